@@ -1,0 +1,1 @@
+"""Keeps one VM as ordered: spawns workers in slots, watches and samples them."""

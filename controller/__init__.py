@@ -1,0 +1,1 @@
+"""Decides: a MAPE-K loop (monitor, analyze, plan, execute over knowledge)."""

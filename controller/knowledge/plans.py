@@ -1,0 +1,127 @@
+"""Allocation, placement, prediction, plan: what the planner makes. Frozen; no I/O.
+
+An allocator makes an allocation; a mapper makes a placement. Field names are those of the contract's
+`headgate/plan/v1`; fractions of a slot unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from topology_runtime.cluster import Slot, Vm
+
+
+class TaskAllocation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one task needs: `threads`, CPU and memory in slots. MBA also says how it got there:
+    `full_bundles` bundles of `bundle_threads` threads (a whole slot each), then `rest_threads`
+    threads that need `rest_cpu` and `rest_memory` of a slot."""
+
+    task: str
+    rate_tps: float
+    threads: int
+    cpu_slots: float
+    memory_slots: float
+    full_bundles: int = 0
+    bundle_threads: int = 0
+    rest_threads: int = 0
+    rest_cpu: float = 0.0
+    rest_memory: float = 0.0
+    static: bool = False
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """Threads and resources per task at `rate_tps`; `slots` is ρ (static tasks not counted)."""
+
+    allocator: str
+    rate_tps: float
+    tasks: tuple[TaskAllocation, ...]
+    slots: int
+
+
+class Bundle(msgspec.Struct, frozen=True, array_like=True):
+    """`threads` threads of `task` in `slot`. full: SAM gave them the slot for themselves."""
+
+    slot: Slot
+    task: str
+    threads: int
+    full: bool = False
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Threads → slots. Bundles in order of (slot, task's breadth-first place), one per (slot, task)."""
+
+    bundles: tuple[Bundle, ...]
+
+    def slots_used(self) -> int:
+        return len({bundle.slot for bundle in self.bundles})
+
+
+class SlotUse(msgspec.Struct, frozen=True):
+    vm: str
+    slot: int
+    cpu: float
+    memory: float
+
+
+class VmUse(msgspec.Struct, frozen=True):
+    vm: str
+    cpu: float
+    memory: float
+
+
+class Share(msgspec.Struct, frozen=True, array_like=True):
+    """The part of the task's rows that the group (slot, task) gets; a task's shares sum to 1."""
+
+    slot: Slot
+    task: str
+    share: float
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """What a placement will do: the highest input rate it supports (`rate_tps`), which task and slot
+    limit it, CPU and memory per slot and VM at `at_rate_tps`, and the routing shares behind it."""
+
+    rate_tps: float
+    limited_by: str | None
+    limited_by_slot: str | None
+    slots: tuple[SlotUse, ...]
+    vms: tuple[VmUse, ...]
+    at_rate_tps: float
+    shares: tuple[Share, ...] = ()
+
+
+class SlotCount(msgspec.Struct, frozen=True):
+    """estimated: ρ. extra: slots added until the mapper fitted. total: acquired. used: with threads."""
+
+    estimated: int
+    extra: int
+    total: int
+    used: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A whole plan for `rate_tps`; `id` is a digest of everything else but `base_epoch`."""
+
+    id: str
+    topology: str
+    rate_tps: float
+    allocator: str
+    mapper: str
+    routing: str
+    topology_digest: str
+    models_digest: str
+    allocation: Allocation
+    slots: SlotCount
+    vms: tuple[Vm, ...]
+    placement: Placement
+    prediction: Prediction
+    base_epoch: int | None = None
+
+
+class ThreadAt(msgspec.Struct, frozen=True, array_like=True):
+    """A thread of a plan with its number for life. `partition`: k of the task's threads (sources)."""
+
+    thread: int
+    task: str
+    slot: Slot
+    partition: int = 0

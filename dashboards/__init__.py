@@ -1,0 +1,1 @@
+"""Looks at runs, live or past."""

@@ -1,0 +1,148 @@
+"""The real workers, without agent and controller: every row arrives, whatever dies."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from topology_runtime import messages as m
+from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.worker import meter as mt
+from topology_runtime.worker.rig import Rig
+
+pytestmark = pytest.mark.live
+HERE = str(Path(__file__).parent)
+
+
+def line(*names: str) -> Topology:
+    """source → … → store, each task running the function of its name in rig_tasks."""
+    tasks = [Task("source", kind="source", run="rig_tasks:Ids", static=Static())]
+    tasks += [Task(name, run=f"rig_tasks:{name}") for name in names]
+    chain = ["source", *names, "store"]
+    return Topology(
+        "line", (*tasks, Task("store", kind="hold")), tuple(Edge(a, b) for a, b in itertools.pairwise(chain))
+    )
+
+
+def with_store(topology: Topology, folder: Path) -> Topology:
+    tasks = tuple(
+        Task("store", kind="hold", run="rig_tasks:Lines", params={"folder": str(folder)})
+        if t.name == "store"
+        else t
+        for t in topology.tasks
+    )
+    return Topology(topology.name, tasks, topology.edges)
+
+
+def rig_of(topology: Topology, places: Mapping[str, Sequence[int]], tmp_path: Path) -> Rig:
+    (tmp_path / "out").mkdir()
+    topology = with_store(topology, tmp_path / "out")
+    return Rig(topology, places, str(tmp_path), (HERE,), m.Settings(strict=True))
+
+
+def stored(tmp_path: Path) -> Counter[int]:
+    lines = [int(text) for path in (tmp_path / "out").iterdir() for text in path.read_text().split()]
+    return Counter(lines)
+
+
+def run(rig: Rig, rate_tps: float, seconds: float) -> int:
+    """Offer a rate for so long, drain; how many rows the source emitted."""
+    rig.offer([(0.0, rate_tps)])
+    rig.pump(seconds)
+    rig.drain()
+    return rig.count("source", mt.SOURCE_EMITTED)
+
+
+def test_every_row_arrives_once_over_two_workers(tmp_path: Path) -> None:
+    rig = rig_of(
+        line("left", "right"), {"source": [0], "left": [1, 1], "right": [0, 1], "store": [0]}, tmp_path
+    )
+    try:
+        rig.start()
+        emitted = run(rig, 2000.0, 1.0)
+    finally:
+        rig.stop()
+    assert emitted > 1000
+    assert stored(tmp_path) == Counter(range(emitted))
+
+
+def test_a_join_of_two_branches_pairs_every_row(tmp_path: Path) -> None:
+    topology = Topology(
+        "join",
+        (
+            Task("source", kind="source", run="rig_tasks:Ids", static=Static()),
+            Task("left", run="rig_tasks:left"),
+            Task("right", run="rig_tasks:right"),
+            Task("pair", kind="hold", run="rig_tasks:Pair"),
+            Task("store", kind="hold"),
+        ),
+        (
+            Edge("source", "left"),
+            Edge("source", "right"),
+            Edge("left", "pair", grouping="fields", key="id"),
+            Edge("right", "pair", grouping="fields", key="id"),
+            Edge("pair", "store"),
+        ),
+    )
+    places = {"source": [0], "left": [0, 1], "right": [1], "pair": [0, 1], "store": [1]}
+    rig = rig_of(topology, places, tmp_path)
+    try:
+        rig.start()
+        emitted = run(rig, 1000.0, 1.0)
+    finally:
+        rig.stop()
+    assert stored(tmp_path) == Counter(range(emitted))
+
+
+def test_nothing_is_lost_when_workers_are_killed(tmp_path: Path) -> None:
+    """`kill -9` of the middle, of the sink and of the source's worker; duplicates are allowed, losses not."""
+    rig = rig_of(line("left", "right"), {"source": [0], "left": [1], "right": [1], "store": [2]}, tmp_path)
+    try:
+        rig.start()
+        rig.offer([(0.0, 500.0)])
+        for slot in (1, 2, 0):
+            rig.pump(0.7)
+            rig.kill(slot)
+            rig.respawn(slot)
+        rig.pump(0.5)
+        rig.drain()
+        emitted = max(s.emitted for s in rig.sources())
+    finally:
+        rig.stop()
+    found = stored(tmp_path)
+    assert emitted > 500
+    assert sorted(found) == list(range(emitted))
+    assert found.total() < 3 * emitted
+
+
+def test_flat_map_and_filter_keep_count(tmp_path: Path) -> None:
+    rig = rig_of(line("twice", "even"), {"source": [0], "twice": [1], "even": [0], "store": [1]}, tmp_path)
+    try:
+        rig.start()
+        emitted = run(rig, 1000.0, 0.5)
+    finally:
+        rig.stop()
+    assert stored(tmp_path) == Counter({n: 2 for n in range(0, emitted, 2)})
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "error"), [("fails_at_seven", 7, "ValueError"), ("not_plain", 5, "BadRow")]
+)
+def test_a_row_that_fails_is_a_dead_letter_and_the_rest_goes_on(
+    task: str, row: int, error: str, tmp_path: Path
+) -> None:
+    rig = rig_of(line(task), {"source": [0], task: [0], "store": [1]}, tmp_path)
+    try:
+        rig.start()
+        emitted = run(rig, 500.0, 0.5)
+        rig.pump(0.2)
+    finally:
+        rig.stop()
+    assert stored(tmp_path) == Counter(n for n in range(emitted) if n != row)
+    (letter,) = rig.letters()
+    assert (letter.task, letter.position) == (task, row)
+    assert error in letter.error and "Traceback" in letter.traceback

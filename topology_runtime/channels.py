@@ -1,0 +1,257 @@
+"""Typed channels over ZeroMQ: the only module that imports zmq or turns bytes into types.
+
+A channel sends one union of messages and receives another; what does not decode is a `BadMessage`.
+One thread owns one channel. Nothing here blocks without a time-out.
+
+    ServerChannel (ROUTER)  controller's control and command port, agent's port for its workers
+    ClientChannel (DEALER)  agent → controller, worker → agent, client → controller
+    PullChannel / PushChannel   tuples between workers; send queues are unbounded because the
+        ledger's window bounds what is in flight (reliability: "high-water marks are not backpressure")
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import zmq
+
+from topology_runtime import messages as m
+from topology_runtime.errors import BadMessage, Unreachable
+
+CONTROL_MAX_BYTES = 64 * 1024 * 1024
+TUPLES_MAX_BYTES = 16 * 1024 * 1024
+LINGER_MS = 1000
+HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 500, 1500
+
+Out = TypeVar("Out")
+In = TypeVar("In")
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
+
+from_controller: msgspec.msgpack.Decoder[m.FromController] = msgspec.msgpack.Decoder(m.FromController)
+from_agent: msgspec.msgpack.Decoder[m.FromAgent] = msgspec.msgpack.Decoder(m.FromAgent)
+from_agent_to_worker: msgspec.msgpack.Decoder[m.FromAgentToWorker] = msgspec.msgpack.Decoder(
+    m.FromAgentToWorker
+)
+from_worker: msgspec.msgpack.Decoder[m.FromWorker] = msgspec.msgpack.Decoder(m.FromWorker)
+requests: msgspec.msgpack.Decoder[m.Request] = msgspec.msgpack.Decoder(m.Request)
+replies: msgspec.msgpack.Decoder[m.Reply] = msgspec.msgpack.Decoder(m.Reply)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[In], data: bytes) -> In:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise BadMessage("a message could not be read", cause=str(error)) from error
+
+
+def _tune(socket: zmq.Socket[bytes], max_bytes: int) -> None:
+    socket.setsockopt(zmq.LINGER, LINGER_MS)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL, 20)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+
+
+def _bind(socket: zmq.Socket[bytes], host: str, port: int) -> str:
+    try:
+        bound = socket.bind_to_random_port(f"tcp://{host}") if port == 0 else port
+        if port:
+            socket.bind(f"tcp://{host}:{port}")
+    except zmq.ZMQError as error:
+        raise Unreachable(
+            f"cannot listen on {host}:{port}",
+            cause=str(error),
+            hint="choose another port, or stop what uses it",
+        ) from error
+    return f"tcp://{host}:{bound}"
+
+
+def context() -> zmq.Context[zmq.Socket[bytes]]:
+    """This process's ZeroMQ context."""
+    return zmq.Context.instance()
+
+
+class _Channel:
+    _socket: zmq.Socket[bytes]
+
+    @property
+    def socket(self) -> zmq.Socket[bytes]:
+        return self._socket
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        self._socket.close(linger=linger_ms)
+
+
+class ServerChannel(_Channel, Generic[Out, In]):
+    """Many peers, each named by bytes of its own choosing; sending to an absent peer is refused."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[In], host: str = "127.0.0.1", port: int = 0) -> None:
+        self._decoder = decoder
+        self._socket = context().socket(zmq.ROUTER)
+        _tune(self._socket, CONTROL_MAX_BYTES)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        try:
+            self.endpoint = _bind(self._socket, host, port)
+        except Unreachable:
+            self._socket.close(linger=0)
+            raise
+
+    def send(self, peer: bytes, message: Out | bytes) -> bool:
+        """False when that peer is not connected."""
+        data = message if isinstance(message, bytes) else encode(message)
+        try:
+            self._socket.send_multipart([peer, data], zmq.DONTWAIT, copy=True)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        return True
+
+    def receive(self) -> tuple[bytes, In] | None:
+        """(peer, message), or None when there is nothing now. Raises BadMessage (peer in `cause`)."""
+        try:
+            parts = self._socket.recv_multipart(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+        if len(parts) != 2:
+            raise BadMessage(f"a message of {len(parts)} parts", cause=f"peer {parts[0]!r}")
+        return parts[0], _decode(self._decoder, parts[1])
+
+
+class ClientChannel(_Channel, Generic[Out, In]):
+    """One peer; reconnects by itself, queues while it is away."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[In], endpoint: str, name: bytes) -> None:
+        self._decoder = decoder
+        self._socket = context().socket(zmq.DEALER)
+        _tune(self._socket, CONTROL_MAX_BYTES)
+        self._socket.setsockopt(zmq.IDENTITY, name)
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self._socket.close(linger=0)
+            raise Unreachable(f"cannot connect to {endpoint}", cause=str(error)) from error
+
+    def send(self, message: Out | bytes) -> None:
+        self._socket.send(message if isinstance(message, bytes) else encode(message), zmq.DONTWAIT)
+
+    def receive_bytes(self) -> bytes | None:
+        try:
+            return self._socket.recv(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+
+    def receive(self) -> In | None:
+        data = self.receive_bytes()
+        return None if data is None else _decode(self._decoder, data)
+
+    def decode(self, data: bytes) -> In:
+        return _decode(self._decoder, data)
+
+
+class PullChannel(_Channel):
+    """Tuples into one worker, from all its peers."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self._socket = context().socket(zmq.PULL)
+        _tune(self._socket, TUPLES_MAX_BYTES)
+        self.endpoint = _bind(self._socket, host, 0)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+
+    def receive_bytes(self, timeout_s: float) -> bytes | None:
+        try:
+            return self._socket.recv(zmq.DONTWAIT)
+        except zmq.Again:
+            pass
+        if not self._poller.poll(timeout_s * 1000):
+            return None
+        try:
+            return self._socket.recv(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+
+
+class PushChannel(_Channel):
+    """Tuples to one peer worker. Never blocks; closing it drops what a dead peer did not take."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._socket = context().socket(zmq.PUSH)
+        _tune(self._socket, TUPLES_MAX_BYTES)
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self._socket.close(linger=0)
+            raise Unreachable(f"cannot connect to {endpoint}", cause=str(error)) from error
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.send(data, zmq.DONTWAIT, copy=len(data) < 4096)
+
+
+class Wake:
+    """Wakes a `Waiter` from another thread."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+
+    def set(self) -> None:
+        os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Waiter:
+    """Waits for channels and file descriptors together."""
+
+    def __init__(self, channels: Iterable[_Channel] = (), fds: Iterable[int] = ()) -> None:
+        self._poller = zmq.Poller()
+        for channel in channels:
+            self._poller.register(channel.socket, zmq.POLLIN)
+        for fd in fds:
+            self._poller.register(fd, zmq.POLLIN)
+
+    def add_fd(self, fd: int) -> None:
+        self._poller.register(fd, zmq.POLLIN)
+
+    def remove_fd(self, fd: int) -> None:
+        self._poller.unregister(fd)
+
+    def wait(self, timeout_s: float) -> list[Any]:
+        """Ready file descriptors (int) and sockets, at most `timeout_s` later."""
+        return [what for what, _ in self._poller.poll(max(0.0, timeout_s) * 1000)]
+
+
+def ask(endpoint: str, request: m.Request, timeout_s: float = 5.0) -> m.Reply:
+    """One command to a controller and its reply; `Unreachable` after `timeout_s`."""
+    channel: ClientChannel[m.Request, m.Reply] = ClientChannel(replies, endpoint, os.urandom(8))
+    try:
+        channel.send(request)
+        if not Waiter([channel]).wait(timeout_s):
+            raise Unreachable(
+                f"no answer from the controller at {endpoint} in {timeout_s:g} s",
+                hint="is it running? `headgate up` or `headgate controller run` starts one",
+            )
+        reply = channel.receive()
+    finally:
+        channel.close(linger_ms=0)
+    if reply is None:
+        raise Unreachable(f"no answer from the controller at {endpoint}")
+    return reply

@@ -1,0 +1,127 @@
+"""What a user's task may be. Import it from here: ``from topology_runtime.logic import …``.
+
+    a function f(row) → row                  one row for each row (the fast form)
+    @flat_map  f(row) → iterable of rows     none, one or many
+    @keep_if   f(row) → bool                 the row goes on or not
+    class C with __call__(self, row)         as a function; one instance per thread
+    Source, LiveSource                       where rows come from
+    Hold                                     keeps rows and lets them go together: join, window, batch
+    Keyed                                    state per key, with snapshot and restore
+
+Rows are immutable plain values: None, bool, int (64 bits), float, str, bytes, datetime, and tuples,
+lists and dicts (with string keys) of them. Task objects are built once per thread as ``C(**params)``;
+those with ``open(context)`` or ``close()`` have them called in their thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Row = Any
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a task object runs. `directory`: a folder of its own on this VM, kept between restarts."""
+
+    task: str
+    thread: int
+    partition: int
+    partitions: int
+    directory: str
+
+
+class Exhausted(Exception):
+    """Raised by a source that will never have another row."""
+
+
+class Source:
+    """A replayable source: the rows at and after any position can be read again (a file, a log,
+    a counter). `position` counts the rows of this thread's partition from 0."""
+
+    def read(self, position: int, limit: int) -> Sequence[Row]:
+        """At most `limit` rows from `position` on; fewer or none if there are no more *now*."""
+        raise NotImplementedError
+
+
+class LiveSource:
+    """A source that cannot be read twice (a socket, telemetry). What it hands over is written to
+    a small spool on the VM's disk before it is emitted, and read from there after a crash."""
+
+    def poll(self, limit: int) -> Sequence[Row]:
+        """At most `limit` new rows; none if there are none now."""
+        raise NotImplementedError
+
+
+class Hold:
+    """A task that keeps rows in buckets and lets a bucket go at once: join, window, batch.
+
+    The rows of a bucket are not done before `finish` returned and its output was dealt with; if the
+    worker dies they come again. When a re-plan moves the bucket's key, its rows travel along."""
+
+    max_age_s: float | None = None  # a bucket this old is finished whether `ready` or not
+
+    def key(self, row: Row, source: str) -> Hashable:
+        """The bucket of a row that came from task `source`; a plain value."""
+        return None
+
+    def ready(self, key: Hashable, rows: Sequence[Row]) -> bool:
+        """Is this bucket complete? Asked after each row put into it."""
+        raise NotImplementedError
+
+    def finish(self, key: Hashable, rows: Sequence[Row]) -> Iterable[Row]:
+        """The output of a bucket; its rows are let go."""
+        raise NotImplementedError
+
+
+class Keyed:
+    """State per key of a task reached by `fields` edges. States are the runtime's: it moves them with
+    their key and saves them, so `snapshot` gives a plain value and `restore` takes it back."""
+
+    def new(self, key: Hashable) -> Any:
+        """The state of a key not seen before."""
+        raise NotImplementedError
+
+    def process(self, key: Hashable, row: Row, state: Any) -> tuple[Any, Iterable[Row]]:
+        """(new state, output rows) for one row."""
+        raise NotImplementedError
+
+    def snapshot(self, state: Any) -> Row:
+        return state
+
+    def restore(self, saved: Row) -> Any:
+        return saved
+
+
+@dataclass(frozen=True)
+class To:
+    """A row for one thread of a `direct` edge: number `index` modulo the receiver's threads."""
+
+    index: int
+    row: Row
+
+
+def flat_map(function: F) -> F:
+    """The function gives any number of rows for each row."""
+    function.__headgate_kind__ = "flat_map"  # type: ignore[attr-defined]
+    return function
+
+
+def keep_if(function: F) -> F:
+    """The function says whether the row goes on."""
+    function.__headgate_kind__ = "filter"  # type: ignore[attr-defined]
+    return function
+
+
+def kind_of(run: Any) -> str:
+    """Which kind of task this function, class or object is (see `topology.Kind`)."""
+    kind = getattr(run, "__headgate_kind__", None)
+    if kind is not None:
+        return str(kind)
+    for base, name in ((Source, "source"), (LiveSource, "source"), (Hold, "hold"), (Keyed, "keyed")):
+        if isinstance(run, base) or (isinstance(run, type) and issubclass(run, base)):
+            return name
+    return "map"

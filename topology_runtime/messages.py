@@ -1,0 +1,451 @@
+"""Every wire message as a frozen type, one union per channel.
+
+    controller ⇄ agent     FromController / FromAgent     (control channel)
+    agent ⇄ worker         FromAgentToWorker / FromWorker (on the VM, loopback)
+    worker ⇄ worker        Tuples                         (data channel)
+    client ⇄ controller    Request / Reply                (commands)
+
+Plans travel as *wanted states*, never as deltas (protocol: Plans). A wanted state is complete,
+idempotent and numbered; whoever gets it makes the present equal to it and obeys the highest number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from topology_runtime.cluster import Slot
+from topology_runtime.schedule import Schedule
+from topology_runtime.topology import Topology
+
+PROTOCOL = 1
+
+
+class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """The number of a wanted state: the controller's boot first, then epoch, then counter."""
+
+    boot: int = 0
+    epoch: int = 0
+    counter: int = 0
+
+
+# ── wanted state ────────────────────────────────────────────────────────────────────────────────
+
+Phase = Literal["prepared", "switched", "committed"]
+
+
+class ThreadWanted(msgspec.Struct, frozen=True, array_like=True):
+    """Thread `thread` of `task` shall exist in `slot`. `thread` is never reused in a run.
+
+    leaving: in the plan before but not in this one; from SWITCHED on it gets marks, and once the
+    plan is COMMITTED it ends when it is empty. partition: k of the task's k = 0 … n−1 (sources)."""
+
+    thread: int
+    task: str
+    slot: Slot
+    partition: int = 0
+    leaving: bool = False
+
+
+class Route(msgspec.Struct, frozen=True, array_like=True):
+    """Where rows of one edge go: (thread, weight) of the receiving threads, weights sum to 1.
+
+    For `fields`: `ranges` maps the task's 1,024 key ranges to threads, run-length coded as
+    (thread, how many ranges)."""
+
+    edge: int
+    targets: tuple[tuple[int, float], ...]
+    ranges: tuple[tuple[int, int], ...] = ()
+
+
+class WorkerAt(msgspec.Struct, frozen=True, array_like=True):
+    """The worker now in `slot`. Frames of a lower incarnation of that slot are refused (fencing).
+
+    `endpoint` is empty while the worker is known to be dead or not yet up."""
+
+    slot: Slot
+    incarnation: int
+    endpoint: str
+
+
+class SourceStart(msgspec.Struct, frozen=True, array_like=True):
+    """A source thread that starts anew reads from `position` (of its partition); below it all is acked.
+
+    A worker believes it only if the same wanted state names the worker's own incarnation: then it was
+    made after the worker came up, and the position is fresh. A thread that reads already ignores it."""
+
+    task: str
+    partition: int
+    position: int
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How the data plane behaves; the same for every worker of a run."""
+
+    gap_s: float = 0.001  # flush an edge's buffer at once if its last flush is this old
+    frame_rows: int = 256  # rows in a frame at most
+    window_s: float = 2.0  # rows in flight (not kept) per source thread: at most modelled rate × this
+    strict: bool = False  # round-trip rows on hops inside a worker too
+    switch_interval_s: float = 0.005
+
+
+class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
+    """The whole wanted state of a run; each agent and worker picks what is for it.
+
+    `routes_number` numbers `routes`; marks carry it. `modelled_tps`: thread → rows/s it is
+    modelled for (sizes frames and windows). `held_dead`: VMs that are waited for no more.
+    `draining`: sources stop reading and everything runs empty."""
+
+    token: Token
+    phase: Phase
+    run: str
+    topology: Topology
+    user_paths: tuple[str, ...]
+    threads: tuple[ThreadWanted, ...]
+    routes_number: int
+    routes: tuple[Route, ...]
+    workers: tuple[WorkerAt, ...] = ()
+    schedule: Schedule | None = None
+    starts: tuple[SourceStart, ...] = ()
+    modelled_tps: dict[int, float] = {}
+    held_dead: tuple[str, ...] = ()
+    draining: bool = False
+    settings: Settings = Settings()
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """End the run: workers end, the agent gives back what it holds and exits."""
+
+    token: Token
+    reason: str = ""
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """Answer to HELLO; sent again with every heartbeat so that an agent knows its controller lives."""
+
+    boot: int
+    run: str
+    wall_ns: int
+    refused: str = ""
+
+
+FromController = Wanted | Shutdown | Welcome
+
+
+# ── agent → controller ──────────────────────────────────────────────────────────────────────────
+
+
+class SpoolLeft(msgspec.Struct, frozen=True, array_like=True):
+    """A spool on this VM's disk: events `acked` … `end`−1 are not acked yet."""
+
+    task: str
+    partition: int
+    acked: int
+    end: int
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """An agent says who it is. `boot` rises with every start of the agent (its start in ns)."""
+
+    vm: str
+    boot: int
+    slots: int
+    slot_cores: float
+    slot_memory_bytes: int
+    binding: str  # "cgroup2" | "cgroup1" | "affinity" | "none"
+    pid: int
+    protocol: int = PROTOCOL
+    version: str = ""
+    spools: tuple[SpoolLeft, ...] = ()
+
+
+class ThreadNow(msgspec.Struct, frozen=True, array_like=True):
+    """A thread as it is. switched: number of the routes it sends by (0: none yet).
+    marked: highest n for which marks ≥ n from all its upstream threads are in (leavers).
+    empty: queue, output and side buffers are empty. ended: it has finished for good."""
+
+    thread: int
+    switched: int = 0
+    marked: int = 0
+    empty: bool = False
+    ended: bool = False
+    failed: str = ""  # why its logic could not be built
+
+
+class SourceNow(msgspec.Struct, frozen=True, array_like=True):
+    """A source partition: positions `emitted` = highest read + 1, `acked` = all below are done,
+    `acked_above` = done ones above that, `in_flight` = rows not yet acked, `replayed` = rows sent again."""
+
+    task: str
+    partition: int
+    thread: int
+    emitted: int
+    acked: int
+    acked_above: int
+    in_flight: int
+    replayed: int
+    stopped: bool = False  # reads no more and its ledger is empty
+    exhausted: bool = False  # the source itself has ended
+
+
+class WorkerNow(msgspec.Struct, frozen=True):
+    """The worker of one slot as its agent sees it. `ready`: all wanted threads of `token` exist and
+    every peer of `token` has answered both ways. state "quarantined": it crashed too often."""
+
+    slot: Slot
+    incarnation: int
+    state: Literal["starting", "running", "exited", "quarantined"]
+    endpoint: str = ""
+    token: Token = Token()
+    ready: bool = False
+    threads: tuple[ThreadNow, ...] = ()
+    crashes: int = 0
+    last_exit: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, tag="report"):
+    """What is on a VM now: sent on every change and at least every 0.5 s (it is the heartbeat)."""
+
+    vm: str
+    boot: int
+    sequence: int
+    token: Token
+    workers: tuple[WorkerNow, ...] = ()
+    sources: tuple[SourceNow, ...] = ()
+
+
+class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
+    """One second of a VM, columnar. `columns`: name → little-endian int64 or float64 bytes.
+
+    Threads: one row per thread, `SAMPLE_COLUMNS`; times in ns, counts since the last block.
+    `tasks` names the task of each row. Slots: `SLOT_COLUMNS`. Links: `LINK_COLUMNS`.
+    `latency`: (sink task, source task, buckets of `meter.bucket_of`) since the last block.
+    `finished`: rows that reached a sink: runs of (task number, log number, source number,
+    partition, first position, count, variant) as int64 – see agent/sampler."""
+
+    vm: str
+    boot: int
+    sequence: int
+    wall_ns: int
+    window_ns: int
+    epoch: int
+    tasks: tuple[str, ...]
+    threads: dict[str, bytes]
+    slots: dict[str, bytes]
+    links: dict[str, bytes]
+    latency: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
+    finished: tuple[FinishedRuns, ...] = ()
+    cost_ns: int = 0
+
+
+SAMPLE_COLUMNS = (
+    "thread", "slot", "epoch", "cpu_ns", "run_delay_ns", "memory_bytes", "tuples_in", "tuples_out",
+    "queue", "latency_mean_ns", "latency_p50_ns", "latency_p99_ns", "busy_ns", "wait_ns",
+    "bytes_in", "bytes_out",
+)  # fmt: skip
+SLOT_COLUMNS = ("slot", "cpu_ns", "throttled_ns", "memory_bytes", "oom_kills")
+LINK_COLUMNS = (
+    "from_thread", "to_thread", "tuples", "bytes", "frames", "buffer_latency_ns", "channel_latency_ns",
+)  # fmt: skip
+
+
+class FinishedRuns(msgspec.Struct, frozen=True, array_like=True):
+    """Rows finished at a sink, from bytes `offset` on of the log of (task, thread, incarnation):
+    `runs` is int64 × 5 per run: source number, partition, first position, count, variant."""
+
+    task: str
+    thread: int
+    incarnation: int
+    offset: int
+    runs: bytes
+
+
+class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
+    """A row whose task raised three times: identity, the row as JSON-like text, the traceback."""
+
+    task: str
+    thread: int
+    source: str
+    partition: int
+    position: int
+    row: str
+    error: str
+    traceback: str
+
+
+class DeadLetters(msgspec.Struct, frozen=True, tag="dead_letters"):
+    vm: str
+    letters: tuple[DeadLetter, ...]
+
+
+class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
+    """An agent leaves on purpose: nothing of the run is left on its VM."""
+
+    vm: str
+    boot: int
+
+
+FromAgent = Hello | Report | SampleBlock | DeadLetters | Goodbye
+
+
+# ── agent ⇄ worker ──────────────────────────────────────────────────────────────────────────────
+
+
+class Quit(msgspec.Struct, frozen=True, tag="quit"):
+    """A worker ends at once (its threads have ended, or the run is over)."""
+
+    reason: str = ""
+
+
+FromAgentToWorker = Wanted | Quit
+
+
+class WorkerHello(msgspec.Struct, frozen=True, tag="worker_hello"):
+    """A worker's imports are done and its data socket is bound."""
+
+    slot: Slot
+    incarnation: int
+    pid: int
+    endpoint: str
+
+
+class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
+    """A worker's threads and sources now; sent on every change and at least every 0.5 s."""
+
+    slot: Slot
+    incarnation: int
+    token: Token
+    ready: bool
+    threads: tuple[ThreadNow, ...] = ()
+    sources: tuple[SourceNow, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
+    leaving: bool = False  # it holds no thread and none is wanted: it exits now
+
+
+FromWorker = WorkerHello | WorkerReport
+
+
+# ── worker ⇄ worker: tuples ─────────────────────────────────────────────────────────────────────
+
+
+class RootKey(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """One frame of a source: (source thread, incarnation of its worker, sequence, attempt)."""
+
+    thread: int
+    incarnation: int
+    sequence: int
+    attempt: int
+
+
+class RootPart(msgspec.Struct, array_like=True):
+    """A root inside a frame: key, where its ledger is, what its rows are, and this frame's id for it.
+
+    `position`: of the root's first row; row `offset` of a run adds to it. `intended_ns`: when that
+    first row was due (UTC). `floor`: every root of this source thread below this sequence is done."""
+
+    key: RootKey
+    home: Slot
+    source: int  # number of the source task in the topology
+    partition: int
+    position: int
+    intended_ns: int
+    floor: int
+    id: int
+
+
+class Frame(msgspec.Struct, array_like=True):
+    """What one thread gives another at once. `runs`: (root number in `roots`, offset, count, variant):
+    rows in order; `variant` tells apart rows of one position that took different ways (path and
+    flat-map index), so that (source, partition, position, variant) is a row's stable identity.
+    `filled_ns`: when its first row entered the buffer; both times monotonic."""
+
+    edge: int
+    sender: int
+    slot: Slot
+    incarnation: int
+    target: int
+    roots: list[RootPart]
+    runs: list[tuple[int, int, int, int]]
+    rows: list[Any]
+    filled_ns: int
+    flushed_ns: int
+
+
+class WireFrame(msgspec.Struct, tag="f", array_like=True):
+    """A frame on the wire: its rows stand apart, written as `shape` says (worker/rows.py)."""
+
+    frame: Frame
+    shape: int
+    rows: msgspec.Raw
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True):
+    """XOR `value` into the ledger's entry of this root and attempt. `held`: rows of the root that a
+    task now keeps (or, negative, lets go): its deadline stands still while any is kept."""
+
+    key: RootKey
+    value: int
+    held: int = 0
+
+
+class Acks(msgspec.Struct, frozen=True, tag="a", array_like=True):
+    slot: Slot
+    incarnation: int
+    acks: list[Ack]
+
+
+class Mark(msgspec.Struct, frozen=True, tag="m", array_like=True):
+    """Thread `sender` sends nothing more to leaving thread `target` by routes older than `number`."""
+
+    sender: int
+    target: int
+    number: int
+
+
+class StateMove(msgspec.Struct, frozen=True, tag="s", array_like=True):
+    """Keyed state on its way to its new owner: (range, key, state as bytes of a row). Sent again until
+    taken. `ranges` are all ranges that move with this message, those without any key included."""
+
+    sender: int
+    target: int
+    number: int
+    ranges: tuple[int, ...]
+    states: tuple[tuple[int, bytes], ...]
+
+
+class StateTaken(msgspec.Struct, frozen=True, tag="t", array_like=True):
+    """The new owner has these ranges, durably."""
+
+    sender: int
+    target: int
+    ranges: tuple[int, ...]
+
+
+class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
+    """Is the way there and back open? `endpoint` is where the answer goes."""
+
+    slot: Slot
+    incarnation: int
+    endpoint: str
+    answer: bool
+
+
+Tuples = WireFrame | Acks | Mark | StateMove | StateTaken | Ping
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Request(msgspec.Struct, frozen=True, tag="request"):
+    """A command to the controller; `arguments` are plain values."""
+
+    command: str
+    arguments: dict[str, Any] = {}
+
+
+class Reply(msgspec.Struct, frozen=True, tag="reply"):
+    """`data` of a command done, or the error as (code, exit code, what, cause, hint, faults)."""
+
+    data: Any = None
+    error: tuple[str, int, str, str | None, str | None, tuple[str, ...]] | None = None

@@ -1,0 +1,141 @@
+"""The domain: a topology 𝒢 = ⟨tasks, edges⟩ and the rates its tasks see. No I/O.
+
+The struct fields are those of the file format `headgate/topology/v1`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA = "headgate/topology/v1"
+KEY_RANGES = 1024  # key ranges of a task reached by `fields` (protocol: Routing)
+
+Grouping = Literal["shuffle", "fields", "all", "global", "direct", "local"]
+Kind = Literal["source", "map", "flat_map", "filter", "hold", "keyed"]
+
+
+class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task of fixed size (source, sink): mapped, reserving fractions of a slot, not counted in ρ."""
+
+    threads: int = 1
+    cpu: float = 0.0
+    memory: float = 0.0
+
+
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned."""
+
+    name: str
+    kind: Kind = "map"
+    run: str | None = None
+    params: dict[str, Any] = {}
+    model: str | None = None
+    static: Static | None = None
+    state: Literal["none", "keyed"] = "none"
+    exclusive: bool = False
+    max_call_s: float = 10.0
+
+    @property
+    def model_name(self) -> str:
+        return self.model or self.name
+
+
+class Edge(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename={"source": "from", "target": "to"},
+):
+    """tᵢ → tⱼ: `selectivity` σ output rows per input row of tᵢ, and how rows choose a thread of tⱼ."""
+
+    source: str
+    target: str
+    selectivity: float = 1.0
+    grouping: Grouping = "shuffle"
+    key: str | int | None = None
+
+
+class LatencyConstraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: tuple[str, ...]
+    limit_ms: float
+    window_s: float = 15.0
+
+
+class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
+    """Tasks and edges in file order. Built by `logic.Builder`, `loading.load` or `parse`."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    edges: tuple[Edge, ...] = ()
+    latency_constraints: tuple[LatencyConstraint, ...] = ()
+    schema: str = SCHEMA
+
+    @cached_property
+    def by_name(self) -> dict[str, Task]:
+        return {task.name: task for task in self.tasks}
+
+    @cached_property
+    def sources(self) -> tuple[Task, ...]:
+        """Tasks without in-edges: they take the input rate Ω."""
+        reached = {edge.target for edge in self.edges}
+        return tuple(task for task in self.tasks if task.name not in reached)
+
+    @cached_property
+    def sinks(self) -> tuple[Task, ...]:
+        leaving = {edge.source for edge in self.edges}
+        return tuple(task for task in self.tasks if task.name not in leaving)
+
+    def out_edges(self, task: str) -> tuple[tuple[int, Edge], ...]:
+        """(edge number, edge) of the edges that leave `task`; the number is the place in the file."""
+        return tuple((i, e) for i, e in enumerate(self.edges) if e.source == task)
+
+    def in_edges(self, task: str) -> tuple[tuple[int, Edge], ...]:
+        return tuple((i, e) for i, e in enumerate(self.edges) if e.target == task)
+
+    @cached_property
+    def breadth_first(self) -> tuple[Task, ...]:
+        """Tasks in topological order by breadth: sources first, ties in file order (contract: Ties)."""
+        waiting = {task.name: len(self.in_edges(task.name)) for task in self.tasks}
+        ready = deque(task.name for task in self.tasks if waiting[task.name] == 0)
+        order: list[Task] = []
+        while ready:
+            name = ready.popleft()
+            order.append(self.by_name[name])
+            for _, edge in self.out_edges(name):
+                waiting[edge.target] -= 1
+                if waiting[edge.target] == 0:
+                    ready.append(edge.target)
+        return tuple(order)
+
+    def rates(self, input_rate_tps: float) -> dict[str, float]:
+        """GetRate (paper 0, section 6): task → ωᵢ in tuples/s when every source takes Ω."""
+        rates: dict[str, float] = {}
+        for task in self.breadth_first:
+            edges = self.in_edges(task.name)
+            rates[task.name] = (
+                sum(rates[e.source] * e.selectivity for _, e in edges) if edges else input_rate_tps
+            )
+        return rates
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_of(msgspec.json.encode(self, order="deterministic"))
+
+
+def digest_of(*parts: bytes) -> str:
+    """Sixteen hex digits that name these bytes."""
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(len(part).to_bytes(8, "big") + part)
+    return h.hexdigest()[:16]
+
+
+def names(tasks: Iterable[Task]) -> list[str]:
+    return [task.name for task in tasks]

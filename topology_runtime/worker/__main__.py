@@ -1,0 +1,29 @@
+"""`python -P -m topology_runtime.worker …`: started by an agent, never by a person."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from topology_runtime.cluster import Slot
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="topology_runtime.worker")
+    parser.add_argument("--agent", required=True)
+    parser.add_argument("--vm", required=True)
+    parser.add_argument("--slot", type=int, required=True)
+    parser.add_argument("--incarnation", type=int, required=True)
+    parser.add_argument("--meter-fd", type=int, required=True)
+    parser.add_argument("--directory", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--owner", type=int, default=os.getppid())
+    a = parser.parse_args()
+    from topology_runtime.worker.worker import Place, run
+
+    return run(Place(a.agent, Slot(a.vm, a.slot), a.incarnation, a.meter_fd, a.directory, a.host, a.owner))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

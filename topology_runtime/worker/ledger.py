@@ -1,0 +1,190 @@
+"""The ledger of one source thread: what is in flight, what is done, what must be sent again. Pure.
+
+Rules (protocol: Tuples):
+ 1. A root is one frame of the source. Its entry is the XOR of all ids sent and not yet acked; zero
+    means that everything that came of it is done.
+ 2. A root is done when *any* of its attempts reaches zero. Its latency counts from its first emission [B3].
+ 3. A root that misses its deadline is sent again with fresh ids; each expiry doubles its own deadline.
+    A fault elsewhere (a dead peer) sends again everything that is open, doubling nothing.
+ 4. Deadline: 30 s until 100 roots are measured, then max(1 s, 4 × p99), 60 s at most. It stands still
+    while rows of the root are kept by a task.
+ 5. Rows in flight and not kept stay within the window; replays use a quarter of it at a time.
+ 6. `acked` only moves forward: every position below it is done [B5].
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from topology_runtime.messages import Ack
+
+S = 1_000_000_000
+FIRST_DEADLINE_NS, LEAST_DEADLINE_NS, MOST_DEADLINE_NS = 30 * S, 1 * S, 60 * S
+KEPT_DEADLINE_NS = 600 * S  # a root whose rows are kept: only a lost message can leave it this long
+MEASURED_BEFORE_LEARNING = 100
+LATENCIES_KEPT = 1024
+KEPT_ROWS_MOST = 200_000  # kept rows a ledger may hold beside the window
+WINDOW_LEAST_ROWS = 64
+
+
+@dataclass(slots=True)
+class Root:
+    """An open root: its rows stay here until it is done."""
+
+    sequence: int
+    position: int
+    rows: list[Any]
+    intended_ns: int
+    first_sent_ns: int
+    deadline_ns: int
+    attempt: int = 0
+    expiries: int = 0
+    kept: int = 0
+    open: dict[int, int] = field(default_factory=dict)  # attempt → XOR of its ids
+
+
+class Ledger:
+    """One source thread's roots. Times are monotonic ns, given by the caller."""
+
+    def __init__(self, position: int = 0, window_rows: int = WINDOW_LEAST_ROWS) -> None:
+        self.position = position  # next to read
+        self.window_rows = window_rows
+        self.in_flight = 0  # rows of open roots
+        self.replayed = 0
+        self._open: OrderedDict[int, Root] = OrderedDict()
+        self._sequence = 0
+        self._kept = 0  # rows of roots with kept rows
+        self._again: deque[int] = deque()
+        self._replaying: dict[int, int] = {}  # open roots on a later attempt → their rows
+        self._latencies: deque[int] = deque(maxlen=LATENCIES_KEPT)
+        self._measured = 0
+        self._deadline_ns = FIRST_DEADLINE_NS
+
+    # ── what may be sent ────────────────────────────────────────────────────────────────────────
+
+    def room(self) -> int:
+        """How many rows may be read now."""
+        if self._again or self._kept >= KEPT_ROWS_MOST:
+            return 0
+        return max(0, self.window_rows - (self.in_flight - self._kept))
+
+    def begin(self, rows: list[Any], intended_ns: int, now_ns: int) -> Root:
+        """A new root of these rows, at the next positions."""
+        root = Root(self._sequence, self.position, rows, intended_ns, now_ns, now_ns + self._deadline_ns)
+        self._sequence += 1
+        self.position += len(rows)
+        self.in_flight += len(rows)
+        self._open[root.sequence] = root
+        return root
+
+    def sent(self, root: Root, value: int, now_ns: int) -> bool:
+        """The XOR of the ids of the attempt's first frames; True when nothing of it is open."""
+        return self._mix(root, root.attempt, value, 0, now_ns)
+
+    def ack(self, ack: Ack, now_ns: int) -> bool:
+        """True when this ack completes its root; False also for roots long done."""
+        root = self._open.get(ack.key.sequence)
+        return root is not None and self._mix(root, ack.key.attempt, ack.value, ack.held, now_ns)
+
+    def _mix(self, root: Root, attempt: int, value: int, held: int, now_ns: int) -> bool:
+        left = root.open.get(attempt, 0) ^ value
+        root.open[attempt] = left
+        if left == 0:
+            self._done(root, now_ns)
+            return True
+        if held and attempt == root.attempt:
+            self._keep(root, held, now_ns)
+        return False
+
+    def _keep(self, root: Root, held: int, now_ns: int) -> None:
+        before, root.kept = root.kept, max(0, root.kept + held)
+        if before == 0 and root.kept:
+            self._kept += len(root.rows)
+            root.deadline_ns = now_ns + KEPT_DEADLINE_NS
+        elif before and root.kept == 0:
+            self._kept -= len(root.rows)
+            root.deadline_ns = now_ns + self._deadline_of(root)
+
+    def _done(self, root: Root, now_ns: int) -> None:
+        del self._open[root.sequence]
+        self.in_flight -= len(root.rows)
+        if root.kept:
+            self._kept -= len(root.rows)
+        self._replaying.pop(root.sequence, None)
+        self._latencies.append(now_ns - root.first_sent_ns)
+        self._measured += 1
+        if self._measured >= MEASURED_BEFORE_LEARNING and self._measured % 50 == 0:
+            ordered = sorted(self._latencies)
+            p99 = ordered[int(0.99 * (len(ordered) - 1))]
+            self._deadline_ns = min(MOST_DEADLINE_NS, max(LEAST_DEADLINE_NS, 4 * p99))
+
+    # ── what must be sent again ─────────────────────────────────────────────────────────────────
+
+    def _deadline_of(self, root: Root) -> int:
+        return min(MOST_DEADLINE_NS, self._deadline_ns << min(root.expiries, 6))
+
+    def fault(self) -> None:
+        """A peer died or a link broke: everything open is sent again."""
+        waiting = set(self._again)
+        self._again.extend(s for s in self._open if s not in waiting)
+        self._replaying.clear()
+
+    def expire(self, now_ns: int) -> None:
+        """Roots past their deadline are sent again."""
+        waiting = set(self._again)
+        for root in self._open.values():
+            if root.deadline_ns <= now_ns and root.sequence not in waiting:
+                root.expiries += 1
+                self._again.append(root.sequence)
+                self._replaying.pop(root.sequence, None)
+
+    def next_replay(self, now_ns: int) -> Root | None:
+        """The next root to send again, on its new attempt; None when there is none, or not now."""
+        while self._again:
+            root = self._open.get(self._again[0])
+            if root is None:
+                self._again.popleft()
+                continue
+            busy = sum(self._replaying.values())
+            if busy and busy + len(root.rows) > max(self.window_rows // 4, 1):
+                return None
+            self._again.popleft()
+            self._replaying[root.sequence] = len(root.rows)
+            self._restart(root, now_ns)
+            return root
+        self._replaying.clear()
+        return None
+
+    def _restart(self, root: Root, now_ns: int) -> None:
+        root.attempt += 1
+        if root.kept:
+            self._kept -= len(root.rows)
+            root.kept = 0
+        root.deadline_ns = now_ns + self._deadline_of(root)
+        self.replayed += len(root.rows)
+
+    # ── what is done ────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def acked(self) -> int:
+        """All positions below are done."""
+        first = next(iter(self._open.values()), None)
+        return self.position if first is None else first.position
+
+    @property
+    def acked_above(self) -> int:
+        return self.position - self.acked - self.in_flight
+
+    @property
+    def floor(self) -> int:
+        """All sequences below are done."""
+        return next(iter(self._open), self._sequence)
+
+    @property
+    def empty(self) -> bool:
+        return not self._open
+
+    def open_roots(self) -> list[Root]:
+        return list(self._open.values())

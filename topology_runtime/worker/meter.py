@@ -1,0 +1,112 @@
+"""Counters of one worker in shared memory: written by its threads, read by its agent.
+
+One anonymous file (memfd) per worker, made by the agent, inherited by the worker: reading never
+disturbs the data path, a hung worker is still visible, and what a killed worker had counted stays.
+The file is an array of int64. Every record has one writer, so nothing is locked.
+
+    header   HEADER words
+    threads  THREADS records of THREAD_WORDS words: the fields below, then BUCKETS latency buckets
+    links    LINKS records of LINK_WORDS words
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+HEADER = 8
+H_THREADS, H_LINKS, H_PROGRESS, H_INCARNATION = range(4)  # records in use; main loop's progress
+
+BUCKETS = 160
+(
+    THREAD, TID, TASK, EPOCH, STATE, TUPLES_IN, TUPLES_OUT, FRAMES_IN, FRAMES_OUT, BYTES_IN, BYTES_OUT,
+    BUSY_NS, WAIT_NS, QUEUE, LATENCY_SUM_NS, CALL_STARTED_NS, HELD_ROWS,
+    SOURCE_PARTITION, SOURCE_EMITTED, SOURCE_ACKED, SOURCE_ACKED_ABOVE, SOURCE_IN_FLIGHT,
+    SOURCE_REPLAYED, SOURCE_STATE,
+) = range(24)  # fmt: skip
+"""THREAD: number + 1 (0: record unused). TASK: number of the task in the topology.
+STATE: 1 running, 2 ended. QUEUE: rows waiting now. CALL_STARTED_NS: monotonic, 0 when idle.
+BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU. SOURCE_STATE: bit 0 stopped, bit 1 exhausted.
+All others count up since the thread began."""
+
+FIELDS = 24
+THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
+E2E = FIELDS + BUCKETS
+THREADS = 1024
+L_FROM, L_TO, L_TUPLES, L_BYTES, L_FRAMES, L_BUFFER_NS, L_CHANNEL_NS = range(7)
+LINK_WORDS = 8
+LINKS = 8192
+WORDS = HEADER + THREADS * THREAD_WORDS + LINKS * LINK_WORDS
+SIZE_BYTES = WORDS * 8
+
+
+def bucket_of(ns: int) -> int:
+    """Which latency bucket: four per doubling from 1 µs to about 18 minutes."""
+    us = ns >> 10
+    if us < 4:
+        return us if us > 0 else 0
+    bits = us.bit_length()
+    bucket = (bits - 2) * 4 + ((us >> (bits - 3)) & 3)
+    return bucket if bucket < BUCKETS else BUCKETS - 1
+
+
+def bucket_ns(bucket: int) -> int:
+    """The middle of a bucket in ns (within 13 % of every value in it)."""
+    if bucket < 4:
+        return (bucket << 10) + 512
+    shift = bucket // 4 - 1
+    low = (4 + bucket % 4) << shift
+    return (low << 10) + ((1 << shift) << 10) // 2
+
+
+def create() -> int:
+    """A new meter's file descriptor (the agent keeps it, the worker inherits it)."""
+    fd = os.memfd_create("headgate-meter", os.MFD_CLOEXEC)
+    os.ftruncate(fd, SIZE_BYTES)
+    return fd
+
+
+class Meter:
+    """A meter mapped into this process; `words` is the array of int64."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, SIZE_BYTES)
+        self.words = memoryview(self._map).cast("q")
+        self._next_thread = 0
+        self._next_link = 0
+
+    def thread_record(self) -> int:
+        """First word of a fresh thread record; records are never reused. Called by one thread only."""
+        if self._next_thread == THREADS:
+            raise MemoryError(f"a worker runs at most {THREADS} threads in its life")
+        self._next_thread += 1
+        self.words[H_THREADS] = self._next_thread
+        return HEADER + (self._next_thread - 1) * THREAD_WORDS
+
+    def link_record(self, from_thread: int, to_thread: int) -> int | None:
+        """First word of a fresh link record, None when all are used. Called by one thread only."""
+        if self._next_link == LINKS:
+            return None
+        at = HEADER + THREADS * THREAD_WORDS + self._next_link * LINK_WORDS
+        self.words[at + L_FROM], self.words[at + L_TO] = from_thread, to_thread
+        self._next_link += 1
+        self.words[H_LINKS] = self._next_link
+        return at
+
+    def close(self) -> None:
+        self.words.release()
+        self._map.close()
+
+
+def percentile_ns(buckets: list[int], share: float) -> int:
+    """The latency below which `share` of the counted ones lie (0 when there are none)."""
+    total = sum(buckets)
+    if total == 0:
+        return 0
+    want = share * total
+    seen = 0
+    for bucket, count in enumerate(buckets):
+        seen += count
+        if count and seen >= want:
+            return bucket_ns(bucket)
+    return bucket_ns(BUCKETS - 1)

@@ -1,0 +1,93 @@
+"""What one thread is to do, read out of a wanted state. Pure.
+
+Marks (protocol: SWITCHED): a thread that sends by routes n marks every thread whose last rows by older
+routes it has now sent: all leaving threads of the tasks below it, and all threads of tasks that keep
+rows by key. A mark is a state: it is sent again with every wanted state while the plan is SWITCHED.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import Route, Wanted
+from topology_runtime.schedule import Schedule
+from topology_runtime.topology import Topology
+
+
+@dataclass(frozen=True)
+class Orders:
+    """One wanted state as all threads of a worker see it; lookups made once."""
+
+    wanted: Wanted
+    started: bool  # this state names this worker's incarnation: source positions in it are fresh
+    slot_of: dict[int, Slot] = field(default_factory=dict)
+    task_of: dict[int, str] = field(default_factory=dict)
+    threads_of: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    leaving: frozenset[int] = frozenset()
+    route_of: dict[int, Route] = field(default_factory=dict)
+
+    @property
+    def topology(self) -> Topology:
+        return self.wanted.topology
+
+    @property
+    def number(self) -> int:
+        return self.wanted.routes_number
+
+    @property
+    def switched(self) -> bool:
+        return self.wanted.phase != "prepared"
+
+    @property
+    def schedule(self) -> Schedule | None:
+        return self.wanted.schedule
+
+    def upstream(self, task: str) -> tuple[int, ...]:
+        """Threads whose marks a thread of `task` waits for: those of the tasks above, on VMs that live."""
+        dead = set(self.wanted.held_dead)
+        return tuple(
+            thread
+            for _, edge in self.topology.in_edges(task)
+            for thread in self.threads_of.get(edge.source, ())
+            if self.slot_of[thread].vm not in dead
+        )
+
+    def to_mark(self, task: str) -> tuple[int, ...]:
+        """Threads that a thread of `task` marks once it sends by these routes."""
+        marked: list[int] = []
+        for _, edge in self.topology.out_edges(task):
+            for thread in self.threads_of.get(edge.target, ()):
+                if (thread in self.leaving or edge.grouping == "fields") and thread not in marked:
+                    marked.append(thread)
+        return tuple(marked)
+
+    def position_of(self, task: str, partition: int) -> int | None:
+        """Where a source thread that starts now reads from; None: not known, wait."""
+        if not self.started:
+            return None
+        for start in self.wanted.starts:
+            if start.task == task and start.partition == partition:
+                return start.position
+        return None
+
+    def may_run(self, thread: int) -> bool:
+        """An exclusive thread waits until no other thread of its task is left."""
+        task = self.topology.by_name[self.task_of[thread]]
+        return not task.exclusive or thread in self.leaving or len(self.threads_of[task.name]) == 1
+
+
+def orders_of(wanted: Wanted, slot: Slot, incarnation: int) -> Orders:
+    """The lookups of one wanted state."""
+    threads_of: dict[str, list[int]] = {}
+    for thread in wanted.threads:
+        threads_of.setdefault(thread.task, []).append(thread.thread)
+    return Orders(
+        wanted,
+        any(at.slot == slot and at.incarnation == incarnation for at in wanted.workers),
+        {t.thread: t.slot for t in wanted.threads},
+        {t.thread: t.task for t in wanted.threads},
+        {task: tuple(threads) for task, threads in threads_of.items()},
+        frozenset(t.thread for t in wanted.threads if t.leaving),
+        {route.edge: route for route in wanted.routes},
+    )

@@ -1,0 +1,212 @@
+"""The output side of one thread: a buffer per edge and receiving thread, and the shares in it. Pure.
+
+Rules (protocol: Ledger, Frame; performance: flush by gap):
+ 1. For each root, each input frame gives one fresh random share to every buffer part into which it put
+    rows of that root; a frame's id for the root is the XOR of the shares in it. So ids are never shared
+    between input frames [A1].
+ 2. A buffer is flushed at once when its edge's last flush is a gap or more ago, else a gap after it;
+    and when it is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from topology_runtime.cluster import Slot
+from topology_runtime.logic import To
+from topology_runtime.messages import Frame, RootKey, RootPart
+from topology_runtime.worker import runs as r
+from topology_runtime.worker.router import Places, Router
+from topology_runtime.worker.runs import Run
+
+Shares = dict[RootKey, int]
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Rows for one thread by one edge, not yet sent."""
+
+    edge: int
+    target: int
+    filled_ns: int
+    rows: list[Any] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    roots: dict[RootKey, tuple[int, RootPart]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class _Part:
+    """Rows for one thread by one edge, and whose they are."""
+
+    edge: int
+    target: int
+    rows: Sequence[Any]
+    runs: Sequence[Run]
+
+
+def _part(edge: int, target: int, rows: Sequence[Any], runs: Sequence[Run], places: Places) -> _Part:
+    if len(places) == len(rows):
+        chosen, its_runs = rows, runs
+    elif isinstance(places, range):
+        chosen = rows[places.start : places.stop]
+        its_runs = r.part(runs, places.start, places.stop)
+    else:
+        chosen = [rows[place] for place in places]
+        singles = list(r.single(runs))
+        its_runs = r.joined(singles[place] for place in places)
+    return _Part(
+        edge, target, chosen, [(root, at, count, r.over_edge(way, edge)) for root, at, count, way in its_runs]
+    )
+
+
+class Outputs:
+    """Buffers of thread `thread`; `random64` gives fresh 64-bit numbers."""
+
+    def __init__(
+        self, thread: int, slot: Slot, incarnation: int, random64: Callable[[], int], gap_ns: int
+    ) -> None:
+        self._thread, self._slot, self._incarnation = thread, slot, incarnation
+        self._random64 = random64
+        self.gap_ns = gap_ns
+        self._routers: list[tuple[int, Router]] = []
+        self._buffers: dict[tuple[int, int], Buffer] = {}
+        self._flushed_ns: dict[tuple[int, int], int] = {}
+        self._full: list[Frame] = []
+        self.cap_of: Callable[[int], int] = lambda _: 256
+
+    def route_by(self, routers: list[tuple[int, Router]]) -> None:
+        """From now on rows go by these routers (edge number, router)."""
+        self._routers = routers
+        self._flushed_ns.clear()
+
+    @property
+    def edges(self) -> int:
+        return len(self._routers)
+
+    def put(self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart], now_ns: int) -> Shares:
+        """Rows of one input frame (or source root) into the buffers of every edge.
+
+        Returns the XOR of all shares given, per root."""
+        return self._put_all(rows, runs, roots, now_ns, every_root=False)
+
+    def put_with(
+        self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart], now_ns: int
+    ) -> Shares:
+        """As `put`, but every row depends on every one of `roots` (the output of a bucket)."""
+        return self._put_all(rows, runs, roots, now_ns, every_root=True)
+
+    def unroutable(self) -> list[tuple[int, Exception]]:
+        """(place, why) of rows of the last `put` that had no usable key for an edge; told once."""
+        found: list[tuple[int, Exception]] = []
+        for _, router in self._routers:
+            if router.unroutable:
+                found += router.unroutable
+                router.unroutable = []
+        return found
+
+    def forward(
+        self, edge: int, target: int, row: Any, run: Run, roots: Sequence[RootPart], now_ns: int
+    ) -> Shares:
+        """One kept row to the thread that keeps its bucket from now on, as if it came by `edge`."""
+        part = _Part(edge, target, (row,), [run])
+        given: Shares = {}
+        self._add(part, roots, [0], now_ns, given)
+        return given
+
+    def _put_all(
+        self,
+        rows: Sequence[Any],
+        runs: Sequence[Run],
+        roots: Sequence[RootPart],
+        now_ns: int,
+        every_root: bool,
+    ) -> Shares:
+        given: Shares = {}
+        if not rows:
+            return given
+        for edge, router in self._routers:
+            for target, places in router.split(rows):
+                part = _part(edge, target, rows, runs, places)
+                numbers = range(len(roots)) if every_root else dict.fromkeys(run[0] for run in part.runs)
+                self._add(part, roots, numbers, now_ns, given)
+        return given
+
+    def _add(
+        self, part: _Part, roots: Sequence[RootPart], numbers: Iterable[int], now_ns: int, given: Shares
+    ) -> None:
+        place = part.edge, part.target
+        buffer = self._buffers.get(place)
+        if buffer is None:
+            buffer = self._buffers[place] = Buffer(part.edge, part.target, now_ns)
+        renumbered = {number: self._share(buffer, roots[number], given) for number in numbers}
+        buffer.runs += [
+            (renumbered[root], offset, count, variant) for root, offset, count, variant in part.runs
+        ]
+        buffer.rows.extend(part.rows)
+        if len(buffer.rows) >= self.cap_of(part.target):
+            self._full.append(self._frame(self._buffers.pop(place), now_ns))
+
+    def _share(self, buffer: Buffer, root: RootPart, given: Shares) -> int:
+        share = self._random64()
+        given[root.key] = given.get(root.key, 0) ^ share
+        known = buffer.roots.get(root.key)
+        if known is not None:
+            known[1].id ^= share
+            return known[0]
+        number = len(buffer.roots)
+        buffer.roots[root.key] = (
+            number,
+            RootPart(
+                root.key,
+                root.home,
+                root.source,
+                root.partition,
+                root.position,
+                root.intended_ns,
+                root.floor,
+                share,
+            ),
+        )
+        return number
+
+    def flush(self, now_ns: int, everything: bool = False) -> list[Frame]:
+        """Frames that are due now."""
+        frames, self._full = self._full, []
+        if self._buffers:
+            due = [
+                place
+                for place in self._buffers
+                if everything or now_ns - self._flushed_ns.get(place, 0) >= self.gap_ns
+            ]
+            frames += [self._frame(self._buffers.pop(place), now_ns) for place in due]
+        return frames
+
+    def _frame(self, buffer: Buffer, now_ns: int) -> Frame:
+        self._flushed_ns[buffer.edge, buffer.target] = now_ns
+        rows = buffer.rows
+        if any(type(row) is To for row in rows):
+            rows = [row.row if type(row) is To else row for row in rows]
+        return Frame(
+            edge=buffer.edge,
+            sender=self._thread,
+            slot=self._slot,
+            incarnation=self._incarnation,
+            target=buffer.target,
+            roots=[part for _, part in buffer.roots.values()],
+            runs=buffer.runs,
+            rows=rows,
+            filled_ns=buffer.filled_ns,
+            flushed_ns=now_ns,
+        )
+
+    def next_flush_ns(self) -> int | None:
+        """When `flush` has something to do; None when all buffers are empty."""
+        if self._full:
+            return 0
+        return min((self._flushed_ns.get(place, 0) + self.gap_ns for place in self._buffers), default=None)
+
+    @property
+    def empty(self) -> bool:
+        return not self._buffers and not self._full

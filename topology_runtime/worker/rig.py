@@ -1,0 +1,262 @@
+"""Workers alone: a topology on this machine without agent, controller or slots' limits.
+
+For benchmarks and for tests of the data plane. It plays the agent's part of the worker's channel: starts
+one worker per slot number, sends wanted states, reads the meters.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from topology_runtime import channels
+from topology_runtime import messages as m
+from topology_runtime.channels import ServerChannel, Waiter
+from topology_runtime.cluster import Slot
+from topology_runtime.errors import EnactmentFailed
+from topology_runtime.schedule import Schedule
+from topology_runtime.topology import KEY_RANGES, Topology
+from topology_runtime.worker import meter as mt
+
+VM = "rig"
+
+
+@dataclass
+class _Process:
+    popen: subprocess.Popen[bytes]
+    meter: mt.Meter
+    fd: int
+    incarnation: int
+    endpoint: str = ""
+    report: m.WorkerReport | None = None
+
+
+@dataclass
+class Rig:
+    """`places`: task → slot number of each of its threads."""
+
+    topology: Topology
+    places: Mapping[str, Sequence[int]]
+    directory: str
+    user_paths: tuple[str, ...] = ()
+    settings: m.Settings = field(default_factory=m.Settings)
+    modelled_tps: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._channel: ServerChannel[m.FromAgentToWorker, m.FromWorker] = ServerChannel(channels.from_worker)
+        self._waiter = Waiter([self._channel])
+        self._workers: dict[int, _Process] = {}
+        self._letters: list[m.DeadLetter] = []
+        self._counter = 0
+        self._acked: dict[tuple[str, int], int] = {}
+        self.wanted: m.Wanted | None = None
+        numbers = iter(range(1, 1_000_000))
+        self.threads = tuple(
+            m.ThreadWanted(next(numbers), task, Slot(VM, slot), k)
+            for task, slots in self.places.items()
+            for k, slot in enumerate(slots)
+        )
+
+    # ── life ────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, timeout_s: float = 20.0) -> None:
+        """All workers up, all threads there, every worker connected to every other."""
+        for slot in sorted({t.slot.number for t in self.threads}):
+            self.spawn(slot)
+        self.wait(lambda: all(w.endpoint for w in self._workers.values()), timeout_s, "workers to come up")
+        self.send("prepared")
+        self.wait(self.ready, timeout_s, "workers to be ready")
+
+    def spawn(self, slot: int) -> None:
+        """Start (or start again) the worker of a slot."""
+        fd = mt.create()
+        incarnation = time.time_ns()
+        command = [sys.executable, "-P", "-m", "topology_runtime.worker", "--agent", self._channel.endpoint]
+        command += ["--vm", VM, "--slot", str(slot), "--incarnation", str(incarnation), "--meter-fd", str(fd)]
+        command += ["--directory", self.directory, "--owner", str(os.getpid())]
+        popen = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL)
+        self._workers[slot] = _Process(popen, mt.Meter(fd), fd, incarnation)
+
+    def kill(self, slot: int) -> None:
+        """`kill -9`, reaped."""
+        self._workers[slot].popen.kill()
+        self._workers[slot].popen.wait()
+
+    def respawn(self, slot: int, timeout_s: float = 20.0) -> None:
+        """A killed worker comes back with a higher incarnation; sources go on from what was acked."""
+        old = self._workers[slot]
+        self._acked = {**self._acked, **self._acked_now(old)}
+        self.spawn(slot)
+        old.meter.close()
+        os.close(old.fd)
+        self.wait(lambda: bool(self._workers[slot].endpoint), timeout_s, f"worker {slot} to come back")
+        assert self.wanted is not None
+        self.send(self.wanted.phase)
+
+    def _acked_now(self, worker: _Process) -> dict[tuple[str, int], int]:
+        """Source positions below which all is acked, from the meter of a worker, dead or alive."""
+        words, found = worker.meter.words, {}
+        for i in range(words[mt.H_THREADS]):
+            at = mt.HEADER + i * mt.THREAD_WORDS
+            if words[at + mt.SOURCE_PARTITION]:
+                task = self.topology.tasks[words[at + mt.TASK]].name
+                found[task, words[at + mt.SOURCE_PARTITION] - 1] = words[at + mt.SOURCE_ACKED]
+        return found
+
+    def offer(self, steps: Sequence[tuple[float, float]], period_s: float = 0.0) -> None:
+        """Routes in force and the sources' schedule from now on."""
+        self.send("committed", Schedule(time.time_ns(), tuple(steps), period_s))
+
+    def drain(self, timeout_s: float = 20.0) -> None:
+        """Sources stop; wait until everything they emitted is acked."""
+        self.send("committed", draining=True)
+        self.wait(lambda: all(s.stopped for s in self.sources()), timeout_s, "sources to drain")
+
+    def stop(self) -> None:
+        for slot in self._workers:
+            self._channel.send(str(Slot(VM, slot)).encode(), m.Quit("the rig stops"))
+        deadline = time.monotonic() + 2.0
+        for worker in self._workers.values():
+            try:
+                worker.popen.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.popen.kill()
+                worker.popen.wait()
+            worker.meter.close()
+            os.close(worker.fd)
+        self._channel.close(linger_ms=0)
+
+    # ── wanted states ───────────────────────────────────────────────────────────────────────────
+
+    def send(self, phase: m.Phase, schedule: Schedule | None = None, draining: bool = False) -> None:
+        self._counter += 1
+        before = self.wanted
+        self.wanted = m.Wanted(
+            token=m.Token(1, 1, self._counter),
+            phase=phase,
+            run="rig",
+            topology=self.topology,
+            user_paths=self.user_paths,
+            threads=self.threads,
+            routes_number=1,
+            routes=self._routes(),
+            workers=tuple(
+                m.WorkerAt(Slot(VM, n), w.incarnation, w.endpoint)
+                for n, w in self._workers.items()
+                if w.endpoint
+            ),
+            schedule=schedule or (before.schedule if before else None),
+            starts=self._starts(),
+            modelled_tps={
+                t.thread: self.modelled_tps[t.task] for t in self.threads if t.task in self.modelled_tps
+            },
+            draining=draining,
+            settings=self.settings,
+        )
+        data = channels.encode(self.wanted)
+        for slot in self._workers:
+            self._channel.send(str(Slot(VM, slot)).encode(), data)
+
+    def _routes(self) -> tuple[m.Route, ...]:
+        routes = []
+        for number, edge in enumerate(self.topology.edges):
+            threads = [t.thread for t in self.threads if t.task == edge.target]
+            ranges = tuple(
+                (thread, KEY_RANGES * (i + 1) // len(threads) - KEY_RANGES * i // len(threads))
+                for i, thread in enumerate(threads)
+            )
+            targets = tuple((thread, 1.0 / len(threads)) for thread in threads)
+            routes.append(m.Route(number, targets, ranges if edge.grouping == "fields" else ()))
+        return tuple(routes)
+
+    def _starts(self) -> tuple[m.SourceStart, ...]:
+        known = self._acked
+        sources = {task.name for task in self.topology.sources}
+        return tuple(
+            m.SourceStart(t.task, t.partition, known.get((t.task, t.partition), 0))
+            for t in self.threads
+            if t.task in sources
+        )
+
+    # ── what is ─────────────────────────────────────────────────────────────────────────────────
+
+    def ready(self) -> bool:
+        assert self.wanted is not None
+        token = self.wanted.token
+        return all(
+            w.report is not None and w.report.ready and w.report.token == token
+            for w in self._workers.values()
+        )
+
+    def sources(self) -> list[m.SourceNow]:
+        reports = [w.report for w in self._workers.values() if w.report is not None]
+        return [source for report in reports for source in report.sources]
+
+    def letters(self) -> list[m.DeadLetter]:
+        return list(self._letters)
+
+    def count(self, task: str, field_: int = mt.TUPLES_IN) -> int:
+        """The sum of a meter field over a task's threads."""
+        number = [t.name for t in self.topology.tasks].index(task)
+        total = 0
+        for worker in self._workers.values():
+            words = worker.meter.words
+            for i in range(words[mt.H_THREADS]):
+                at = mt.HEADER + i * mt.THREAD_WORDS
+                if words[at + mt.THREAD] and words[at + mt.TASK] == number:
+                    total += words[at + field_]
+        return total
+
+    def latencies(self, task: str) -> list[int]:
+        """Latency buckets from the intended emit time at a sink."""
+        number = [t.name for t in self.topology.tasks].index(task)
+        buckets = [0] * mt.BUCKETS
+        for worker in self._workers.values():
+            words = worker.meter.words
+            for i in range(words[mt.H_THREADS]):
+                at = mt.HEADER + i * mt.THREAD_WORDS
+                if words[at + mt.THREAD] and words[at + mt.TASK] == number:
+                    for b in range(mt.BUCKETS):
+                        buckets[b] += words[at + mt.E2E + b]
+        return buckets
+
+    def pump(self, seconds: float) -> None:
+        """Hear the workers for so long."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._hear(left)
+
+    def wait(self, until: Callable[[], bool], timeout_s: float, what: str) -> None:
+        end = time.monotonic() + timeout_s
+        while not until():
+            if time.monotonic() > end:
+                raise EnactmentFailed(f"waited {timeout_s:g} s for {what}", cause=self._troubles())
+            self._hear(0.05)
+
+    def _hear(self, timeout_s: float) -> None:
+        self._waiter.wait(min(timeout_s, 0.05))
+        while (got := self._channel.receive()) is not None:
+            message = got[1]
+            worker = self._workers.get(message.slot.number)
+            if worker is None or message.incarnation != worker.incarnation:
+                continue
+            if isinstance(message, m.WorkerHello):
+                worker.endpoint = message.endpoint
+            else:
+                worker.report = message
+                self._letters.extend(message.letters)
+
+    def _troubles(self) -> str:
+        dead = [n for n, w in self._workers.items() if w.popen.poll() is not None]
+        failed = [
+            f"{t.thread}: {t.failed}"
+            for w in self._workers.values()
+            if w.report
+            for t in w.report.threads
+            if t.failed
+        ]
+        return f"dead workers {dead}, failed threads {failed}, {len(self._workers)} workers"

@@ -1,0 +1,122 @@
+"""Which thread gets which rows of one edge. Pure.
+
+shuffle, local   deficit round robin over the plan's weights, by rows (local: this worker's threads first)
+fields           a stable hash of the key into 1,024 ranges, ranges to threads by the plan
+all, global      every thread; the first thread
+direct           thread number `To.index` modulo the receiver's threads
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+from zlib import crc32
+
+from topology_runtime.logic import To
+from topology_runtime.messages import Route
+from topology_runtime.topology import KEY_RANGES, Edge
+from topology_runtime.worker.rows import key_bytes
+
+Places = Sequence[int] | range
+Part = tuple[int, Places]  # (thread, places of its rows)
+
+
+def range_of(key: Hashable) -> int:
+    """The key range of a key: the same in every process and every run."""
+    return crc32(key_bytes(key)) % KEY_RANGES
+
+
+def owners(route: Route) -> list[int]:
+    """Thread of each of the 1,024 key ranges ([] when the plan gives none)."""
+    table: list[int] = []
+    for thread, count in route.ranges:
+        table += [thread] * count
+    return table
+
+
+class Router:
+    """Splits the rows of one edge among the receiving threads; made anew for each set of routes."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        route: Route,
+        local: frozenset[int],
+        key: Callable[[Any], Hashable] | None,
+        cap_of: Callable[[int], int],
+    ) -> None:
+        self.grouping = edge.grouping
+        self._key = key
+        self._cap_of = cap_of
+        self._owners = owners(route)
+        targets = sorted(route.targets)
+        if edge.grouping == "local":
+            targets = [t for t in targets if t[0] in local] or targets
+        total = sum(weight for _, weight in targets)
+        self._threads = [thread for thread, _ in targets]
+        share = 1.0 / len(targets) if targets else 0.0
+        self._weights = [weight / total if total > 0 else share for _, weight in targets]
+        self._credit = [0.0] * len(targets)
+        self.unroutable: list[tuple[int, Exception]] = []  # rows without a usable key since last asked
+
+    def split(self, rows: Sequence[Any]) -> Iterator[Part]:
+        """Parts of these rows, each at most the receiving thread's cap long."""
+        if not self._threads:
+            raise LookupError("no thread of the plan receives this edge")
+        if self.grouping in ("shuffle", "local"):
+            yield from self._shuffled(len(rows))
+        elif self.grouping == "fields":
+            yield from self._by_key(rows)
+        elif self.grouping == "all":
+            for thread in self._threads:
+                yield from self._cut(thread, range(len(rows)))
+        elif self.grouping == "global":
+            yield from self._cut(self._threads[0], range(len(rows)))
+        else:
+            yield from self._direct(rows)
+
+    def _shuffled(self, count: int) -> Iterator[Part]:
+        if len(self._threads) == 1:
+            yield from self._cut(self._threads[0], range(count))
+            return
+        at = 0
+        credit, weights = self._credit, self._weights
+        while at < count:
+            best = max(range(len(credit)), key=credit.__getitem__)
+            size = min(count - at, self._cap_of(self._threads[best]))
+            for i, weight in enumerate(weights):
+                credit[i] += weight * size
+            credit[best] -= size
+            yield self._threads[best], range(at, at + size)
+            at += size
+
+    def _by_key(self, rows: Sequence[Any]) -> Iterator[Part]:
+        assert self._key is not None
+        table, key = self._owners, self._key
+        parts: dict[int, list[int]] = {}
+        for place, row in enumerate(rows):
+            try:
+                owner = table[range_of(key(row))]
+            except Exception as error:  # the user's key function or the row: that row is a dead letter
+                self.unroutable.append((place, error))
+            else:
+                parts.setdefault(owner, []).append(place)
+        for thread, places in parts.items():
+            yield from self._cut(thread, places)
+
+    def _direct(self, rows: Sequence[Any]) -> Iterator[Part]:
+        parts: dict[int, list[int]] = {}
+        for place, row in enumerate(rows):
+            index = row.index if isinstance(row, To) else 0
+            parts.setdefault(self._threads[index % len(self._threads)], []).append(place)
+        for thread, places in parts.items():
+            yield from self._cut(thread, places)
+
+    def _cut(self, thread: int, places: Places) -> Iterator[Part]:
+        cap = self._cap_of(thread)
+        if len(places) <= cap:
+            if len(places):
+                yield thread, places
+            return
+        for at in range(0, len(places), cap):
+            yield thread, places[at : at + cap]

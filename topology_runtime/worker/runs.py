@@ -1,0 +1,59 @@
+"""Runs: whose rows are in a frame. A run is (root number, offset, count, variant); pure.
+
+Row j of a run is row `offset + j` of its root. `variant` tells apart rows of one source position that
+came different ways: every edge and every flat-map index changes it the same way on every replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+Run = tuple[int, int, int, int]
+VARIANT_MASK = 0x7FFFFFFF
+
+
+def over_edge(variant: int, edge: int) -> int:
+    return (variant * 1_000_003 + edge + 1) & VARIANT_MASK
+
+
+def over_index(variant: int, index: int) -> int:
+    """Row `index` of a flat-map's output; the first keeps its variant."""
+    return (variant * 69_069 + index * 40_503) & VARIANT_MASK if index else variant
+
+
+def part(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
+    """The runs of rows start … stop − 1."""
+    out: list[Run] = []
+    at = 0
+    for root, offset, count, variant in runs:
+        low, high = max(start, at), min(stop, at + count)
+        if low < high:
+            out.append((root, offset + low - at, high - low, variant))
+        at += count
+        if at >= stop:
+            break
+    return out
+
+
+def single(runs: Sequence[Run]) -> Iterable[tuple[int, int, int]]:
+    """(root number, offset, variant) of every row."""
+    for root, offset, count, variant in runs:
+        for j in range(count):
+            yield root, offset + j, variant
+
+
+def joined(rows: Iterable[tuple[int, int, int]]) -> list[Run]:
+    """Rows (root number, offset, variant) → runs, neighbours joined."""
+    out: list[Run] = []
+    for root, offset, variant in rows:
+        if out:
+            r, o, c, v = out[-1]
+            if r == root and v == variant and o + c == offset:
+                out[-1] = (r, o, c + 1, v)
+                continue
+        out.append((root, offset, 1, variant))
+    return out
+
+
+def rows_in(runs: Sequence[Run]) -> int:
+    return sum(run[2] for run in runs)

@@ -1,0 +1,263 @@
+"""Inside one worker: where frames, acks and marks go. Local ones straight into a thread's inbox, others
+to the sender, which owns one PUSH socket per peer worker (performance: Sockets).
+
+Threads that touch the network run no user code, and the reverse.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+
+from topology_runtime.channels import PullChannel, PushChannel, encode
+from topology_runtime.clock import monotonic_ns
+from topology_runtime.cluster import Slot
+from topology_runtime.errors import BadRow, Unreachable
+from topology_runtime.messages import (
+    Ack,
+    Acks,
+    Frame,
+    Mark,
+    Ping,
+    StateMove,
+    StateTaken,
+    Tuples,
+    WireFrame,
+    WorkerAt,
+)
+from topology_runtime.worker import meter as mt
+from topology_runtime.worker import rows as wire
+from topology_runtime.worker import runs as r
+from topology_runtime.worker.flow import Addressed
+
+SEND_BATCH = 512  # messages taken from the queue before acks are written
+PENDING_MOST = 8192  # messages kept for a peer that is not connected yet
+POLL_S = 0.2
+
+Inbox = SimpleQueue[Any]  # (arrived_ns, Frame, bytes), Mark, list[Ack], or None: look around
+
+
+class Switchboard:
+    """Inboxes of this worker's threads, and the way out."""
+
+    def __init__(self, slot: Slot, incarnation: int) -> None:
+        self.slot, self.incarnation = slot, incarnation
+        self.inboxes: dict[int, Inbox] = {}
+        self.out: SimpleQueue[tuple[Slot | None, Any]] = SimpleQueue()
+        self.slot_of: dict[int, Slot] = {}
+        self.strict = False
+        self._closed: set[int] = set()
+        self._lock = threading.Lock()
+
+    def inbox(self, thread: int) -> Inbox:
+        """The inbox of a thread, made on first use: frames may come before the thread is built."""
+        inbox = self.inboxes.get(thread)
+        if inbox is None:
+            with self._lock:
+                inbox = self.inboxes.setdefault(thread, SimpleQueue())
+        return inbox
+
+    def close_inbox(self, thread: int) -> None:
+        """The thread has ended: what still comes for it is dropped (and replayed by its ledger)."""
+        self._closed.add(thread)
+        self.inboxes.pop(thread, None)
+
+    def put(self, thread: int, item: Any) -> None:
+        if thread not in self._closed:
+            self.inbox(thread).put(item)
+
+    def wake_all(self) -> None:
+        for inbox in list(self.inboxes.values()):
+            inbox.put(None)
+
+    def deliver(self, frames: Iterable[Frame]) -> None:
+        """Frames of a thread of this worker, on their way."""
+        for frame in frames:
+            slot = self.slot_of.get(frame.target)
+            if slot == self.slot:
+                if self.strict:
+                    frame.rows = wire.read(wire.write(frame.rows, shape := wire.shape_of(frame.rows)), shape)
+                self.put(frame.target, (frame.flushed_ns, frame, 0))
+            elif slot is not None:
+                self.out.put((slot, frame))
+
+    def send_acks(self, acks: Iterable[Addressed]) -> None:
+        """Acks to the ledgers they belong to."""
+        local: dict[int, list[Ack]] = {}
+        for home, ack in acks:
+            if home == self.slot:
+                if ack.key.incarnation == self.incarnation:
+                    local.setdefault(ack.key.thread, []).append(ack)
+            else:
+                self.out.put((home, ack))
+        for thread, batch in local.items():
+            self.put(thread, batch)
+
+    def send_word(self, word: Mark | StateMove | StateTaken) -> None:
+        """What threads tell each other beside rows, in order with the rows."""
+        slot = self.slot_of.get(word.target)
+        if slot == self.slot:
+            self.put(word.target, word)
+        elif slot is not None:
+            self.out.put((slot, word))
+
+
+class Sender(threading.Thread):
+    """Owns the sockets to the peers; writes frames and batches of acks."""
+
+    def __init__(self, board: Switchboard, meter: mt.Meter, records: dict[int, int]) -> None:
+        super().__init__(name="sender", daemon=True)
+        self._board, self._meter, self._records = board, meter, records
+        self._peers: dict[Slot, PushChannel] = {}
+        self._pending: dict[Slot, list[bytes]] = {}
+        self.dropped = 0
+        self.bad_rows: SimpleQueue[tuple[Frame, list[tuple[int, BadRow]]]] = SimpleQueue()
+
+    def connect(self, peer: WorkerAt) -> None:
+        self._board.out.put((None, peer))
+
+    def disconnect(self, slot: Slot) -> None:
+        self._board.out.put((None, slot))
+
+    def stop(self) -> None:
+        self._board.out.put((None, None))
+
+    def run(self) -> None:
+        while self._turn():
+            pass
+        for channel in self._peers.values():
+            channel.close()
+
+    def _turn(self) -> bool:
+        """One batch; False to stop."""
+        acks: dict[Slot, list[Ack]] = {}
+        go_on = self._one(*self._board.out.get(), acks)
+        for _ in range(SEND_BATCH):
+            try:
+                item = self._board.out.get_nowait()
+            except Empty:
+                break
+            go_on = self._one(*item, acks) and go_on
+        for slot, batch in acks.items():
+            self._send(slot, encode(Acks(self._board.slot, self._board.incarnation, batch)))
+        return go_on
+
+    def _one(self, slot: Slot | None, what: Any, acks: dict[Slot, list[Ack]]) -> bool:
+        if slot is None:
+            return self._order(what)
+        if isinstance(what, Frame):
+            self._send(slot, self._write(what))
+        elif isinstance(what, Ack):
+            acks.setdefault(slot, []).append(what)
+        else:
+            self._send(slot, encode(what))
+        return True
+
+    def _order(self, what: Any) -> bool:
+        if isinstance(what, WorkerAt):
+            self._drop_peer(what.slot)
+            try:
+                channel = self._peers[what.slot] = PushChannel(what.endpoint)
+            except Unreachable:
+                self.dropped += 1
+                return True
+            for data in self._pending.pop(what.slot, []):
+                channel.send_bytes(data)
+        elif isinstance(what, Slot):
+            self._drop_peer(what)
+        return what is not None
+
+    def _drop_peer(self, slot: Slot) -> None:
+        channel = self._peers.pop(slot, None)
+        if channel is not None:
+            channel.close(linger_ms=0)
+
+    def _send(self, slot: Slot, data: bytes) -> None:
+        channel = self._peers.get(slot)
+        if channel is not None:
+            channel.send_bytes(data)
+            return
+        pending = self._pending.setdefault(slot, [])
+        if len(pending) < PENDING_MOST:
+            pending.append(data)
+        else:
+            self.dropped += 1
+
+    def _write(self, frame: Frame) -> bytes:
+        rows = frame.rows
+        try:
+            shape = wire.shape_of(rows)
+            body = wire.write(rows, shape)
+        except BadRow:
+            good, bad = wire.good_rows(rows)
+            self.bad_rows.put((msgspec.structs.replace(frame), bad))
+            singles = list(r.single(frame.runs))
+            frame.runs = r.joined(singles[place] for place in good)
+            rows = [rows[place] for place in good]
+            shape = wire.shape_of(rows)
+            body = wire.write(rows, shape)
+        frame.rows = []
+        data = encode(WireFrame(frame, shape, msgspec.Raw(body)))
+        record = self._records.get(frame.sender)
+        if record is not None:
+            self._meter.words[record + mt.BYTES_OUT] += len(data)
+        return data
+
+
+class Receiver(threading.Thread):
+    """Owns the worker's PULL socket; hands what arrives to inboxes. `fenced(slot, incarnation)`:
+    is this the word of a worker that has been replaced?"""
+
+    def __init__(
+        self, board: Switchboard, pull: PullChannel, fenced: Any, pings: SimpleQueue[Ping], wake: Any
+    ) -> None:
+        super().__init__(name="receiver", daemon=True)
+        self._board, self._pull, self._fenced, self._pings, self._wake = board, pull, fenced, pings, wake
+        self._decoder: msgspec.msgpack.Decoder[Tuples] = msgspec.msgpack.Decoder(Tuples)
+        self.refused = 0
+        self.stopping = False
+
+    def run(self) -> None:
+        while not self.stopping:
+            data = self._pull.receive_bytes(POLL_S)
+            if data is not None:
+                self._take(data)
+        self._pull.close(linger_ms=0)
+
+    def _take(self, data: bytes) -> None:
+        try:
+            message = self._decoder.decode(data)
+            if isinstance(message, WireFrame):
+                message.frame.rows = wire.read(message.rows, message.shape)
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            self.refused += 1
+            return
+        board = self._board
+        if isinstance(message, WireFrame):
+            frame = message.frame
+            if self._fenced(frame.slot, frame.incarnation) or r.rows_in(frame.runs) != len(frame.rows):
+                self.refused += 1
+                return
+            board.put(frame.target, (monotonic_ns(), frame, len(data)))
+        elif isinstance(message, Acks):
+            self._acks(message)
+        elif isinstance(message, (Mark, StateMove, StateTaken)):
+            board.put(message.target, message)
+        else:
+            self._pings.put(message)
+            self._wake.set()
+
+    def _acks(self, message: Acks) -> None:
+        if self._fenced(message.slot, message.incarnation):
+            self.refused += 1
+            return
+        per_thread: dict[int, list[Ack]] = {}
+        for ack in message.acks:
+            if ack.key.incarnation == self._board.incarnation:
+                per_thread.setdefault(ack.key.thread, []).append(ack)
+        for thread, batch in per_thread.items():
+            self._board.put(thread, batch)

@@ -1,0 +1,360 @@
+"""The process inside one slot: a shell round `WorkerState`.
+
+Its main thread talks with the agent and obeys; the sender and the receiver own the sockets to other
+workers; every task thread runs user code and touches no socket. Signal handlers only record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from topology_runtime import channels
+from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Wake
+from topology_runtime.clock import monotonic_ns
+from topology_runtime.cluster import Slot
+from topology_runtime.errors import BadMessage, BadRow
+from topology_runtime.messages import (
+    DeadLetter,
+    Frame,
+    FromAgentToWorker,
+    FromWorker,
+    Ping,
+    Quit,
+    SourceNow,
+    ThreadNow,
+    ThreadWanted,
+    Wanted,
+    WorkerAt,
+    WorkerHello,
+    WorkerReport,
+)
+from topology_runtime.topology import Topology
+from topology_runtime.worker import attempts
+from topology_runtime.worker import meter as mt
+from topology_runtime.worker import runs as r
+from topology_runtime.worker import state as st
+from topology_runtime.worker.flow import ROW_TEXT_MOST
+from topology_runtime.worker.keyed_thread import KeyedThread
+from topology_runtime.worker.source import SourceThread
+from topology_runtime.worker.switchboard import Receiver, Sender, Switchboard
+from topology_runtime.worker.threads import Host, TaskThread
+
+TICK_S = 0.05
+REPORT_EVERY_NS = 500_000_000
+HELLO_EVERY_NS = 200_000_000
+LETTERS_A_REPORT = 200
+GC_THRESHOLDS = (50_000, 20, 50)  # frames make many short-lived tuples and no cycles
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this worker is, from its command line."""
+
+    agent: str
+    slot: Slot
+    incarnation: int
+    meter_fd: int
+    directory: str
+    host: str
+    owner: int
+
+
+class Worker:
+    """See the module's text; `main` is its outline."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.state = st.WorkerState(place.slot, place.incarnation)
+        self.meter = mt.Meter(place.meter_fd)
+        self.wake = Wake()
+        self.board = Switchboard(place.slot, place.incarnation)
+        self.records: dict[int, int] = {}
+        self.threads: dict[int, TaskThread] = {}
+        self.letters: SimpleQueue[DeadLetter] = SimpleQueue()
+        self.pings: SimpleQueue[Ping] = SimpleQueue()
+        self.sender = Sender(self.board, self.meter, self.records)
+        self.pull = PullChannel(place.host)
+        self.receiver = Receiver(self.board, self.pull, self.state.fenced, self.pings, self.wake)
+        self.endpoint = self.pull.endpoint
+        self.stop: str | None = None
+        self.exit_code = 0
+        self._paths: tuple[str, ...] = ()
+        self._reported_ns = 0
+        self._news: object = None
+        self._heard = False
+
+    # ── outline ─────────────────────────────────────────────────────────────────────────────────
+
+    def startup(self) -> None:
+        self.meter.words[mt.H_INCARNATION] = self.place.incarnation
+        self.agent: ClientChannel[FromWorker, FromAgentToWorker] = ClientChannel(
+            channels.from_agent_to_worker, self.place.agent, str(self.place.slot).encode()
+        )
+        self.waiter = Waiter([self.agent], [self.wake.fd])
+        self.sender.start()
+        self.receiver.start()
+        self._hello()
+
+    def main_loop(self) -> None:
+        while self.stop is None:
+            self.waiter.wait(TICK_S)
+            self.wake.clear()
+            self.on_turn()
+
+    def on_turn(self) -> None:
+        """Everything that may have come, once."""
+        now_ns = monotonic_ns()
+        self.meter.words[mt.H_PROGRESS] += 1
+        self._owner_lives()
+        while self.stop is None and (data := self.agent.receive_bytes()) is not None:
+            self._on_message(data)
+        self._on_pings()
+        self._perform(self.state.on_threads(*self._look()))
+        self._perform(self.state.on_tick())
+        self._bad_rows()
+        self._report(now_ns)
+
+    def shutdown(self) -> None:
+        """End what runs; what cannot end in time is left to the process's end."""
+        for thread in self.threads.values():
+            thread.stopping = True
+        self.board.wake_all()
+        for thread in self.threads.values():
+            thread.join(timeout=0.3)
+        self.sender.stop()
+        self.receiver.stopping = True
+        self.sender.join(timeout=0.5)
+        self.agent.close(linger_ms=300)
+
+    # ── the agent ───────────────────────────────────────────────────────────────────────────────
+
+    def _hello(self) -> None:
+        self._reported_ns = monotonic_ns()
+        self.agent.send(WorkerHello(self.place.slot, self.place.incarnation, os.getpid(), self.endpoint))
+
+    def _on_message(self, data: bytes) -> None:
+        try:
+            message = self.agent.decode(data)
+        except BadMessage as error:
+            print(f"headgate worker {self.place.slot}: {error.what}: {error.cause}", file=sys.stderr)
+            return
+        if isinstance(message, Quit):
+            self.stop = message.reason or "told to quit"
+            return
+        self._heard = True
+        self._on_wanted(message)
+
+    def _on_wanted(self, wanted: Wanted) -> None:
+        if wanted.user_paths != self._paths:
+            sys.path[:] = [*wanted.user_paths, *(p for p in sys.path if p not in wanted.user_paths)]
+            self._paths = wanted.user_paths
+        sys.setswitchinterval(wanted.settings.switch_interval_s)
+        self.board.strict = wanted.settings.strict
+        self._perform(self.state.on_wanted(wanted))
+
+    def _on_pings(self) -> None:
+        while True:
+            try:
+                ping = self.pings.get_nowait()
+            except Empty:
+                return
+            if self.state.fenced(ping.slot, ping.incarnation):
+                continue
+            if ping.answer:
+                self._perform(self.state.on_answer(ping.slot, ping.incarnation))
+            else:
+                self._perform(self.state.on_peer(WorkerAt(ping.slot, ping.incarnation, ping.endpoint)))
+                self._ping(ping.slot, answer=True)
+
+    def _ping(self, slot: Slot, answer: bool) -> None:
+        self.board.out.put((slot, Ping(self.place.slot, self.place.incarnation, self.endpoint, answer)))
+
+    def _look(self) -> tuple[list[ThreadNow], list[SourceNow]]:
+        now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
+        sources = [t.source_now() for t in self.threads.values() if isinstance(t, SourceThread)]
+        words = self.meter.words
+        for number, thread in self.threads.items():
+            at = self.records[number]
+            frames = max(1, words[at + mt.FRAMES_IN])
+            words[at + mt.QUEUE] = thread.inbox.qsize() * max(1, words[at + mt.TUPLES_IN] // frames)
+        return now, sources
+
+    def _report(self, now_ns: int) -> None:
+        if not self._heard:
+            if now_ns - self._reported_ns >= HELLO_EVERY_NS:
+                self._hello()
+            return
+        letters: list[DeadLetter] = []
+        while len(letters) < LETTERS_A_REPORT and not self.letters.empty():
+            letters.append(self.letters.get_nowait())
+        state = self.state
+        report = WorkerReport(
+            self.place.slot,
+            self.place.incarnation,
+            state.token,
+            state.ready,
+            tuple(state.threads.values()),
+            tuple(state.sources.values()),
+            tuple(letters),
+            self.stop is not None,
+        )
+        news = (
+            report.token,
+            report.ready,
+            report.threads,
+            report.leaving,
+            tuple(map(_standing, report.sources)),
+        )
+        if letters or news != self._news or now_ns - self._reported_ns >= REPORT_EVERY_NS:
+            self.agent.send(report)
+            self._news, self._reported_ns = news, now_ns
+
+    # ── instructions ────────────────────────────────────────────────────────────────────────────
+
+    def _perform(self, instructions: list[st.Instruction]) -> None:
+        for instruction in instructions:
+            self._do(instruction)
+
+    def _do(self, instruction: st.Instruction) -> None:
+        match instruction:
+            case st.Obey(orders):
+                self.board.slot_of = orders.slot_of
+                for thread in self.threads.values():
+                    thread.orders = orders
+                self.board.wake_all()
+            case st.StartThread(wanted):
+                self._start(wanted)
+            case st.EndThread(number):
+                self._end(number)
+            case st.Connect(peer):
+                self.sender.connect(peer)
+            case st.Disconnect(slot):
+                self.sender.disconnect(slot)
+            case st.AskPeer(slot):
+                self._ping(slot, answer=False)
+            case st.Fault():
+                for thread in self.threads.values():
+                    if isinstance(thread, SourceThread):
+                        thread.faults += 1
+            case st.Leave():
+                self.stop = "no thread is left"
+
+    def _start(self, wanted: ThreadWanted) -> None:
+        orders = self.state.orders
+        assert orders is not None
+        record = self.meter.thread_record()
+        self.records[wanted.thread] = record
+        names = [task.name for task in orders.topology.tasks]
+        self.meter.words[record + mt.TASK] = names.index(wanted.task)
+        self.meter.words[record + mt.THREAD] = wanted.thread + 1
+        thread = _kind_of(wanted, orders.topology)(wanted, orders.topology, self._host(), record)
+        thread.orders = orders
+        self.threads[wanted.thread] = thread
+        thread.start()
+        gc.freeze()
+
+    def _host(self) -> Host:
+        return Host(
+            self.board,
+            self.meter,
+            self.records,
+            self.place.directory,
+            self.letters.put,
+            self.wake.set,
+            self._crashed,
+            self._lock,
+        )
+
+    _lock = threading.Lock()
+
+    def _end(self, number: int) -> None:
+        thread = self.threads.pop(number, None)
+        self.board.close_inbox(number)
+        if thread is not None:
+            thread.stopping = True
+            thread.inbox.put(None)
+
+    # ── faults ──────────────────────────────────────────────────────────────────────────────────
+
+    def _crashed(self, error: BaseException) -> None:
+        """A thread cannot go on: the whole worker ends, so that its agent starts a fresh one."""
+        traceback.print_exception(error)
+        self.exit_code = 1
+        self.stop = f"a thread crashed: {error}"
+        self.wake.set()
+
+    def _bad_rows(self) -> None:
+        while not self.sender.bad_rows.empty():
+            frame, bad = self.sender.bad_rows.get_nowait()
+            for place, error in bad:
+                self.letters.put(self._letter(frame, place, error))
+
+    def _letter(self, frame: Frame, place: int, error: BadRow) -> DeadLetter:
+        number, offset, _ = list(r.single(frame.runs))[place]
+        root = frame.roots[number]
+        wanted = self.state.wanted
+        assert wanted is not None
+        failed = attempts.failure(place, error)
+        return DeadLetter(
+            wanted.topology.edges[frame.edge].source,
+            frame.sender,
+            wanted.topology.sources[root.source].name,
+            root.partition,
+            root.position + offset,
+            repr(frame.rows[place])[:ROW_TEXT_MOST],
+            failed.error,
+            failed.traceback,
+        )
+
+    def _owner_lives(self) -> None:
+        if os.getppid() != self.place.owner:
+            self.stop = "the agent is gone"
+
+
+def _kind_of(wanted: ThreadWanted, topology: Topology) -> type[TaskThread]:
+    if not topology.in_edges(wanted.task):
+        return SourceThread
+    keyed = topology.by_name[wanted.task].state == "keyed"
+    return KeyedThread if keyed else TaskThread
+
+
+def _standing(source: SourceNow) -> tuple[int, bool, bool]:
+    """What of a source is worth a report of its own (its counts are in the meter)."""
+    return source.thread, source.stopped, source.exhausted
+
+
+def die_with_owner(owner: int) -> None:
+    """Be killed when the agent dies; exit at once if it died already (called from the main thread)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != owner:
+        sys.exit(0)
+
+
+def run(place: Place) -> int:
+    """The worker's life; its exit code."""
+    die_with_owner(place.owner)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(*GC_THRESHOLDS)
+    worker = Worker(place)
+    worker.startup()
+    with contextlib.suppress(KeyboardInterrupt):
+        worker.main_loop()
+    worker.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(worker.exit_code)  # user threads that cannot end must not keep the slot
