@@ -118,14 +118,18 @@ class ServerChannel(_Channel, Generic[Out, In]):
         return True
 
     def receive(self) -> tuple[bytes, In] | None:
-        """(peer, message), or None when there is nothing now. Raises BadMessage (peer in `cause`)."""
+        """(peer, message), or None when there is nothing now. Raises BadMessage (with its `peer`)."""
         try:
             parts = self._socket.recv_multipart(zmq.DONTWAIT)
         except zmq.Again:
             return None
         if len(parts) != 2:
-            raise BadMessage(f"a message of {len(parts)} parts", cause=f"peer {parts[0]!r}")
-        return parts[0], _decode(self._decoder, parts[1])
+            raise BadMessage(f"a message of {len(parts)} parts", peer=parts[0])
+        try:
+            return parts[0], _decode(self._decoder, parts[1])
+        except BadMessage as error:
+            error.peer = parts[0]
+            raise
 
 
 class ClientChannel(_Channel, Generic[Out, In]):

@@ -7,7 +7,7 @@ knows both how far it should be and how late it is. Times are UTC nanoseconds.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import cached_property
 
 import msgspec
@@ -54,13 +54,15 @@ class Schedule(msgspec.Struct, frozen=True, dict=True):
     def _per_period(self) -> float:
         if self.period_s <= 0:
             return 0.0
-        at_s, rate = self.steps[-1]
-        return self._cumulative[-1] + max(0.0, self.period_s - at_s) * rate
+        i = bisect_left(self._times, self.period_s) - 1  # the last step that begins within a period
+        return self._cumulative[i] + (self.period_s - self._times[i]) * self.steps[i][1]
 
     def rate_at(self, now_ns: int) -> float:
         """Tuples/s offered at `now_ns`."""
-        if now_ns < self.start_ns or (self.end_ns and now_ns >= self.end_ns):
+        if self.end_ns and now_ns >= self.end_ns:
             return 0.0
+        if now_ns < self.start_ns:
+            return self.earlier.rate_at(now_ns) if self.earlier else 0.0
         t = (now_ns - self.start_ns) / NS
         if self.period_s > 0:
             t %= self.period_s
@@ -70,6 +72,8 @@ class Schedule(msgspec.Struct, frozen=True, dict=True):
         """Tuples offered since the run began, `base` included; not rounded."""
         if self.end_ns:
             now_ns = min(now_ns, self.end_ns)
+        if now_ns < self.start_ns and self.earlier:
+            return min(self.base, self.earlier.offered(now_ns))
         t = (now_ns - self.start_ns) / NS
         if t <= 0:
             return self.base

@@ -15,6 +15,7 @@ from typing import Any
 
 TRIES = 3
 PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment
+LINE_MOST = 500  # characters of the exception's own line that are kept
 TRACEBACK_MOST = 4000  # characters of a traceback that are kept
 
 
@@ -28,14 +29,35 @@ class Failure:
 
 
 def failure(place: int, error: BaseException) -> Failure:
+    try:
+        line = f"{type(error).__name__}: {error}"
+    except Exception:  # an exception of the user's that cannot even say what it is
+        line = f"{type(error).__name__}, whose text cannot be had"
     text = "".join(traceback.format_exception(error))
-    return Failure(place, f"{type(error).__name__}: {error}"[:500], text[-TRACEBACK_MOST:])
+    return Failure(place, _printable(line)[:LINE_MOST], _printable(text)[-TRACEBACK_MOST:])
+
+
+def shown(value: Any, most: int) -> str:
+    """At most so many characters of a value's repr, whatever the value is."""
+    try:
+        text = repr(value)
+    except Exception as error:  # the user's class cannot even say what it is
+        text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return _printable(text)[:most]
+
+
+def _printable(text: str) -> str:
+    """Text that can be sent: half characters (lone surrogates) escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def each(
     function: Callable[[Any], Any], rows: Sequence[Any], pause: Callable[[float], None]
 ) -> tuple[list[Any], list[Failure]]:
-    """Results of the rows that went well, in order, and the failures of the others."""
+    """Results of the rows that went well, in order, and the failures of the others.
+
+    Whatever user code raises is its row's failure (also SystemExit, or a CancelledError that a task let
+    out): it must not end the thread."""
     out: list[Any] = []
     failures: list[Failure] = []
     tries = 0
@@ -46,7 +68,9 @@ def each(
             if stopped == len(rows):
                 break
             raise RuntimeError("the task raised StopIteration")
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             stopped = len(out) + len(failures)
             tries = tries + 1 if stopped == at else 1
             if tries >= TRIES:
@@ -59,5 +83,14 @@ def each(
 
 def once(call: Callable[[], Any], pause: Callable[[float], None]) -> tuple[Any, Failure | None]:
     """The result of a call tried three times, or its failure."""
-    results, failures = each(lambda _: call(), [None], pause)
-    return (None, failures[0]) if failures else (results[0], None)
+    tries = 0
+    while True:
+        try:
+            return call(), None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # as in `each`
+            tries += 1
+            if tries >= TRIES:
+                return None, failure(0, error)
+            pause(PAUSES_S[tries - 1])

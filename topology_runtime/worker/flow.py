@@ -2,19 +2,20 @@
 for the user's code; the thread around it is in threads.py, the simulator drives it as it is.
 
 The ack of a root in a frame is: the frame's id for it ⊕ the shares of what went out ⊕ the shares of what
-is kept. It is sent once, when the frame is done.
+is kept ⊕ the shares of what was kept and is let go. It is sent once, when the frame is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadRow
 from topology_runtime.logic import To
-from topology_runtime.messages import Ack, DeadLetter, Frame, RootPart
+from topology_runtime.messages import Ack, DeadLetter, Frame, RootKey, RootPart
 from topology_runtime.worker import attempts
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
@@ -31,7 +32,7 @@ Finished = tuple[RootPart, int, int, int]  # root, offset, count, variant of row
 @dataclass(frozen=True)
 class Around:
     """What a flow needs to know of the topology: names of sources by number, names of the tasks that
-    feed it by edge, key functions of its in-edges, and whether it is a sink."""
+    feed it by edge, and whether it is a sink."""
 
     task: str
     thread: int
@@ -62,8 +63,6 @@ class Flow:
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         """One frame through the logic; returns its acks."""
         rows, runs = self._run(frame.rows, frame.runs, frame.roots)
-        if self.around.sink:
-            self._finish(frame.roots, frame.runs)
         given = self.emit(rows, runs, frame.roots, now_ns)
         return [(root.home, Ack(root.key, root.id ^ given.get(root.key, 0))) for root in frame.roots]
 
@@ -90,6 +89,9 @@ class Flow:
         """Pass on what other threads keep from now on; nothing for tasks that keep no rows."""
         return []
 
+    def forget(self, threads: Iterable[int]) -> None:
+        """These source threads are wanted no more; nothing to do for tasks that keep no rows."""
+
     @property
     def holding(self) -> int:
         """Rows kept now."""
@@ -102,41 +104,50 @@ class Flow:
     ) -> tuple[Sequence[Any], Sequence[Run]]:
         results, failures = attempts.each(self._call, rows, self.pause)
         if failures:
-            self._bury(rows, runs, roots, failures)
-            runs, rows = _without({f.place for f in failures}, runs, rows)
+            rows, runs = self._bury(rows, runs, roots, failures)
+        if self.kind == "filter":
+            results, rows, runs = self._truths(results, rows, runs, roots)
+        if self.around.sink:
+            self._finish(roots, runs)
         if self.kind == "flat_map":
             return _flattened(results, runs)
         if self.kind == "filter":
-            keep = [place for place, yes in enumerate(results) if yes]
-            if len(keep) == len(rows):
-                return rows, runs
-            singles = list(r.single(runs))
-            return [rows[place] for place in keep], r.joined(singles[place] for place in keep)
+            return (rows, runs) if all(results) else _chosen(results, rows, runs)
         return results, runs
+
+    def _truths(
+        self, results: list[Any], rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart]
+    ) -> tuple[list[Any], Sequence[Any], Sequence[Run]]:
+        """What a filter answered, as bools; an answer that is neither true nor false fails its row."""
+        if set(map(type, results)) <= {bool}:
+            return results, rows, runs
+        truths, failures = attempts.each(bool, results, self.pause)
+        if failures:
+            rows, runs = self._bury(rows, runs, roots, failures)
+        return truths, rows, runs
 
     def _plain_only(
         self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart]
     ) -> tuple[Sequence[Any], Sequence[Run]]:
-        if not self.outputs.edges:
+        if not self.outputs.edges or _travel(rows):
             return rows, runs
-        try:
-            wire.shape_of(rows)
-        except BadRow:
-            bare = [row.row if isinstance(row, To) else row for row in rows]
-            _, bad = wire.good_rows(bare)
-            if bad:
-                self._bury(bare, runs, roots, [attempts.failure(place, error) for place, error in bad])
-                runs, rows = _without({place for place, _ in bad}, runs, rows)
-        return rows, runs
+        bare = [row.row if type(row) is To else row for row in rows]
+        if _travel(bare):
+            return rows, runs
+        _, bad = wire.good_rows(bare)
+        return self._bury(
+            rows, runs, roots, [attempts.failure(place, error) for place, error in bad], shown=bare
+        )
 
     def _bury(
         self,
         rows: Sequence[Any],
         runs: Sequence[Run],
         roots: Sequence[RootPart],
-        failures: Iterable[attempts.Failure],
-    ) -> None:
-        """Dead letters for the rows that failed for good; they count as done."""
+        failures: Sequence[attempts.Failure],
+        shown: Sequence[Any] = (),
+    ) -> tuple[Sequence[Any], Sequence[Run]]:
+        """Dead letters for the rows that failed for good; they count as done. Returns the others."""
         singles = list(r.single(runs))
         for failed in failures:
             number, offset, _ = singles[failed.place]
@@ -148,21 +159,38 @@ class Flow:
                     self.around.sources[root.source],
                     root.partition,
                     root.position + offset,
-                    repr(rows[failed.place])[:ROW_TEXT_MOST],
+                    attempts.shown((shown or rows)[failed.place], ROW_TEXT_MOST),
                     failed.error,
                     failed.traceback,
                 )
             )
+        places = {failed.place for failed in failures}
+        left = [place for place in range(len(rows)) if place not in places]
+        return [rows[place] for place in left], r.joined(singles[place] for place in left)
 
     def _finish(self, roots: Sequence[RootPart], runs: Sequence[Run]) -> None:
         self.finished += [(roots[number], offset, count, variant) for number, offset, count, variant in runs]
+
+
+class Acks:
+    """Acks to be: one per root, however many of its rows are taken up or let go."""
+
+    def __init__(self) -> None:
+        self._sums: dict[RootKey, tuple[Slot, int, int]] = {}
+
+    def add(self, root: RootPart, value: int, held: int = 0) -> None:
+        _, before, kept = self._sums.get(root.key, (root.home, 0, 0))
+        self._sums[root.key] = root.home, before ^ value, kept + held
+
+    def all(self) -> list[Addressed]:
+        return [(home, Ack(key, value, held)) for key, (home, value, held) in self._sums.items()]
 
 
 @dataclass
 class HoldFlow(Flow):
     """A task that keeps rows in buckets (`logic.Hold`)."""
 
-    random64: Callable[[], int] = lambda: 0
+    random64: Callable[[], int] = field(kw_only=True)
     held: HeldRows = field(default_factory=HeldRows)
 
     @property
@@ -170,119 +198,148 @@ class HoldFlow(Flow):
         return self.held.rows
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
+        """Rows into their buckets; a bucket that is complete goes before the next row is looked at, so
+        that what a task sees does not depend on how rows came in frames."""
         self.held.see(frame.roots)
-        shares = {root.key: (root, root.id, 0) for root in frame.roots}
-        acks: list[Addressed] = []
-        complete: dict[Hashable, Bucket] = {}
+        acks = Acks()
+        for root in frame.roots:
+            acks.add(root, root.id)
+        stale = [self.held.stale(root.key) for root in frame.roots]
         for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
-            root = frame.roots[number]
-            if self.held.stale(root.key):
-                continue
-            kept = Kept(row, frame.edge, root, offset, variant, self.random64())
-            bucket = self._keep(kept, now_ns, complete)
-            if bucket is not None:
-                _, value, count = shares[root.key]
-                shares[root.key] = root, value ^ kept.share, count + 1
-        acks += [(root.home, Ack(root.key, value, count)) for root, value, count in shares.values()]
-        for bucket in complete.values():
-            acks += self._let_go(bucket, now_ns)
-        return acks
+            if not stale[number]:
+                root = frame.roots[number]
+                self._keep(Kept(row, frame.edge, root, offset, variant, self.random64()), now_ns, acks)
+        return acks.all()
 
-    def _keep(self, kept: Kept, now_ns: int, complete: dict[Hashable, Bucket]) -> Bucket | None:
+    def _keep(self, kept: Kept, now_ns: int, acks: Acks) -> None:
         source = self.around.feeders[kept.edge]
-        found, failed = attempts.once(lambda: self.logic.key(kept.row, source), self.pause)
+        key, failed = attempts.once(lambda: _hashable(self.logic.key(kept.row, source)), self.pause)
         if failed is not None:
-            self._bury([kept.row], [(0, kept.offset, 1, kept.variant)], [kept.root], [failed])
-            return None
-        bucket = self.held.keep(found, kept, now_ns)
+            self._bury_kept([kept], failed)
+            return
+        bucket = self.held.keep(key, kept, now_ns)
         if bucket is None:
-            return None
-        done, failed = attempts.once(lambda: self.logic.ready(found, bucket.rows()), self.pause)
-        if done or failed is not None:
-            complete[found] = bucket
-        return bucket
-
-    def _let_go(self, bucket: Bucket, now_ns: int) -> list[Addressed]:
-        """Finish a bucket: emit its output and let its rows go, in one ack per row's root."""
-        if not bucket.size:
-            return []
-        kept = list(bucket.kept())
-        rows = [one.row for one in kept]
-        out, failed = attempts.once(lambda: list(self.logic.finish(bucket.key, rows)), self.pause)
-        roots = [one.root for one in kept]
-        runs = [(number, one.offset, 1, one.variant) for number, one in enumerate(kept)]
-        releases = self.held.release(bucket)
+            acks.add(kept.root, kept.share)  # refused: never cancelled, so this attempt never completes
+            return
+        acks.add(kept.root, kept.share, 1)
+        ready, failed = attempts.once(lambda: bool(self.logic.ready(key, bucket.rows())), self.pause)
         if failed is not None:
-            every = [attempts.Failure(i, failed.error, failed.traceback) for i in range(len(kept))]
-            self._bury(rows, runs, roots, every)
-            return [(root.home, ack) for root, ack in zip(roots, releases, strict=True)]
+            self._bury_kept(self._released(bucket, acks), failed)
+        elif ready:
+            self._let_go(bucket, now_ns, acks)
+
+    def _released(self, bucket: Bucket, acks: Acks) -> list[Kept]:
+        """The rows of a bucket, kept no more."""
+        kept = self.held.release(bucket)
+        for one in kept:
+            acks.add(one.root, one.share, -1)
+        return kept
+
+    def _let_go(self, bucket: Bucket, now_ns: int, acks: Acks) -> None:
+        """Finish a bucket: let its rows go and emit its output."""
+        kept = self._released(bucket, acks)
+        out, failed = attempts.once(
+            lambda: list(self.logic.finish(bucket.key, [one.row for one in kept])), self.pause
+        )
+        if failed is not None:
+            self._bury_kept(kept, failed)
+            return
+        roots, runs = _roots_of(kept)
         if self.around.sink:
             self._finish(roots, runs)
-        given = self._emit_for_all(out, runs, roots, now_ns)
-        return [
-            (root.home, Ack(ack.key, ack.value ^ given.pop(ack.key, 0), ack.held))
-            for root, ack in zip(roots, releases, strict=True)
-        ]
+        given = self._emit_for_all(out, kept, roots, now_ns)
+        for root in roots:
+            acks.add(root, given.get(root.key, 0))
 
     def _emit_for_all(
-        self, out: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart], now_ns: int
+        self, out: Sequence[Any], kept: Sequence[Kept], roots: Sequence[RootPart], now_ns: int
     ) -> Shares:
-        """Output rows of a bucket keep *every* root of the bucket open until they are done: each row
-        is put with the identity of the bucket's first row, and an empty-handed share for the others."""
+        """Output rows of a bucket keep *every* root of the bucket open until they are done. They are named
+        after the bucket's lowest row, whichever came first, so that a replay gives them the same names."""
         if not out or not self.outputs.edges:
             return {}
-        _, offset, _, variant = runs[0]
-        named = [(0, offset, 1, r.over_index(variant, index)) for index in range(len(out))]
-        distinct = list({root.key: root for root in roots}.values())
-        rows, its_runs = self._plain_only(out, named, distinct)
+        first = min(kept, key=lambda one: (one.position, one.variant))
+        number = next(n for n, root in enumerate(roots) if root.key == first.root.key)
+        named = [(number, first.offset, 1, r.over_index(first.variant, i)) for i in range(len(out))]
+        rows, its_runs = self._plain_only(out, named, roots)
         self.tuples_out += len(rows)
-        given = self.outputs.put_with(rows, its_runs, distinct, now_ns)
-        self._bury_unroutable(rows, its_runs, distinct)
+        given = self.outputs.put_with(rows, its_runs, roots, now_ns)
+        self._bury_unroutable(rows, its_runs, roots)
         return given
+
+    def _bury_kept(self, kept: Sequence[Kept], failed: attempts.Failure) -> None:
+        """The failure of a call about these rows is the failure of each of them."""
+        rows, roots = [one.row for one in kept], [one.root for one in kept]
+        runs = [(number, one.offset, 1, one.variant) for number, one in enumerate(kept)]
+        every = [attempts.Failure(place, failed.error, failed.traceback) for place in range(len(kept))]
+        self._bury(rows, runs, roots, every)
+
+    # ── time and orders ─────────────────────────────────────────────────────────────────────────
 
     def on_time(self, now_ns: int, draining: bool) -> list[Addressed]:
         """Finish buckets that are old enough; while the run drains, those with an age limit at once."""
-        self.held.sweep()
         limit_s = self.logic.max_age_s
         if limit_s is None:
             return []
-        born_ns = now_ns if draining else now_ns - int(limit_s * 1e9)
-        acks: list[Addressed] = []
-        for bucket in self.held.older_than(born_ns):
-            acks += self._let_go(bucket, now_ns)
-        return acks
+        acks = Acks()
+        for bucket in self.held.older_than(now_ns if draining else now_ns - int(limit_s * 1e9)):
+            self._let_go(bucket, now_ns, acks)
+        return acks.all()
+
+    def forget(self, threads: Iterable[int]) -> None:
+        self.held.forget(threads)
 
     def hand_over(self, keeper: Callable[[int, Any], int | None], now_ns: int) -> list[Addressed]:
         """Rows of buckets whose key another thread keeps now go there, by the edge they came by.
 
         `keeper(edge, row)`: the thread that keeps such a row now, or None when it is this one."""
-        acks: list[Addressed] = []
+        acks = Acks()
         for bucket in list(self.held.buckets.values()):
-            kept = list(bucket.kept())
-            targets = [keeper(one.edge, one.row) for one in kept]
-            if all(target is None for target in targets):
+            targets = [keeper(one.edge, one.row) for one in bucket.kept()]
+            other = next((target for target in targets if target is not None), None)
+            if other is None:
                 continue
-            releases = self.held.release(bucket)
-            for one, target, ack in zip(kept, targets, releases, strict=True):
-                to = target if target is not None else next(t for t in targets if t is not None)
+            for one, target in zip(self._released(bucket, acks), targets, strict=True):
                 run = (0, one.offset, 1, one.variant)
+                to = other if target is None else target
                 given = self.outputs.forward(one.edge, to, one.row, run, [one.root], now_ns)
-                acks.append((one.root.home, Ack(ack.key, ack.value ^ given[ack.key], ack.held)))
-        return acks
+                acks.add(one.root, given[one.root.key])
+        return acks.all()
 
     def finish_all(self, now_ns: int) -> list[Addressed]:
         """Finish every bucket now (a leaver whose rows no other thread can take over)."""
-        acks: list[Addressed] = []
+        acks = Acks()
         for bucket in list(self.held.buckets.values()):
-            acks += self._let_go(bucket, now_ns)
-        return acks
+            self._let_go(bucket, now_ns, acks)
+        return acks.all()
 
 
-def _without(places: set[int], runs: Sequence[Run], rows: Sequence[Any]) -> tuple[list[Run], list[Any]]:
-    singles = list(r.single(runs))
-    left = [place for place in range(len(singles)) if place not in places]
-    kept = [rows[place] for place in left] if len(rows) == len(singles) else list(rows)
-    return r.joined(singles[place] for place in left), kept
+def _hashable(key: Any) -> Hashable:
+    hash(key)
+    found: Hashable = key
+    return found
+
+
+def _travel(rows: Sequence[Any]) -> bool:
+    try:
+        wire.check(rows)
+    except BadRow:
+        return False
+    return True
+
+
+def _roots_of(kept: Sequence[Kept]) -> tuple[list[RootPart], list[Run]]:
+    """The roots of these rows, each once, and whose each row is."""
+    roots = {one.root.key: one.root for one in kept}
+    numbers = {key: number for number, key in enumerate(roots)}
+    return list(roots.values()), r.joined((numbers[one.root.key], one.offset, one.variant) for one in kept)
+
+
+def _chosen(
+    answers: Sequence[bool], rows: Sequence[Any], runs: Sequence[Run]
+) -> tuple[list[Any], list[Run]]:
+    """The rows that a filter lets pass."""
+    return list(compress(rows, answers)), r.joined(compress(r.single(runs), answers))
 
 
 def _flattened(results: Sequence[Sequence[Any]], runs: Sequence[Run]) -> tuple[list[Any], list[Run]]:

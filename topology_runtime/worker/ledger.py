@@ -25,6 +25,7 @@ FIRST_DEADLINE_NS, LEAST_DEADLINE_NS, MOST_DEADLINE_NS = 30 * S, 1 * S, 60 * S
 KEPT_DEADLINE_NS = 600 * S  # a root whose rows are kept: only a lost message can leave it this long
 MEASURED_BEFORE_LEARNING = 100
 LATENCIES_KEPT = 1024
+LEARN_EVERY = 50  # roots measured between two looks at the 99th percentile
 KEPT_ROWS_MOST = 200_000  # kept rows a ledger may hold beside the window
 WINDOW_LEAST_ROWS = 64
 
@@ -57,7 +58,7 @@ class Ledger:
         self._sequence = 0
         self._kept = 0  # rows of roots with kept rows
         self._again: deque[int] = deque()
-        self._replaying: dict[int, int] = {}  # open roots on a later attempt → their rows
+        self._replaying: dict[int, int] = {}  # roots sent again, neither done nor kept → their rows
         self._latencies: deque[int] = deque(maxlen=LATENCIES_KEPT)
         self._measured = 0
         self._deadline_ns = FIRST_DEADLINE_NS
@@ -84,9 +85,11 @@ class Ledger:
         return self._mix(root, root.attempt, value, 0, now_ns)
 
     def ack(self, ack: Ack, now_ns: int) -> bool:
-        """True when this ack completes its root; False also for roots long done."""
+        """True when this ack completes its root; False also for roots long done, or never sent so."""
         root = self._open.get(ack.key.sequence)
-        return root is not None and self._mix(root, ack.key.attempt, ack.value, ack.held, now_ns)
+        if root is None or ack.key.attempt not in root.open:
+            return False
+        return self._mix(root, ack.key.attempt, ack.value, ack.held, now_ns)
 
     def _mix(self, root: Root, attempt: int, value: int, held: int, now_ns: int) -> bool:
         left = root.open.get(attempt, 0) ^ value
@@ -102,6 +105,7 @@ class Ledger:
         before, root.kept = root.kept, max(0, root.kept + held)
         if before == 0 and root.kept:
             self._kept += len(root.rows)
+            self._replaying.pop(root.sequence, None)  # or a batch that waits for the rest would never fill
             root.deadline_ns = now_ns + KEPT_DEADLINE_NS
         elif before and root.kept == 0:
             self._kept -= len(root.rows)
@@ -115,7 +119,7 @@ class Ledger:
         self._replaying.pop(root.sequence, None)
         self._latencies.append(now_ns - root.first_sent_ns)
         self._measured += 1
-        if self._measured >= MEASURED_BEFORE_LEARNING and self._measured % 50 == 0:
+        if self._measured >= MEASURED_BEFORE_LEARNING and self._measured % LEARN_EVERY == 0:
             ordered = sorted(self._latencies)
             p99 = ordered[int(0.99 * (len(ordered) - 1))]
             self._deadline_ns = min(MOST_DEADLINE_NS, max(LEAST_DEADLINE_NS, 4 * p99))

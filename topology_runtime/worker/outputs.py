@@ -36,29 +36,25 @@ class Buffer:
     roots: dict[RootKey, tuple[int, RootPart]] = field(default_factory=dict)
 
 
-@dataclass(slots=True, frozen=True)
-class _Part:
-    """Rows for one thread by one edge, and whose they are."""
+class _Rows:
+    """Rows of one input frame on their way out, bare of `To`, and whose they are."""
 
-    edge: int
-    target: int
-    rows: Sequence[Any]
-    runs: Sequence[Run]
+    def __init__(self, rows: Sequence[Any], runs: Sequence[Run]) -> None:
+        addressed = To in set(map(type, rows))
+        self.rows = [row.row if type(row) is To else row for row in rows] if addressed else rows
+        self.runs = runs
+        self._singles: list[tuple[int, int, int]] | None = None
 
-
-def _part(edge: int, target: int, rows: Sequence[Any], runs: Sequence[Run], places: Places) -> _Part:
-    if len(places) == len(rows):
-        chosen, its_runs = rows, runs
-    elif isinstance(places, range):
-        chosen = rows[places.start : places.stop]
-        its_runs = r.part(runs, places.start, places.stop)
-    else:
-        chosen = [rows[place] for place in places]
-        singles = list(r.single(runs))
-        its_runs = r.joined(singles[place] for place in places)
-    return _Part(
-        edge, target, chosen, [(root, at, count, r.over_edge(way, edge)) for root, at, count, way in its_runs]
-    )
+    def part(self, places: Places) -> tuple[Sequence[Any], Sequence[Run]]:
+        rows = self.rows
+        if len(places) == len(rows):
+            return rows, self.runs
+        if isinstance(places, range):
+            return rows[places.start : places.stop], r.part(self.runs, places.start, places.stop)
+        if self._singles is None:
+            self._singles = list(r.single(self.runs))
+        singles = self._singles
+        return [rows[place] for place in places], r.joined(singles[place] for place in places)
 
 
 class Outputs:
@@ -110,9 +106,10 @@ class Outputs:
         self, edge: int, target: int, row: Any, run: Run, roots: Sequence[RootPart], now_ns: int
     ) -> Shares:
         """One kept row to the thread that keeps its bucket from now on, as if it came by `edge`."""
-        part = _Part(edge, target, (row,), [run])
         given: Shares = {}
-        self._add(part, roots, [0], now_ns, given)
+        buffer = self._buffer(edge, target, 1, now_ns)
+        self._share_all(buffer, roots, [0], given)
+        self._fill(buffer, (row,), [run], now_ns)
         return given
 
     def _put_all(
@@ -126,27 +123,44 @@ class Outputs:
         given: Shares = {}
         if not rows:
             return given
+        bare = _Rows(rows, runs)
+        everyone = range(len(roots))
         for edge, router in self._routers:
             for target, places in router.split(rows):
-                part = _part(edge, target, rows, runs, places)
-                numbers = range(len(roots)) if every_root else dict.fromkeys(run[0] for run in part.runs)
-                self._add(part, roots, numbers, now_ns, given)
+                chosen, its_runs = bare.part(places)
+                buffer = self._buffer(edge, target, len(chosen), now_ns)
+                numbers = everyone if every_root else dict.fromkeys(run[0] for run in its_runs)
+                numbered = self._share_all(buffer, roots, numbers, given)
+                self._fill(
+                    buffer,
+                    chosen,
+                    [(numbered[n], at, count, r.over_edge(way, edge)) for n, at, count, way in its_runs],
+                    now_ns,
+                )
         return given
 
-    def _add(
-        self, part: _Part, roots: Sequence[RootPart], numbers: Iterable[int], now_ns: int, given: Shares
-    ) -> None:
-        place = part.edge, part.target
+    def _buffer(self, edge: int, target: int, rows: int, now_ns: int) -> Buffer:
+        """The buffer of this thread and edge, with room for so many more rows."""
+        place = edge, target
         buffer = self._buffers.get(place)
-        if buffer is None:
-            buffer = self._buffers[place] = Buffer(part.edge, part.target, now_ns)
-        renumbered = {number: self._share(buffer, roots[number], given) for number in numbers}
-        buffer.runs += [
-            (renumbered[root], offset, count, variant) for root, offset, count, variant in part.runs
-        ]
-        buffer.rows.extend(part.rows)
-        if len(buffer.rows) >= self.cap_of(part.target):
+        if buffer is not None and len(buffer.rows) + rows > self.cap_of(target):
             self._full.append(self._frame(self._buffers.pop(place), now_ns))
+            buffer = None
+        if buffer is None:
+            buffer = self._buffers[place] = Buffer(edge, target, now_ns)
+        return buffer
+
+    def _fill(self, buffer: Buffer, rows: Sequence[Any], runs: list[Run], now_ns: int) -> None:
+        buffer.runs += runs
+        buffer.rows.extend(rows)
+        if len(buffer.rows) >= self.cap_of(buffer.target):
+            self._full.append(self._frame(self._buffers.pop((buffer.edge, buffer.target)), now_ns))
+
+    def _share_all(
+        self, buffer: Buffer, roots: Sequence[RootPart], numbers: Iterable[int], given: Shares
+    ) -> dict[int, int]:
+        """A fresh share for each of these roots; their numbers in the buffer."""
+        return {number: self._share(buffer, roots[number], given) for number in numbers}
 
     def _share(self, buffer: Buffer, root: RootPart, given: Shares) -> int:
         share = self._random64()
@@ -185,9 +199,6 @@ class Outputs:
 
     def _frame(self, buffer: Buffer, now_ns: int) -> Frame:
         self._flushed_ns[buffer.edge, buffer.target] = now_ns
-        rows = buffer.rows
-        if any(type(row) is To for row in rows):
-            rows = [row.row if type(row) is To else row for row in rows]
         return Frame(
             edge=buffer.edge,
             sender=self._thread,
@@ -196,7 +207,7 @@ class Outputs:
             target=buffer.target,
             roots=[part for _, part in buffer.roots.values()],
             runs=buffer.runs,
-            rows=rows,
+            rows=buffer.rows,
             filled_ns=buffer.filled_ns,
             flushed_ns=now_ns,
         )

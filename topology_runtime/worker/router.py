@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
+from topology_runtime.errors import InvalidInput
 from topology_runtime.logic import To
 from topology_runtime.messages import Route
 from topology_runtime.topology import KEY_RANGES, Edge
@@ -49,15 +50,22 @@ class Router:
         self._key = key
         self._cap_of = cap_of
         self._owners = owners(route)
+        if edge.grouping == "fields" and len(self._owners) != KEY_RANGES:
+            raise InvalidInput(
+                f"the route of edge {route.edge} ({edge.source} → {edge.target}) gives "
+                f"{len(self._owners)} of {KEY_RANGES} key ranges to threads"
+            )
         targets = sorted(route.targets)
         if edge.grouping == "local":
             targets = [t for t in targets if t[0] in local] or targets
+        if edge.grouping in ("shuffle", "local"):
+            targets = [t for t in targets if t[1] > 0] or targets
         total = sum(weight for _, weight in targets)
         self._threads = [thread for thread, _ in targets]
         share = 1.0 / len(targets) if targets else 0.0
         self._weights = [weight / total if total > 0 else share for _, weight in targets]
         self._credit = [0.0] * len(targets)
-        self.unroutable: list[tuple[int, Exception]] = []  # rows without a usable key since last asked
+        self.unroutable: list[tuple[int, Exception]] = []  # rows with no usable key or index since last asked
 
     def split(self, rows: Sequence[Any]) -> Iterator[Part]:
         """Parts of these rows, each at most the receiving thread's cap long."""
@@ -105,10 +113,15 @@ class Router:
             yield from self._cut(thread, places)
 
     def _direct(self, rows: Sequence[Any]) -> Iterator[Part]:
+        threads = self._threads
         parts: dict[int, list[int]] = {}
         for place, row in enumerate(rows):
-            index = row.index if isinstance(row, To) else 0
-            parts.setdefault(self._threads[index % len(self._threads)], []).append(place)
+            try:
+                thread = threads[row.index % len(threads) if isinstance(row, To) else 0]
+            except Exception as error:  # the user's index is not a whole number: a dead letter
+                self.unroutable.append((place, error))
+            else:
+                parts.setdefault(thread, []).append(place)
         for thread, places in parts.items():
             yield from self._cut(thread, places)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 Run = tuple[int, int, int, int]
 VARIANT_MASK = 0x7FFFFFFF
+OFFSET_MOST = 1 << 32  # more rows than any root has
 
 
 def over_edge(variant: int, edge: int) -> int:
@@ -57,3 +58,15 @@ def joined(rows: Iterable[tuple[int, int, int]]) -> list[Run]:
 
 def rows_in(runs: Sequence[Run]) -> int:
     return sum(run[2] for run in runs)
+
+
+def fit(runs: Sequence[Run], roots: int, rows: int) -> bool:
+    """Do these runs name `rows` rows of `roots` roots? Asked of a peer's frame before it is believed."""
+    left = rows
+    for root, offset, count, variant in runs:
+        if not (0 <= root < roots and 0 <= offset <= OFFSET_MOST and 0 <= variant <= VARIANT_MASK):
+            return False
+        left -= count
+        if count < 1 or left < 0:
+            return False
+    return left == 0

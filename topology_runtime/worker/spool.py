@@ -3,16 +3,18 @@
 A folder per source partition: segments `<first position>.spool` of length-prefixed msgpack rows, and
 `acked`, the position below which all is done (written at most every 200 ms; it only moves forward).
 Segments wholly below it are removed. What `write` took survives a killed process; losing the VM's disk
-is the stated exception.
+is the stated exception. A row that was half written (a killed process, a full disk) ends its segment and is
+not accepted; rows missing between two segments are refused loudly.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from topology_runtime.errors import BadRow
 from topology_runtime.messages import SpoolLeft
 from topology_runtime.worker import rows as wire
 
@@ -31,38 +33,44 @@ class Spool:
     """One partition's spool; one thread writes it."""
 
     def __init__(self, folder: str, position: int = 0) -> None:
-        """Opens the spool; an empty one begins at `position`."""
+        """Opens the spool. All below `position` is known to be acked, whatever the file `acked` says;
+        an empty spool begins there. OSError when rows that were accepted are missing."""
         os.makedirs(folder, exist_ok=True)
         self._folder = folder
-        self._rows: dict[int, bytes] = {}
-        self.acked = _read_acked(folder)
-        self.end = max(self.acked, _load(folder, self._rows))
-        if not self._rows:
-            self.end = self.acked = max(position, self.end)
         self._fd = -1
-        self._acked_ns = 0
+        self._saved = self._acked_ns = 0
+        rows: dict[int, bytes] = {}
+        end, gap = _load(folder, rows)
+        self.acked = max(_read_acked(folder), position, min(rows, default=end))
+        if gap > self.acked:
+            raise OSError(f"the spool {folder} has lost rows before position {gap}")
+        self.end = max(self.acked, end)
+        self._rows = {p: data for p, data in rows.items() if p >= self.acked}
 
-    def append(self, rows: Sequence[Any]) -> None:
-        """Accept rows: they are in the file before this returns."""
-        for row in rows:
-            data = wire.write([row], wire.NESTED)
+    def append(self, rows: Sequence[Any]) -> list[tuple[int, BadRow]]:
+        """Accept rows: they are in the file before this returns. Those that are not plain values are not
+        taken: (place, why) of each."""
+        good, bad = wire.good_rows(rows)
+        for place in good:
+            data = wire.write([rows[place]], wire.NESTED)
             self._write(len(data).to_bytes(_LENGTH, "big") + data)
             self._rows[self.end] = data
             self.end += 1
             if self.end % SEGMENT_ROWS == 0:
                 self._close_segment()
+        return bad
 
     def read(self, position: int, limit: int) -> list[Any]:
-        """Rows from `position` on that the spool holds."""
+        """Rows from `position` on (not below `acked`) that the spool holds."""
         stop = min(self.end, position + limit)
-        return [wire.read(self._rows[p], wire.NESTED)[0] for p in range(position, stop) if p in self._rows]
+        return [wire.read(self._rows[p], wire.NESTED)[0] for p in range(position, stop)]
 
     def done_below(self, position: int, now_ns: int) -> None:
         """All below `position` is acked: forget it, in time also on disk."""
         for p in range(self.acked, min(position, self.end)):
-            self._rows.pop(p, None)
+            del self._rows[p]
         self.acked = max(self.acked, min(position, self.end))
-        if now_ns - self._acked_ns >= ACKED_EVERY_NS:
+        if now_ns - self._acked_ns >= ACKED_EVERY_NS and self.acked != self._saved:
             self._acked_ns = now_ns
             self._save_acked()
             self._remove_old()
@@ -74,11 +82,19 @@ class Spool:
             self._remove_old(everything=True)
 
     def _write(self, data: bytes) -> None:
+        """Append to the segment, whole or not at all."""
         if self._fd < 0:
             path = os.path.join(self._folder, f"{self.end:020d}.spool")
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        while data:
-            data = data[os.write(self._fd, data) :]
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(path, flags, 0o644)  # what was in a file of this name was a torn row
+        size = os.fstat(self._fd).st_size
+        try:
+            left = data
+            while left:
+                left = left[os.write(self._fd, left) :]
+        except OSError:
+            os.ftruncate(self._fd, size)
+            raise
 
     def _close_segment(self) -> None:
         if self._fd >= 0:
@@ -90,6 +106,7 @@ class Spool:
         with open(path + ".new", "w", encoding="ascii") as file:
             file.write(str(self.acked))
         os.replace(path + ".new", path)
+        self._saved = self.acked
 
     def _remove_old(self, everything: bool = False) -> None:
         firsts = _segments(self._folder)
@@ -112,22 +129,31 @@ def _read_acked(folder: str) -> int:
         return 0
 
 
-def _load(folder: str, rows: dict[int, bytes]) -> int:
-    """All whole rows on disk by position; returns the position after the last. A torn tail ends a segment."""
-    end = 0
+def _load(folder: str, rows: dict[int, bytes]) -> tuple[int, int]:
+    """All whole rows on disk by position; returns the position after the last, and the last position
+    that rows are missing before (0: none). A torn tail ends a segment."""
+    end = gap = 0
     for first in _segments(folder):
-        with open(os.path.join(folder, f"{first:020d}.spool"), "rb") as file:
-            data = file.read()
-        at, position = 0, first
-        while at + _LENGTH <= len(data):
-            size = int.from_bytes(data[at : at + _LENGTH], "big")
-            if at + _LENGTH + size > len(data):
-                break
-            rows[position] = data[at + _LENGTH : at + _LENGTH + size]
-            at += _LENGTH + size
+        if rows and first > end:
+            gap = first
+        position = first
+        for data in _whole_rows(os.path.join(folder, f"{first:020d}.spool")):
+            rows[position] = data
             position += 1
         end = max(end, position)
-    return end
+    return end, gap
+
+
+def _whole_rows(path: str) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        data = file.read()
+    at = 0
+    while at + _LENGTH <= len(data):
+        stop = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
+        if stop > len(data):
+            return
+        yield data[at + _LENGTH : stop]
+        at = stop
 
 
 def left_over(directory: str) -> tuple[SpoolLeft, ...]:
@@ -136,9 +162,11 @@ def left_over(directory: str) -> tuple[SpoolLeft, ...]:
     found: list[SpoolLeft] = []
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         task, _, partition = name.rpartition("~")
+        if not task or not partition.isdigit():
+            continue
         path = os.path.join(folder, name)
         acked = _read_acked(path)
-        end = _load(path, {})
-        if task and end > acked:
+        end, _ = _load(path, {})
+        if end > acked:
             found.append(SpoolLeft(task, int(partition), acked, end))
     return tuple(found)

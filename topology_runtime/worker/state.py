@@ -6,6 +6,7 @@ Pure: events in, instructions out; worker.py performs them, the simulator too. R
  3. A thread that is wanted no more ends at once; one that is leaving ends when the plan is COMMITTED
     and the thread is empty and marked (an exclusive one already when it is marked and empty).
  4. A peer of a higher incarnation replaces the old one; what was open on the way to it is sent again.
+    So it is when new routes lead away from a worker that is no more.
  5. READY: every wanted thread of this slot is here, and every other worker answered a ping.
  6. A worker whose threads have all ended and that has none wanted leaves.
 """
@@ -95,12 +96,15 @@ class WorkerState:
         """A wanted state from the agent."""
         if wanted.token < self.token:
             return []
-        self.wanted = wanted
+        before, self.wanted = self.wanted, wanted
         self.orders = orders_of(wanted, self.slot, self.incarnation)
         out: list[Instruction] = []
         for peer in wanted.workers:
-            out += self._meet(peer)
+            if peer.slot.vm not in wanted.held_dead or not peer.endpoint:
+                out += self._meet(peer)
         out += self._forget_peers(wanted)
+        if before is not None and (lost := _left_behind(before, wanted)):
+            out.append(Fault(f"routes led to {lost}, which is no more"))
         out.append(Obey(self.orders))
         for thread in wanted.threads:
             if (
@@ -115,6 +119,8 @@ class WorkerState:
 
     def on_peer(self, peer: WorkerAt) -> list[Instruction]:
         """A ping shows a peer that the controller has not named yet."""
+        if self.wanted is not None and peer.slot.vm in self.wanted.held_dead:
+            return []
         return self._meet(peer)
 
     def on_answer(self, slot: Slot, incarnation: int) -> list[Instruction]:
@@ -198,6 +204,11 @@ class WorkerState:
             out.append(Disconnect(slot))
             if slot.vm in wanted.held_dead:
                 out.append(Fault(f"VM {slot.vm} is held dead"))
+        self.answered = {
+            (slot, incarnation)
+            for slot, incarnation in self.answered
+            if incarnation >= self.known.get(slot, 0)
+        }
         return out
 
     def _end_some(self) -> list[Instruction]:
@@ -223,3 +234,14 @@ class WorkerState:
             return False
         exclusive = self.wanted.topology.by_name[thread.task].exclusive
         return self.wanted.phase == "committed" or (exclusive and self.wanted.phase == "switched")
+
+
+def _left_behind(before: Wanted, after: Wanted) -> str:
+    """A worker that was sent rows by the routes before, is sent none by those after, and is no more."""
+    if after.routes_number == before.routes_number:
+        return ""
+    alive = {at.slot for at in after.workers if at.endpoint and at.slot.vm not in after.held_dead}
+    slots = {thread.thread: thread.slot for thread in before.threads}
+    targets = {thread for route in before.routes for thread, _ in route.targets}
+    targets -= {thread for route in after.routes for thread, _ in route.targets}
+    return next((str(slots[t]) for t in sorted(targets) if t in slots and slots[t] not in alive), "")

@@ -1,0 +1,97 @@
+"""Slots without control groups: each worker is kept to one CPU, or to nothing at all. Nothing bounds its
+share or its memory; that is said out loud in `doctor` and in the agent's HELLO."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from agent import proc
+from agent.slot_size import SlotSize
+
+
+class Unbound:
+    """No bound at all; figures come from the worker's own process."""
+
+    name = "none"
+
+    def __init__(self, size: SlotSize) -> None:
+        self.size = size
+        self._pids: dict[int, int] = {}
+        self._spent_ns: dict[int, int] = dict.fromkeys(range(size.count), 0)  # by workers that are gone
+        self._last_ns: dict[int, int] = dict.fromkeys(range(size.count), 0)  # by the present one
+
+    def prepare(self) -> None:
+        """Nothing to make, nothing left over."""
+
+    def command(self, slot: int, command: list[str]) -> list[str]:
+        return command
+
+    def bind(self, slot: int, pid: int) -> None:
+        """`pid` is this slot's worker now."""
+        self._spent_ns[slot] += self._last_ns[slot]
+        self._last_ns[slot] = 0
+        self._pids[slot] = pid
+
+    def cpu_ns(self, slot: int) -> int:
+        """What was last seen of a worker that is gone is kept: the figure never falls."""
+        if slot in self._pids:
+            stat = proc.stat(self._pids[slot])
+            if stat is not None:
+                self._last_ns[slot] = max(self._last_ns[slot], stat.cpu_ns)
+        return self._spent_ns[slot] + self._last_ns[slot]
+
+    def throttled_ns(self, slot: int) -> int:
+        return 0  # nothing throttles
+
+    def memory_bytes(self, slot: int) -> int:
+        return proc.rss_bytes(self._pids[slot]) if slot in self._pids else 0
+
+    def oom_kills(self, slot: int) -> int:
+        return 0  # the kernel counts them per control group only
+
+    def kill(self, slot: int) -> None:
+        """End the worker's whole session: it was started as the leader of one."""
+        pid = self._pids.pop(slot, None)
+        if pid is None:
+            return
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # all of it has ended
+
+    def cleanup(self) -> list[str]:
+        for slot in list(self._pids):
+            self.kill(slot)
+        return []
+
+
+class Affinity(Unbound):
+    """Each slot's worker on one CPU; slots share CPUs when there are more of them."""
+
+    name = "affinity"
+
+    def __init__(self, size: SlotSize) -> None:
+        super().__init__(size)
+        self._cpus = sorted(os.sched_getaffinity(0))
+
+    def cpu_of(self, slot: int) -> int:
+        """Slots fill a CPU with their cores before the next one is begun."""
+        return self._cpus[int(slot * self.size.cores) % len(self._cpus)]
+
+    def bind(self, slot: int, pid: int) -> None:
+        """Every thread that the worker has now; those it starts later inherit it."""
+        super().bind(slot, pid)
+        for tid in proc.threads(pid):
+            try:
+                os.sched_setaffinity(tid, {self.cpu_of(slot)})
+            except ProcessLookupError:
+                continue  # this thread has ended meanwhile
+
+
+def probe(size: SlotSize) -> tuple[Unbound | None, str]:
+    """CPU affinity where there is more than one CPU to choose from."""
+    count = len(os.sched_getaffinity(0))
+    if count < 2:
+        return None, "CPU affinity would bind nothing, there is one CPU"
+    return Affinity(size), f"CPU affinity keeps each worker to one of {count} CPUs; nothing bounds memory"

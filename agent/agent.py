@@ -1,0 +1,373 @@
+"""The agent of one VM: a shell round `AgentState`.
+
+One thread, one loop: it waits for the controller, the workers, the ends of workers (pidfds) and signals,
+turns what comes into events, and performs the instructions. Signal handlers only record.
+
+    startup     folder, descriptors, slots, channels
+    main_loop   wait, hear, reap, tick
+    on_tick     time: reports, hung workers, samples
+    shutdown    whatever happened: no worker and no control group stays behind
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections import deque
+from contextlib import ExitStack
+from types import FrameType
+
+from agent import events as e
+from agent import life
+from agent.config import AgentConfig
+from agent.sampler import Sampler
+from agent.slot_size import SlotSize
+from agent.slots import SlotBinding, choose
+from agent.state import AgentState
+from agent.supervisor import Supervisor, Worker
+from agent.uplink import Uplink
+from topology_runtime import channels
+from topology_runtime.channels import ServerChannel, Waiter, Wake
+from topology_runtime.clock import monotonic_ns, wall_ns
+from topology_runtime.errors import BadMessage, Conflict, HeadgateError
+from topology_runtime.messages import (
+    FromAgentToWorker,
+    FromWorker,
+    Hello,
+    Quit,
+    SpoolLeft,
+    Wanted,
+    WorkerHello,
+    WorkerReport,
+)
+
+NS = 1_000_000_000
+TURN_NS = NS // 4  # the loop looks round at least this often
+HANG_EVERY_NS = NS // 2
+SAMPLE_EVERY_NS, SAMPLE_RARELY_NS = NS, 5 * NS
+SAMPLE_BUDGET = 0.01  # of a core; a costlier block makes the next one later
+WORKER_MESSAGES_MOST = 256  # taken in one turn: a flood from a worker must not drown the rest
+LAST_BLOCKS_MOST = 64  # at the end, so much of what is not sent yet is
+KILL_TIMEOUT_S = 2.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+log = logging.getLogger("headgate.agent")
+
+
+class Agent:
+    """See the module's text. `config` has been checked."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self.signals: deque[int] = deque()
+        self.peers: dict[int, bytes] = {}
+        self.bad_from_workers = 0
+        self.ended: e.Exit | None = None
+        self._undo = ExitStack()
+        self._max_call_ns: dict[int, int] = {}
+        self._names: tuple[str, ...] = ()
+        self._hang_due_ns = self._sample_due_ns = 0
+        self._disk_error = ""
+
+    # ── outline ─────────────────────────────────────────────────────────────────────────────────
+
+    def run(self) -> None:
+        """The agent's life. Raises HeadgateError when it cannot begin, or is refused."""
+        try:
+            self.startup()
+            self.main_loop()
+        finally:
+            self.shutdown()
+        assert self.ended is not None
+        log.info("ended: %s", self.ended.reason)
+        if self.ended.error:
+            raise Conflict(f"the controller refuses the agent of {self.config.vm}", cause=self.ended.error)
+
+    def startup(self) -> None:
+        """Acquire what the agent needs; `shutdown` gives back what was acquired, last things first."""
+        config, undo = self.config, self._undo
+        if config.owner:
+            life.end_with(config.owner)
+        undo.callback(os.close, life.lock(config.directory, config.vm))
+        boot = life.next_boot(config.directory)
+        life.raise_file_limit()
+        self.binding, why = self._bind_slots()
+        undo.callback(self._give_back)
+        undo.callback(channels.context().term)  # waits for the last words to leave
+        now_ns = monotonic_ns()
+        self.workers_channel: ServerChannel[FromAgentToWorker, FromWorker] = ServerChannel(
+            channels.from_worker
+        )
+        undo.callback(self.workers_channel.close, 0)
+        self.uplink = Uplink(config.controller, config.vm, now_ns)
+        undo.callback(self.uplink.close)
+        self.wake = Wake()
+        undo.callback(self.wake.close)
+        self.sampler = Sampler(config.vm, boot, self.binding, config.directory, now_ns)
+        undo.callback(self.sampler.close)
+        self.supervisor = Supervisor(config, self.binding, self.workers_channel.endpoint)
+        undo.callback(self._end_workers)
+        self.state = AgentState(self._hello(boot), now_ns)
+        self._watch_all()
+        self._catch_signals()
+        log.info("agent of %s, %d slots of %g cores; %s", config.vm, config.slots, config.slot_cores, why)
+        self.do(e.Tick())
+
+    def main_loop(self) -> None:
+        while self.ended is None:
+            ready = self.waiter.wait(max(0, self._due_ns() - monotonic_ns()) / NS)
+            self.wake.clear()
+            self._hear_signals()
+            self._hear_controller()
+            self._hear_workers()
+            self._reap({fd for fd in ready if isinstance(fd, int)})
+            self.on_tick(monotonic_ns())
+
+    def on_tick(self, now_ns: int) -> None:
+        """What is done because time has passed."""
+        if self.config.owner and os.getppid() != self.config.owner and not self.state.stopping:
+            self.do(e.StopAsked("its owner is gone"))
+        if now_ns >= self._hang_due_ns:
+            self._hang_due_ns = now_ns + HANG_EVERY_NS
+            self._look_for_hung(now_ns)
+        if now_ns >= self._sample_due_ns:
+            self._sample(now_ns)
+        if now_ns >= self.state.wake_ns:
+            self._read_sources()
+            self.do(e.Tick())
+        if self.uplink.refresh(now_ns):
+            log.warning("the controller at %s does not answer", self.config.controller)
+            self._watch_all()
+
+    def shutdown(self) -> None:
+        """Undo what startup did, as far as it came."""
+        self._undo.close()
+
+    def _end_workers(self) -> None:
+        for worker in self.supervisor.end_all(KILL_TIMEOUT_S):
+            log.warning("the worker of slot %d was killed", worker.slot)
+
+    # ── startup ─────────────────────────────────────────────────────────────────────────────────
+
+    def _bind_slots(self) -> tuple[SlotBinding, str]:
+        c = self.config
+        binding, why = choose(SlotSize(c.run, c.vm, c.slots, c.slot_cores, c.slot_memory_bytes))
+        try:
+            binding.prepare()
+        except OSError as error:
+            binding.cleanup()
+            raise HeadgateError(
+                "the slots cannot be made", cause=str(error), hint="`headgate doctor` says what is missing"
+            ) from error
+        return binding, why
+
+    def _hello(self, boot: int) -> Hello:
+        c = self.config
+        return Hello(
+            vm=c.vm,
+            boot=boot,
+            slots=c.slots,
+            slot_cores=c.slot_cores,
+            slot_memory_bytes=c.slot_memory_bytes,
+            binding=self.binding.name,
+            pid=os.getpid(),
+            spools=left_over_spools(c.directory),
+        )
+
+    def _watch_all(self) -> None:
+        fds = [self.wake.fd, *(worker.pidfd for worker in self.supervisor.workers.values())]
+        self.waiter = Waiter([self.uplink.channel, self.workers_channel], fds)
+
+    def _catch_signals(self) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored one would lose exit codes
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.signals.append(number)
+        self.wake.set()
+
+    # ── hearing ─────────────────────────────────────────────────────────────────────────────────
+
+    def _due_ns(self) -> int:
+        due_ns = min(self.state.wake_ns, self._sample_due_ns, self._hang_due_ns)
+        return min(due_ns, monotonic_ns() + TURN_NS)
+
+    def _hear_signals(self) -> None:
+        while self.signals:
+            self.do(e.StopAsked(f"signal {signal.Signals(self.signals.popleft()).name}"))
+
+    def _hear_controller(self) -> None:
+        for message, data in self.uplink.receive():
+            since_ns = self.uplink.heard(monotonic_ns())
+            if since_ns is not None:
+                self.sampler.finished.rewind(since_ns)
+            if isinstance(message, Wanted):
+                self._learn(message)
+                self.do(e.WantedArrived(message, data))
+            else:
+                self.do(message)
+
+    def _learn(self, wanted: Wanted) -> None:
+        """What the topology says about names and limits."""
+        self.sampler.obey(wanted)
+        tasks = wanted.topology.tasks
+        self._names = tuple(task.name for task in tasks)
+        self._max_call_ns = {number: int(task.max_call_s * NS) for number, task in enumerate(tasks)}
+
+    def _hear_workers(self) -> None:
+        for _ in range(WORKER_MESSAGES_MOST):
+            try:
+                came = self.workers_channel.receive()
+            except BadMessage:
+                self.bad_from_workers += 1
+                continue
+            if came is None:
+                return
+            self._on_worker(*came)
+
+    def _on_worker(self, peer: bytes, message: WorkerHello | WorkerReport) -> None:
+        worker = self.supervisor.present(message.slot.number, message.incarnation)
+        if worker is None or message.slot.vm != self.config.vm:
+            return  # a worker that is no more
+        if isinstance(message, WorkerHello):
+            self.peers[worker.slot] = peer
+            try:
+                self.supervisor.bind(worker)
+            except OSError as error:
+                log.error("slot %d cannot be bound: %s", worker.slot, error)
+                self.supervisor.kill(worker, f"its slot cannot be bound: {error}")
+                return
+        self.do(message)
+
+    def _reap(self, ready: set[int]) -> None:
+        for worker in [w for w in self.supervisor.workers.values() if w.pidfd in ready]:
+            ended = self.supervisor.reap(worker)
+            if ended is not None:
+                self.waiter.remove_fd(worker.pidfd)
+                self._on_exit(worker, *ended)
+
+    def _on_exit(self, worker: Worker, how: str, clean: bool) -> None:
+        log.log(
+            logging.INFO if clean else logging.WARNING, "the worker of slot %d ended: %s", worker.slot, how
+        )
+        self.peers.pop(worker.slot, None)
+        self._read_sources_of(worker)
+        self.sampler.over(worker.slot, worker.incarnation)
+        self.do(e.WorkerExited(self.state.slots[worker.slot].slot, worker.incarnation, how, clean))
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_sources(self) -> None:
+        for worker in list(self.supervisor.workers.values()):
+            self._read_sources_of(worker)
+
+    def _read_sources_of(self, worker: Worker) -> None:
+        if not self._names:
+            return
+        sources = worker.reader.sources(self._names)
+        if sources:
+            self.do(e.SourcesRead(self.state.slots[worker.slot].slot, worker.incarnation, sources))
+
+    def _look_for_hung(self, now_ns: int) -> None:
+        self.supervisor.trim_logs()
+        for worker, why in self.supervisor.hung(now_ns, self._max_call_ns):
+            log.warning("the worker of slot %d hangs: %s", worker.slot, why)
+            self.do(e.WorkerHung(self.state.slots[worker.slot].slot, worker.incarnation, why))
+
+    def _sample(self, now_ns: int) -> None:
+        """Send a block; the next one is due in a second, later if this one was beyond its budget."""
+        block = self.sampler.block(now_ns, wall_ns(), self.state.token.epoch)
+        every_ns = SAMPLE_EVERY_NS
+        if block is not None:
+            self.uplink.send(block)
+            every_ns = max(every_ns, min(SAMPLE_RARELY_NS, int(block.cost_ns / SAMPLE_BUDGET)))
+        late = now_ns - self._sample_due_ns >= every_ns
+        self._sample_due_ns = now_ns + every_ns if late else self._sample_due_ns + every_ns
+        if self.sampler.disk_error != self._disk_error:
+            self._disk_error = self.sampler.disk_error
+            log.error("%s", self._disk_error or "finished rows can be sent again")
+
+    # ── doing ───────────────────────────────────────────────────────────────────────────────────
+
+    def do(self, event: e.Event) -> None:
+        """One event, and what follows from it."""
+        events = deque([event])
+        while events:
+            for instruction in self.state.step(events.popleft(), monotonic_ns()):
+                follows = self._perform(instruction)
+                if follows is not None:
+                    events.append(follows)
+
+    def _perform(self, instruction: e.Instruction) -> e.Event | None:
+        match instruction:
+            case e.SpawnWorker():
+                return self._spawn(instruction)
+            case e.ForwardWanted(slot, _, data):
+                self._tell(slot.number, data)
+            case e.SendQuit(slot, _, reason):
+                self._tell(slot.number, Quit(reason))
+            case e.DumpWorker() | e.KillWorker():
+                self._signal(instruction)
+            case e.SendHello(message) | e.SendReport(message) | e.SendDeadLetters(message):
+                self.uplink.send(message)
+            case e.SendGoodbye(goodbye):
+                self._send_rest()
+                self._give_back()
+                self.uplink.send(goodbye)
+            case e.ControllerChanged():
+                self.sampler.finished.rewind()
+            case e.Note(text):
+                log.warning("%s", text)
+            case e.Exit():
+                self.ended = instruction
+        return None
+
+    def _spawn(self, order: e.SpawnWorker) -> e.Event | None:
+        slot = order.slot.number
+        try:
+            worker = self.supervisor.spawn(slot, order.incarnation)
+        except OSError as error:
+            log.error("the worker of slot %d cannot be started: %s", slot, error)
+            return e.WorkerExited(order.slot, order.incarnation, f"it cannot be started: {error}")
+        self.waiter.add_fd(worker.pidfd)
+        self.sampler.watch(slot, order.incarnation, worker.pid, worker.reader)
+        return None
+
+    def _tell(self, slot: int, message: FromAgentToWorker | bytes) -> None:
+        """To the slot's worker, if it has said hello (else it is told when it does)."""
+        if slot in self.peers:
+            self.workers_channel.send(self.peers[slot], message)
+
+    def _signal(self, order: e.DumpWorker | e.KillWorker) -> None:
+        worker = self.supervisor.present(order.slot.number, order.incarnation)
+        if worker is None:
+            return  # it ended by itself meanwhile
+        if isinstance(order, e.DumpWorker):
+            self.supervisor.dump(worker)
+        else:
+            log.warning("the worker of slot %d is killed: %s", worker.slot, order.why)
+            self.supervisor.kill(worker, order.why)
+
+    def _send_rest(self) -> None:
+        """The last samples, and finished rows as far as there are any."""
+        for _ in range(LAST_BLOCKS_MOST):
+            block = self.sampler.block(monotonic_ns(), wall_ns(), self.state.token.epoch)
+            if block is not None:
+                self.uplink.send(block)
+            if not self.sampler.behind():
+                return
+
+    def _give_back(self) -> None:
+        for name in self.binding.cleanup():
+            log.error("%s cannot be removed", name)
+
+
+def left_over_spools(directory: str) -> tuple[SpoolLeft, ...]:
+    """Events on this VM's disk that an earlier run of it accepted and that are not done."""
+    if not os.path.isdir(os.path.join(directory, "spools")):
+        return ()
+    from topology_runtime.worker.spool import left_over
+
+    return left_over(directory)

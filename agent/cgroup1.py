@@ -1,0 +1,106 @@
+"""Slots as control groups of version 1: the controllers cpu, cpuacct and memory, each with its own tree.
+
+A worker joins all three before its exec, while its slot has no CPU quota: start-up under a 5 % quota
+takes 0.9 s, without it 0.04 s. The quota comes into force when the worker has said hello.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent import cgroups
+from agent.cgroups import Group
+from agent.slot_size import SlotSize, joining
+
+CONTROLLERS = ("cpu", "cpuacct", "memory")
+PARENT_SHARES = 8192  # against three foreign spinners a 20 % slot gets 20 %, at 1024 only 8.5 % (measured)
+UNLIMITED = -1
+
+
+def find() -> dict[str, Path]:
+    """Controller → its mount point, of those we use that are mounted."""
+    points = cgroups.mounted("cgroup")
+    return {name: point for name in CONTROLLERS for point, options in points if name in options}
+
+
+class Cgroup1:
+    """`<mount>/headgate-<run>/<vm>-<slot>` in each tree."""
+
+    name = "cgroup1"
+
+    def __init__(self, size: SlotSize, roots: dict[str, Path]) -> None:
+        self.size = size
+        self._parents = {c: roots[c] / cgroups.NAME.format(run=size.run) for c in CONTROLLERS}
+        self._groups: dict[int, dict[str, Group]] = {}
+
+    def reserve(self) -> None:
+        """Make the run's parent groups. Raises OSError where this user may not."""
+        for parent in self._trees():
+            parent.mkdir(exist_ok=True)
+        Group(self._parents["cpu"]).write("cpu.shares", PARENT_SHARES)
+
+    def prepare(self) -> None:
+        """Remove what an earlier agent of this VM left, then make every slot's groups."""
+        for parent in self._trees():
+            for group in cgroups.leftovers(parent, self.size.vm):
+                group.remove()
+        for slot in range(self.size.count):
+            name = f"{self.size.vm}-{slot}"
+            self._groups[slot] = {c: cgroups.make(parent, name) for c, parent in self._parents.items()}
+            self._groups[slot]["memory"].write("memory.limit_in_bytes", self.size.memory_bytes)
+        self.reserve()
+
+    def _trees(self) -> list[Path]:
+        """The parents without repetition: cpu and cpuacct are often one tree."""
+        return sorted({path.parent.resolve() / path.name for path in self._parents.values()})
+
+    def command(self, slot: int, command: list[str]) -> list[str]:
+        """The command line that starts a worker inside its slot, without a CPU quota yet."""
+        groups = self._groups[slot]
+        groups["cpu"].write("cpu.cfs_quota_us", UNLIMITED)
+        return joining([str(groups[c].procs) for c in CONTROLLERS], command)
+
+    def bind(self, slot: int, pid: int) -> None:
+        """The worker is ready: from now on its slot has its share of a core."""
+        quota_us, period_us = cgroups.quota(self.size.cores)
+        cpu = self._groups[slot]["cpu"]
+        cpu.write("cpu.cfs_period_us", period_us)
+        cpu.write("cpu.cfs_quota_us", quota_us)
+
+    def cpu_ns(self, slot: int) -> int:
+        return self._groups[slot]["cpuacct"].number("cpuacct.usage")
+
+    def throttled_ns(self, slot: int) -> int:
+        return self._groups[slot]["cpu"].number("cpu.stat", "throttled_time")
+
+    def memory_bytes(self, slot: int) -> int:
+        return self._groups[slot]["memory"].number("memory.usage_in_bytes")
+
+    def oom_kills(self, slot: int) -> int:
+        return self._groups[slot]["memory"].number("memory.oom_control", "oom_kill")
+
+    def kill(self, slot: int) -> None:
+        """End every process in the slot, also those that a worker started."""
+        self._groups[slot]["memory"].kill()
+
+    def cleanup(self) -> list[str]:
+        """Remove every group; those that would not go."""
+        left = [str(g.path) for groups in self._groups.values() for g in groups.values() if not g.remove()]
+        for parent in self._trees():
+            cgroups.remove_if_empty(parent)
+        return left
+
+
+def probe(size: SlotSize) -> tuple[Cgroup1 | None, str]:
+    """The binding if this machine and this user can have it, and a sentence about it."""
+    roots = find()
+    missing = [name for name in CONTROLLERS if name not in roots]
+    if missing:
+        return None, f"cgroup v1 has no {' and no '.join(missing)} controller mounted"
+    binding = Cgroup1(size, roots)
+    try:
+        binding.reserve()
+    except OSError as error:
+        binding.cleanup()
+        return None, f"cgroup v1 cannot be used ({error.strerror}: {error.filename})"
+    return binding, "cgroup v1 bounds CPU and memory of every slot"

@@ -1,0 +1,113 @@
+"""Slots as control groups of version 2: one tree, `cpu.max` and `memory.max`.
+
+A worker joins before its exec, while its slot has no CPU quota; the quota comes into force when the
+worker has said hello (cgroup1.py says why).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent import cgroups
+from agent.cgroups import Group
+from agent.slot_size import SlotSize, joining
+
+CONTROLLERS = ("cpu", "memory")
+PARENT_WEIGHT = 800  # as 8192 shares in v1: foreign processes must not take a slot's share
+
+
+class Cgroup2:
+    """`<base>/headgate-<run>/<vm>-<slot>`; `base` may hold no process of its own unless it is the root."""
+
+    name = "cgroup2"
+
+    def __init__(self, size: SlotSize, base: Path) -> None:
+        self.size = size
+        self._base = base
+        self._parent = base / cgroups.NAME.format(run=size.run)
+        self._groups: dict[int, Group] = {}
+
+    def reserve(self) -> None:
+        """Make the run's parent group and hand it the controllers. Raises OSError where we may not."""
+        enable = " ".join(f"+{name}" for name in CONTROLLERS)
+        Group(self._base).write("cgroup.subtree_control", enable)
+        self._parent.mkdir(exist_ok=True)
+        parent = Group(self._parent)
+        parent.write("cgroup.subtree_control", enable)
+        parent.write("cpu.weight", PARENT_WEIGHT)
+
+    def prepare(self) -> None:
+        """Remove what an earlier agent of this VM left, then make every slot's group."""
+        for group in cgroups.leftovers(self._parent, self.size.vm):
+            group.remove()
+        self.reserve()
+        for slot in range(self.size.count):
+            group = cgroups.make(self._parent, f"{self.size.vm}-{slot}")
+            group.write("memory.max", self.size.memory_bytes)
+            self._groups[slot] = group
+
+    def command(self, slot: int, command: list[str]) -> list[str]:
+        """The command line that starts a worker inside its slot, without a CPU quota yet."""
+        group = self._groups[slot]
+        group.write("cpu.max", "max")
+        return joining([str(group.procs)], command)
+
+    def bind(self, slot: int, pid: int) -> None:
+        """The worker is ready: from now on its slot has its share of a core."""
+        quota_us, period_us = cgroups.quota(self.size.cores)
+        self._groups[slot].write("cpu.max", f"{quota_us} {period_us}")
+
+    def cpu_ns(self, slot: int) -> int:
+        return 1000 * self._groups[slot].number("cpu.stat", "usage_usec")
+
+    def throttled_ns(self, slot: int) -> int:
+        return 1000 * self._groups[slot].number("cpu.stat", "throttled_usec")
+
+    def memory_bytes(self, slot: int) -> int:
+        return self._groups[slot].number("memory.current")
+
+    def oom_kills(self, slot: int) -> int:
+        return self._groups[slot].number("memory.events", "oom_kill")
+
+    def kill(self, slot: int) -> None:
+        """End every process in the slot, also those that a worker started."""
+        self._groups[slot].kill()
+
+    def cleanup(self) -> list[str]:
+        """Remove every group; those that would not go."""
+        left = [str(group.path) for group in self._groups.values() if not group.remove()]
+        cgroups.remove_if_empty(self._parent)
+        return left
+
+
+def probe(size: SlotSize) -> tuple[Cgroup2 | None, str]:
+    """The binding if this machine and this user can have it, and a sentence about it.
+
+    Tried at the tree's root, then where this process is itself (a delegated subtree)."""
+    points = cgroups.mounted("cgroup2")
+    if not points:
+        return None, "cgroup v2 is not mounted"
+    point = points[0][0]
+    reason = ""
+    for base in dict.fromkeys((point, point / cgroups.own_path().lstrip("/"))):
+        binding, reason = _try(size, base)
+        if binding is not None:
+            return binding, reason
+    return None, reason
+
+
+def _try(size: SlotSize, base: Path) -> tuple[Cgroup2 | None, str]:
+    try:
+        offered = (base / "cgroup.controllers").read_text("ascii").split()
+    except OSError as error:
+        return None, f"cgroup v2 cannot be read ({error.strerror}: {error.filename})"
+    missing = [name for name in CONTROLLERS if name not in offered]
+    if missing:
+        return None, f"cgroup v2 at {base} has no {' and no '.join(missing)} controller"
+    binding = Cgroup2(size, base)
+    try:
+        binding.reserve()
+    except OSError as error:
+        binding.cleanup()
+        return None, f"cgroup v2 at {base} cannot be used ({error.strerror}: {error.filename})"
+    return binding, f"cgroup v2 at {base} bounds CPU and memory of every slot"

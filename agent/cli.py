@@ -1,0 +1,39 @@
+"""`headgate agent run`: the agent of one VM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command("run")
+@click.option("--controller", required=True, metavar="tcp://HOST:PORT", help="Where the controller listens.")
+@click.option("--vm", required=True, metavar="NAME", help="This VM's name, unique in the run.")
+@click.option("--slots", type=int, default=4, show_default=True, help="How many slots it has.")
+@click.option("--slot-cores", type=float, default=1.0, show_default=True, help="Cores of each, at most 1.")
+@click.option("--slot-memory", metavar="BYTES|512M", help="Memory of each [default: equal parts of 80 %].")
+@click.option("--directory", help="The agent's own folder [default: .headgate/RUN/agents/VM].")
+@click.option("--run", default="local", show_default=True, help="The run's name, for control groups.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address for tuples between workers.")
+@click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
+def run(slot_memory: str | None, directory: str | None, **options: Any) -> None:
+    """Keep one VM as the controller wants it: workers in slots, watched and sampled.
+
+    `headgate up` starts agents by itself; this is for VMs of your own."""
+    from agent import config as c
+
+    config = c.AgentConfig(
+        slot_memory_bytes=c.parse_bytes(slot_memory) if slot_memory else c.default_memory(options["slots"]),
+        directory=directory or c.default_directory(options["run"], options["vm"]),
+        **options,
+    )
+    checked = c.checked(config)
+    import logging
+    import time
+
+    from agent.agent import Agent
+
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(level=logging.INFO, format="%(asctime)sZ %(levelname)-7s %(message)s")
+    Agent(checked).run()

@@ -1,0 +1,76 @@
+"""What an agent is told on its command line, checked as a whole."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+
+import msgspec
+
+from topology_runtime.errors import UsageError
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+ENDPOINT = re.compile(r"tcp://[^\s:/]+:(\d{1,5})")
+BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+SLOTS_MOST = 256  # more slots than that on one VM is a slip of the finger
+SLOT_MEMORY_LEAST = 32 * 1024 * 1024  # below this a Python worker cannot even import what it needs
+MEMORY_SHARE = 0.8  # of the machine's memory that slots get when nothing is said
+
+
+class AgentConfig(msgspec.Struct, frozen=True):
+    """One VM: its name, its slots, its controller. `owner`: die with this process (0: with nobody)."""
+
+    controller: str
+    vm: str
+    slots: int
+    slot_cores: float
+    slot_memory_bytes: int
+    directory: str
+    run: str = "local"
+    host: str = "127.0.0.1"
+    owner: int = 0
+
+
+def checked(config: AgentConfig) -> AgentConfig:
+    """The same configuration, its directory absolute. Raises UsageError with every fault."""
+    found = faults(config)
+    if found:
+        raise UsageError("the agent cannot start with these options", faults=found)
+    return msgspec.structs.replace(config, directory=os.path.abspath(config.directory))
+
+
+def faults(config: AgentConfig) -> list[str]:
+    """What is wrong with the options, one sentence each."""
+    found = []
+    port = ENDPOINT.fullmatch(config.controller)
+    if port is None or not 0 < int(port[1]) < 65536:
+        found.append(f"--controller: {config.controller!r} is not tcp://HOST:PORT")
+    for option, name in (("--vm", config.vm), ("--run", config.run)):
+        if not NAME.fullmatch(name) or name in (".", ".."):
+            found.append(f"{option}: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+    if not 1 <= config.slots <= SLOTS_MOST:
+        found.append(f"--slots: {config.slots} is not between 1 and {SLOTS_MOST}")
+    if not (math.isfinite(config.slot_cores) and 0 < config.slot_cores <= 1):
+        found.append(f"--slot-cores: {config.slot_cores} is not above 0 and at most 1")
+    if config.slot_memory_bytes < SLOT_MEMORY_LEAST:
+        found.append(f"--slot-memory: {config.slot_memory_bytes} bytes is less than {SLOT_MEMORY_LEAST}")
+    return found
+
+
+def parse_bytes(text: str) -> int:
+    """`1500000`, `512M`, `1.5G`, `64KiB` in bytes (powers of 1024). Raises UsageError."""
+    match = BYTES.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not an amount of memory", hint="say for example 512M or 1.5G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def default_memory(slots: int) -> int:
+    """An equal part of most of this machine's memory."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(MEMORY_SHARE * total / max(1, slots))
+
+
+def default_directory(run: str, vm: str) -> str:
+    return os.path.join(".headgate", run, "agents", vm)

@@ -1,0 +1,165 @@
+"""What an agent hears (events) and does about it (instructions): the words of `state.AgentState`.
+
+Messages of the controller and of workers are events as they are; the rest is here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import (
+    DeadLetters,
+    Goodbye,
+    Hello,
+    Report,
+    Shutdown,
+    SourceNow,
+    Wanted,
+    Welcome,
+    WorkerHello,
+    WorkerReport,
+)
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class WantedArrived(msgspec.Struct, frozen=True):
+    """A wanted state, decoded and as the bytes that workers are sent."""
+
+    wanted: Wanted
+    data: bytes
+
+
+class SourcesRead(msgspec.Struct, frozen=True):
+    """The source records of one worker's meter, while it lives or after its end."""
+
+    slot: Slot
+    incarnation: int
+    sources: tuple[SourceNow, ...]
+
+
+class WorkerExited(msgspec.Struct, frozen=True):
+    """A worker's process has ended and was reaped. clean: exit code 0. how: a few words for people."""
+
+    slot: Slot
+    incarnation: int
+    how: str
+    clean: bool = False
+
+
+class WorkerHung(msgspec.Struct, frozen=True):
+    """A worker makes no progress (hang.py)."""
+
+    slot: Slot
+    incarnation: int
+    why: str
+
+
+class StopAsked(msgspec.Struct, frozen=True):
+    """A signal asks the agent to end, or its owner is gone; the second time: at once."""
+
+    reason: str
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time has passed; due at `AgentState.wake_ns` at the latest."""
+
+
+Event = (
+    WantedArrived
+    | Shutdown
+    | Welcome
+    | WorkerHello
+    | WorkerReport
+    | SourcesRead
+    | WorkerExited
+    | WorkerHung
+    | StopAsked
+    | Tick
+)
+
+# ── instructions ────────────────────────────────────────────────────────────────────────────────
+
+
+class SpawnWorker(msgspec.Struct, frozen=True):
+    slot: Slot
+    incarnation: int
+
+
+class DumpWorker(msgspec.Struct, frozen=True):
+    """Have the worker write the stacks of its threads into its log."""
+
+    slot: Slot
+    incarnation: int
+
+
+class KillWorker(msgspec.Struct, frozen=True):
+    slot: Slot
+    incarnation: int
+    why: str
+
+
+class ForwardWanted(msgspec.Struct, frozen=True):
+    slot: Slot
+    incarnation: int
+    data: bytes
+
+
+class SendQuit(msgspec.Struct, frozen=True):
+    slot: Slot
+    incarnation: int
+    reason: str
+
+
+class SendHello(msgspec.Struct, frozen=True):
+    hello: Hello
+
+
+class SendReport(msgspec.Struct, frozen=True):
+    report: Report
+
+
+class SendDeadLetters(msgspec.Struct, frozen=True):
+    letters: DeadLetters
+
+
+class ControllerChanged(msgspec.Struct, frozen=True):
+    """Another life of the controller: what counts only once is told from its beginning."""
+
+    boot: int
+
+
+class SendGoodbye(msgspec.Struct, frozen=True):
+    """The last message: before it, everything measured so far is sent."""
+
+    goodbye: Goodbye
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """The agent ends: `error` is why the controller refused it, empty when all is well."""
+
+    reason: str
+    error: str = ""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something people should read in the agent's log."""
+
+    text: str
+
+
+Instruction = (
+    SpawnWorker
+    | DumpWorker
+    | KillWorker
+    | ForwardWanted
+    | SendQuit
+    | SendHello
+    | SendReport
+    | SendDeadLetters
+    | ControllerChanged
+    | SendGoodbye
+    | Exit
+    | Note
+)

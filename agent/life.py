@@ -1,0 +1,85 @@
+"""What an agent needs once, at its start: descriptors, an owner, a number, and its folder for itself."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import resource
+import signal
+
+from topology_runtime.clock import wall_ns
+from topology_runtime.errors import Conflict, HeadgateError
+
+FILES_LEAST, FILES_WANTED = 4096, 65_536  # one schedstat file per thread, sockets, meters
+PR_SET_PDEATHSIG = 1
+
+
+def raise_file_limit() -> int:
+    """As many open files as allowed, up to what is of use; how many there may be now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return soft
+
+
+def end_with(owner: int) -> None:
+    """Have the kernel send SIGTERM when the process `owner`, our parent, ends. Call in the main thread.
+
+    Raises HeadgateError when it is not our parent (any more)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM) != 0:
+        code = ctypes.get_errno()
+        raise HeadgateError("the kernel refuses PR_SET_PDEATHSIG", cause=os.strerror(code))
+    if os.getppid() != owner:
+        raise HeadgateError(
+            f"process {owner} is not the owner of this agent (any more)",
+            cause=f"the parent is process {os.getppid()}",
+        )
+
+
+def lock(directory: str, vm: str) -> int:
+    """The folder is this agent's alone until the descriptor is closed. Raises Conflict, HeadgateError."""
+    path = os.path.join(directory, "agent.lock")
+    try:
+        os.makedirs(directory, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _no_folder(directory, error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise Conflict(
+            f"another agent of {vm} is running",
+            cause=f"it holds {directory}",
+            hint="stop it, or choose another --vm",
+        ) from error
+    return fd
+
+
+def next_boot(directory: str) -> int:
+    """This start's number: UTC ns, and higher than the one before even if the clock was set back."""
+    path = os.path.join(directory, "boot")
+    boot = max(wall_ns(), _last_boot(path) + 1)
+    try:
+        with open(f"{path}.new", "w", encoding="ascii") as file:
+            file.write(str(boot))
+        os.replace(f"{path}.new", path)
+    except OSError as error:
+        raise _no_folder(directory, error) from error
+    return boot
+
+
+def _last_boot(path: str) -> int:
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (FileNotFoundError, ValueError):
+        return 0  # the first start, or a file that a full disk left empty
+
+
+def _no_folder(directory: str, error: OSError) -> HeadgateError:
+    return HeadgateError(f"the agent's folder {directory} cannot be used", cause=str(error))

@@ -1,0 +1,263 @@
+"""Once a second: every thread's counts, times and latency, every slot's use, every link, in one block.
+
+Read from outside the workers: their meters (shared memory), schedstat files kept open, statm, the slot
+binding. Attribution, where the kernel does not say:
+  memory      a slot's RSS is split evenly over its threads (a thread has none of its own)
+  run_delay   includes being throttled by the slot's bound; each thread's is reduced in proportion, so
+              that what is left in a slot is waiting for others
+  latency     a sink's end-to-end latency is booked on the first source (in file order) from which the
+              sink can be reached; with several sources the meter does not tell them apart
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from agent import proc
+from agent.finished import FinishedTail
+from agent.meter_reader import LinkDelta, MeterReader, ThreadDelta, quantile_ns
+from agent.slots import SlotBinding
+from topology_runtime.messages import (
+    LINK_COLUMNS,
+    SAMPLE_COLUMNS,
+    SLOT_COLUMNS,
+    FinishedRuns,
+    SampleBlock,
+    Wanted,
+)
+from topology_runtime.topology import Topology
+from topology_runtime.worker import meter as mt
+
+LINKS_MOST = 4096  # in one block; what is left out comes with the next
+Row = Sequence[int]
+
+
+@dataclass(slots=True)
+class Watched:
+    """A worker whose meter is read. over: its process has ended; it is read one last time."""
+
+    slot: int
+    incarnation: int
+    pid: int
+    reader: MeterReader
+    schedstats: dict[int, proc.Schedstat] = field(default_factory=dict)
+    over: bool = False
+
+    def close(self) -> None:
+        for file in self.schedstats.values():
+            file.close()
+        self.reader.close()
+
+
+@dataclass(slots=True)
+class SlotUse:
+    """A slot's figures at the last block."""
+
+    cpu_ns: int = 0
+    throttled_ns: int = 0
+    oom_kills: int = 0
+
+
+class Sampler:
+    """Makes a VM's sample blocks. Nothing is measured before the first wanted state names the tasks."""
+
+    def __init__(self, vm: str, boot: int, binding: SlotBinding, directory: str, now_ns: int) -> None:
+        self._vm, self._boot, self._binding = vm, boot, binding
+        self.finished = FinishedTail(directory)
+        self.disk_error = ""
+        self._watched: list[Watched] = []
+        self._used: dict[int, SlotUse] = {}
+        self._topology: Topology | None = None
+        self._names: tuple[str, ...] = ()
+        self._source_of: dict[int, str] = {}
+        self._last_ns = now_ns
+        self._sequence = 0
+
+    def obey(self, wanted: Wanted) -> None:
+        """Learn the tasks' names and which source a sink's latency is booked on."""
+        if wanted.topology == self._topology:
+            return
+        self._topology = topology = wanted.topology
+        self._names = tuple(task.name for task in topology.tasks)
+        self._source_of = {
+            number: source
+            for number, task in enumerate(topology.tasks)
+            if not topology.out_edges(task.name) and (source := first_source(topology, task.name))
+        }
+
+    def watch(self, slot: int, incarnation: int, pid: int, reader: MeterReader) -> None:
+        self._watched.append(Watched(slot, incarnation, pid, reader))
+        self._used.setdefault(slot, self._use(slot))
+
+    def over(self, slot: int, incarnation: int) -> None:
+        """That worker's process has ended: what it still counted is in the next block."""
+        for watched in self._watched:
+            if (watched.slot, watched.incarnation) == (slot, incarnation):
+                watched.over = True
+
+    def close(self) -> None:
+        for watched in self._watched:
+            watched.close()
+        self._watched.clear()
+
+    # ── a block ─────────────────────────────────────────────────────────────────────────────────
+
+    def block(self, now_ns: int, wall_ns: int, epoch: int) -> SampleBlock | None:
+        """Everything since the last block; None before there is anything to name."""
+        if self._topology is None:
+            return None
+        begin_ns = time.thread_time_ns()
+        rows: list[Row] = []
+        tasks: list[str] = []
+        slots: list[Row] = []
+        latency: dict[int, list[int]] = {}
+        links: list[Row] = []
+        for slot in sorted({watched.slot for watched in self._watched}):
+            self._slot(slot, epoch, rows, tasks, slots, latency)
+        for watched in self._watched:
+            links += map(_link_row, watched.reader.links(LINKS_MOST - len(links)))
+        self._forget_over()
+        window_ns, self._last_ns = now_ns - self._last_ns, now_ns
+        self._sequence += 1
+        return SampleBlock(
+            vm=self._vm,
+            boot=self._boot,
+            sequence=self._sequence,
+            wall_ns=wall_ns,
+            window_ns=window_ns,
+            epoch=epoch,
+            tasks=tuple(tasks),
+            threads=columns(SAMPLE_COLUMNS, rows),
+            slots=columns(SLOT_COLUMNS, slots),
+            links=columns(LINK_COLUMNS, links),
+            latency=tuple(
+                (self._names[sink], self._source_of[sink], tuple(buckets))
+                for sink, buckets in latency.items()
+            ),
+            finished=self._finished(now_ns),
+            cost_ns=time.thread_time_ns() - begin_ns,
+        )
+
+    def behind(self) -> bool:
+        """Are there finished rows that did not fit into the last block?"""
+        return self._topology is not None and not self.disk_error and self.finished.behind()
+
+    def _finished(self, now_ns: int) -> tuple[FinishedRuns, ...]:
+        """Finished rows; when the disk does not take the note of what is sent, they wait."""
+        try:
+            taken = self.finished.take(self._names, now_ns)
+        except OSError as error:
+            self.disk_error = f"finished rows cannot be sent: {error}"
+            return ()
+        self.disk_error = ""
+        return taken
+
+    def _forget_over(self) -> None:
+        for watched in self._watched:
+            if watched.over:
+                watched.close()
+        self._watched = [watched for watched in self._watched if not watched.over]
+
+    # ── a slot ──────────────────────────────────────────────────────────────────────────────────
+
+    def _slot(
+        self,
+        slot: int,
+        epoch: int,
+        rows: list[Row],
+        tasks: list[str],
+        slots: list[Row],
+        latency: dict[int, list[int]],
+    ) -> None:
+        """One slot's row and its threads' rows."""
+        now, before = self._use(slot), self._used[slot]
+        self._used[slot] = now
+        throttled_ns = now.throttled_ns - before.throttled_ns
+        here = [watched for watched in self._watched if watched.slot == slot]
+        rss_bytes = sum(proc.rss_bytes(watched.pid) for watched in here if not watched.over)
+        slots.append(
+            (slot, now.cpu_ns - before.cpu_ns, throttled_ns, rss_bytes, now.oom_kills - before.oom_kills)
+        )
+        seen = [(delta, _times(watched, delta)) for watched in here for delta in watched.reader.threads()]
+        delayed_ns = sum(delay_ns for _, (_, delay_ns) in seen)
+        own_share = max(0.0, 1 - throttled_ns / delayed_ns) if delayed_ns else 0.0
+        memory_bytes = rss_bytes // len(seen) if seen else 0
+        for delta, (cpu_ns, delay_ns) in seen:
+            task = delta.now[mt.TASK]
+            tasks.append(self._names[task])
+            times = (cpu_ns, int(delay_ns * own_share), memory_bytes)
+            rows.append(
+                (delta.now[mt.THREAD] - 1, slot, delta.now[mt.EPOCH] or epoch, *times, *_counts(delta))
+            )
+            if delta.end_to_end and task in self._source_of:
+                buckets = latency.setdefault(task, [0] * mt.BUCKETS)
+                for bucket, count in delta.end_to_end:
+                    buckets[bucket] += count
+
+    def _use(self, slot: int) -> SlotUse:
+        binding = self._binding
+        return SlotUse(binding.cpu_ns(slot), binding.throttled_ns(slot), binding.oom_kills(slot))
+
+
+def first_source(topology: Topology, task: str) -> str | None:
+    """The first source, in file order, from which `task` can be reached (itself, if it is one)."""
+    upstream, waiting = {task}, [task]
+    while waiting:
+        for _, edge in topology.in_edges(waiting.pop()):
+            if edge.source not in upstream:
+                upstream.add(edge.source)
+                waiting.append(edge.source)
+    return next((source.name for source in topology.sources if source.name in upstream), None)
+
+
+def columns(names: Sequence[str], rows: Iterable[Row]) -> dict[str, bytes]:
+    """Rows of int64 as one run of bytes per column."""
+    turned = list(zip(*rows, strict=True)) or [()] * len(names)
+    return {name: array("q", column).tobytes() for name, column in zip(names, turned, strict=True)}
+
+
+def _times(watched: Watched, delta: ThreadDelta) -> tuple[int, int]:
+    """(CPU, run-delay) in ns of a thread since the last block; its file is kept open."""
+    tid = delta.now[mt.TID]
+    file = watched.schedstats.get(tid)
+    if file is None:
+        if not tid:
+            return 0, 0
+        file = watched.schedstats[tid] = proc.Schedstat(watched.pid, tid)
+    return file.added()
+
+
+def _counts(delta: ThreadDelta) -> tuple[int, ...]:
+    """The rest of a thread's row, in the order of SAMPLE_COLUMNS from `tuples_in` on."""
+    now, added = delta.now, delta.added
+    counted = sum(count for _, count in delta.latency)
+    mean_ns = added(mt.LATENCY_SUM_NS) // counted if counted else 0
+    return (
+        added(mt.TUPLES_IN),
+        added(mt.TUPLES_OUT),
+        now[mt.QUEUE],
+        mean_ns,
+        quantile_ns(delta.latency, 0.50),
+        quantile_ns(delta.latency, 0.99),
+        added(mt.BUSY_NS),
+        added(mt.WAIT_NS),
+        added(mt.BYTES_IN),
+        added(mt.BYTES_OUT),
+    )
+
+
+def _link_row(link: LinkDelta) -> Row:
+    """A link's row; its latencies are means over the frames of the window."""
+    frames = max(1, link.frames)
+    return (
+        link.from_thread,
+        link.to_thread,
+        link.tuples,
+        link.bytes,
+        link.frames,
+        link.buffer_ns // frames,
+        link.channel_ns // frames,
+    )

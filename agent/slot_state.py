@@ -1,0 +1,136 @@
+"""What an agent knows of one of its slots and of the worker in it. Pure; the caller says what time it is."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import ThreadNow, ThreadWanted, Token, WorkerNow, WorkerReport
+
+NS = 1_000_000_000
+CRASHES_MOST, CRASHES_WITHIN_NS = 3, 60 * NS  # one more in this time: the slot is quarantined
+START_LIMIT_NS = 60 * NS  # user code may import much in a slow slot; a hanging import ends here
+
+Status = Literal["empty", "starting", "running", "exited", "quarantined"]
+
+
+@dataclass(slots=True)
+class SlotState:
+    """Slot `slot` and its present or last worker, `incarnation` 0 when there never was one.
+
+    ended: threads that have finished for good and are still listed as wanted. leaving: the worker said
+    that it exits. quitting: it was told to. kill_at_ns: when it is killed (again) for `kill_why` if it
+    still lives then. killed_for: why it was."""
+
+    slot: Slot
+    status: Status = "empty"
+    incarnation: int = 0
+    wanted: tuple[ThreadWanted, ...] = ()
+    endpoint: str = ""
+    token: Token = field(default_factory=Token)
+    ready: bool = False
+    threads: tuple[ThreadNow, ...] = ()
+    ended: dict[int, ThreadNow] = field(default_factory=dict)
+    leaving: bool = False
+    quitting: bool = False
+    kill_at_ns: int | None = None
+    kill_why: str = ""
+    killed_for: str = ""
+    crashes: int = 0
+    crashed_ns: deque[int] = field(default_factory=deque)
+    last_exit: str = ""
+    quarantined_epoch: int = -1
+
+    @property
+    def live(self) -> bool:
+        return self.status in ("starting", "running")
+
+    @property
+    def open_threads(self) -> list[ThreadWanted]:
+        """Wanted threads that have not finished for good."""
+        return [t for t in self.wanted if not (t.leaving and t.thread in self.ended)]
+
+    def now(self) -> WorkerNow | None:
+        """What a report says of this slot; None when there never was a worker."""
+        if self.status == "empty":
+            return None
+        reported = {thread.thread for thread in self.threads}
+        threads = self.threads + tuple(now for n, now in self.ended.items() if n not in reported)
+        return WorkerNow(
+            self.slot, self.incarnation, self.status, self.endpoint, self.token, self.ready, threads,
+            self.crashes, self.last_exit,
+        )  # fmt: skip
+
+    # ── changes ─────────────────────────────────────────────────────────────────────────────────
+
+    def want(self, wanted: tuple[ThreadWanted, ...], epoch: int) -> None:
+        """New orders. A quarantined slot is free again when a later epoch puts threads into it."""
+        self.wanted = wanted
+        here = {thread.thread for thread in wanted}
+        self.ended = {n: now for n, now in self.ended.items() if n in here}
+        if (
+            self.status == "quarantined"
+            and epoch > self.quarantined_epoch
+            and not all(t.leaving for t in wanted)
+        ):
+            self.status = "exited"
+            self.crashed_ns.clear()
+
+    def spawned(self, incarnation: int, now_ns: int) -> None:
+        self.status, self.incarnation = "starting", incarnation
+        self._forget_worker()
+        self.kill_at_ns = now_ns + START_LIMIT_NS
+        self.kill_why = f"no word from it for {START_LIMIT_NS // NS} s"
+
+    def running(self, endpoint: str) -> None:
+        """Its imports are done and its socket is bound."""
+        if self.status == "starting":
+            self.status = "running"
+            if not self.quitting:
+                self.kill_at_ns, self.kill_why = None, ""
+        self.endpoint = endpoint
+
+    def report(self, report: WorkerReport) -> None:
+        self.token, self.ready = report.token, report.ready
+        if report.threads != self.threads:  # the same object while nothing changes: cheap to compare
+            self.threads = report.threads
+            here = {thread.thread for thread in self.wanted}
+            self.ended.update({now.thread: now for now in report.threads if now.ended and now.thread in here})
+        self.leaving = self.leaving or report.leaving
+
+    def kill_at(self, when_ns: int, why: str) -> None:
+        """Kill it at `when_ns`, or earlier if that was decided before."""
+        if self.kill_at_ns is None or self.status == "starting" or when_ns < self.kill_at_ns:
+            self.kill_at_ns, self.kill_why = when_ns, why
+
+    def kill_due(self, now_ns: int) -> bool:
+        """Is it time to kill it? Then again in a second, while it lives."""
+        if not self.live or self.kill_at_ns is None or now_ns < self.kill_at_ns:
+            return False
+        self.killed_for = self.kill_why
+        self.kill_at_ns = now_ns + NS
+        return True
+
+    def exited(self, how: str, clean: bool, now_ns: int, epoch: int) -> None:
+        """Its process is gone. Not a crash: it was told to quit, or it left as it said it would."""
+        excused = self.quitting or (self.leaving and clean)
+        self.last_exit = f"{self.killed_for}: {how}" if self.killed_for and not clean else how
+        self.status = "exited"
+        self._forget_worker()
+        if not excused:
+            self._count_crash(now_ns, epoch)
+
+    def _count_crash(self, now_ns: int, epoch: int) -> None:
+        self.crashes += 1
+        self.crashed_ns.append(now_ns)
+        while now_ns - self.crashed_ns[0] > CRASHES_WITHIN_NS:
+            self.crashed_ns.popleft()
+        if len(self.crashed_ns) > CRASHES_MOST:
+            self.status, self.quarantined_epoch = "quarantined", epoch
+
+    def _forget_worker(self) -> None:
+        self.endpoint, self.token, self.ready, self.threads = "", Token(), False, ()
+        self.leaving = self.quitting = False
+        self.kill_at_ns, self.kill_why, self.killed_for = None, "", ""

@@ -1,0 +1,345 @@
+"""The agent's mind: which workers there are, which are wanted, what the controller is told.
+
+Pure: `step(event, now_ns) → [instruction]`, with `now_ns` monotonic; agent.py performs the instructions,
+the simulator too. Rules:
+ 1. Only the highest token counts (boot, then epoch, then counter); a lower one changes nothing. An equal
+    one is forwarded again: marks are states and are told again and again.
+ 2. A slot with wanted threads has a worker. One that dies is replaced at once under a higher incarnation;
+    after the fourth crash within 60 s the slot is quarantined until a later epoch puts threads into it.
+ 3. A worker leaves by itself when none of its threads is wanted; that is no crash.
+ 4. A report goes out on every change, and every 0.5 s; HELLO until welcomed, when the controller's boot
+    changes, and while the controller is not heard.
+ 5. A controller of a lower boot than one already heard is not obeyed.
+ 6. The end: workers are told to quit, killed 1 s later, and the last words are report and goodbye.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec.structs import replace
+
+from agent import events as e
+from agent.slot_state import NS, SlotState
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import (
+    DeadLetter,
+    DeadLetters,
+    Goodbye,
+    Hello,
+    Report,
+    Shutdown,
+    SourceNow,
+    Token,
+    Wanted,
+    Welcome,
+    WorkerHello,
+    WorkerReport,
+)
+
+REPORT_EVERY_NS = NS // 2
+REPORT_GAP_NS = NS // 200  # changes closer together than this share a report
+HELLO_EVERY_NS = NS // 2
+SILENT_NS = 3 * NS // 2  # a controller not heard for so long is told again who is here
+QUIT_LIMIT_NS = NS  # from "quit" to the kill
+LEAVE_LIMIT_NS = 5 * NS  # a worker that leaves by itself may have user objects to close
+DUMP_NS = NS // 5  # from the order to write stacks to the kill
+STOP_LIMIT_NS = 5 * NS  # a process that a kill does not end (uninterruptible I/O) is left behind, loudly
+LETTERS_KEPT, LETTERS_A_MESSAGE = 1000, 100
+
+
+class AgentState:
+    """One agent's life. `hello` is who it is; its `boot` is the UTC time in ns at `now_ns`."""
+
+    def __init__(self, hello: Hello, now_ns: int) -> None:
+        self.hello = hello
+        self.slots = {number: SlotState(Slot(hello.vm, number)) for number in range(hello.slots)}
+        self.wanted: Wanted | None = None
+        self.token = Token()
+        self.controller_boot = 0
+        self.sequence = 0
+        self.stopping = ""
+        self.refused = ""
+        self._data = b""
+        self._sources: dict[int, tuple[int, SourceNow, int]] = {}
+        self._letters: deque[DeadLetter] = deque(maxlen=LETTERS_KEPT)
+        self._started_ns = now_ns
+        self._heard_ns = self._hello_ns = self._report_ns = self._stop_ns = -1
+        self._told: object = None
+        self._asked_to_stop = False
+        self._exiting = False
+
+    # ── the step ────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, event: e.Event, now_ns: int) -> list[e.Instruction]:
+        """What to do about one event."""
+        if self._exiting:
+            return []
+        out = self._hear(event, now_ns)
+        out += self._spawn_wanted(now_ns)
+        out += self._kill_overdue(now_ns)
+        ending = self._end(now_ns)
+        return out + (ending or self._speak(now_ns))
+
+    @property
+    def wake_ns(self) -> int:
+        """When the next Tick is due (monotonic; in the past: now)."""
+        due = [self._next_word_ns()]
+        due += [s.kill_at_ns for s in self.slots.values() if s.live and s.kill_at_ns is not None]
+        if self.stopping:
+            due.append(self._stop_ns + STOP_LIMIT_NS)
+        return min(due)
+
+    def validate(self) -> None:
+        """Raises AssertionError when the state contradicts itself (called in every test)."""
+        for state in self.slots.values():
+            assert state.incarnation > 0 or state.status == "empty"
+            assert state.live or not state.endpoint, f"{state.slot}: an endpoint without a worker"
+            assert state.live or state.kill_at_ns is None, f"{state.slot}: a kill without a worker"
+            assert all(t.slot == state.slot for t in state.wanted)
+            assert set(state.ended) <= {t.thread for t in state.wanted}
+        assert self.wanted is None or self.wanted.token == self.token
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────
+
+    def _hear(self, event: e.Event, now_ns: int) -> list[e.Instruction]:
+        match event:
+            case e.WantedArrived(wanted, data):
+                return self._on_wanted(wanted, data, now_ns)
+            case Welcome():
+                return self._on_welcome(event, now_ns)
+            case Shutdown(token, reason):
+                return self._on_shutdown(token, reason, now_ns)
+            case WorkerHello():
+                return self._on_worker_hello(event)
+            case WorkerReport():
+                return self._on_worker_report(event, now_ns)
+            case e.SourcesRead(slot, incarnation, sources):
+                self._note_sources(slot, incarnation, sources)
+            case e.WorkerExited():
+                return self._on_exit(event, now_ns)
+            case e.WorkerHung():
+                return self._on_hung(event, now_ns)
+            case e.StopAsked(reason):
+                return self._on_stop_asked(reason, now_ns)
+        return []
+
+    def _on_wanted(self, wanted: Wanted, data: bytes, now_ns: int) -> list[e.Instruction]:
+        if wanted.token.boot < self.controller_boot:
+            return []
+        self._heard_ns = now_ns
+        if wanted.token < self.token or self.stopping:
+            return []
+        notes = self._note_strangers(wanted) if wanted.token > self.token else []
+        self.wanted, self._data, self.token = wanted, data, wanted.token
+        for number, state in self.slots.items():
+            slot = Slot(self.hello.vm, number)
+            state.want(tuple(t for t in wanted.threads if t.slot == slot), wanted.token.epoch)
+        running = [s for s in self.slots.values() if s.status == "running"]
+        return notes + [e.ForwardWanted(s.slot, s.incarnation, data) for s in running]
+
+    def _note_strangers(self, wanted: Wanted) -> list[e.Instruction]:
+        """Slots that the controller wants used and that this VM does not have."""
+        vm = self.hello.vm
+        odd = {t.slot for t in wanted.threads if t.slot.vm == vm and t.slot.number not in self.slots}
+        return [e.Note(f"threads are wanted in slot {s}, which this VM does not have") for s in sorted(odd)]
+
+    def _on_welcome(self, welcome: Welcome, now_ns: int) -> list[e.Instruction]:
+        if welcome.boot < self.controller_boot:
+            return []
+        self._heard_ns = now_ns
+        if welcome.refused:
+            self.refused = welcome.refused
+            return self._stop(f"refused: {welcome.refused}", now_ns)
+        if welcome.boot == self.controller_boot:
+            return []
+        first, self.controller_boot = self.controller_boot == 0, welcome.boot
+        self._told = None
+        self._report_ns = -1
+        if first:
+            return []
+        self._hello_ns = now_ns
+        return [e.SendHello(self.hello), e.ControllerChanged(welcome.boot), *self._all_letters()]
+
+    def _all_letters(self) -> list[e.Instruction]:
+        letters = tuple(self._letters)
+        return [
+            e.SendDeadLetters(DeadLetters(self.hello.vm, letters[i : i + LETTERS_A_MESSAGE]))
+            for i in range(0, len(letters), LETTERS_A_MESSAGE)
+        ]
+
+    def _on_shutdown(self, token: Token, reason: str, now_ns: int) -> list[e.Instruction]:
+        if token < self.token or token.boot < self.controller_boot:
+            return []
+        self._heard_ns = now_ns
+        return self._stop(reason or "the run is over", now_ns)
+
+    def _on_stop_asked(self, reason: str, now_ns: int) -> list[e.Instruction]:
+        if self._asked_to_stop:
+            for state in self.slots.values():
+                if state.live:
+                    state.kill_at(now_ns, "the agent was asked twice to end")
+        self._asked_to_stop = True
+        return self._stop(reason, now_ns)
+
+    def _stop(self, reason: str, now_ns: int) -> list[e.Instruction]:
+        """Begin the end (rule 6)."""
+        if self.stopping:
+            return []
+        self.stopping, self._stop_ns = reason, now_ns
+        out: list[e.Instruction] = []
+        for state in self.slots.values():
+            if state.live:
+                state.quitting = True
+                state.kill_at(now_ns + QUIT_LIMIT_NS, "it did not quit in time")
+                out.append(e.SendQuit(state.slot, state.incarnation, reason))
+        return out
+
+    # ── workers ─────────────────────────────────────────────────────────────────────────────────
+
+    def _present(self, slot: Slot, incarnation: int) -> SlotState | None:
+        """The slot's state if this is its worker of now."""
+        state = self.slots.get(slot.number) if slot.vm == self.hello.vm else None
+        return state if state is not None and state.live and state.incarnation == incarnation else None
+
+    def _on_worker_hello(self, hello: WorkerHello) -> list[e.Instruction]:
+        state = self._present(hello.slot, hello.incarnation)
+        if state is None:
+            return []
+        state.running(hello.endpoint)
+        if state.quitting:
+            return [e.SendQuit(state.slot, state.incarnation, self.stopping)]
+        if self.wanted is None:
+            return []
+        return [e.ForwardWanted(state.slot, state.incarnation, self._data)]
+
+    def _on_worker_report(self, report: WorkerReport, now_ns: int) -> list[e.Instruction]:
+        state = self._present(report.slot, report.incarnation)
+        if state is None:
+            return []
+        state.report(report)
+        self._note_sources(report.slot, report.incarnation, report.sources)
+        if report.leaving:
+            state.kill_at(now_ns + LEAVE_LIMIT_NS, "it said that it leaves and did not")
+        if not report.letters:
+            return []
+        self._letters.extend(report.letters)
+        return [e.SendDeadLetters(DeadLetters(self.hello.vm, report.letters))]
+
+    def _on_exit(self, event: e.WorkerExited, now_ns: int) -> list[e.Instruction]:
+        state = self._present(event.slot, event.incarnation)
+        if state is None:
+            return []
+        state.exited(event.how, event.clean, now_ns, self.token.epoch)
+        if state.status != "quarantined":
+            return []
+        crashes = len(state.crashed_ns)
+        return [e.Note(f"slot {state.slot} is quarantined after {crashes} crashes, the last: {event.how}")]
+
+    def _on_hung(self, event: e.WorkerHung, now_ns: int) -> list[e.Instruction]:
+        state = self._present(event.slot, event.incarnation)
+        if state is None or state.kill_at_ns is not None:
+            return []
+        state.kill_at(now_ns + DUMP_NS, f"hung, {event.why}")
+        return [e.DumpWorker(state.slot, state.incarnation)]
+
+    def _note_sources(self, slot: Slot, incarnation: int, sources: tuple[SourceNow, ...]) -> None:
+        """Keep the newest of each source thread, and up to where an earlier worker had it all acked."""
+        for now in sources:
+            before = self._sources.get(now.thread)
+            floor = 0
+            if before is not None:
+                known, last, floor = before
+                if incarnation < known:
+                    continue
+                if incarnation > known:
+                    floor = max(floor, last.acked)
+            self._sources[now.thread] = (incarnation, now, floor)
+
+    def _spawn_wanted(self, now_ns: int) -> list[e.Instruction]:
+        """Rule 2."""
+        if self.stopping:
+            return []
+        out: list[e.Instruction] = []
+        for state in self.slots.values():
+            if state.status in ("empty", "exited") and state.open_threads:
+                state.spawned(self._incarnation(state, now_ns), now_ns)
+                out.append(e.SpawnWorker(state.slot, state.incarnation))
+        return out
+
+    def _incarnation(self, state: SlotState, now_ns: int) -> int:
+        """UTC ns by this agent's own clock, and in any case higher than every one heard of."""
+        named = (w.incarnation for w in self.wanted.workers if w.slot == state.slot) if self.wanted else ()
+        wall_ns = self.hello.boot + now_ns - self._started_ns
+        return max(wall_ns, state.incarnation + 1, *(n + 1 for n in named))
+
+    def _kill_overdue(self, now_ns: int) -> list[e.Instruction]:
+        due = [state for state in self.slots.values() if state.kill_due(now_ns)]
+        return [e.KillWorker(state.slot, state.incarnation, state.kill_why) for state in due]
+
+    # ── words ───────────────────────────────────────────────────────────────────────────────────
+
+    def _next_word_ns(self) -> int:
+        """When the next HELLO or report is due."""
+        hello_ns = self._hello_ns + HELLO_EVERY_NS
+        if self.controller_boot == 0:
+            return hello_ns
+        heartbeat_ns = self._report_ns + (REPORT_EVERY_NS if self._told == self._news() else REPORT_GAP_NS)
+        return min(heartbeat_ns, max(hello_ns, self._heard_ns + SILENT_NS))
+
+    def _speak(self, now_ns: int) -> list[e.Instruction]:
+        """Rule 4."""
+        out: list[e.Instruction] = []
+        silent = self.controller_boot == 0 or now_ns - self._heard_ns >= SILENT_NS
+        if silent and (self._hello_ns < 0 or now_ns - self._hello_ns >= HELLO_EVERY_NS):
+            self._hello_ns = now_ns
+            out.append(e.SendHello(self.hello))
+        if self.controller_boot == 0:
+            return out
+        quiet_ns = now_ns - self._report_ns
+        changed = self._told != self._news()
+        if self._report_ns < 0 or quiet_ns >= (REPORT_GAP_NS if changed else REPORT_EVERY_NS):
+            out.append(self._report(now_ns))
+        return out
+
+    def _report(self, now_ns: int) -> e.SendReport:
+        self._told, self._report_ns = self._news(), now_ns
+        self.sequence += 1
+        workers = tuple(now for state in self.slots.values() if (now := state.now()) is not None)
+        report = Report(
+            self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.source_positions()
+        )
+        return e.SendReport(report)
+
+    def _news(self) -> object:
+        """What of a report is worth telling at once (counts are not)."""
+        workers = tuple(state.now() for state in self.slots.values())
+        standing = tuple((s.thread, s.stopped, s.exhausted) for s in self.source_positions())
+        return self.token, workers, standing
+
+    def source_positions(self) -> tuple[SourceNow, ...]:
+        """The source threads that are wanted here, lowest thread first.
+
+        One that was started again has nothing emitted until it is told from where: until then it has
+        acked what its dead predecessor had."""
+        wanted = {t.thread for state in self.slots.values() for t in state.wanted}
+        return tuple(
+            replace(now, acked=max(now.acked, floor)) if now.emitted == 0 else now
+            for thread, (_, now, floor) in sorted(self._sources.items())
+            if thread in wanted
+        )
+
+    def _end(self, now_ns: int) -> list[e.Instruction]:
+        """The last words, once no worker lives (or cannot be ended)."""
+        if not self.stopping:
+            return []
+        alive = [str(state.slot) for state in self.slots.values() if state.live]
+        if alive and now_ns - self._stop_ns < STOP_LIMIT_NS:
+            return []
+        out: list[e.Instruction] = [
+            e.Note(f"the worker of {slot} does not end even when killed") for slot in alive
+        ]
+        if self.controller_boot and not self.refused:
+            out += [self._report(now_ns), e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot))]
+        self._exiting = True
+        return [*out, e.Exit(self.stopping, self.refused)]

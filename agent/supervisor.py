@@ -1,0 +1,198 @@
+"""Starts, watches and ends worker processes.
+
+Rules:
+ 1. Workers are spawned from the agent's main thread: their PR_SET_PDEATHSIG fires when the *thread* that
+    made them ends. They set it themselves and check that their parent is still the agent (`--owner`).
+ 2. A worker leads a session of its own: Ctrl-C on the agent's terminal is the agent's business.
+ 3. Death is seen by pidfd, in a millisecond; the process is reaped, then what it left in its slot is
+    killed, before anything new starts there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from agent import proc
+from agent.config import AgentConfig
+from agent.hang import HangWatch
+from agent.meter_reader import MeterReader
+from agent.slots import SlotBinding
+from topology_runtime.worker import meter as mt
+
+LOG_MOST_BYTES = 1024 * 1024  # at spawn a longer log becomes `….1`
+LOG_RUNAWAY_BYTES = 16 * LOG_MOST_BYTES  # a worker that floods its log meanwhile has it cut
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # a slot has at most one core
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker process. bound: its slot's CPU bound is in force. why: what it was killed for."""
+
+    slot: int
+    incarnation: int
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    reader: MeterReader
+    oom_kills: int
+    watch: HangWatch = field(default_factory=HangWatch)
+    bound: bool = False
+    why: str = ""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+class Supervisor:
+    """The workers of one VM. `endpoint`: where they find their agent."""
+
+    def __init__(self, config: AgentConfig, binding: SlotBinding, endpoint: str) -> None:
+        self._config, self._binding, self._endpoint = config, binding, endpoint
+        self.workers: dict[int, Worker] = {}
+
+    def spawn(self, slot: int, incarnation: int) -> Worker:
+        """A new worker in a slot that has none. Raises OSError."""
+        with ExitStack() as on_failure:
+            fd = mt.create()
+            try:
+                reader = MeterReader(fd)
+                on_failure.callback(reader.close)
+                command = self._binding.command(slot, self._command(slot, incarnation, fd))
+                process = self._start(slot, command, fd)
+            finally:
+                os.close(fd)
+            on_failure.callback(process.wait)
+            on_failure.callback(process.kill)
+            pidfd = os.pidfd_open(process.pid)
+            on_failure.pop_all()
+        worker = Worker(slot, incarnation, process, pidfd, reader, self._binding.oom_kills(slot))
+        self.workers[slot] = worker
+        return worker
+
+    def _command(self, slot: int, incarnation: int, meter_fd: int) -> list[str]:
+        config = self._config
+        options = {
+            "--agent": self._endpoint,
+            "--vm": config.vm,
+            "--slot": slot,
+            "--incarnation": incarnation,
+            "--meter-fd": meter_fd,
+            "--directory": config.directory,
+            "--host": config.host,
+            "--owner": os.getpid(),
+        }
+        words = [str(word) for pair in options.items() for word in pair]
+        return [sys.executable, "-P", "-m", "topology_runtime.worker", *words]
+
+    def _start(self, slot: int, command: list[str], meter_fd: int) -> subprocess.Popen[bytes]:
+        log = open_log(self.log_path(slot))
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(meter_fd,),
+                env={**dict.fromkeys(ONE_THREAD, "1"), **os.environ},
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+
+    def log_path(self, slot: int) -> str:
+        return os.path.join(self._config.directory, "logs", f"worker-{slot}.log")
+
+    def present(self, slot: int, incarnation: int) -> Worker | None:
+        """The slot's worker if it is this incarnation."""
+        worker = self.workers.get(slot)
+        return worker if worker is not None and worker.incarnation == incarnation else None
+
+    # ── orders ──────────────────────────────────────────────────────────────────────────────────
+
+    def bind(self, worker: Worker) -> None:
+        """Put its slot's CPU bound in force. Raises OSError."""
+        if not worker.bound:
+            self._binding.bind(worker.slot, worker.pid)
+            worker.bound = True
+
+    def dump(self, worker: Worker) -> None:
+        """Ask it for the stacks of its threads, in its log."""
+        _signal(worker, signal.SIGUSR1)
+
+    def kill(self, worker: Worker, why: str) -> None:
+        worker.why = worker.why or why
+        _signal(worker, signal.SIGKILL)
+
+    def reap(self, worker: Worker) -> tuple[str, bool] | None:
+        """(how it ended, was it exit code 0); None while it lives."""
+        code = worker.process.poll()
+        if code is None:
+            return None
+        self._binding.kill(worker.slot)
+        os.close(worker.pidfd)
+        del self.workers[worker.slot]
+        return self._how(worker, code), code == 0
+
+    def _how(self, worker: Worker, code: int) -> str:
+        how = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"
+        if self._binding.oom_kills(worker.slot) > worker.oom_kills:
+            most = self._config.slot_memory_bytes
+            how = f"out of memory, its slot has {most / 2**20:.0f} MiB: {how}"
+        return how if not worker.why or code == 0 else f"{how} by its agent"
+
+    # ── watching ────────────────────────────────────────────────────────────────────────────────
+
+    def hung(self, now_ns: int, max_call_ns: Mapping[int, int]) -> list[tuple[Worker, str]]:
+        """Workers that make no progress, and why one thinks so."""
+        found = []
+        for worker in self.workers.values():
+            stat = proc.stat(worker.pid) if worker.bound else None
+            if stat is None:
+                continue
+            ran_ns = stat.cpu_ns + proc.run_delay_ns(worker.pid)
+            why = worker.watch.look(worker.reader.reading(now_ns, stat.state, ran_ns), max_call_ns)
+            if why:
+                found.append((worker, why))
+        return found
+
+    def trim_logs(self) -> None:
+        """Cut the log of a worker that floods it; it appends on from the new end."""
+        for slot in self.workers:
+            path = self.log_path(slot)
+            if os.path.getsize(path) > LOG_RUNAWAY_BYTES:
+                os.truncate(path, 0)
+
+    def end_all(self, timeout_s: float) -> list[Worker]:
+        """Kill every worker and wait for their ends; those that were there."""
+        ended = list(self.workers.values())
+        for worker in ended:
+            self.kill(worker, "the agent ends")
+        for worker in ended:
+            try:
+                worker.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                continue  # nothing ends it: the slot's clean-up tells
+            self.reap(worker)
+        return ended
+
+
+def open_log(path: str) -> int:
+    """A descriptor that appends to `path`; what is longer than 1 MiB becomes `path`.1 first."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.exists(path) and os.path.getsize(path) > LOG_MOST_BYTES:
+        os.replace(path, f"{path}.1")
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def _signal(worker: Worker, number: signal.Signals) -> None:
+    """By pidfd: never to another process that got the same number."""
+    try:
+        signal.pidfd_send_signal(worker.pidfd, number)
+    except ProcessLookupError:
+        return  # it has ended; its pidfd says so too

@@ -1,0 +1,70 @@
+"""The agent's connection to its controller.
+
+What is sent to a controller that is away queues without bound, and arrives as old news. So a connection
+over which nothing has come for 3 s is replaced by a fresh one, and what was queued in the old one is gone:
+reports are repeated anyway, gaps in samples show by their numbers, finished rows are sent again.
+"""
+
+from __future__ import annotations
+
+from topology_runtime import channels
+from topology_runtime.channels import LINGER_MS, ClientChannel
+from topology_runtime.clock import monotonic_ns
+from topology_runtime.errors import BadMessage
+from topology_runtime.messages import FromAgent, FromController
+
+NS = 1_000_000_000
+SILENT_NS = 3 * NS
+LOST_NS = 2 * NS  # after a silence this long, messages may have been lost on the way
+IN_DOUBT_NS = 2 * NS  # those sent up to so long before the silence, too
+READ_MOST = 64  # messages taken in one turn
+
+
+class Uplink:
+    """One controller's endpoint, by one connection at a time. bad: messages that could not be read."""
+
+    def __init__(self, endpoint: str, vm: str, now_ns: int) -> None:
+        self._endpoint, self._name = endpoint, vm.encode()
+        self.bad = 0
+        self._heard_ns = self._opened_ns = now_ns
+        self._ever_heard = False
+        self.channel = self._open()
+
+    def _open(self) -> ClientChannel[FromAgent, FromController]:
+        return ClientChannel(channels.from_controller, self._endpoint, self._name)
+
+    def send(self, message: FromAgent) -> None:
+        self.channel.send(message)
+
+    def receive(self) -> list[tuple[FromController, bytes]]:
+        """What has come, decoded and as bytes."""
+        came: list[tuple[FromController, bytes]] = []
+        for _ in range(READ_MOST):
+            data = self.channel.receive_bytes()
+            if data is None:
+                break
+            try:
+                came.append((self.channel.decode(data), data))
+            except BadMessage:
+                self.bad += 1
+        return came
+
+    def heard(self, now_ns: int) -> int | None:
+        """The controller was heard: since when messages may have been lost, None when they were not."""
+        silence_ns, since_ns = now_ns - self._heard_ns, self._heard_ns - IN_DOUBT_NS
+        self._heard_ns, self._ever_heard = now_ns, True
+        return since_ns if silence_ns >= LOST_NS else None
+
+    def refresh(self, now_ns: int) -> bool:
+        """Replace the connection if nothing has come for too long; True when it was."""
+        if now_ns - max(self._heard_ns, self._opened_ns) < SILENT_NS:
+            return False
+        self.channel.close(linger_ms=0)
+        self.channel = self._open()
+        self._opened_ns = now_ns
+        return True
+
+    def close(self) -> None:
+        """Lets the last words leave, if there is somebody to hear them."""
+        silent = monotonic_ns() - self._heard_ns >= SILENT_NS or not self._ever_heard
+        self.channel.close(linger_ms=0 if silent else LINGER_MS)

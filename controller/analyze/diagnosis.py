@@ -1,0 +1,258 @@
+"""Exactly one diagnosis per tick, by priority; each says what else was considered and why not. Pure.
+
+1 frozen            the controller itself was stalled: all look dead, so nothing is judged
+2 membership        slot_quarantined, vm_lost, vm_joined: passed in, they read no window
+3 unknown           too many samples missing
+4 overloaded        unstable though no more is offered than planned for: the models promise too much
+5 rate_changed      up
+6 rate_changed, over_provisioned   down
+7 latency_violated
+8 drift             measured far from predicted: reported only
+9 fine
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from controller.knowledge.diagnoses import Demand, Diagnosis, Reason, Residual, Stability, Violation
+from controller.knowledge.windows import Window
+from topology_runtime.cluster import Slot
+
+CONFIRM_S = 8.0  # a plan is judged once it has been in force this long: 2 s to settle, 6 s of evidence
+SHORTFALL_MOST = 1.5  # a plan is raised at most so much over the demand when models promise too much
+WORTH = 1.05  # a plan for less than 5 % more is not worth a change
+LATENCY_AGAIN_S = 30.0  # after a plan, before another is made for a latency constraint
+LATENCY_STEP = 1.25  # more headroom for a violated latency constraint
+BUSY_SHARE = 0.7  # above it a task's rows wait for it, and more threads shorten the wait
+DRIFT = {"rate": 0.2, "cpu": 0.15, "memory": 0.1}  # rate: relative; fractions of a slot: absolute
+ONCE_USED = 0.9  # of the plan: the rate was once what the plan was made for
+
+
+class DiagnosisInput(msgspec.Struct, frozen=True):
+    """What a diagnosis is made from. Names of lost and joined VMs and quarantined slots are those that the
+    plan in force does not take into account yet.
+
+    in_force_s: how long the plan has been in force; None while one is being enacted.
+    frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
+    fits the slots that there are or may be had, when the plan in force is that."""
+
+    window: Window
+    stability: Stability
+    demand: Demand
+    planned_tps: float
+    in_force_s: float | None
+    residuals: tuple[Residual, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    quarantined: tuple[Slot, ...] = ()
+    lost: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+    limit_tps: float | None = None
+    frozen: str = ""
+    held: str = ""
+
+
+def diagnose(given: DiagnosisInput) -> Diagnosis:
+    """The first rule that applies; see the module's text for their order."""
+    rejected: list[str] = []
+    for rule in (_frozen, _membership, _unknown, _overloaded, _up, _down, _latency, _drift):
+        if (found := rule(given, rejected)) is not None:
+            return _held(given, found)
+    stable = given.stability.text
+    return _nothing(
+        given, "fine", f"fine: {given.demand.text}, planned {given.planned_tps:.1f} t/s; {stable}", rejected
+    )
+
+
+def _replan(
+    given: DiagnosisInput, reason: Reason, text: str, rate_tps: float, rejected: list[str]
+) -> Diagnosis:
+    text = f"{text}: plan for {rate_tps:.1f} t/s"
+    return Diagnosis("replan", reason, text, rate_tps, _evidence(given), tuple(rejected))
+
+
+def _nothing(given: DiagnosisInput, reason: Reason, text: str, rejected: list[str]) -> Diagnosis:
+    return Diagnosis("none", reason, text, None, _evidence(given), tuple(rejected))
+
+
+def _held(given: DiagnosisInput, found: Diagnosis) -> Diagnosis:
+    if found.kind == "none" or not given.held:
+        return found
+    rejected = (*found.alternatives, f"{found.text} rejected: {given.held}")
+    text = f"{found.text} – held back: {given.held}"
+    return Diagnosis("none", found.reason, text, None, found.evidence, rejected)
+
+
+def _frozen(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    if not given.frozen:
+        return None
+    return _nothing(given, "frozen", f"nothing is judged: {given.frozen}", rejected)
+
+
+def _membership(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    rate_tps = _rate_needed(given)
+    if given.quarantined:
+        slots = ", ".join(map(str, given.quarantined))
+        text = f"slot {slots} is quarantined: its worker crashed too often"
+        return _replan(given, "slot_quarantined", text, rate_tps, rejected)
+    if given.lost:
+        return _replan(given, "vm_lost", f"VM {', '.join(given.lost)} is lost", rate_tps, rejected)
+    if not given.joined:
+        return None
+    joined = f"VM {', '.join(given.joined)} joined"
+    if given.limit_tps is None or rate_tps <= given.planned_tps:
+        rejected.append(f"{joined}, rejected: the plan in force is for all of {given.planned_tps:.1f} t/s")
+        return None
+    return _replan(
+        given, "vm_joined", f"{joined}, only {given.planned_tps:.1f} t/s were planned", rate_tps, rejected
+    )
+
+
+def _rate_needed(given: DiagnosisInput) -> float:
+    """The rate to plan for when slots come or go: the plan's, unless the demand has left it."""
+    if given.demand.direction == "down":
+        return given.demand.target_tps
+    return max(given.planned_tps, given.demand.target_tps)
+
+
+def _unknown(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    window = given.window
+    if window.is_complete:
+        return None
+    text = f"unknown: only {window.complete:.0%} of the samples of the last {window.seconds:g} s are there"
+    return _nothing(given, "unknown", text, rejected)
+
+
+def _overloaded(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    """The planned rate is not reached: the models' rates are too high by about planned / done."""
+    stable, demand, planned_tps = given.stability, given.demand, given.planned_tps
+    if stable.verdict != "unstable" or demand.direction == "up" or demand.rate_tps > planned_tps:
+        return None
+    if given.in_force_s is None or given.in_force_s < CONFIRM_S:
+        rejected.append(f"overloaded rejected: {_age(given)} of {CONFIRM_S:g} s; {stable.text}")
+        return None
+    done_tps = stable.out_in * demand.rate_tps
+    factor = min(SHORTFALL_MOST, max(1.0, planned_tps / done_tps)) if done_tps > 0 else SHORTFALL_MOST
+    rate_tps = demand.target_tps * factor
+    text = (
+        f"overloaded: {demand.rate_tps:.1f} t/s offered, {done_tps:.1f} done, {planned_tps:.1f} planned; "
+        f"{stable.text}; {demand.target_tps:.1f} t/s × {factor:.2f}"
+    )
+    if no := _no_more(given, rate_tps):
+        rejected.append(f"a plan for {rate_tps:.1f} t/s rejected: {no}")
+        return _nothing(given, "overloaded", f"{text}, but {no}", rejected)
+    return _replan(given, "overloaded", text, rate_tps, rejected)
+
+
+def _no_more(given: DiagnosisInput, rate_tps: float) -> str:
+    """Why a plan for `rate_tps` would be no better than the present one."""
+    if given.limit_tps is not None and given.planned_tps >= given.limit_tps / WORTH:
+        return f"{given.limit_tps:.1f} t/s is the most that fits the slots there are"
+    if rate_tps < given.planned_tps * WORTH:
+        return f"{given.planned_tps:.1f} t/s are planned already"
+    return ""
+
+
+def _up(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    demand = given.demand
+    if demand.direction != "up":
+        rejected.extend(no for no in demand.rejected if no.startswith("scale up"))
+        return None
+    if no := "a plan is being enacted" if given.in_force_s is None else _no_more(given, demand.target_tps):
+        rejected.append(f"scale up to {demand.target_tps:.1f} t/s rejected: {no}")
+        return None
+    return _replan(given, "rate_changed", demand.text, demand.target_tps, rejected)
+
+
+def _down(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    demand = given.demand
+    if demand.direction != "down":
+        rejected.extend(no for no in demand.rejected if no.startswith("scale down"))
+        return None
+    no = "a plan is being enacted" if given.in_force_s is None else ""
+    if not no and given.stability.verdict == "unstable":
+        no = given.stability.text
+    if no:
+        rejected.append(f"scale down to {demand.target_tps:.1f} t/s rejected: {no}")
+        return None
+    headroom = float(demand.evidence["headroom"])
+    used = max(_offered_rates(given.window), default=0.0) * headroom >= ONCE_USED * given.planned_tps
+    return _replan(
+        given, "rate_changed" if used else "over_provisioned", demand.text, demand.target_tps, rejected
+    )
+
+
+def _offered_rates(window: Window) -> list[float]:
+    """Offered rates over seconds of the history."""
+    offered, at_s = window.progress.offered[::2], window.progress.at_s[::2]
+    pairs = zip(offered, offered[1:], at_s, at_s[1:], strict=False)
+    return [(b - a) / (t - s) for a, b, s, t in pairs]
+
+
+def _latency(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    if not given.violations:
+        return None
+    worst = max(given.violations, key=lambda v: v.measured_ms / v.limit_ms)
+    text = (
+        f"latency along {' → '.join(worst.path)} is {worst.measured_ms:.1f} ms, limit {worst.limit_ms:g} ms"
+    )
+    rate_tps = min(LATENCY_STEP * given.planned_tps, SHORTFALL_MOST * given.demand.target_tps)
+    if no := _why_not_for_latency(given, worst, rate_tps):
+        rejected.append(f"a plan for {rate_tps:.1f} t/s rejected: {no}")
+        return _nothing(given, "latency_violated", f"{text}; {no}", rejected)
+    return _replan(given, "latency_violated", text, rate_tps, rejected)
+
+
+def _why_not_for_latency(given: DiagnosisInput, worst: Violation, rate_tps: float) -> str:
+    if given.in_force_s is None or given.in_force_s < LATENCY_AGAIN_S:
+        return f"{_age(given)} of {LATENCY_AGAIN_S:g} s"
+    if worst.busiest < BUSY_SHARE:
+        return f"its busiest task is busy {worst.busiest:.0%} of the time: more threads would not help"
+    return _no_more(given, rate_tps)
+
+
+def _drift(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    """The worst residual, once the window lies wholly within the plan's reign."""
+    if given.in_force_s is None or given.in_force_s < given.window.seconds + CONFIRM_S:
+        return None
+    worst = max(given.residuals, key=_off, default=None)
+    if worst is None or _off(worst) <= 1.0:
+        return None
+    text = (
+        f"drift: {worst.what} of {worst.where} is {worst.measured:.3g}, predicted {worst.predicted:.3g} "
+        f"(× {worst.ratio:.2f})"
+    )
+    return _nothing(given, "drift", text, [*rejected, "a plan for it rejected: demand and plan agree"])
+
+
+def _off(residual: Residual) -> float:
+    """How far off a residual is, 1 = just worth a report."""
+    off = residual.ratio - 1 if residual.what == "rate" else residual.measured - residual.predicted
+    return abs(off) / DRIFT[residual.what]
+
+
+def _age(given: DiagnosisInput) -> str:
+    if given.in_force_s is None:
+        return "a plan is being enacted, 0 s"
+    return f"the plan has been in force for {given.in_force_s:.1f} s"
+
+
+def _evidence(given: DiagnosisInput) -> dict[str, Any]:
+    """Plain values: numbers, texts and dicts of them."""
+    window = given.window
+    return {
+        "demand": given.demand.evidence,
+        "stability": {k: v for k, v in msgspec.structs.asdict(given.stability).items() if k != "text"},
+        "planned_tps": given.planned_tps,
+        "in_force_s": given.in_force_s,
+        "limit_tps": given.limit_tps,
+        "complete": window.complete,
+        "window_s": window.seconds,
+        "emitted_tps": window.emitted_tps,
+        "acked_tps": window.acked_tps,
+        "backlog": window.backlog,
+        "latency_ms": {"p50": window.latency.p50_ms, "p99": window.latency.p99_ms},
+        "residuals": {f"{r.what} {r.where}": round(r.ratio, 4) for r in given.residuals if _off(r) > 1.0},
+    }

@@ -1,0 +1,76 @@
+"""Measured against predicted: input rates of tasks, CPU and memory of slots. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller.knowledge.diagnoses import Residual
+from controller.knowledge.plans import Allocation, Prediction
+from controller.knowledge.windows import Window
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.topology import Topology
+
+LEAST = 1e-6  # predictions below it (rows/s, fractions of a slot) have no ratio
+
+
+def residuals(
+    window: Window, prediction: Prediction, allocation: Allocation, topology: Topology, vms: Iterable[Vm]
+) -> tuple[Residual, ...]:
+    """Rates of tasks at what the sources emitted; CPU and memory of the slots of `vms` that are both
+    predicted and measured. Nothing when samples are missing."""
+    if not window.is_complete:
+        return ()
+    return (
+        *_rates(window, prediction, topology),
+        *_slots(window, predicted_slots(prediction, allocation, window.emitted_tps), vms),
+    )
+
+
+def predicted_slots(
+    prediction: Prediction, allocation: Allocation, rate_tps: float
+) -> dict[Slot, tuple[float, float]]:
+    """Slot → (CPU, memory) as fractions at input rate `rate_tps`.
+
+    CPU above what static tasks reserve grows with the rate up to the supported one (the prediction's is at
+    `at_rate_tps`); memory is the prediction's."""
+    at_tps = prediction.at_rate_tps
+    scale = min(rate_tps, prediction.rate_tps) / at_tps if at_tps > LEAST else 0.0
+    reserved = {task.task: task.cpu_slots for task in allocation.tasks if task.static}
+    static: dict[Slot, float] = {}
+    for share in prediction.shares:
+        static[share.slot] = static.get(share.slot, 0.0) + share.share * reserved.get(share.task, 0.0)
+    out: dict[Slot, tuple[float, float]] = {}
+    for use in prediction.slots:
+        slot = Slot(use.vm, use.slot)
+        fixed = min(use.cpu, static.get(slot, 0.0))
+        out[slot] = fixed + (use.cpu - fixed) * scale, use.memory
+    return out
+
+
+def _rates(window: Window, prediction: Prediction, topology: Topology) -> list[Residual]:
+    expected = topology.rates(min(window.emitted_tps, prediction.rate_tps))
+    sources = {task.name for task in topology.sources}
+    return [
+        Residual(
+            "rate", name, window.tasks[name].rate_in_tps, rate_tps, _ratio(measured.rate_in_tps, rate_tps)
+        )
+        for name, rate_tps in expected.items()
+        if name not in sources and rate_tps > LEAST and (measured := window.tasks.get(name)) is not None
+    ]
+
+
+def _slots(window: Window, predicted: dict[Slot, tuple[float, float]], vms: Iterable[Vm]) -> list[Residual]:
+    out: list[Residual] = []
+    for slot in (slot for vm in vms for slot in vm.all_slots()):
+        if (measured := window.slots.get(slot)) is not None and slot in predicted:
+            cpu, memory = predicted[slot]
+            out.append(Residual("cpu", str(slot), measured.cpu, cpu, _ratio(measured.cpu, cpu)))
+            out.append(
+                Residual("memory", str(slot), measured.memory, memory, _ratio(measured.memory, memory))
+            )
+    return out
+
+
+def _ratio(measured: float, predicted: float) -> float:
+    """Measured / predicted; 1 when nothing was predicted."""
+    return measured / predicted if predicted > LEAST else 1.0

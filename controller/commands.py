@@ -1,0 +1,183 @@
+"""Answers to what clients ask (`Request.command` → data). Pure: a command may record, and say what to do.
+
+A command that cannot be done raises a HeadgateError; the client gets its code, words and exit code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from controller.deciding import enact_proposal, plan_for
+from controller.knowledge.models import Model
+from controller.knowledge.records import Scheduled, Seen, Submitted
+from controller.knowledge.turn import Turn
+from controller.knowledge.turns import Answer, Command
+from controller.status import explain, status
+from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
+from topology_runtime.messages import Reply
+from topology_runtime.topology import Topology
+
+if TYPE_CHECKING:
+    from controller.loop import Loop
+
+Arguments = dict[str, Any]
+RATE_MOST_TPS = 1e9
+MODES = ("auto", "advise", "approve")
+
+
+class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of `submit`: what the loader made of the user's topology, models and rates."""
+
+    topology: Topology
+    models: tuple[Model, ...]
+    steps: tuple[tuple[float, float], ...]
+    period_s: float = 0.0
+    user_paths: tuple[str, ...] = ()
+
+
+def answer(loop: Loop, turn: Turn, command: Command) -> None:
+    """Do what is asked and answer."""
+    request = command.request
+    try:
+        handler = COMMANDS.get(request.command)
+        if handler is None:
+            raise UsageError(f"the controller knows no command {request.command!r}", hint=", ".join(COMMANDS))
+        reply = Reply(data=handler(loop, turn, request.arguments))
+    except HeadgateError as error:
+        reply = refusal(error)
+    turn.do(Answer(command.number, reply))
+
+
+def refusal(error: HeadgateError) -> Reply:
+    return Reply(error=(error.code, error.exit_code, error.what, error.cause, error.hint, error.faults))
+
+
+def _ping(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    k = loop.knowledge
+    return {"boot": k.durable.boot, "pid": k.pid, "run": k.settings.run}
+
+
+def _status(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    k = loop.knowledge
+    return status(k, loop.members, loop.measured, loop.duplicates, loop.ending.stage, turn.now)
+
+
+def _summary(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    return loop.summary(turn.now)
+
+
+def _explain(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    return explain(loop.knowledge, _whole(arguments, "last", 10, 1, 1000))
+
+
+def _events(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    since = _whole(arguments, "since", 0, 0, 1 << 62)
+    found = [event for event in loop.knowledge.events if event["number"] > since]
+    return {"schema": "headgate/events/v1", "events": found, "last": loop.knowledge.event_number}
+
+
+def _rate_set(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    rate = arguments.get("rate_tps")
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate <= RATE_MOST_TPS:
+        raise InvalidInput(f"the rate {rate!r} is no rate", hint="tuples per second, 0 or more")
+    k = loop.knowledge
+    schedule = k.durable.schedule
+    if schedule is None or loop.ending.stage != "running":
+        raise Conflict(
+            "nothing is offered now, so no rate can be set", hint="`headgate status` shows the run"
+        )
+    turn.record(Scheduled(schedule.changed(turn.now.wall_ns, float(rate))))
+    turn.event("rate_set", f"the offered rate is {rate:g} tuples/s from now on", rate_tps=float(rate))
+    return {"rate_tps": float(rate), "before_tps": schedule.rate_at(turn.now.wall_ns)}
+
+
+def _stop(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    loop.ending.ask(turn, "stop was asked for")
+    return {"stage": loop.ending.stage, "run": loop.knowledge.settings.run}
+
+
+def _submit(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    k = loop.knowledge
+    if k.durable.run is not None:
+        raise Conflict(
+            f"this controller runs {k.durable.run.topology.name} already",
+            hint="one controller runs one topology: stop it, or start another controller",
+        )
+    try:
+        given = msgspec.convert(arguments, Submission, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput("the submission is not one", cause=str(error)) from error
+    if not given.steps or not all(math.isfinite(x) and x >= 0 for step in given.steps for x in step):
+        raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, tuples/s), from 0 s on")
+    submitted = Submitted(
+        given.topology, given.models, given.steps, given.period_s, given.user_paths, turn.now.wall_ns
+    )
+    loop.submit(turn, submitted)
+    return {"topology": given.topology.name, "run": k.settings.run}
+
+
+def _plan(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    """What would be planned now for a rate; nothing is enacted."""
+    rate = arguments.get("rate_tps")
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate <= RATE_MOST_TPS:
+        raise InvalidInput(f"the rate {rate!r} is no rate", hint="tuples per second, more than 0")
+    return msgspec.to_builtins(plan_for(loop.knowledge, loop.members, float(rate)))
+
+
+def _apply(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    """Enact the plan that waits for an operator's word."""
+    k = loop.knowledge
+    proposal = k.proposal
+    wanted = arguments.get("id")
+    if proposal is None or (wanted is not None and proposal.plan.id != wanted):
+        waiting = f"plan {proposal.plan.id} does" if proposal else "none does"
+        raise Conflict(f"plan {wanted} does not wait for approval: {waiting}", hint="`headgate status`")
+    if proposal.base_epoch != k.epoch:
+        raise Conflict(
+            f"plan {proposal.plan.id} is stale: made for epoch {proposal.base_epoch}, this is {k.epoch}"
+        )
+    if k.enacting:
+        raise Conflict("another enactment is running", hint="wait until it is committed")
+    enact_proposal(turn, loop.members)
+    return {"id": proposal.plan.id, "epoch": k.durable.next_epoch - 1}
+
+
+def _resume(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    """Clear what keeps the controller from planning by itself; `mode` changes the mode."""
+    k = loop.knowledge
+    mode = arguments.get("mode", k.mode)
+    if mode not in MODES:
+        raise InvalidInput(f"there is no mode {mode!r}", hint=", ".join(MODES))
+    turn.record(Seen(mode, turn.now.wall_ns))
+    was, k.held = k.held, ""
+    loop.members.clear_alarm()
+    k.open_circuits.clear()
+    k.alarms.clear()
+    turn.event("resumed", f"an operator let planning go on (mode {mode})")
+    return {"mode": mode, "was_held": was or None}
+
+
+def _whole(arguments: Arguments, name: str, default: int, least: int, most: int) -> int:
+    value = arguments.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidInput(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+COMMANDS: dict[str, Callable[[Loop, Turn, Arguments], Any]] = {
+    "ping": _ping,
+    "status": _status,
+    "summary": _summary,
+    "explain": _explain,
+    "events": _events,
+    "rate_set": _rate_set,
+    "stop": _stop,
+    "submit": _submit,
+    "plan": _plan,
+    "apply": _apply,
+    "resume": _resume,
+}

@@ -1,0 +1,36 @@
+"""The controller's settings: one frozen type, filled by the command line. No I/O."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from topology_runtime.cluster import Vm
+from topology_runtime.messages import Settings as DataPlane
+
+Mode = Literal["auto", "advise", "approve"]
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How this controller decides and for whom.
+
+    initial: the VMs that shall be there from the start, in order of preference; none: whoever joins.
+    spare: what a VM from the provider looks like; at most `max_vms` VMs in all (0: no more than there are).
+    seconds: the run ends by itself so long after the first tuple was due (0: it does not)."""
+
+    run: str
+    trace: str | None = None  # where the trace of the run is written
+    mode: Mode = "auto"
+    allocator: str = "mba"
+    mapper: str = "sam"
+    routing: str = "weighted"
+    interference: str = "cpu"
+    headroom: float = 1.25  # a plan is for the demand × this: it runs at 0.8 of what it carries
+    initial: tuple[Vm, ...] = ()
+    spare: Vm | None = None
+    max_vms: int = 0
+    seconds: float = 0.0
+    window_s: float = 10.0  # the window that decisions are based on
+    probation_window_s: float = 4.0  # a verdict needs seven seconds of a plan in force
+    data_plane: DataPlane = DataPlane()

@@ -1,0 +1,96 @@
+"""From "plan for this rate" to what will be done: plan, verify, relabel, compare. Pure.
+
+The same question gives the same answer, live, in replay and in simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.execute.diff import diff
+from controller.execute.executor import circuit_of
+from controller.knowledge.plans import Plan, ThreadAt
+from controller.plan.planner import PlanRequest, best_plan, make_plan
+from controller.plan.relabel import relabel
+from controller.plan.verify import faults_of
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import Infeasible
+
+BETTER = 1.02  # a degraded plan must carry this much more than the present one to be worth its moves
+
+Action = Literal["enact", "adopt", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What there is to plan with. threads: existing ones that may stay. present: the plan agents are held
+    to. forced: something of it is dead, so it cannot stay as it is. closed: plans that failed lately."""
+
+    request: PlanRequest
+    threads: tuple[ThreadAt, ...]
+    present: Plan | None
+    forced: bool
+    closed: frozenset[str]
+    next_thread: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to do, and why. asked: VMs to get first. rejected: what else was thought of."""
+
+    action: Action
+    text: str
+    plan: Plan | None = None
+    asked: tuple[Vm, ...] = ()
+    degraded: str = ""
+    moves: int = 0
+    rejected: tuple[str, ...] = ()
+
+
+def choose(question: Question) -> Choice:
+    """The plan for the rate asked for, or the best one that fits. Raises Infeasible when none does."""
+    request = question.request
+    plan, degraded = planned(request)
+    faults = faults_of(plan, request.topology, request.models)
+    if faults:
+        return Choice(
+            "none", f"the planner's plan is faulty and was not used: {faults[0]}", rejected=tuple(faults)
+        )
+    plan = relabel(plan, question.threads)
+    if circuit_of(plan) in question.closed and not question.forced:
+        return Choice(
+            "none", "the plan for this rate failed lately and is not tried again yet", degraded=degraded
+        )
+    if degraded and not question.forced and not _better(plan, question.present):
+        return Choice("none", f"nothing better fits: {degraded}", degraded=degraded)
+    change = diff(question.threads, plan.placement, request.topology, question.next_thread)
+    here = {vm.vm for vm in request.vms}
+    asked = tuple(vm for vm in plan.vms if vm.vm not in here)
+    moves = len(change.start) + len(change.leave)
+    if not moves and not question.forced:
+        return Choice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
+    return Choice("enact", describe(plan, change.start, change.leave, asked), plan, asked, degraded, moves)
+
+
+def planned(request: PlanRequest) -> tuple[Plan, str]:
+    """(the plan, why it is for less than was asked for or "")."""
+    try:
+        return make_plan(request), ""
+    except Infeasible as error:
+        best = best_plan(request)
+        why = f"{best.rate_tps:.1f} of {request.rate_tps:.1f} tuples/s: {error.cause or error.what}"
+        return best, why
+
+
+def _better(plan: Plan, present: Plan | None) -> bool:
+    return present is None or plan.prediction.rate_tps > BETTER * present.prediction.rate_tps
+
+
+def describe(
+    plan: Plan, start: tuple[ThreadAt, ...], leave: tuple[ThreadAt, ...], asked: tuple[Vm, ...]
+) -> str:
+    """The plan in a sentence."""
+    moves = f"{len(start)} threads start, {len(leave)} leave"
+    text = f"{plan.slots.used} slots for {plan.rate_tps:.1f} tuples/s ({moves})"
+    return text + (f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else "")

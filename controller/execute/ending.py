@@ -1,0 +1,147 @@
+"""How a run ends: the offer ends, sources stop reading, everything runs empty, agents are told to go. Pure.
+
+    running → ending    no more is offered; what is due already is still read      ≤ 1 s
+            → draining  sources read no more, ledgers run empty                    ≤ 10 s
+            → settling  the last samples and counts of every VM come in            ≤ 2.5 s
+            → leaving   agents end their workers and say goodbye                   ≤ 4 s
+            → over
+
+A second request to stop goes to leaving at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from controller.execute.executor import sight_of
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.records import Draining, Ended, Scheduled
+from controller.knowledge.turn import Turn
+from controller.knowledge.turns import ReleaseMachine, Send
+from controller.monitor.membership import Membership
+from topology_runtime.messages import SampleBlock, Shutdown, Token
+
+NS = 1_000_000_000
+CATCH_UP_NS = NS
+DRAIN_NS = 10 * NS
+SETTLE_NS = 5 * NS // 2  # two blocks of a second each, and half a second to come
+LEAVE_NS = 4 * NS
+
+Stage = Literal["running", "ending", "draining", "settling", "leaving", "over"]
+
+
+@dataclass
+class Ending:
+    """Where the end of the run stands; `intake_ended_ns`: UTC, when the offer ended."""
+
+    stage: Stage = "running"
+    since_ns: int = 0
+    settled_wall_ns: int = 0
+    intake_ended_ns: int = 0
+    blocks: set[str] = field(default_factory=set)
+
+    def ask(self, turn: Turn, reason: str) -> None:
+        """Somebody or something asks the run to end; asked again, it ends at once."""
+        k = turn.knowledge
+        if self.stage == "running" and k.in_force_once:
+            schedule = k.durable.schedule
+            assert schedule is not None
+            if not schedule.end_ns:
+                turn.record(Scheduled(schedule.ended(turn.now.wall_ns)))
+            self.intake_ended_ns = turn.now.wall_ns
+            turn.event("ending", f"the run ends: {reason}")
+            k.ending_reason = reason
+            self._go(turn, "ending")
+        elif self.stage not in ("leaving", "over"):
+            turn.event("ending", f"the run ends at once: {reason}")
+            self._leave(turn, reason)
+
+    def resume(self, turn: Turn) -> None:
+        """An earlier life had begun to drain."""
+        d = turn.knowledge.durable
+        self.intake_ended_ns = d.schedule.end_ns if d.schedule else d.draining_ns
+        turn.knowledge.ending_reason = d.draining
+        self._go(turn, "draining")
+
+    def block(self, block: SampleBlock) -> None:
+        if self.stage == "settling" and block.wall_ns >= self.settled_wall_ns:
+            self.blocks.add(block.vm)
+
+    def advance(self, turn: Turn, members: Membership) -> None:
+        """Go on when a stage is done or has had its time."""
+        waited_ns = turn.now.mono_ns - self.since_ns
+        if self.stage == "ending" and (waited_ns >= CATCH_UP_NS or caught_up(turn)):
+            turn.record(Draining(turn.knowledge.ending_reason, turn.now.wall_ns))
+            self._go(turn, "draining")
+        elif self.stage == "draining":
+            drained = all_stopped(turn.knowledge, members)
+            if not drained and waited_ns >= DRAIN_NS:
+                turn.event("alarm", f"not empty after {DRAIN_NS / NS:g} s of draining", level="warning")
+            if drained or waited_ns >= DRAIN_NS:
+                self.settled_wall_ns = turn.now.wall_ns
+                self._go(turn, "settling")
+        elif self.stage == "settling":
+            here = {m.vm.vm for m in members.up() if m.report is not None}
+            if here <= self.blocks or waited_ns >= SETTLE_NS:
+                self._leave(turn, turn.knowledge.ending_reason)
+        elif self.stage == "leaving" and (not members.up() or waited_ns >= LEAVE_NS):
+            self._over(turn)
+
+    def _go(self, turn: Turn, stage: Stage) -> None:
+        self.stage, self.since_ns = stage, turn.now.mono_ns
+
+    def _leave(self, turn: Turn, reason: str) -> None:
+        turn.knowledge.ending_reason = reason
+        self.intake_ended_ns = self.intake_ended_ns or turn.now.wall_ns
+        self._go(turn, "leaving")
+
+    def tell(self, turn: Turn, members: Membership) -> None:
+        """While leaving, every VM still there is told to shut down with every turn that has the time."""
+        k = turn.knowledge
+        if self.stage != "leaving":
+            return
+        token = Token(k.durable.boot, k.epoch, k.counter + 1)
+        for member in members.up():
+            told, sent_ns = k.sent.get(member.vm.vm, (Token(), 0))
+            if told != token or turn.now.mono_ns - sent_ns >= NS:
+                k.sent[member.vm.vm] = (token, turn.now.mono_ns)
+                turn.do(Send(member.vm.vm, Shutdown(token, k.ending_reason)))
+
+    def _over(self, turn: Turn) -> None:
+        self._go(turn, "over")
+        for vm in turn.knowledge.durable.machines:
+            turn.do(ReleaseMachine(vm.vm))
+        turn.record(Ended(turn.now.wall_ns))
+
+
+def caught_up(turn: Turn) -> bool:
+    """Have the sources read all that was offered?"""
+    k = turn.knowledge
+    schedule = k.durable.schedule
+    return schedule is None or k.counts.emitted >= offered_of(k, turn.now.wall_ns)
+
+
+def offered_of(k: Knowledge, wall_ns: int) -> int:
+    """Tuples offered so far: every source takes the whole input rate."""
+    schedule, topology = k.durable.schedule, k.topology
+    return schedule.due(wall_ns) * len(topology.sources) if schedule and topology else 0
+
+
+def all_stopped(k: Knowledge, members: Membership) -> bool:
+    """Has every source thread stopped with an empty ledger?"""
+    reign, topology = k.durable.reign, k.topology
+    if reign is None or topology is None:
+        return True
+    sight = sight_of(members)
+    sources = {task.name for task in topology.sources}
+    for thread in reign.threads:
+        if thread.task not in sources:
+            continue
+        now = sight.sources.get(thread.thread)
+        present = sight.thread(thread)
+        worker = sight.workers.get(thread.slot)
+        stopped = now is not None and present is not None and now.stopped and k.obeyed_draining(worker)
+        if not (stopped or (present is not None and present.ended)):
+            return False
+    return True

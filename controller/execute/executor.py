@@ -1,0 +1,398 @@
+"""Brings a plan into force: begins enactments, moves them through their phases, sends wanted states.
+
+`steps.py` says what a phase waits for; this file does what follows. Every enactment starts from what exists:
+all threads of the plans before it that can still be alive (protocol: A4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from controller.execute import steps
+from controller.execute.diff import diff
+from controller.execute.routes import modelled_tps, routes
+from controller.execute.wanted import compose, routes_now, wire_threads
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.plans import Plan, ThreadAt
+from controller.knowledge.records import (
+    Durable,
+    Entered,
+    Gone,
+    HeldDead,
+    MachineAsked,
+    MachineReleased,
+    Phase,
+    Planned,
+    Scheduled,
+)
+from controller.knowledge.turn import Turn
+from controller.knowledge.turns import Finish, ReleaseMachine, RequestMachine, Send
+from controller.monitor.membership import Membership
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import EnactmentFailed
+from topology_runtime.messages import Route, ThreadWanted, Token
+from topology_runtime.schedule import Schedule
+
+NS = 1_000_000_000
+START_DELAY_NS = 50_000_000  # the offer begins a moment after the plan is in force: nobody starts late
+CIRCUIT_NS = 60 * NS  # a plan that failed is not tried again for so long
+RESEND_NS = 2 * NS
+RESEND_BEHIND_NS = NS // 2  # to a VM that reports an older state
+IN_FORCE: frozenset[Phase] = frozenset({"switched", "probation", "committed"})
+
+
+# ── what is there ───────────────────────────────────────────────────────────────────────────────
+
+
+def sight_of(members: Membership) -> steps.Sight:
+    """What the VMs reported last (the dicts themselves: they change with the next report)."""
+    return steps.Sight(members.here, members.workers, members.sources, members.tokens, members.quarantined)
+
+
+def dead_slots(k: Knowledge, members: Membership, sight: steps.Sight) -> frozenset[Slot]:
+    """Slots of the present enactment where nothing can live: on VMs that are lost, or quarantined."""
+    gone = {*members.gone(), *k.durable.held_dead}
+    reign = k.durable.reign
+    slots = reign.slots if reign is not None else ()
+    return frozenset(slot for slot in slots if slot.vm in gone or slot in sight.quarantined)
+
+
+def movable(k: Knowledge, sight: steps.Sight, dead: frozenset[Slot]) -> tuple[ThreadAt, ...]:
+    """Existing threads that the next plan may keep."""
+    d = k.durable
+    if d.reign is None:
+        return ()
+    return tuple(
+        ThreadAt(t.thread, t.task, t.slot, t.partition)
+        for t in wire_threads(d)
+        if t.slot not in dead and not (t.leaving and _past_return(k, t, sight))
+    )
+
+
+def _past_return(k: Knowledge, thread: ThreadWanted, sight: steps.Sight) -> bool:
+    """A leaving thread that cannot stay after all: it may have ended, or its successor reads already."""
+    topology = k.topology
+    assert topology is not None
+    now = sight.thread(thread)
+    source = not topology.in_edges(thread.task)
+    ended = now is not None and now.ended
+    return k.durable.phase == "committed" or source or topology.by_name[thread.task].exclusive or ended
+
+
+# ── beginning ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A plan to enact, and why. asked: VMs to get from the provider first. undoes: the epoch that it
+    rolls back."""
+
+    plan: Plan
+    reason: str
+    text: str
+    asked: tuple[Vm, ...] = ()
+    undoes: int = 0
+    degraded: str = ""
+
+
+def begin(turn: Turn, members: Membership, order: Order) -> Planned:
+    """Journal a plan and begin its enactment."""
+    k = turn.knowledge
+    sight = sight_of(members)
+    dead = dead_slots(k, members, sight)
+    planned = _planned(k, sight, order, dead, turn.now.wall_ns)
+    held = tuple(sorted({*k.durable.held_dead, *({slot.vm for slot in dead} & set(members.gone()))}))
+    if held != k.durable.held_dead:
+        turn.record(HeldDead(held))
+    for vm in order.asked:
+        turn.record(MachineAsked(vm))
+        turn.do(RequestMachine(vm))
+    members.expect(order.asked)
+    if k.durable.waiting is not None:
+        give_up(turn, "another plan took its place", keep=planned.awaits, failed=False)
+    turn.record(planned)
+    k.phase_since_ns = turn.now.mono_ns
+    k.windows_bad = k.windows_passed = 0
+    k.alarms.pop("degraded", None)
+    if order.degraded:
+        k.alarms["degraded"] = f"plan {planned.epoch} carries only {order.degraded}"
+    text = f"plan {planned.epoch} ({order.reason}): {order.text}"
+    turn.event("plan", text, plan=order.plan.id, reason=order.reason, fresh=len(planned.fresh))
+    return planned
+
+
+def _planned(k: Knowledge, sight: steps.Sight, order: Order, dead: frozenset[Slot], wall_ns: int) -> Planned:
+    d, plan = k.durable, order.plan
+    assert d.run is not None
+    topology, models = d.run.topology, k.models
+    now = {t.thread: t for t in wire_threads(d) if t.slot not in dead} if d.reign is not None else {}
+    candidates = movable(k, sight, dead)
+    change = diff(candidates, plan.placement, topology, d.next_thread)
+    staying = (*change.keep, *change.start)
+    number, before = routes_now(d)
+    stay, unused = {t.thread for t in staying}, _unused(d, before)
+    leaving = [t for n, t in now.items() if n not in stay and n not in unused]
+    new = routes(topology, plan, staying, before)
+    patched = around_dead(before, set(now), new)
+    number = d.next_routes if patched != before else number
+    modelled = modelled_tps(plan, topology, models, staying)
+    if d.reign is not None:
+        modelled |= {t.thread: d.reign.modelled_tps.get(t.thread, 0.0) for t in leaving}
+    return Planned(
+        epoch=d.next_epoch,
+        plan=replace(plan, base_epoch=d.reign.epoch if d.reign else None),
+        reason=order.reason,
+        text=order.text,
+        wall_ns=wall_ns,
+        threads=_in_order([*_wanted(staying), *(replace(t, leaving=True) for t in leaving)]),
+        fresh=tuple(t.thread for t in change.start),
+        already=tuple(n for n, t in now.items() if t.leaving),
+        routes_number=max(number + 1, d.next_routes),
+        routes=new,
+        before_number=number,
+        before_routes=patched,
+        modelled_tps=modelled,
+        next_thread=change.next_thread,
+        awaits=tuple(vm.vm for vm in order.asked),
+        undoes=order.undoes,
+        degraded=order.degraded,
+    )
+
+
+def _unused(d: Durable, routes_: tuple[Route, ...]) -> set[int]:
+    """Threads that an enactment started and that never got a row: it was PREPARED only. They end at once,
+    whether they were ever ready or not."""
+    if d.reign is None or d.phase != "prepared":
+        return set()
+    return set(d.reign.fresh) - {thread for route in routes_ for thread, _ in route.targets}
+
+
+def _wanted(threads: Iterable[ThreadAt]) -> list[ThreadWanted]:
+    return [ThreadWanted(t.thread, t.task, t.slot, t.partition) for t in threads]
+
+
+def _in_order(threads: list[ThreadWanted]) -> tuple[ThreadWanted, ...]:
+    return tuple(sorted(threads, key=lambda t: t.thread))
+
+
+def around_dead(before: tuple[Route, ...], alive: set[int], new: tuple[Route, ...]) -> tuple[Route, ...]:
+    """Routes that send nothing to threads that are no more: to those left, or else to the new ones."""
+    fresh = {route.edge: route for route in new}
+    return tuple(_around(route, alive, fresh) for route in before)
+
+
+def _around(route: Route, alive: set[int], fresh: dict[int, Route]) -> Route:
+    left = tuple((thread, weight) for thread, weight in route.targets if thread in alive)
+    if len(left) == len(route.targets):
+        return route
+    if not left:
+        return fresh.get(route.edge, route)
+    total = sum(weight for _, weight in left)
+    targets = tuple((t, weight / total if total > 0 else 1 / len(left)) for t, weight in left)
+    ranges = tuple(
+        (thread if thread in alive else left[i % len(left)][0], count)
+        for i, (thread, count) in enumerate(route.ranges)
+    )
+    return Route(route.edge, targets, ranges)
+
+
+def circuit_of(plan: Plan) -> str:
+    """Names plans that would fail alike: the same threads of every task on as many slots."""
+    threads = ",".join(f"{task.task}×{task.threads}" for task in plan.allocation.tasks)
+    return f"{threads} on {plan.slots.used}"
+
+
+# ── going on ────────────────────────────────────────────────────────────────────────────────────
+
+
+def enact(turn: Turn, members: Membership) -> None:
+    """Compose the wanted state and go as far through the phases as what is reported allows."""
+    k = turn.knowledge
+    sight = sight_of(members)
+    for _ in range(len(steps.TABLE)):
+        if _out_of_date(k, members):
+            compose(k, sight)
+            k.composed_of = (k.durable, members.version, k.impatient)
+        if not _advance(turn, members, sight):
+            return
+
+
+def _out_of_date(k: Knowledge, members: Membership) -> bool:
+    """May the wanted state be another than the one composed last?"""
+    if k.wanted is None or k.composed_of is None or k.wanted.starts:
+        return True
+    durable, version, impatient = k.composed_of
+    moving = durable.reign is not None and bool(durable.reign.leaving)
+    return moving or durable is not k.durable or (version, impatient) != (members.version, k.impatient)
+
+
+def _advance(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
+    """One step of the enactment; True when something changed."""
+    k = turn.knowledge
+    d = k.durable
+    stand = stand_of(k, sight, turn.now.mono_ns)
+    if stand is None or k.adopting_until_ns or turn.now.mono_ns < k.journal_retry_ns:
+        return False
+    if d.phase == "committed" and d.waiting is None:
+        return _let_go(turn, stand, sight)
+    failed = _fresh_failures(stand)
+    if failed:
+        return _failed(turn, members, stand, failed)
+    step = steps.next_step(stand)
+    if step.kind == "enter":
+        _enter(turn, stand, step.phase)
+        return True
+    return step.kind == "late" and _late(turn, members, stand, step.why)
+
+
+def stand_of(k: Knowledge, sight: steps.Sight, now_ns: int) -> steps.Stand | None:
+    """Where the enactment under way stands; None before the first plan."""
+    d = k.durable
+    planned: Planned | None = d.waiting or d.reign
+    if planned is None or d.run is None:
+        return None
+    phase: Phase = "machines" if d.waiting is not None else d.phase
+    token = k.wanted.token if k.wanted is not None else Token(d.boot)
+    return steps.Stand(
+        planned, phase, k.phase_since_ns, now_ns, token, d.run.topology, sight, k.windows_passed
+    )
+
+
+def _enter(turn: Turn, stand: steps.Stand, phase: Phase) -> None:
+    k, epoch = turn.knowledge, stand.planned.epoch
+    turn.record(Entered(epoch, phase, turn.now.wall_ns))
+    k.phase_since_ns = turn.now.mono_ns
+    k.impatient = False
+    k.alarms.pop("enactment", None)
+    run = k.durable.run
+    if phase == "switched":
+        k.switched_ns = turn.now.mono_ns
+    if phase == "probation":
+        k.in_force_ns = turn.now.mono_ns
+    if phase == "switched" and k.durable.schedule is None and run is not None:
+        turn.record(Scheduled(Schedule(turn.now.wall_ns + START_DELAY_NS, run.steps, run.period_s)))
+    words = {
+        "prepared": f"plan {epoch}: its machines are there",
+        "switched": f"plan {epoch}: all workers are ready, switching",
+        "probation": f"plan {epoch} is in force",
+        "committed": f"plan {epoch} is committed",
+    }
+    turn.event(phase, words[phase], level="debug" if phase in ("prepared", "switched") else "info")
+
+
+def _fresh_failures(stand: steps.Stand) -> list[str]:
+    """Why threads of this plan could not be built (the logic of a fresh thread raised)."""
+    if stand.phase != "prepared":
+        return []
+    fresh = set(stand.planned.fresh)
+    return [text for thread, text in steps.failures(stand) if thread in fresh]
+
+
+def _failed(turn: Turn, members: Membership, stand: steps.Stand, failed: list[str]) -> bool:
+    if turn.knowledge.durable.before is not None:
+        return roll_back(turn, members, f"it could not be built: {steps.named(failed)}")
+    error = EnactmentFailed(
+        "the first plan could not be enacted", cause=steps.named(failed), hint="see the logs of its workers"
+    )
+    turn.do(Finish(None, error))
+    return False
+
+
+def _late(turn: Turn, members: Membership, stand: steps.Stand, missing: str) -> bool:
+    k = turn.knowledge
+    if stand.phase == "machines":
+        give_up(turn, f"after {steps.MACHINES_LIMIT_NS / NS:g} s these were not there: {missing}")
+        return True
+    back = k.durable.before
+    if stand.phase == "prepared" and back is not None and not stand.planned.undoes:
+        return roll_back(turn, members, f"not ready after {steps.PREPARED_LIMIT_NS / NS:g} s: {missing}")
+    text = f"plan {stand.planned.epoch} has been {stand.phase} for long: waiting for {missing}"
+    if "enactment" not in k.alarms:
+        turn.event("alarm", text, level="warning")
+    k.alarms["enactment"] = text
+    return False
+
+
+def give_up(turn: Turn, why: str, keep: tuple[str, ...] = (), failed: bool = True) -> None:
+    """Stop waiting for machines; the old plan holds. VMs asked for and not kept are given back."""
+    k = turn.knowledge
+    waiting = k.durable.waiting
+    assert waiting is not None
+    turn.record(Entered(waiting.epoch, "abandoned", turn.now.wall_ns, why))
+    if failed:
+        k.open_circuits[circuit_of(waiting.plan)] = turn.now.mono_ns + CIRCUIT_NS
+    k.phase_since_ns = turn.now.mono_ns
+    for vm in waiting.awaits:
+        if vm not in keep:
+            release(turn, vm, why)
+    turn.event("abandoned", f"plan {waiting.epoch} was given up: {why}", level="warning")
+
+
+def release(turn: Turn, vm: str, why: str) -> None:
+    turn.record(MachineReleased(vm, why))
+    turn.do(ReleaseMachine(vm))
+    turn.event("machine", f"VM {vm} is given back: {why}")
+
+
+def roll_back(turn: Turn, members: Membership, why: str) -> bool:
+    """A new enactment towards the plan before; False (and an alarm) when that plan has no place any more."""
+    k = turn.knowledge
+    d = k.durable
+    assert d.before is not None and d.reign is not None
+    bad = d.reign
+    k.open_circuits[circuit_of(bad.plan)] = turn.now.mono_ns + CIRCUIT_NS
+    sight = sight_of(members)
+    places = {bundle.slot for bundle in d.before.plan.placement.bundles}
+    gone = {slot for slot in places if slot.vm not in sight.up or slot.vm in d.held_dead}
+    lost = sorted(gone | (places & sight.quarantined))
+    if lost:
+        k.alarms["enactment"] = f"plan {bad.epoch} failed ({why}); no way back, {lost[0]} is gone"
+        return False
+    text = f"back to plan {d.before.epoch}: plan {bad.epoch} {why}"
+    begin(turn, members, Order(d.before.plan, "rolled_back", text, undoes=bad.epoch))
+    return True
+
+
+# ── what is over ────────────────────────────────────────────────────────────────────────────────
+
+
+def _let_go(turn: Turn, stand: steps.Stand, sight: steps.Sight) -> bool:
+    """COMMITTED: leaving threads that ended are wanted no more; VMs without use are given back."""
+    k = turn.knowledge
+    ended = steps.ended_leavers(stand)
+    if ended:
+        turn.record(Gone(stand.planned.epoch, ended))
+        return True
+    if not k.durable.machines:
+        return False
+    used = {slot.vm for slot in stand.planned.slots}
+    idle = [vm.vm for vm in k.durable.machines if vm.vm not in used and not _keeps_spool(k, vm.vm)]
+    for vm in idle:
+        release(turn, vm, "no thread is left on it")
+    return bool(idle)
+
+
+def _keeps_spool(k: Knowledge, vm: str) -> bool:
+    return any(at == vm for at, _ in k.spools.values())
+
+
+# ── telling ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def tell(turn: Turn, members: Membership, only: str | None = None) -> None:
+    """Send the wanted state to every VM that does not obey it yet, and to all every 2 s. `only`: nothing
+    changed but what this VM says."""
+    k = turn.knowledge
+    if k.wanted is None or k.adopting_until_ns:
+        return
+    for vm in sorted(members.here if only is None else members.here & {only}):
+        token, sent_ns = k.sent.get(vm, (Token(), 0))
+        obeys = members.tokens.get(vm, Token()) >= k.wanted.token
+        quiet_ns = turn.now.mono_ns - sent_ns
+        due_ns = RESEND_NS if obeys else RESEND_BEHIND_NS
+        if token != k.wanted.token or quiet_ns >= due_ns:
+            k.sent[vm] = (k.wanted.token, turn.now.mono_ns)
+            turn.do(Send(vm, k.wanted))

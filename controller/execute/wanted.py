@@ -1,0 +1,153 @@
+"""The wanted state that agents are told: composed from what is journaled and what is reported. Pure.
+
+Rules:
+ 1. Everything that matters for correctness (threads, phase, routes and their number, schedule, draining,
+    VMs held dead) comes from the journal; endpoints and source positions come from reports.
+ 2. A source partition is given a start only while its thread does not run, and only when no other thread
+    of the partition is busy; the position is the highest ever reported as acked. A predecessor whose
+    ledger does not empty (rows that a task keeps until more come) is waited for `HAND_OVER_NS`, then the
+    successor starts where it stopped reading.
+ 3. A thread that was leaving before stays leaving on the wire while the next enactment is PREPARED, and
+    the wire's phase stays "switched" for it: a source that has stopped reading never reads again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from controller.execute.steps import Sight
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.records import Durable, Planned
+from topology_runtime import messages as m
+from topology_runtime.cluster import Slot
+
+HAND_OVER_NS = 5_000_000_000  # longer than a loaded pipeline takes to run empty
+
+
+def compose(k: Knowledge, sight: Sight) -> m.Wanted | None:
+    """What agents are to be told now, under a new counter only if it differs from what they were told."""
+    d = k.durable
+    if d.run is None or d.reign is None:
+        k.wanted = None  # also when the first plan could not be journaled
+        return None
+    number, routes = routes_now(d)
+    threads = wire_threads(d)
+    wanted = m.Wanted(
+        token=k.wanted.token if k.wanted is not None else m.Token(),
+        phase=wire_phase(d),
+        run=k.settings.run,
+        topology=d.run.topology,
+        user_paths=d.run.user_paths,
+        threads=threads,
+        routes_number=number,
+        routes=routes,
+        workers=tuple(_workers(k, sight, threads)),
+        schedule=d.schedule,
+        starts=tuple(_starts(k, sight, threads)),
+        modelled_tps=d.reign.modelled_tps,
+        held_dead=d.held_dead,
+        draining=bool(d.draining),
+        settings=k.settings.data_plane,
+    )
+    if wanted == k.wanted and wanted.token.epoch == d.reign.epoch and wanted.token.boot == d.boot:
+        return k.wanted
+    k.counter += 1
+    k.wanted = replace(wanted, token=m.Token(d.boot, d.reign.epoch, k.counter))
+    return k.wanted
+
+
+def routes_now(d: Durable) -> tuple[int, tuple[m.Route, ...]]:
+    """Number and routes by which rows are to go now."""
+    if d.reign is None:
+        return 0, ()
+    if d.phase == "prepared":
+        return d.reign.before_number, d.reign.before_routes
+    return d.reign.routes_number, d.reign.routes
+
+
+def wire_phase(d: Durable) -> m.Phase:
+    assert d.reign is not None
+    if d.phase == "committed":
+        return "committed"
+    if d.phase == "prepared" and not _were_leaving(d.reign):
+        return "prepared"
+    return "switched"
+
+
+def wire_threads(d: Durable) -> tuple[m.ThreadWanted, ...]:
+    """Threads as agents are told of them: in PREPARED only those are leaving that were before."""
+    assert d.reign is not None
+    if d.phase != "prepared":
+        return d.reign.threads
+    already = _were_leaving(d.reign)
+    return tuple(replace(t, leaving=t.thread in already) if t.leaving else t for t in d.reign.threads)
+
+
+def _were_leaving(planned: Planned) -> frozenset[int]:
+    there = {t.thread for t in planned.threads if t.leaving}
+    return frozenset(n for n in planned.already if n in there)
+
+
+def _workers(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> Iterator[m.WorkerAt]:
+    """Where the workers are; workers of VMs held dead are fenced by an incarnation that never was."""
+    for slot in sorted({thread.slot for thread in threads}):
+        worker = sight.workers.get(slot)
+        if worker is not None and slot.vm not in k.durable.held_dead:
+            lives = worker.state in ("starting", "running")
+            yield m.WorkerAt(slot, worker.incarnation, worker.endpoint if lives else "")
+    for slot, incarnation in sorted(k.incarnations.items()):
+        if slot.vm in k.durable.held_dead:
+            yield m.WorkerAt(slot, incarnation + 1, "")
+
+
+def _starts(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> Iterator[m.SourceStart]:
+    topology = k.topology
+    assert topology is not None
+    for task in topology.sources:
+        mine = [thread for thread in threads if thread.task == task.name]
+        for partition in sorted({thread.partition for thread in mine}):
+            those = [thread for thread in mine if thread.partition == partition]
+            position = _start_of(k, sight, those)
+            if position is not None:
+                yield m.SourceStart(task.name, partition, position)
+
+
+def _start_of(k: Knowledge, sight: Sight, those: list[m.ThreadWanted]) -> int | None:
+    """From where the one thread of a partition that should read and does not yet is to start (rule 2)."""
+    staying = [thread for thread in those if not thread.leaving]
+    if len(staying) != 1:
+        return None  # none, or the old one and its successor while PREPARED
+    known = k.counts.source(staying[0].task, staying[0].partition)
+    now = sight.sources.get(staying[0].thread)
+    if sight.thread(staying[0]) is not None and now is not None and now.emitted >= max(known.acked, 1):
+        return None  # it runs
+    old = [thread for thread in those if thread.leaving]
+    number, _ = routes_now(k.durable)
+    if not any(_busy(thread, sight, number) for thread in old):
+        return known.acked
+    if k.impatient and not any(_reads(thread, sight, number) for thread in old):
+        return known.emitted
+    return None
+
+
+def _busy(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:
+    """Could a leaving source thread still read, or replay what it has read?"""
+    present = sight.thread(thread)
+    if present is None:
+        return not _known_dead(thread.slot, sight)
+    now = sight.sources.get(thread.thread)
+    never_read = now is not None and now.emitted == 0 and not _reads(thread, sight, number)
+    return not (present.ended or never_read or (now is not None and now.stopped))
+
+
+def _reads(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:
+    """Could it still read? Not when it obeys routes under which it is leaving."""
+    present = sight.thread(thread)
+    return present is None or not (present.ended or present.switched >= number)
+
+
+def _known_dead(slot: Slot, sight: Sight) -> bool:
+    worker = sight.workers.get(slot)
+    return slot.vm in sight.up and (worker is None or worker.state in ("exited", "quarantined"))

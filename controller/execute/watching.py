@@ -1,0 +1,82 @@
+"""How the world differs from what the plan in force takes for granted: VMs lost, slots quarantined, VMs
+that came or came back; and the times and positions that analysis asks for. Pure."""
+
+from __future__ import annotations
+
+from controller.execute.executor import IN_FORCE
+from controller.execute.wanted import HAND_OVER_NS
+from controller.knowledge.diagnoses import Past
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.records import HeldDead
+from controller.knowledge.turn import Turn
+from controller.knowledge.turns import Now
+from controller.monitor.membership import Member, Membership
+from topology_runtime.cluster import Slot
+
+NS = 1_000_000_000
+
+
+def planned_slots(k: Knowledge) -> frozenset[Slot]:
+    """Slots with threads that shall stay, of the newest enactment."""
+    newest = k.durable.waiting or k.durable.reign
+    return newest.staying_slots if newest else frozenset()
+
+
+def lost_vms(k: Knowledge, members: Membership) -> tuple[str, ...]:
+    """VMs with threads of the plan that are lost, or left."""
+    return tuple(sorted({slot.vm for slot in planned_slots(k)} & set(members.gone())))
+
+
+def quarantined_now(k: Knowledge, members: Membership) -> tuple[Slot, ...]:
+    """Quarantined slots with threads of the plan."""
+    return tuple(sorted(planned_slots(k) & members.quarantined)) if members.quarantined else ()
+
+
+def unplanned_vms(k: Knowledge, members: Membership) -> tuple[str, ...]:
+    """VMs that are there and that the plan in force does not use."""
+    used = {slot.vm for slot in planned_slots(k)}
+    return tuple(m.vm.vm for m in members.up() if m.vm.vm not in used and m.vm.vm not in k.durable.held_dead)
+
+
+def take_back(turn: Turn, members: Membership) -> None:
+    """A VM held dead that is heard again, and on which no worker is left, is a VM as any other: nothing
+    there can still believe in the old plan."""
+    k = turn.knowledge
+    held = k.durable.held_dead
+    if not held or k.enacting or turn.now.mono_ns < k.journal_retry_ns:
+        return
+    back = tuple(m.vm.vm for m in members.up() if m.vm.vm in held and _is_empty(m))
+    if back:
+        turn.record(HeldDead(tuple(vm for vm in held if vm not in back)))
+        turn.event("vm_back", f"VM {', '.join(back)} is back and empty: it may be planned with again")
+
+
+def _is_empty(member: Member) -> bool:
+    report = member.report
+    return report is not None and all(w.state in ("exited", "quarantined") for w in report.workers)
+
+
+def hand_over_waited(k: Knowledge, now: Now) -> bool:
+    """Had a leaving source its time to run empty?"""
+    return k.durable.phase in IN_FORCE and now.mono_ns - k.switched_ns >= HAND_OVER_NS
+
+
+def past_of(k: Knowledge, now: Now) -> Past:
+    """How long ago plans came into force and were decided; by the journal, so it outlives a restart."""
+    reigns = [reign for reign in k.durable.reigns if not reign.abandoned]
+    up = down = float("inf")
+    for before, after in zip(reigns, reigns[1:], strict=False):
+        age_s = max(0.0, (now.wall_ns - after.decided_ns) / NS)
+        if after.rate_tps > before.rate_tps:
+            up = age_s
+        elif after.rate_tps < before.rate_tps:
+            down = age_s
+    return Past(k.in_force_s(now) or 0.0, up, down)
+
+
+def progress_of(k: Knowledge, wall_ns: int) -> tuple[float, int, int]:
+    """(offered, emitted, done) per source: positions at the input rate Ω, of which each source takes all."""
+    schedule, topology = k.durable.schedule, k.topology
+    assert schedule is not None and topology is not None
+    sources = len(topology.sources)
+    return schedule.offered(wall_ns), k.counts.emitted // sources, k.counts.done // sources

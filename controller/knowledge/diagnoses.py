@@ -1,0 +1,95 @@
+"""What analysis finds: verdicts, and exactly one diagnosis per tick. Frozen, plain values."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Verdict = Literal["stable", "unstable", "unknown"]
+Direction = Literal["up", "down", "same"]
+Reason = Literal[
+    "fine",
+    "unknown",
+    "frozen",
+    "slot_quarantined",
+    "vm_lost",
+    "vm_joined",
+    "overloaded",
+    "rate_changed",
+    "over_provisioned",
+    "latency_violated",
+    "drift",
+]
+
+
+class Stability(msgspec.Struct, frozen=True):
+    """Does the topology keep up? `slope`: of the median latency, in s/s; `queue_growth`: of the time
+    that the oldest row not yet done has waited, in s/s, and of the backlog / rate, the lesser of both;
+    each with its 95 % interval. out_in: rows done per row offered. confidence: of the verdict, 0 … 1."""
+
+    verdict: Verdict
+    slope: float
+    slope_low: float
+    slope_high: float
+    queue_growth: float
+    queue_growth_low: float
+    queue_growth_high: float
+    out_in: float
+    confidence: float
+    text: str
+
+
+class Past(msgspec.Struct, frozen=True):
+    """How long ago, in s: the plan came into force; a plan was decided that raised, lowered the rate
+    (the first plan of a run is neither)."""
+
+    since_plan_s: float
+    since_up_s: float = float("inf")
+    since_down_s: float = float("inf")
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What is offered now (`rate_tps`), what to plan for (`target_tps`), and whether to do it now.
+
+    rejected: why not up, why not down. evidence: plain values."""
+
+    rate_tps: float
+    target_tps: float
+    direction: Direction
+    text: str
+    rejected: tuple[str, ...]
+    evidence: dict[str, Any]
+
+
+class Residual(msgspec.Struct, frozen=True):
+    """Measured against predicted: the input rate of a task in rows/s, CPU or memory of a slot (fractions)."""
+
+    what: Literal["rate", "cpu", "memory"]
+    where: str
+    measured: float
+    predicted: float
+    ratio: float
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A latency constraint that does not hold: mean ms along `path`, and its parts by name."""
+
+    path: tuple[str, ...]
+    limit_ms: float
+    measured_ms: float
+    parts_ms: dict[str, float]
+    busiest: float  # highest busy share of a task on the path
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """What to do now and why. kind "replan": plan for `rate_tps`; "none": nothing.
+
+    evidence: plain values behind `text`. alternatives: what was considered and rejected, each with why."""
+
+    kind: Literal["replan", "none"]
+    reason: Reason
+    text: str
+    rate_tps: float | None
+    evidence: dict[str, Any]
+    alternatives: tuple[str, ...]

@@ -1,0 +1,232 @@
+"""The controller's knowledge: the one mutable thing in it.
+
+`durable` is what the journal holds and changes only through records. The rest is what was heard in this
+life, and is found out anew after a crash.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.config import Settings
+from controller.knowledge.models import Model
+from controller.knowledge.plans import Plan, ThreadAt
+from controller.knowledge.records import Durable
+from controller.knowledge.store import SourceTally, Tallies
+from controller.knowledge.turns import Now
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.messages import DeadLetter, SourceNow, Token, Wanted, WorkerNow
+from topology_runtime.topology import Topology
+from topology_runtime.worker.meter import BUCKETS
+
+ACTIONS_KEPT, EVENTS_KEPT, LETTERS_KEPT = 200, 2000, 100
+
+EARLIER_LIFE = -1  # stands for the threads heard by a controller that was killed
+
+Partition = tuple[str, int]  # source task, partition
+
+
+@dataclass(slots=True)
+class SourceKnown:
+    """The highest positions ever reported of one source partition: they only move forward.
+
+    replays: thread → (rows sent again by its workers that are gone, by the present one)."""
+
+    emitted: int = 0
+    acked: int = 0
+    done: int = 0  # acked + acked_above
+    exhausted: bool = False
+    replays: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def hear(self, now: SourceNow) -> None:
+        self.emitted = max(self.emitted, now.emitted)
+        self.acked = max(self.acked, now.acked)
+        self.done = max(self.done, now.acked + now.acked_above)
+        self.exhausted = now.exhausted
+        before, last = self.replays.get(now.thread, (0, 0))
+        if now.replayed < last:
+            before += last
+        self.replays[now.thread] = before, now.replayed
+
+    @property
+    def replayed(self) -> int:
+        return sum(before + now for before, now in self.replays.values())
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the run has done so far: sources, dead letters, end-to-end latency."""
+
+    sources: dict[Partition, SourceKnown] = field(default_factory=dict)
+    latency: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    dead: set[tuple[str, int, int]] = field(default_factory=set)
+    planning_s: dict[int, float] = field(default_factory=dict)  # epoch → until the plan was journaled
+    letters: deque[DeadLetter] = field(default_factory=lambda: deque(maxlen=LETTERS_KEPT))
+
+    def source(self, task: str, partition: int) -> SourceKnown:
+        return self.sources.setdefault((task, partition), SourceKnown())
+
+    def bury(self, letter: DeadLetter) -> bool:
+        """True for the first letter of a source position."""
+        place = (letter.source, letter.partition, letter.position)
+        if place in self.dead:
+            return False
+        self.dead.add(place)
+        self.letters.append(letter)
+        return True
+
+    def add_latency(self, sink: str, source: str, buckets: Iterable[int]) -> None:
+        sums = self.latency.setdefault((sink, source), [0] * BUCKETS)
+        for bucket, count in enumerate(buckets):
+            sums[bucket] += count
+
+    @property
+    def emitted(self) -> int:
+        return sum(known.emitted for known in self.sources.values())
+
+    @property
+    def done(self) -> int:
+        """Distinct positions that left the ledgers, dead letters among them."""
+        return sum(known.done for known in self.sources.values())
+
+    @property
+    def acked(self) -> int:
+        """Distinct positions that were processed whole."""
+        return max(0, self.done - len(self.dead))
+
+    @property
+    def replayed(self) -> int:
+        return sum(known.replayed for known in self.sources.values())
+
+    def tallies(self, wall_ns: int) -> Tallies:
+        sources = tuple(
+            SourceTally(task, k, s.emitted, s.acked, s.done, s.replayed)
+            for (task, k), s in sorted(self.sources.items())
+        )
+        latency = tuple((sink, src, tuple(b)) for (sink, src), b in sorted(self.latency.items()))
+        planning_s = tuple(sorted(self.planning_s.items()))
+        return Tallies(wall_ns, sources, latency, tuple(sorted(self.dead)), planning_s)
+
+    def recall(self, tallies: Tallies) -> None:
+        """Begin from what an earlier life had counted."""
+        for s in tallies.sources:
+            self.sources[s.task, s.partition] = SourceKnown(
+                s.emitted, s.acked, s.done, replays={EARLIER_LIFE: (s.replayed, 0)}
+            )
+        for sink, source, buckets in tallies.latency:
+            self.add_latency(sink, source, buckets)
+        self.dead.update(tallies.dead)
+        self.planning_s.update(tallies.planning_s)
+
+
+@dataclass(slots=True)
+class Proposal:
+    """A plan that waits for an operator's word (mode approve)."""
+
+    plan: Plan
+    reason: str
+    text: str
+    base_epoch: int
+    asked: tuple[Vm, ...]
+    degraded: str
+
+
+@dataclass
+class Knowledge:
+    """Everything the controller knows."""
+
+    settings: Settings
+    durable: Durable = field(default_factory=Durable)
+    pid: int = 0
+
+    # what agents are told
+    wanted: Wanted | None = None
+    composed_of: tuple[Durable, int, bool] | None = None  # what `wanted` was made from
+    counter: int = 0
+    impatient: bool = False  # a leaving source had its time to run empty
+    sent: dict[str, tuple[Token, int]] = field(default_factory=dict)  # VM → (token, when)
+
+    # times, monotonic ns
+    started_ns: int = 0
+    adopting_until_ns: int = 0  # after a restart: adopt what runs before saying anything
+    phase_since_ns: int = 0
+    switched_ns: int = 0
+    in_force_ns: int = 0
+    gathering_since_ns: int = 0
+    next_turn_ns: int = 0
+    journal_retry_ns: int = 0
+
+    # what was heard
+    counts: Counts = field(default_factory=Counts)
+    machines_wanted: tuple[str, ...] = ()
+    machines_running: tuple[str, ...] = ()
+    machines_known: bool = False
+    spools: dict[Partition, tuple[str, int]] = field(default_factory=dict)  # partition → VM, end
+    incarnations: dict[Slot, int] = field(default_factory=dict)  # highest ever reported
+
+    # what was thought
+    proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable
+    windows_bad: int = 0  # of the probation under way
+    windows_passed: int = 0
+    open_circuits: dict[str, int] = field(default_factory=dict)  # plan id → until
+    proposal: Proposal | None = None
+    last_decision: dict[str, Any] | None = None
+    actions: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=ACTIONS_KEPT))
+    events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    event_number: int = 0
+    alarms: dict[str, str] = field(default_factory=dict)  # what → in words
+    ending_reason: str = ""
+    held: str = ""  # why no plan is made by itself
+    troubles: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def topology(self) -> Topology | None:
+        return self.durable.run.topology if self.durable.run else None
+
+    @property
+    def models(self) -> dict[str, Model]:
+        return {model.task: model for model in self.durable.run.models} if self.durable.run else {}
+
+    @property
+    def epoch(self) -> int:
+        return self.durable.reign.epoch if self.durable.reign else 0
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.durable.reign.plan if self.durable.reign else None
+
+    @property
+    def mode(self) -> str:
+        return self.durable.mode or self.settings.mode
+
+    @property
+    def in_force_once(self) -> bool:
+        """Has a plan ever been switched to? Then tuples are offered."""
+        return self.durable.schedule is not None
+
+    def obeyed_draining(self, worker: WorkerNow | None) -> bool:
+        """Does this worker obey a wanted state that drains?"""
+        told = self.wanted is not None and self.wanted.draining
+        return told and worker is not None and self.wanted is not None and worker.token >= self.wanted.token
+
+    def in_force_s(self, now: Now) -> float | None:
+        """How long the plan has been in force; None while one is being enacted."""
+        return (now.mono_ns - self.in_force_ns) / 1e9 if self.in_force and not self.enacting else None
+
+    @property
+    def in_force(self) -> bool:
+        return self.durable.phase in ("probation", "committed")
+
+    @property
+    def enacting(self) -> bool:
+        return self.durable.waiting is not None or self.durable.phase in ("prepared", "switched")
+
+    def threads_at(self) -> tuple[ThreadAt, ...]:
+        """Threads of the plan that agents are held to, without the leaving ones."""
+        reign = self.durable.reign
+        if reign is None:
+            return ()
+        return tuple(ThreadAt(t.thread, t.task, t.slot, t.partition) for t in reign.threads if not t.leaving)

@@ -1,0 +1,212 @@
+"""A folder of performance models: one `<task>.json` per task, format `headgate/model/v1`.
+
+Reading lists every fault of every file with its place and then refuses the whole folder. Keys that
+headgate does not know are kept in `Model.more` and written again, unless they are within two letters
+of a known key: those are taken for typing errors.
+
+    Model.more: unknown keys of the file; under "slot" those of its slot; under "points" a list
+                with those of each point
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.knowledge.models import SCHEMA, Model, ModelSlot, Point
+from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import name_faults, shown
+
+MAX_BYTES = 1024 * 1024  # reliability: model files are at most 1 MiB
+MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product of thread counts small
+MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake
+NEAR_LETTERS = 2  # an unknown key this near to a known one is a typing error
+
+_TOP_KEYS = ("schema", "task", "slot", "points")
+_SLOT_KEYS = ("cores", "memory_bytes", "machine")
+_POINT_KEYS = ("threads", "rate_tps", "cpu", "memory")
+
+
+def read_models(directory: str | os.PathLike[str]) -> dict[str, Model]:
+    """Task → model of every `*.json` in the folder. Raises InvalidInput with all faults of all files."""
+    folder = Path(directory)
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != ".")
+    except OSError as error:
+        raise InvalidInput(
+            f"models folder {str(folder)!r} cannot be read",
+            cause=error.strerror,
+            hint="name a folder that has one TASK.json per task (headgate model profile writes one)",
+        ) from error
+    models: dict[str, Model] = {}
+    faults: list[str] = []
+    for path in paths:
+        model, found = _read_file(path)
+        faults += [f"{path.name}: {fault}" for fault in found]
+        if model is not None:
+            models[model.task] = model
+    if faults:
+        raise InvalidInput(f"models folder {str(folder)!r} has {len(faults)} fault(s)", faults=faults)
+    return models
+
+
+def write_model(directory: str | os.PathLike[str], model: Model) -> Path:
+    """Write `<task>.json` whole or not at all; returns its path. Raises InvalidInput on a faulty model."""
+    data = model_data(model)
+    _, faults = model_of(data)
+    if faults:
+        raise InvalidInput(f"model {model.task!r} is not sound and was not written", faults=faults)
+    folder = Path(directory)
+    path, unfinished = folder / f"{model.task}.json", folder / f".{model.task}.json.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise InvalidInput(f"model file {str(path)!r} cannot be written", cause=error.strerror) from error
+    return path
+
+
+def model_data(model: Model) -> dict[str, Any]:
+    """The model as plain data of the file format, kept keys included."""
+    more = dict(model.more)
+    slot_more, points_more = more.pop("slot", {}), more.pop("points", [])
+    points = [
+        {"threads": p.threads, "rate_tps": p.rate_tps, "cpu": p.cpu, "memory": p.memory}
+        | (points_more[i] if i < len(points_more) else {})
+        for i, p in enumerate(model.points)
+    ]
+    slot = {"cores": model.slot.cores, "memory_bytes": model.slot.memory_bytes, "machine": model.slot.machine}
+    return {"schema": SCHEMA, "task": model.task, "slot": slot | slot_more, "points": points} | more
+
+
+def model_of(data: object) -> tuple[Model | None, list[str]]:
+    """(model, faults) of a file's plain data; the model is None when there are faults."""
+    if not isinstance(data, dict):
+        return None, [f"expected an object, got {shown(data)}"]
+    faults = list(_key_faults("", data, _TOP_KEYS))
+    if data.get("schema") != SCHEMA:
+        faults.append(f"schema: expected {SCHEMA!r}, got {shown(data.get('schema'))}")
+    task = data.get("task")
+    if isinstance(task, str):
+        faults += name_faults("task", task)
+    else:
+        faults.append(f"task: expected a name, got {shown(task)}")
+    slot, slot_more = _slot_of(data.get("slot", {}), faults)
+    points, points_more = _points_of(data.get("points"), faults)
+    if faults:
+        return None, faults
+    more = {key: value for key, value in data.items() if key not in _TOP_KEYS}
+    more |= {"slot": slot_more} if slot_more else {}
+    more |= {"points": points_more} if any(points_more) else {}
+    return Model(str(task), slot, points, more), []
+
+
+def _read_file(path: Path) -> tuple[Model | None, list[str]]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        return None, [f"cannot be read: {error.strerror}"]
+    if len(content) > MAX_BYTES:
+        return None, [f"is larger than {MAX_BYTES} bytes"]
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        return None, [f"is not JSON: {error}"]
+    model, faults = model_of(data)
+    if model is not None and model.task != path.stem:
+        return None, [f"task: {model.task!r} belongs into {model.task}.json"]
+    return model, faults
+
+
+def _slot_of(data: object, faults: list[str]) -> tuple[ModelSlot, dict[str, Any]]:
+    if not isinstance(data, dict):
+        faults.append(f"slot: expected an object, got {shown(data)}")
+        return ModelSlot(), {}
+    faults += _key_faults("slot.", data, _SLOT_KEYS)
+    cores, size = data.get("cores", ModelSlot().cores), data.get("memory_bytes", ModelSlot().memory_bytes)
+    machine = data.get("machine", "")
+    if not _is_number(cores) or not 0 < cores <= 1:
+        faults.append(f"slot.cores: expected more than 0 and at most 1, got {shown(cores)}")
+    if not _is_integer(size) or not 0 < size < 2**63:
+        faults.append(f"slot.memory_bytes: expected a positive integer, got {shown(size)}")
+    if not isinstance(machine, str):
+        faults.append(f"slot.machine: expected text, got {shown(machine)}")
+    more = {key: value for key, value in data.items() if key not in _SLOT_KEYS}
+    return ModelSlot(cores, size, machine), more
+
+
+def _points_of(data: object, faults: list[str]) -> tuple[tuple[Point, ...], list[dict[str, Any]]]:
+    if not isinstance(data, list) or not data:
+        faults.append(f"points: expected a list with at least one point, got {shown(data)}")
+        return (), []
+    points: list[Point] = []
+    more: list[dict[str, Any]] = []
+    largest = 0
+    for number, point in enumerate(data):
+        place = f"points[{number}]"
+        if not isinstance(point, dict):
+            faults.append(f"{place}: expected an object, got {shown(point)}")
+            continue
+        found = [*_key_faults(f"{place}.", point, _POINT_KEYS), *_point_faults(place, point, largest)]
+        faults += found
+        if _is_integer(point.get("threads")):
+            largest = max(largest, point["threads"])
+        if not found:
+            points.append(Point(*(point[key] for key in _POINT_KEYS)))
+        more.append({key: value for key, value in point.items() if key not in _POINT_KEYS})
+    return tuple(points), more
+
+
+def _point_faults(place: str, point: Mapping[str, Any], largest: int) -> Iterable[str]:
+    """Faults of one point; `largest`: the most threads of the points before it."""
+    threads: Any = point.get("threads")
+    rate: Any = point.get("rate_tps")
+    if not _is_integer(threads) or not 1 <= threads <= MAX_THREADS:
+        yield f"{place}.threads: expected an integer from 1 to {MAX_THREADS}, got {shown(threads)}"
+    elif threads <= largest:
+        yield f"{place}.threads: thread counts must rise, and {threads} follows {largest}"
+    if not _is_number(rate) or not 0 < rate < math.inf:
+        yield f"{place}.rate_tps: expected a positive finite number, got {shown(rate)}"
+    for key in ("cpu", "memory"):
+        value: Any = point.get(key)
+        if not _is_number(value) or not 0 <= value < math.inf:
+            yield f"{place}.{key}: expected a finite number of at least 0, got {shown(value)}"
+        elif value > MAX_FRACTION:
+            yield f"{place}.{key}: expected a fraction of the slot (0.92, not 92), got {shown(value)}"
+
+
+def _key_faults(place: str, data: Mapping[Any, Any], known: tuple[str, ...]) -> Iterable[str]:
+    for key in data:
+        if key in known:
+            continue
+        near = next((name for name in known if within_letters(str(key), name, NEAR_LETTERS)), None)
+        if near is not None:
+            yield f"{place}{shown(key)[1:-1]}: unknown key; did you mean {near!r}?"
+
+
+def within_letters(word: str, other: str, most: int) -> bool:
+    """Do at most `most` letters inserted, left out or replaced turn `word` into `other`?"""
+    if abs(len(word) - len(other)) > most:
+        return False
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word, 1):
+        before, row[0] = row[0], i
+        for j, wanted in enumerate(other, 1):
+            cost = min(row[j] + 1, row[j - 1] + 1, before + (letter != wanted))
+            before, row[j] = row[j], cost
+    return row[-1] <= most
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,126 @@
+"""Performance models 𝒫: threads in one slot → peak rate, CPU, memory (paper 0, section 5). No I/O here.
+
+Readings of I, C, M, T, ω̂ and τ̂ as in paper 0, section 6: I, C and M interpolate linearly between
+measured points and stay flat above the largest; T is the smallest *measured* thread count whose rate
+is at least ω.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from topology_runtime.faults.words import Suggestions
+from topology_runtime.topology import Topology
+
+SCHEMA = "headgate/model/v1"
+
+
+class ModelSlot(msgspec.Struct, frozen=True):
+    """The slot the model was measured in."""
+
+    cores: float = 1.0
+    memory_bytes: int = 3_758_096_384
+    machine: str = ""
+
+
+class Point(msgspec.Struct, frozen=True):
+    """At `threads` threads the task's peak stable rate is `rate_tps`; `cpu`, `memory`: fractions of
+    the slot above its base load at that rate."""
+
+    threads: int
+    rate_tps: float
+    cpu: float
+    memory: float
+
+
+class Model(msgspec.Struct, frozen=True):
+    """𝒫 of one task: points by rising threads. `more`: keys of the file that are kept as they are."""
+
+    task: str
+    slot: ModelSlot
+    points: tuple[Point, ...]
+    more: dict[str, Any] = {}
+
+
+# What floating-point sums may be off by, relative: a rate equal to whole peaks must take whole bundles.
+EPSILON = 1e-9
+
+
+def peak_rate(model: Model, threads: int) -> float:
+    """I(q): the peak stable rate in tuples/s of `threads` threads in one slot."""
+    return _interpolated(model, threads, _rate_of)
+
+
+def cpu(model: Model, threads: int) -> float:
+    """C(q): fraction of the slot's CPU at the peak rate of `threads` threads.
+
+    Above the largest point whole largest bundles add up and the rest interpolates (paper 0, section
+    8.5). A slot gives no more than all of its CPU, so a measured 1.01 counts as 1."""
+    return _added_up(model, threads, _cpu_of)
+
+
+def memory(model: Model, threads: int) -> float:
+    """M(q): fraction of the slot's memory at the peak rate of `threads` threads; sums as `cpu` does."""
+    return _added_up(model, threads, _memory_of)
+
+
+def threads_for(model: Model, rate_tps: float) -> int | None:
+    """T(ω): the smallest measured thread count whose peak rate is ≥ `rate_tps`; None above ω̂."""
+    wanted = rate_tps * (1 - EPSILON)
+    return next((point.threads for point in model.points if point.rate_tps >= wanted), None)
+
+
+def peak(model: Model) -> tuple[float, int]:
+    """(ω̂, τ̂): the highest peak rate of one slot in tuples/s, and the fewest threads that reach it."""
+    best = max(model.points, key=_rate_of)  # of equals the first, which has the fewest threads
+    return best.rate_tps, best.threads
+
+
+def missing_models(topology: Topology, models: Mapping[str, Model]) -> list[str]:
+    """One fault, with the nearest known name, for each task that has neither a model nor a fixed size."""
+    near = Suggestions()
+    return [
+        f"task {task.name!r}: no model {task.model_name!r}{near.text(task.model_name, models)}"
+        for task in topology.tasks
+        if task.static is None and task.model_name not in models
+    ]
+
+
+def _rate_of(point: Point) -> float:
+    return point.rate_tps
+
+
+def _cpu_of(point: Point) -> float:
+    return min(1.0, point.cpu)
+
+
+def _memory_of(point: Point) -> float:
+    return point.memory
+
+
+def _threads_of(point: Point) -> int:
+    return point.threads
+
+
+def _interpolated(model: Model, threads: int, value_of: Callable[[Point], float]) -> float:
+    """Linear between points, from nothing at no threads to the first point, flat above the last."""
+    points = model.points
+    if threads >= points[-1].threads:
+        return value_of(points[-1])
+    above = bisect_right(points, threads, key=_threads_of)
+    high = points[above]
+    if above == 0:
+        return value_of(high) * max(0, threads) / high.threads
+    low = points[above - 1]
+    part = (threads - low.threads) / (high.threads - low.threads)
+    return value_of(low) + (value_of(high) - value_of(low)) * part
+
+
+def _added_up(model: Model, threads: int, value_of: Callable[[Point], float]) -> float:
+    last = model.points[-1]
+    bundles, rest = divmod(threads, last.threads)
+    return bundles * value_of(last) + _interpolated(model, rest, value_of)

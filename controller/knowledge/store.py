@@ -1,0 +1,65 @@
+"""What a controller would like to know after it was killed, once a second and best effort: tallies.
+
+A small file, replaced whole, not fsynced: a lost or torn one costs duplicates (sources resume at an
+older position) and counts, never a tuple.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+CRC_BYTES = 4
+
+
+class SourceTally(msgspec.Struct, frozen=True, array_like=True):
+    """A partition's highest known positions: read, all below done, done in all; and rows sent again."""
+
+    task: str
+    partition: int
+    emitted: int
+    acked: int
+    done: int
+    replayed: int
+
+
+class Tallies(msgspec.Struct, frozen=True):
+    """Counts of a run so far. `latency`: (sink, source, buckets). `dead`: (source, partition, position).
+    `planning_s`: (epoch, seconds from the beginning of the turn until the plan was journaled)."""
+
+    wall_ns: int
+    sources: tuple[SourceTally, ...] = ()
+    latency: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
+    dead: tuple[tuple[str, int, int], ...] = ()
+    planning_s: tuple[tuple[int, float], ...] = ()
+
+
+class Store:
+    """The tallies kept at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._next = path.with_name(path.name + ".new")
+
+    def keep(self, tallies: Tallies) -> None:
+        """Replace what is kept; raises OSError."""
+        data = msgspec.msgpack.encode(tallies)
+        self._next.write_bytes(crc32(data).to_bytes(CRC_BYTES, "big") + data)
+        os.replace(self._next, self._path)
+
+    def read(self) -> Tallies | None:
+        """What was kept last; None when there is nothing or it does not read."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        body = data[CRC_BYTES:]
+        if crc32(body).to_bytes(CRC_BYTES, "big") != data[:CRC_BYTES]:
+            return None
+        try:
+            return msgspec.msgpack.decode(body, type=Tallies)
+        except msgspec.DecodeError:
+            return None

@@ -1,0 +1,178 @@
+"""One turn of the controller: what goes in (events, and what time it is) and what comes out (instructions).
+
+`step(event, now) → [instruction]`. Everything the controller knows of the world comes in as an event,
+so the recorded events replay a run bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from controller.knowledge.records import Record
+from controller.knowledge.store import Tallies
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import HeadgateError
+from topology_runtime.messages import FromAgent, FromController, Reply, Request, SampleBlock
+
+
+class Now(msgspec.Struct, frozen=True, array_like=True):
+    """What time it is: monotonic ns for durations, UTC ns for records and schedules."""
+
+    mono_ns: int
+    wall_ns: int
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """A life begins: what the journal holds, and the tallies kept last."""
+
+    records: tuple[Record, ...] = ()
+    tallies: Tallies | None = None
+    pid: int = 0
+
+
+class FromVm(msgspec.Struct, frozen=True, tag="from_vm"):
+    message: FromAgent
+
+
+class Command(msgspec.Struct, frozen=True, tag="command"):
+    """A client asks; `number` names the request in its Answer."""
+
+    number: int
+    request: Request
+
+
+class MachinesSeen(msgspec.Struct, frozen=True, tag="machines_seen"):
+    """What the machines provider lists: VMs asked of it, VMs that it runs."""
+
+    wanted: tuple[str, ...]
+    running: tuple[str, ...]
+
+
+class JournalFailed(msgspec.Struct, frozen=True, tag="journal_failed"):
+    """The Persist of the turn before could not be written: nothing after it was done."""
+
+    error: str
+
+
+class Measured(msgspec.Struct, frozen=True, tag="measured"):
+    """How long it took from the turn's begin until the plan of `epoch` was journaled."""
+
+    epoch: int
+    seconds: float
+
+
+class Troubled(msgspec.Struct, frozen=True, tag="troubled"):
+    """Something best-effort failed (a tally, a trace, a machine request); it is said, not fatal."""
+
+    what: str
+    error: str
+
+
+class Stopping(msgspec.Struct, frozen=True, tag="stopping"):
+    """A signal asks the controller to end; twice: at once."""
+
+    reason: str
+
+
+class Tick(msgspec.Struct, frozen=True, tag="tick"):
+    """Time has passed."""
+
+
+Event = Started | FromVm | Command | MachinesSeen | JournalFailed | Measured | Troubled | Stopping | Tick
+
+
+class Input(msgspec.Struct, frozen=True):
+    """One line of `inputs.jsonl`."""
+
+    now: Now
+    event: Event
+
+
+# ── instructions ────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write and fsync these records; if that fails, do nothing of what follows and say JournalFailed."""
+
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Keep these tallies, best effort."""
+
+    tallies: Tallies
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    vm: str
+    message: FromController
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMachine:
+    vm: Vm
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseMachine:
+    vm: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    number: int
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Rows for the trace: `kind` names the file, `data` is one decision or one row."""
+
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Samples taken in: for the trace, under this epoch."""
+
+    block: SampleBlock
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Distrust:
+    """The message of this turn made no sense after all."""
+
+    vm: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A line for people, on stderr."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over: its summary, and the error that ended it."""
+
+    summary: dict[str, Any] | None
+    error: HeadgateError | None = None
+
+
+Instruction = (
+    Persist | Keep | Send | RequestMachine | ReleaseMachine | Answer | Trace | Block | Distrust | Say | Finish
+)

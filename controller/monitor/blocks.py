@@ -1,0 +1,68 @@
+"""A sample block's bytes as arrays, checked: whatever an agent sends, nothing but `BadMessage` comes out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topology_runtime.errors import BadMessage
+from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
+from topology_runtime.worker.meter import BUCKETS
+
+Ints = NDArray[np.int64]
+
+MAX_ROWS = 65_536  # of threads or links in a block: 8 workers of a VM, each with its meter full
+MAX_WINDOW_NS = 60_000_000_000  # an agent samples once a second; a minute late is not one sample
+MAX_THREAD = 1 << 24  # threads are numbered from 0 in a run
+
+
+class Arrays(NamedTuple):
+    """A block: (columns, rows) in the order of `messages.…_COLUMNS`, and buckets per (sink, source)."""
+
+    threads: Ints
+    slots: Ints
+    links: Ints
+    latency: tuple[tuple[str, str, Ints], ...]
+
+
+def _matrix(block: SampleBlock, what: str, columns: dict[str, bytes], names: tuple[str, ...]) -> Ints:
+    if not columns:
+        return np.zeros((len(names), 0), np.int64)
+    absent = [name for name in names if name not in columns]
+    lengths = {len(columns[name]) for name in names if name in columns}
+    if absent or len(lengths) != 1 or (length := lengths.pop()) % 8 or length > MAX_ROWS * 8:
+        raise _bad(block, f"{what} columns are absent ({', '.join(absent)}) or of unequal or odd length")
+    joined = b"".join([columns[name] for name in names])
+    return np.frombuffer(joined, "<i8").reshape(len(names), -1)
+
+
+def _bad(block: SampleBlock, cause: str) -> BadMessage:
+    return BadMessage(
+        f"samples of {block.vm} cannot be used", cause=f"{cause}; block {block.sequence} of boot {block.boot}"
+    )
+
+
+def arrays_of(block: SampleBlock) -> Arrays:
+    """The block's arrays. Raises BadMessage when lengths, times or numbers make no sense."""
+    threads = _matrix(block, "thread", block.threads, SAMPLE_COLUMNS)
+    slots = _matrix(block, "slot", block.slots, SLOT_COLUMNS)
+    links = _matrix(block, "link", block.links, LINK_COLUMNS)
+    if threads.shape[1] != len(block.tasks):
+        raise _bad(block, f"{threads.shape[1]} threads but {len(block.tasks)} task names")
+    if not 0 < block.window_ns <= MAX_WINDOW_NS:
+        raise _bad(block, f"a window of {block.window_ns} ns")
+    if threads.size and not 0 <= threads[0].min() <= threads[0].max() < MAX_THREAD:
+        raise _bad(block, f"a thread number outside 0 … {MAX_THREAD - 1}")
+    return Arrays(threads, slots, links, tuple(_histogram(block, *entry) for entry in block.latency))
+
+
+def _histogram(block: SampleBlock, sink: str, source: str, buckets: tuple[int, ...]) -> tuple[str, str, Ints]:
+    if len(buckets) > BUCKETS:
+        raise _bad(block, f"{len(buckets)} latency buckets")
+    try:
+        counts = np.array(buckets, np.int64)
+    except OverflowError as error:
+        raise _bad(block, "a latency count beyond 64 bits") from error
+    return sink, source, np.pad(counts, (0, BUCKETS - len(buckets)))

@@ -1,0 +1,99 @@
+"""What VMs say, taken into the knowledge: HELLO, reports, dead letters, goodbyes. No clock, no I/O."""
+
+from __future__ import annotations
+
+from controller.knowledge.records import Joined
+from controller.knowledge.turn import Turn
+from controller.knowledge.turns import Send
+from controller.monitor.membership import Change, Member, Membership
+from topology_runtime import messages as m
+
+LETTERS_SAID = 20  # dead letters told one by one; the others are only counted
+
+LEVELS = {"lost": "warning", "silent": "warning", "restarted": "warning"}
+
+
+def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Change, ...]:
+    """An agent says who it is: welcomed, or refused with the reason."""
+    refused = members.refusal(message)
+    _welcome(turn, message.vm, refused)
+    if refused:
+        turn.event(
+            "refused", f"the agent of {message.vm} is refused: {refused}", level="warning", vm=message.vm
+        )
+        return ()
+    changes = members.hello(message, turn.now)
+    k = turn.knowledge
+    k.sent.pop(message.vm, None)
+    for spool in message.spools:
+        k.spools[spool.task, spool.partition] = (message.vm, spool.end)
+        known = k.counts.source(spool.task, spool.partition)
+        known.acked = max(known.acked, spool.acked)
+    vm = members.members[message.vm].vm
+    if vm not in k.durable.joined:
+        turn.record(Joined(vm))
+    return told(turn, changes)
+
+
+def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Change, ...]:
+    """A heartbeat with what is on the VM."""
+    before = members.members.get(message.vm)
+    workers = {worker.slot: worker for worker in before.workers()} if before else {}
+    changes = members.report(message, turn.now)
+    _welcome(turn, message.vm)
+    if changes is None:
+        return ()
+    k = turn.knowledge
+    for worker in message.workers:
+        k.incarnations[worker.slot] = max(worker.incarnation, k.incarnations.get(worker.slot, 0))
+        _told_of_worker(turn, workers.get(worker.slot), worker)
+    for source in message.sources:
+        _source(turn, source)
+    return told(turn, changes)
+
+
+def _source(turn: Turn, now: m.SourceNow) -> None:
+    k = turn.knowledge
+    known = k.counts.source(now.task, now.partition)
+    known.hear(now)
+    spool = k.spools.get((now.task, now.partition))
+    if spool is not None and known.acked >= spool[1]:
+        del k.spools[now.task, now.partition]
+
+
+def _told_of_worker(turn: Turn, before: m.WorkerNow | None, now: m.WorkerNow) -> None:
+    """Deaths of workers, and slots given up."""
+    if now.crashes > (before.crashes if before else 0):
+        text = f"worker {now.slot} died: {now.last_exit or 'no reason known'}"
+        turn.event("worker_died", text, level="warning", slot=str(now.slot), crashes=now.crashes)
+    if now.state == "quarantined" and (before is None or before.state != "quarantined"):
+        text = f"slot {now.slot} is quarantined after {now.crashes} crashes: {now.last_exit}"
+        turn.event("slot_quarantined", text, level="warning", slot=str(now.slot))
+
+
+def letters(turn: Turn, members: Membership, message: m.DeadLetters) -> None:
+    """Rows that a task could not process."""
+    told(turn, members.heard(message.vm, turn.now))
+    for letter in message.letters:
+        if turn.knowledge.counts.bury(letter):
+            row = f"row {letter.position} of {letter.source}"
+            text = f"dead letter: {letter.task} failed on {row}: {letter.error}"
+            level = "warning" if len(turn.knowledge.counts.dead) <= LETTERS_SAID else "debug"
+            turn.event("dead_letter", text, level=level, task=letter.task, traceback=letter.traceback)
+
+
+def told(turn: Turn, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Changes of membership as events."""
+    for change in changes:
+        turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
+    return changes
+
+
+def _welcome(turn: Turn, vm: str, refused: str = "") -> None:
+    k = turn.knowledge
+    turn.do(Send(vm, m.Welcome(k.durable.boot, k.settings.run, turn.now.wall_ns, refused)))
+
+
+def in_flight(members: tuple[Member, ...]) -> int:
+    """Rows in all ledgers now."""
+    return sum(s.in_flight for member in members if member.report for s in member.report.sources)

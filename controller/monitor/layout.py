@@ -1,0 +1,57 @@
+"""Where a VM's rows belong: threads → tasks, slots → their series, links → edges between tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topology_runtime.errors import BadMessage
+from topology_runtime.topology import Topology
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class TaskMap:
+    """Numbers of tasks and edges of a topology, and which thread runs which task."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.tasks = tuple(task.name for task in topology.tasks)
+        self.edges = tuple(dict.fromkeys((edge.source, edge.target) for edge in topology.edges))
+        self._number = {name: number for number, name in enumerate(self.tasks)}
+        # one row and column more than tasks: for threads that are not known (number −1)
+        self._edge_of = np.full((len(self.tasks) + 1, len(self.tasks) + 1), -1, np.int64)
+        for number, (source, target) in enumerate(self.edges):
+            self._edge_of[self._number[source], self._number[target]] = number
+        self._task_of = np.full(1024, -1, np.int64)
+
+    def learn(self, threads: Ints, tasks: tuple[str, ...]) -> Ints:
+        """The task number of each thread row; remembered. Raises BadMessage for an unknown task."""
+        try:
+            numbers = np.array([self._number[task] for task in tasks], np.int64)
+        except KeyError as error:
+            raise BadMessage(f"samples of a task that is not in the topology: {error.args[0]}") from error
+        if threads.size:
+            highest = int(threads.max())
+            if highest >= len(self._task_of):
+                more = max(highest + 1, 2 * len(self._task_of)) - len(self._task_of)
+                self._task_of = np.pad(self._task_of, (0, more), constant_values=-1)
+            self._task_of[threads] = numbers
+        return numbers
+
+    def edges_of(self, senders: Ints, receivers: Ints) -> Ints:
+        """The edge number of each link, −1 where an end is not known (yet)."""
+        edges: Ints = self._edge_of[self._tasks(senders), self._tasks(receivers)]
+        return edges
+
+    def _tasks(self, threads: Ints) -> Ints:
+        known = (threads >= 0) & (threads < len(self._task_of))
+        tasks: Ints = np.where(known, self._task_of[np.where(known, threads, 0)], -1)
+        return tasks
+
+
+def one_hot(numbers: Ints, width: int) -> Floats:
+    """(rows, width): 1 in the column of each row's number."""
+    out = np.zeros((len(numbers), width))
+    out[np.arange(len(numbers)), numbers] = 1.0
+    return out

@@ -1,0 +1,279 @@
+"""Which VMs are there: joined, silent, lost. Pure; told what time it is (controller's monotonic ns).
+
+Rules (reliability: Faults):
+ 1. A VM is *silent* 2 s and *lost* 4 s after it was last heard; being heard again makes it joined.
+ 2. A controller that was stalled itself (a gap of more than 1 s between its own ticks) gives no verdict
+    for two heartbeats: what the VMs said meanwhile is still to be read.
+ 3. A HELLO with a higher boot is a restarted agent: its workers are gone, the VM is not.
+ 4. Of three VMs or more, more than 40 % lost within 30 s: the fault is probably ours. The alarm stays
+    until they are all back or an operator clears it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from controller.knowledge.turns import Now
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.messages import PROTOCOL, Hello, Report, SourceNow, SpoolLeft, Token, WorkerNow
+
+NS = 1_000_000_000
+SILENT_NS = 2 * NS
+LOST_NS = 4 * NS
+OWN_GAP_NS = NS  # a longer gap between our own ticks means that we were stalled
+HEARTBEAT_NS = NS // 2  # agents report at least this often
+MASS_LOSS_SHARE, MASS_LOSS_WITHIN_NS, MASS_LOSS_FROM = 0.4, 30 * NS, 3
+
+State = Literal["joined", "silent", "lost", "left"]
+Kind = Literal["joined", "restarted", "silent", "lost", "back", "left"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something about a VM changed."""
+
+    kind: Kind
+    vm: str
+    text: str
+
+
+@dataclass(slots=True)
+class Member:
+    """One VM as it is known. `report`: the newest of this boot of its agent."""
+
+    vm: Vm
+    boot: int
+    state: State
+    heard_ns: int
+    binding: str = ""
+    pid: int = 0
+    version: str = ""
+    spools: tuple[SpoolLeft, ...] = ()
+    report: Report | None = None
+
+    @property
+    def up(self) -> bool:
+        return self.state in ("joined", "silent")
+
+    def workers(self) -> tuple[WorkerNow, ...]:
+        return self.report.workers if self.report is not None else ()
+
+
+@dataclass(slots=True)
+class Membership:
+    """All VMs ever heard of in this life. `known`: sizes of VMs told beforehand (settings, journal).
+
+    here, workers, sources, tokens, quarantined: what the VMs that are up reported last, kept up to date
+    report by report, so that looking at it costs nothing. version: rises when workers come, go or move,
+    or when sources start or stop. roster: rises when VMs come, go or change their size."""
+
+    known: dict[str, Vm] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+    here: set[str] = field(default_factory=set)
+    workers: dict[Slot, WorkerNow] = field(default_factory=dict)
+    sources: dict[int, SourceNow] = field(default_factory=dict)
+    tokens: dict[str, Token] = field(default_factory=dict)
+    quarantined: set[Slot] = field(default_factory=set)
+    version: int = 0
+    roster: int = 0
+    _ticked_ns: int = 0
+    _frozen_until_ns: int = 0
+    _stalled_ns: int = 0
+    _lost: dict[str, int] = field(default_factory=dict)  # VM → when it was lost
+    mass_loss: tuple[str, ...] = ()
+
+    def presume(self, vms: tuple[Vm, ...], now: Now) -> None:
+        """VMs that were there in an earlier life: heard now, until they prove lost."""
+        self.expect(vms)
+        for vm in vms:
+            if vm.vm not in self.members:
+                self.members[vm.vm] = Member(vm, 0, "joined", now.mono_ns)
+                self._show(self.members[vm.vm], None)
+
+    def refusal(self, hello: Hello) -> str:
+        """Why this agent cannot take part; empty when it can."""
+        if hello.protocol != PROTOCOL:
+            return f"it speaks protocol {hello.protocol}, this controller {PROTOCOL}: install one version"
+        member = self.members.get(hello.vm)
+        if member is not None and member.up and hello.boot < member.boot:
+            return f"a newer agent of {hello.vm} is here already"
+        return ""
+
+    def hello(self, hello: Hello, now: Now) -> tuple[Change, ...]:
+        """An agent that was not refused says who it is."""
+        before = self.members.get(hello.vm)
+        member = Member(self._sized(hello), hello.boot, "joined", now.mono_ns)
+        member.binding, member.pid, member.version = hello.binding, hello.pid, hello.version
+        member.spools = hello.spools
+        self.members[hello.vm] = member
+        self.roster += before is None or before.vm != member.vm
+        seen = before.report if before is not None and before.up else None
+        if before is None or before.state == "left":
+            self._show(member, seen)
+            return (Change("joined", hello.vm, f"{hello.vm} joined with {hello.slots} slots"),)
+        changes = self._heard_again(before)
+        if hello.boot > before.boot and before.boot:
+            changes += (Change("restarted", hello.vm, f"the agent of {hello.vm} started again"),)
+        elif hello.boot == before.boot:
+            member.report = before.report
+        self._show(member, seen)
+        return changes
+
+    def _sized(self, hello: Hello) -> Vm:
+        told = self.known.get(hello.vm, Vm(hello.vm, hello.slots))
+        return Vm(
+            hello.vm, hello.slots, hello.slot_cores, hello.slot_memory_bytes,
+            told.usd_per_hour, told.rack, told.speed,
+        )  # fmt: skip
+
+    def report(self, report: Report, now: Now) -> tuple[Change, ...] | None:
+        """A heartbeat; None when it is out of date (an older boot, or overtaken by a newer one)."""
+        member = self.members.get(report.vm)
+        if member is None or member.state == "left":
+            return self._adopt(report, now)
+        if report.boot < member.boot:
+            return None
+        seen = member.report if member.up else None
+        changes: tuple[Change, ...] = ()
+        if report.boot > member.boot:
+            if member.boot:
+                changes = (Change("restarted", report.vm, f"the agent of {report.vm} started again"),)
+            member.boot, member.report = report.boot, None
+        if member.report is not None and report.sequence <= member.report.sequence:
+            return None
+        member.report = report
+        changes += self._heard_again(member)
+        member.state, member.heard_ns = "joined", now.mono_ns
+        self._show(member, seen)
+        return changes
+
+    def _adopt(self, report: Report, now: Now) -> tuple[Change, ...] | None:
+        """A VM that says what it does before it said who it is (the controller was started again)."""
+        known = self.known.get(report.vm)
+        if known is None:
+            return None  # its HELLO will come: the Welcome that answers this asks for it
+        member = self.members[report.vm] = Member(known, report.boot, "joined", now.mono_ns)
+        member.report = report
+        self._show(member, None)
+        return (Change("joined", report.vm, f"{report.vm} is there with {known.slots} slots"),)
+
+    def heard(self, vm: str, now: Now) -> tuple[Change, ...]:
+        """Any other sign of life."""
+        member = self.members.get(vm)
+        if member is None or member.state == "left":
+            return ()
+        seen = member.report if member.up else None
+        changes = self._heard_again(member)
+        member.state, member.heard_ns = "joined", now.mono_ns
+        self._show(member, seen)
+        return changes
+
+    def _heard_again(self, member: Member) -> tuple[Change, ...]:
+        self._lost.pop(member.vm.vm, None)
+        self.mass_loss = tuple(vm for vm in self.mass_loss if vm != member.vm.vm)
+        if member.state != "lost":
+            return ()
+        return (Change("back", member.vm.vm, f"{member.vm.vm} is heard again"),)
+
+    def goodbye(self, vm: str, boot: int) -> tuple[Change, ...]:
+        member = self.members.get(vm)
+        if member is None or member.boot > boot or member.state == "left":
+            return ()
+        seen = member.report if member.up else None
+        self._lost.pop(vm, None)
+        member.state, member.report = "left", None
+        self._show(member, seen)
+        return (Change("left", vm, f"{vm} left"),)
+
+    def tick(self, now: Now) -> tuple[Change, ...]:
+        """Verdicts about who was not heard."""
+        gap_ns = now.mono_ns - self._ticked_ns if self._ticked_ns else 0
+        self._ticked_ns = now.mono_ns
+        if gap_ns > OWN_GAP_NS:
+            self._stalled_ns = gap_ns
+            self._frozen_until_ns = now.mono_ns + 2 * HEARTBEAT_NS
+        if now.mono_ns < self._frozen_until_ns:
+            return ()
+        changes = [c for m in self.members.values() if (c := self._verdict(m, now)) is not None]
+        self._look_for_mass_loss(now)
+        return tuple(changes)
+
+    def _verdict(self, member: Member, now: Now) -> Change | None:
+        quiet_ns = now.mono_ns - member.heard_ns
+        name = member.vm.vm
+        if member.up and quiet_ns >= LOST_NS:
+            member.state = "lost"
+            self._lost[name] = now.mono_ns
+            self._show(member, member.report)
+            return Change("lost", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
+        if member.state == "joined" and quiet_ns >= SILENT_NS:
+            member.state = "silent"
+            return Change("silent", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
+        return None
+
+    def _look_for_mass_loss(self, now: Now) -> None:
+        recent = [vm for vm, at in self._lost.items() if now.mono_ns - at <= MASS_LOSS_WITHIN_NS]
+        total = len(recent) + sum(member.up for member in self.members.values())
+        if total >= MASS_LOSS_FROM and len(recent) > MASS_LOSS_SHARE * total:
+            self.mass_loss = tuple(sorted({*self.mass_loss, *recent}))
+
+    def clear_alarm(self) -> None:
+        self.mass_loss = ()
+        self._lost.clear()
+
+    # ── what is seen of those that are up ───────────────────────────────────────────────────────
+
+    def _show(self, member: Member, before: Report | None) -> None:
+        """What `member` reports is seen from now on, instead of `before`."""
+        report = member.report if member.up else None
+        if member.up != (member.vm.vm in self.here):
+            self.here ^= {member.vm.vm}
+            self.roster += 1
+        if report is before:
+            return
+        for worker in before.workers if before else ():
+            self.workers.pop(worker.slot, None)
+            self.quarantined.discard(worker.slot)
+        for source in before.sources if before else ():
+            self.sources.pop(source.thread, None)
+        for worker in report.workers if report else ():
+            self.workers[worker.slot] = worker
+            if worker.state == "quarantined":
+                self.quarantined.add(worker.slot)
+        for source in report.sources if report else ():
+            self.sources[source.thread] = source
+        self.tokens[member.vm.vm] = report.token if report else Token()
+        self.version += _standing(report) != _standing(before)
+
+    def expect(self, vms: tuple[Vm, ...]) -> None:
+        """VMs whose sizes are known before they say HELLO."""
+        self.known.update((vm.vm, vm) for vm in vms)
+
+    def up(self) -> tuple[Member, ...]:
+        """Members that are joined or silent, by natural order of their names (vm2 before vm10)."""
+        return tuple(sorted((m for m in self.members.values() if m.up), key=lambda m: natural(m.vm.vm)))
+
+    def gone(self) -> tuple[str, ...]:
+        """VMs that are lost, or left."""
+        return tuple(sorted(m.vm.vm for m in self.members.values() if not m.up))
+
+    def frozen(self, now: Now) -> str:
+        """Why nothing may be judged now; empty when it may."""
+        if now.mono_ns >= self._frozen_until_ns:
+            return ""
+        return f"the controller itself was stalled for {self._stalled_ns / NS:.1f} s"
+
+
+def _standing(report: Report | None) -> object:
+    """Of a report, what others may have to know: not counts, not tokens."""
+    if report is None:
+        return None
+    workers = tuple((w.slot, w.incarnation, w.state, w.endpoint, len(w.threads)) for w in report.workers)
+    return workers, tuple((now.thread, now.stopped, now.emitted > 0) for now in report.sources)
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Sorts numbers inside names as numbers."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name))

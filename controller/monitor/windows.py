@@ -1,0 +1,201 @@
+"""From the rings of `Intake` to a frozen `Window`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.knowledge import windows as w
+from controller.knowledge.slopes import theil_sen, theil_sen_each
+from controller.monitor.histograms import mean_ns, percentiles_ns
+from controller.monitor.rings import NS
+from topology_runtime.cluster import Slot
+
+if TYPE_CHECKING:
+    from controller.monitor.intake import Intake
+
+Floats = NDArray[np.float64]
+Seconds = NDArray[np.int64]
+
+TASK_COUNTS = (
+    "tuples_in", "tuples_out", "cpu_ns", "run_delay_ns", "busy_ns", "wait_ns", "bytes_in", "bytes_out",
+)  # fmt: skip
+IN, OUT, CPU, DELAY, BUSY, WAIT, BYTES_IN, BYTES_OUT = range(8)
+MEAN, P50, P99, QUEUE, THREADS = range(8, 13)  # latencies × rows, then gauges × seconds
+TASK_COLUMNS = 13
+SLOT_CPU, SLOT_THROTTLED, SLOT_MEMORY, SLOT_KILLS, SLOT_TIME = range(5)
+SLOT_COLUMNS = 5
+TUPLES, BYTES, FRAMES, BUFFER, CHANNEL = range(5)
+EDGE_COLUMNS = 5
+
+LATE_S = 3  # samples that are not in so long after a second ended are missing
+COVERED_SHARE = 0.9  # of a second: blocks of one VM meet within a few ms
+ABSENT_S = 3  # a slot without samples for so long is not there any more
+
+
+def window_of(intake: Intake, now_ns: int, seconds: float) -> w.Window:
+    """The window of the last `seconds` (see `Intake.window`)."""
+    rows = _seconds(intake, now_ns, seconds)
+    span_s = float(len(rows))
+    cover_s, complete = _coverage(intake, rows)
+    series = progress(intake, now_ns)
+    back = _tail(series, seconds)
+    latency = intake.latency.of(rows)
+    return w.Window(
+        now_ns=now_ns,
+        seconds=span_s,
+        epoch=intake.epoch,
+        complete=complete,
+        offered_tps=_rate(back, 1),
+        offered_slope_tps_per_s=_rate_slope(back),
+        emitted_tps=_rate(back, 2),
+        acked_tps=_rate(back, 3),
+        backlog=max(0.0, series.offered[-1] - series.acked[-1]) if series.at_s else 0.0,
+        backlog_growth_tps=theil_sen(back[:, 0], back[:, 1] - back[:, 3]).value,
+        tasks=_tasks(intake, rows, cover_s),
+        slots=_slots(intake, rows),
+        edges=_edges(intake, rows, cover_s),
+        latency=_latency(latency.sum(axis=(0, 1))),
+        latencies={pair: _latency(latency[:, n].sum(axis=0)) for pair, n in intake.pairs.items()},
+        latency_series=_latency_series(latency.sum(axis=1), rows, now_ns),
+        progress=series,
+    )
+
+
+def _seconds(intake: Intake, now_ns: int, seconds: float) -> Seconds:
+    """The seconds of the window: up to the newest one that every VM covers, at most LATE_S ago."""
+    begins = [sender.since for sender in intake.senders.values() if sender.since is not None]
+    if not begins:
+        return np.zeros(0, np.int64)
+    newest = now_ns // NS - 1
+    intake.timeline.advance(newest)  # what was there two minutes ago is not what is there now
+    candidates = np.arange(newest, newest - LATE_S, -1)
+    covered = intake.coverage.of(candidates)[:, [s.number for s in intake.senders.values()], 0]
+    starts = np.array([newest + 1 if s.since is None else s.since for s in intake.senders.values()])
+    whole = ((covered >= COVERED_SHARE) | (candidates[:, None] < starts)).all(axis=1)
+    end = int(candidates[int(whole.argmax()) if whole.any() else LATE_S - 1])
+    first = max(min(begins), end - min(round(seconds), w.HISTORY_S) + 1)
+    return np.arange(first, end + 1)
+
+
+def _coverage(intake: Intake, rows: Seconds) -> tuple[float, float]:
+    """(seconds covered by the average VM, share of the expected samples that are there)."""
+    there = expected = 0.0
+    for sender in intake.senders.values():
+        if sender.since is not None:
+            due = rows[rows >= sender.since]
+            expected += len(due)
+            there += float(np.minimum(intake.coverage.of(due)[:, sender.number, 0], 1.0).sum())
+    if expected == 0:
+        return 0.0, 0.0
+    return len(rows) * there / expected, there / expected
+
+
+def progress(intake: Intake, now_ns: int) -> w.Progress:
+    """Positions every half second back from now, as far as the history goes."""
+    marks = intake.progress.all()
+    if len(marks) == 0:
+        return w.Progress()
+    age_s = min(w.HISTORY_S, max(0.0, (now_ns - marks[0, 0]) / NS))
+    at_s = -np.arange(int(age_s / w.SERIES_STEP_S), -1, -1) * w.SERIES_STEP_S
+    ages = (marks[:, 0] - now_ns) / NS
+    series = [tuple(np.interp(at_s, ages, marks[:, k]).tolist()) for k in (1, 2, 3)]
+    return w.Progress(tuple(at_s.tolist()), *series)
+
+
+def _tail(series: w.Progress, seconds: float) -> Floats:
+    """(points, 4): at_s, offered, emitted, acked of the last `seconds`."""
+    points = int(seconds / w.SERIES_STEP_S) + 1
+    columns = (series.at_s, series.offered, series.emitted, series.acked)
+    return np.array([column[-points:] for column in columns]).T.reshape(-1, 4)
+
+
+def _rate(back: Floats, column: int) -> float:
+    if len(back) < 2:
+        return 0.0
+    return float((back[-1, column] - back[0, column]) / (back[-1, 0] - back[0, 0]))
+
+
+def _rate_slope(back: Floats) -> float:
+    if len(back) < 2:
+        return 0.0
+    return theil_sen(back[1:, 0], np.diff(back[:, 1]) / np.diff(back[:, 0])).value
+
+
+def _tasks(intake: Intake, rows: Seconds, cover_s: float) -> dict[str, w.TaskWindow]:
+    each = intake.tasks.of(rows)
+    growth = theil_sen_each(rows.astype(np.float64), each[:, :, QUEUE])
+    sums = each.sum(axis=0)
+    per_s = sums / max(cover_s, 1e-9)
+    latency = sums[:, MEAN : P99 + 1] / np.maximum(sums[:, IN : IN + 1], 1.0) / 1e6
+    shares = sums[:, [BUSY, WAIT, DELAY]] / np.maximum(sums[:, THREADS : THREADS + 1] * NS, 1.0)
+    return {
+        name: w.TaskWindow(
+            threads=float(per_s[n, THREADS]),
+            rate_in_tps=float(per_s[n, IN]),
+            rate_out_tps=float(per_s[n, OUT]),
+            queue=float(per_s[n, QUEUE]),
+            queue_growth_tps=float(growth[n]),
+            latency_mean_ms=float(latency[n, 0]),
+            latency_p50_ms=float(latency[n, 1]),
+            latency_p99_ms=float(latency[n, 2]),
+            cpu_cores=float(per_s[n, CPU]) / NS,
+            busy_share=float(shares[n, 0]),
+            wait_share=float(shares[n, 1]),
+            run_delay_share=float(shares[n, 2]),
+            bytes_in_per_s=float(per_s[n, BYTES_IN]),
+            bytes_out_per_s=float(per_s[n, BYTES_OUT]),
+        )
+        for n, name in enumerate(intake.map.tasks)
+    }
+
+
+def _slots(intake: Intake, rows: Seconds) -> dict[Slot, w.SlotWindow]:
+    each = intake.slots.of(rows)
+    there = each[-ABSENT_S:, :, SLOT_TIME].sum(axis=0) > 0
+    sums = each.sum(axis=0)
+    per_s = sums / np.maximum(sums[:, SLOT_TIME : SLOT_TIME + 1], 1e-9)
+    out: dict[Slot, w.SlotWindow] = {}
+    for sender in intake.senders.values():
+        for slot in sender.vm.all_slots():
+            n = sender.first_slot + slot.number
+            if there[n]:
+                cores, memory = float(per_s[n, SLOT_CPU]) / NS, float(per_s[n, SLOT_MEMORY])
+                out[slot] = w.SlotWindow(
+                    cpu=cores / sender.vm.slot_cores,
+                    memory=memory / sender.vm.slot_memory_bytes,
+                    cpu_cores=cores,
+                    memory_bytes=memory,
+                    throttled_share=float(per_s[n, SLOT_THROTTLED]) / NS,
+                    oom_kills=float(sums[n, SLOT_KILLS]),
+                )
+    return out
+
+
+def _edges(intake: Intake, rows: Seconds, cover_s: float) -> dict[tuple[str, str], w.EdgeWindow]:
+    sums = intake.edges.of(rows).sum(axis=0)
+    per_s = sums / max(cover_s, 1e-9)
+    frames = np.maximum(sums[:, FRAMES], 1.0)
+    return {
+        edge: w.EdgeWindow(
+            rate_tps=float(per_s[n, TUPLES]),
+            bytes_per_s=float(per_s[n, BYTES]),
+            buffer_latency_ms=float(sums[n, BUFFER] / frames[n]) / 1e6,
+            channel_latency_ms=float(sums[n, CHANNEL] / frames[n]) / 1e6,
+        )
+        for n, edge in enumerate(intake.map.edges)
+    }
+
+
+def _latency(counts: Floats) -> w.Latency:
+    p50, p95, p99 = (percentiles_ns(counts[None], (0.5, 0.95, 0.99))[0] / 1e6).tolist()
+    return w.Latency(float(counts.sum()), mean_ns(counts) / 1e6, p50, p95, p99)
+
+
+def _latency_series(counts: Floats, rows: Seconds, now_ns: int) -> w.LatencySeries:
+    p50_s = percentiles_ns(counts, (0.5,))[:, 0] / NS
+    at_s = ((rows + 0.5) * NS - now_ns) / NS
+    there = counts.sum(axis=1) > 0
+    return w.LatencySeries(tuple(at_s[there].tolist()), tuple(p50_s[there].tolist()))

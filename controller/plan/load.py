@@ -1,0 +1,171 @@
+"""A placement as numbers: groups of threads, what each carries at most, and what limits the whole. Pure.
+
+A *group* is the q threads of one task in one slot. With x its rate, w the task's rate at Ω = 1:
+
+    x ≤ I(q)                                   its peak rate
+    Σ over the slot's groups C(q) x / I(q) ≤ 1 − CPU reserved by tasks of fixed size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
+from controller.knowledge.plans import Placement
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`task` counts in breadth-first order, `slot` in `Load.slots`. `peak_tps` is I(q), or None for a
+    task of fixed size; `cpu` and `memory`: fractions of the slot at the peak, or reserved."""
+
+    task: int
+    slot: int
+    threads: int
+    peak_tps: float | None
+    cpu: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Input rate `rate_tps` is the most that `task` in `slot` lets through."""
+
+    rate_tps: float
+    task: int
+    slot: int
+
+
+@dataclass(slots=True)
+class Load:
+    """All groups of a placement. `unit`: w of each task, counting every copy that an `all` edge makes.
+    `copied`: tasks reached by an `all` edge, whose threads all see the same rate whatever the routing.
+    `cpu_left`: what groups of modelled tasks may use of each slot; None: they do not share."""
+
+    tasks: list[str]
+    slots: list[Slot]
+    groups: list[Group]
+    unit: list[float]
+    copied: list[bool]
+    cpu_left: list[float] | None
+    by_task: list[list[int]] = field(default_factory=list)
+    by_slot: list[list[int]] = field(default_factory=list)
+
+    def limits_at(self, shares: Sequence[float]) -> Iterable[Limit]:
+        """Every limit on Ω when group g takes the share `shares[g]` of its task's rows."""
+        for g, group in enumerate(self.groups):
+            if group.peak_tps is not None and shares[g] > 0:
+                yield Limit(group.peak_tps / (self.unit[group.task] * shares[g]), group.task, group.slot)
+
+    def cpu_limits_at(self, shares: Sequence[float]) -> Iterable[Limit]:
+        """The limit that the CPU of each slot sets, named after the first task that uses it."""
+        if self.cpu_left is None:
+            return
+        for slot, members in enumerate(self.by_slot):
+            used, first = 0.0, len(self.tasks)
+            for g in members:
+                cpu = self.cpu_per_unit(g) * self.unit[self.groups[g].task] * shares[g]
+                if cpu > 0:
+                    used, first = used + cpu, min(first, self.groups[g].task)
+            if used > 0:
+                yield Limit(self.cpu_left[slot] / used, first, slot)
+
+    def cpu_per_unit(self, g: int) -> float:
+        """C(q) / I(q): CPU of the slot for one tuple/s through group g."""
+        group = self.groups[g]
+        return group.cpu / group.peak_tps if group.peak_tps else 0.0
+
+    def even_shares(self) -> list[float]:
+        """Every thread of a task gets as much as any other: q / τ."""
+        totals = [sum(self.groups[g].threads for g in members) for members in self.by_task]
+        return [group.threads / totals[group.task] for group in self.groups]
+
+    def peak_shares(self) -> list[float]:
+        """In proportion to I(q); even where there is no model or no choice."""
+        shares = self.even_shares()
+        for task, members in enumerate(self.by_task):
+            peaks = [self.groups[g].peak_tps or 0.0 for g in members]
+            total = sum(peaks)
+            if total > 0 and not self.copied[task]:
+                for g, peak_tps in zip(members, peaks, strict=True):
+                    shares[g] = peak_tps / total
+        return shares
+
+
+def tightest(limits: Iterable[Limit]) -> Limit | None:
+    """The least limit; of equal ones the first task in breadth-first order, then the first slot."""
+    found = list(limits)
+    if not found:
+        return None
+    least = min(limit.rate_tps for limit in found)
+    ties = [limit for limit in found if limit.rate_tps <= least * (1 + EPSILON)]
+    return min(ties, key=lambda limit: (limit.task, limit.slot))
+
+
+def load_of(
+    topology: Topology,
+    models: Mapping[str, Model],
+    placement: Placement,
+    vms: Sequence[Vm],
+    shared_cpu: bool,
+) -> Load:
+    """The load of a placement; slots in order of (VM in `vms`, number). Linear but for sorting the slots."""
+    order = topology.breadth_first
+    place = {task.name: number for number, task in enumerate(order)}
+    vm_place = {vm.vm: number for number, vm in enumerate(vms)}
+    slots = sorted(
+        {bundle.slot for bundle in placement.bundles},
+        key=lambda slot: (vm_place.get(slot.vm, len(vm_place)), slot),
+    )
+    slot_place = {slot: number for number, slot in enumerate(slots)}
+    groups, known = [], _Curves()
+    for bundle in placement.bundles:
+        task = order[place[bundle.task]]
+        number, slot = place[bundle.task], slot_place[bundle.slot]
+        if task.static is not None:
+            part = bundle.threads / task.static.threads
+            used = task.static.cpu * part, task.static.memory * part
+            groups.append(Group(number, slot, bundle.threads, None, *used))
+        else:
+            curve = known.at(number, models[task.model_name], bundle.threads)
+            groups.append(Group(number, slot, bundle.threads, *curve))
+    load = Load([task.name for task in order], slots, groups, [], [], None)
+    load.by_task, load.by_slot = [[] for _ in order], [[] for _ in slots]
+    for g, group in enumerate(groups):
+        load.by_task[group.task].append(g)
+        load.by_slot[group.slot].append(g)
+    _set_units(load, topology)
+    if shared_cpu:
+        load.cpu_left = [_cpu_left(load, members) for members in load.by_slot]
+    return load
+
+
+class _Curves:
+    """I, C and M at the thread counts asked for so far: most groups of a task are the same bundle."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
+
+    def at(self, task: int, model: Model, threads: int) -> tuple[float, float, float]:
+        values = self._known.get((task, threads))
+        if values is None:
+            values = peak_rate(model, threads), cpu(model, threads), memory(model, threads)
+            self._known[task, threads] = values
+        return values
+
+
+def _set_units(load: Load, topology: Topology) -> None:
+    rates = topology.rates(1.0)
+    copied = {edge.target for edge in topology.edges if edge.grouping == "all"}
+    load.copied = [name in copied for name in load.tasks]
+    for task, name in enumerate(load.tasks):
+        threads = sum(load.groups[g].threads for g in load.by_task[task])
+        load.unit.append(rates[name] * (threads if load.copied[task] else 1))
+
+
+def _cpu_left(load: Load, members: Sequence[int]) -> float:
+    reserved = sum(load.groups[g].cpu for g in members if load.groups[g].peak_tps is None)
+    return max(0.0, 1.0 - reserved)

@@ -1,0 +1,44 @@
+"""Model-based allocation (paper 0, Alg. 3): whole slots at the peak rate, the fewest threads for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.knowledge.models import Model, cpu, memory, peak, threads_for
+from controller.knowledge.plans import Allocation, TaskAllocation
+from controller.plan.allocating import allocate, one_thread, whole_times
+from topology_runtime.topology import Topology
+
+
+def mba(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:
+    """MBA at input rate `rate_tps` in tuples/s. Raises Infeasible (see `allocate`)."""
+    return allocate("mba", topology, models, rate_tps, bundles_for)
+
+
+def bundles_for(task: str, rate_tps: float, model: Model) -> TaskAllocation:
+    """Full bundles of τ̂ threads, a whole slot each, and the T(rest) threads of what is left.
+
+    A task that sees no rows still has one thread, since rows may come before the next plan. A bundle was
+    measured in one slot, so it never needs more than one."""
+    peak_tps, peak_threads = peak(model)
+    bundles, rest_tps = whole_times(rate_tps, peak_tps)
+    rest_threads, rest_cpu, rest_memory = 0, 0.0, 0.0
+    if rest_tps > 0 or bundles == 0:
+        rest_threads = threads_for(model, rest_tps) or peak_threads
+        if rest_threads > 1:
+            rest_cpu, rest_memory = cpu(model, rest_threads), min(1.0, memory(model, rest_threads))
+        else:
+            one = one_thread(task, rest_tps, model)
+            rest_cpu, rest_memory = one.rest_cpu, one.rest_memory
+    return TaskAllocation(
+        task,
+        rate_tps,
+        threads=bundles * peak_threads + rest_threads,
+        cpu_slots=bundles + rest_cpu,
+        memory_slots=bundles + rest_memory,
+        full_bundles=bundles,
+        bundle_threads=peak_threads,
+        rest_threads=rest_threads,
+        rest_cpu=rest_cpu,
+        rest_memory=rest_memory,
+    )

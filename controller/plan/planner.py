@@ -1,0 +1,229 @@
+"""A plan for an input rate: allocate, map, predict. Pure: the same request gives the same plan.
+
+VMs are filled in the order of the request, those with pinned threads first; a plan names only VMs that
+carry threads, so whatever it leaves out may be given back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from controller.knowledge.models import Model, missing_models
+from controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
+from controller.plan.acquire import exact
+from controller.plan.dsm import dsm
+from controller.plan.identity import models_digest, with_id
+from controller.plan.lsa import lsa
+from controller.plan.mba import mba
+from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
+from controller.plan.room import Room
+from controller.plan.sam import sam
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import Infeasible, InvalidInput
+from topology_runtime.faults.words import did_you_mean
+from topology_runtime.topology import Topology
+
+ALLOCATORS: dict[str, Callable[[Topology, dict[str, Model], float], Allocation]] = {"lsa": lsa, "mba": mba}
+MAPPERS: dict[str, Callable[[Allocation, Room], Placement]] = {"dsm": dsm, "sam": sam}
+SPREADING = frozenset({"dsm"})  # mappers that use every slot they are given: they are given ρ
+
+STEP = 0.995  # `best_plan` tries rates this far apart: closer than any model is exact
+STEPS = 4140  # … down to a thousand millionth of the rate asked for
+
+
+class PlanRequest(msgspec.Struct, frozen=True):
+    """What to plan for. `vms`: present, in order of preference; `may_add`: may be acquired, in this
+    order, as few as possible; `excluded`: slots that hold nothing; `pinned`: task of fixed size → slots
+    of its threads, kept if possible."""
+
+    topology: Topology
+    models: dict[str, Model]
+    rate_tps: float
+    vms: tuple[Vm, ...]
+    may_add: tuple[Vm, ...] = ()
+    excluded: frozenset[Slot] = frozenset()
+    pinned: dict[str, tuple[Slot, ...]] = {}
+    allocator: str = "mba"
+    mapper: str = "sam"
+    routing: str = "weighted"
+    interference: str = "cpu"
+    base_epoch: int | None = None
+
+
+def make_plan(request: PlanRequest) -> Plan:
+    """The plan for `request.rate_tps`. Raises InvalidInput for a senseless request, Infeasible when the
+    slots do not suffice."""
+    _check(request)
+    room = _room(request)
+    usable = len(room.slots())
+    allocation = ALLOCATORS[request.allocator](request.topology, request.models, request.rate_tps)
+    if allocation.slots > usable:
+        raise _too_much(request, usable, f"{allocation.slots} slots are needed by {request.allocator}")
+    try:
+        placement = _mapped(request, allocation, room)
+    except Infeasible as error:
+        raise _too_much(request, usable, error.what) from error
+    return _plan(request, allocation, placement)
+
+
+def best_plan(request: PlanRequest) -> Plan:
+    """The plan for the highest rate up to `request.rate_tps` that fits, in steps of half a percent.
+
+    If not even a thousand millionth fits (tasks of fixed size alone need more than there is), threads go
+    round all slots that are left, over capacity. Raises Infeasible only when there is no usable slot or
+    a task of one thread cannot carry that little, and InvalidInput as `make_plan`."""
+    _check(request)
+    room = _room(request)
+    usable = len(room.slots())
+    if _plan_at(request, STEPS, room, usable) is not None:
+        for step in range(_first_fitting(request, usable), STEPS + 1):
+            plan = _plan_at(request, step, room, usable)
+            if plan is not None:
+                return plan
+    lowest = replace(_slowed(request, STEPS), mapper="dsm")
+    allocation = ALLOCATORS[request.allocator](request.topology, request.models, lowest.rate_tps)
+    return _plan(lowest, allocation, dsm(allocation, room))
+
+
+def plan_acquiring(
+    request: PlanRequest,
+    sizes: Sequence[Vm],
+    acquire: Callable[[int, Sequence[Vm]], tuple[Vm, ...]] = exact,
+) -> Plan:
+    """The plan on VMs acquired for it: ρ slots, then one more until the mapper fits (paper 0, section 8.4).
+
+    `sizes`: templates of the VMs there are; `request.vms` and `may_add` are not looked at."""
+    _check(replace(request, vms=(Vm("vm1", 1),), may_add=()))
+    allocation = ALLOCATORS[request.allocator](request.topology, request.models, request.rate_tps)
+    partial = sum(task.rest_threads if task.static else 1 for task in allocation.tasks)
+    plenty = Room(tuple(Vm(f"vm{n}", 1) for n in range(1, allocation.slots + partial + 1)))
+    needed = max(allocation.slots, _mapped(request, allocation, plenty).slots_used())
+    return make_plan(replace(request, vms=acquire(needed, sizes), may_add=()))
+
+
+def _check(request: PlanRequest) -> None:
+    faults = missing_models(request.topology, request.models)
+    rate = request.rate_tps
+    if not (math.isfinite(rate) and rate >= 0):
+        faults.append(f"rate: expected a finite rate of at least 0 tuples/s, got {rate}")
+    choices: list[tuple[str, str, dict[str, Any] | tuple[str, ...]]] = [
+        ("allocator", request.allocator, ALLOCATORS),
+        ("mapper", request.mapper, MAPPERS),
+        ("routing", request.routing, ROUTINGS),
+        ("interference", request.interference, INTERFERENCES),
+    ]
+    for what, chosen, known in choices:
+        if chosen not in known:
+            faults.append(f"{what}: no {chosen!r}, there are {', '.join(known)}{did_you_mean(chosen, known)}")
+    if request.mapper == "sam" and request.allocator != "mba":
+        faults.append(f"mapper: sam maps the bundles that mba reserves; {request.allocator} reserves none")
+    names = Counter(vm.vm for vm in (*request.vms, *request.may_add))
+    faults += [f"vms: {name!r} is there {count} times" for name, count in names.items() if count > 1]
+    if faults:
+        raise InvalidInput(f"topology {request.topology.name!r} cannot be planned", faults=faults)
+
+
+def _room(request: PlanRequest) -> Room:
+    """VMs in filling order: those that pinned threads keep anyhow come first."""
+    present = {slot for vm in request.vms for slot in vm.all_slots()} - request.excluded
+    pinned = {
+        task: tuple(slot for slot in slots if slot in present) for task, slots in request.pinned.items()
+    }
+    kept = {slot.vm for slots in pinned.values() for slot in slots}
+    vms = (*request.vms, *request.may_add)
+    ordered = sorted(vms, key=lambda vm: vm.vm not in kept)  # stable: else in the request's order
+    return Room(tuple(ordered), request.excluded, pinned)
+
+
+def _mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
+    if request.mapper in SPREADING:
+        room = room.first(max(1, allocation.slots))
+    return MAPPERS[request.mapper](allocation, room)
+
+
+def _first_fitting(request: PlanRequest, usable: int) -> int:
+    """The fewest steps down after which the allocation's ρ fits, by bisection."""
+    low, high = 0, STEPS
+    while low < high:
+        middle = (low + high) // 2
+        if _allocation_within(_slowed(request, middle), usable) is None:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _plan_at(request: PlanRequest, steps: int, room: Room, usable: int) -> Plan | None:
+    slowed = _slowed(request, steps)
+    allocation = _allocation_within(slowed, usable)
+    if allocation is None:
+        return None
+    try:
+        placement = _mapped(slowed, allocation, room)
+    except Infeasible:  # the slots suffice in sum, but the threads do not fit into them one by one
+        return None
+    return _plan(slowed, allocation, placement)
+
+
+def _slowed(request: PlanRequest, steps: int) -> PlanRequest:
+    return replace(request, rate_tps=request.rate_tps * STEP**steps)
+
+
+def _allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
+    try:
+        allocation = ALLOCATORS[request.allocator](request.topology, request.models, request.rate_tps)
+    except Infeasible:  # a task of one thread cannot carry its rate
+        return None
+    return allocation if allocation.slots <= usable else None
+
+
+def _plan(request: PlanRequest, allocation: Allocation, placement: Placement) -> Plan:
+    carrying = {bundle.slot.vm for bundle in placement.bundles}
+    vms = tuple(vm for vm in (*request.vms, *request.may_add) if vm.vm in carrying)
+    place = {vm.vm: number for number, vm in enumerate(vms)}
+    bundles = sorted(placement.bundles, key=lambda b: (place[b.slot.vm], b.slot.number))
+    placement = Placement(tuple(bundles))
+    used = placement.slots_used()
+    total = sum(vm.slots for vm in vms)
+    extra = 0 if request.mapper in SPREADING else max(0, used - allocation.slots)
+    count = SlotCount(allocation.slots, extra, total, used)
+    prediction = predict(
+        request.topology,
+        request.models,
+        placement,
+        vms,
+        request.rate_tps,
+        routing=request.routing,
+        interference=request.interference,
+    )
+    plan = Plan(
+        id="",
+        topology=request.topology.name,
+        rate_tps=request.rate_tps,
+        allocator=request.allocator,
+        mapper=request.mapper,
+        routing=request.routing,
+        topology_digest=request.topology.digest,
+        models_digest=models_digest(request.topology, request.models),
+        allocation=allocation,
+        slots=count,
+        vms=vms,
+        placement=placement,
+        prediction=prediction,
+        base_epoch=request.base_epoch,
+    )
+    return with_id(plan)
+
+
+def _too_much(request: PlanRequest, usable: int, cause: str) -> Infeasible:
+    return Infeasible(
+        f"no plan for {request.rate_tps:g} tuples/s fits the {usable} slot(s) there are",
+        cause=cause,
+        hint="allow more VMs, or plan for a lower rate",
+    )

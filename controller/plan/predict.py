@@ -1,0 +1,72 @@
+"""What a placement will do (paper 0, section 8.5; contract: `prediction`). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from controller.knowledge.models import Model
+from controller.knowledge.plans import Placement, Prediction, Share, SlotUse, VmUse
+from controller.plan.load import Load, load_of
+from controller.plan.shares import shuffled, weighted
+from topology_runtime.cluster import Vm
+from topology_runtime.topology import Topology
+
+ROUTINGS = {"weighted": weighted, "shuffle": shuffled}
+INTERFERENCES = ("cpu", "none")
+
+
+def predict(
+    topology: Topology,
+    models: Mapping[str, Model],
+    placement: Placement,
+    vms: Sequence[Vm],
+    rate_tps: float | None = None,
+    *,
+    routing: str = "weighted",
+    interference: str = "cpu",
+) -> Prediction:
+    """The highest input rate the placement supports, what limits it, and its use of slots and VMs at
+    `rate_tps` (None: at the supported rate), if it supports that much.
+
+    interference "cpu": groups share their slot's CPU; "none": each as if alone. A placement that
+    nothing limits (no task has a model) supports `rate_tps`."""
+    load = load_of(topology, models, placement, vms, shared_cpu=interference == "cpu")
+    split = ROUTINGS[routing](load)
+    limit = split.limit
+    supported = limit.rate_tps if limit is not None else rate_tps or 0.0
+    at_tps = supported if rate_tps is None else min(rate_tps, supported)
+    uses = slot_uses(load, split.shares, at_tps)
+    return Prediction(
+        rate_tps=supported,
+        limited_by=load.tasks[limit.task] if limit else None,
+        limited_by_slot=str(load.slots[limit.slot]) if limit else None,
+        slots=uses,
+        vms=vm_uses(uses, vms),
+        at_rate_tps=at_tps,
+        shares=tuple(
+            Share(load.slots[group.slot], load.tasks[group.task], split.shares[g])
+            for g, group in enumerate(load.groups)
+        ),
+    )
+
+
+def slot_uses(load: Load, shares: Sequence[float], rate_tps: float) -> tuple[SlotUse, ...]:
+    """CPU and memory of each slot at input rate `rate_tps`: C(q) x / I(q), M(q) x / I(q), and what tasks
+    of fixed size reserve."""
+    cpu, memory = [0.0] * len(load.slots), [0.0] * len(load.slots)
+    for g, group in enumerate(load.groups):
+        part = 1.0
+        if group.peak_tps is not None:
+            part = load.unit[group.task] * shares[g] * rate_tps / group.peak_tps
+        cpu[group.slot] += group.cpu * part
+        memory[group.slot] += group.memory * part
+    return tuple(SlotUse(slot.vm, slot.number, cpu[i], memory[i]) for i, slot in enumerate(load.slots))
+
+
+def vm_uses(uses: Sequence[SlotUse], vms: Sequence[Vm]) -> tuple[VmUse, ...]:
+    """Sums of the slots of each VM, in slots; VMs without threads use nothing."""
+    cpu, memory = {vm.vm: 0.0 for vm in vms}, {vm.vm: 0.0 for vm in vms}
+    for use in uses:
+        cpu[use.vm] = cpu.get(use.vm, 0.0) + use.cpu
+        memory[use.vm] = memory.get(use.vm, 0.0) + use.memory
+    return tuple(VmUse(vm, cpu[vm], memory[vm]) for vm in cpu)

@@ -1,0 +1,53 @@
+"""Where threads may go: VMs in the order in which they are filled, and what is settled before. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from controller.knowledge.plans import Allocation, Bundle, Placement
+from topology_runtime.cluster import Slot, Vm
+
+
+class Room(msgspec.Struct, frozen=True):
+    """`vms` in filling order; `excluded` slots hold nothing; `pinned`: task of fixed size → slots of its
+    threads, kept where they are usable."""
+
+    vms: tuple[Vm, ...]
+    excluded: frozenset[Slot] = frozenset()
+    pinned: dict[str, tuple[Slot, ...]] = {}
+
+    def slots(self) -> list[Slot]:
+        """The usable slots in filling order."""
+        return [slot for vm in self.vms for slot in vm.all_slots() if slot not in self.excluded]
+
+    def first(self, slots: int) -> Room:
+        """Only as many of the first VMs as have at least `slots` usable slots, and those pinned to."""
+        kept, have = [], 0
+        needed = {slot.vm for slots_of in self.pinned.values() for slot in slots_of}
+        for vm in self.vms:
+            if have < slots or vm.vm in needed:
+                kept.append(vm)
+                have += sum(slot not in self.excluded for slot in vm.all_slots())
+        return msgspec.structs.replace(self, vms=tuple(kept))
+
+
+class Filling:
+    """Threads put into slots so far; becomes a placement."""
+
+    def __init__(self) -> None:
+        self.threads: Counter[tuple[Slot, str]] = Counter()
+        self.full: set[Slot] = set()
+
+    def put(self, slot: Slot, task: str, threads: int, full: bool = False) -> None:
+        self.threads[slot, task] += threads
+        if full:
+            self.full.add(slot)
+
+    def placement(self, allocation: Allocation, vms: tuple[Vm, ...]) -> Placement:
+        """Bundles in order of (VM in `vms`, slot, task in the allocation)."""
+        vm_place = {vm.vm: place for place, vm in enumerate(vms)}
+        task_place = {task.task: place for place, task in enumerate(allocation.tasks)}
+        ordered = sorted(self.threads, key=lambda at: (vm_place[at[0].vm], at[0].number, task_place[at[1]]))
+        return Placement(tuple(Bundle(s, t, self.threads[s, t], s in self.full) for s, t in ordered))

@@ -1,0 +1,117 @@
+"""Slot aware mapping (paper 0, Alg. 6): full bundles alone in a slot, partial ones where they fit best.
+
+Readings (the printed algorithm has slips): a bundle is full when MBA reserved a whole slot for it; the
+"next full slot" is the next *empty* one. Slots are filled in the order of the room, so the slots after
+the last one used stay free and whole VMs can be given back; that is the paper's order as well, which
+goes on from the VM last used, as long as nothing is pinned.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+
+from controller.knowledge.models import EPSILON
+from controller.knowledge.plans import Allocation, Placement, TaskAllocation
+from controller.plan.room import Filling, Room
+from topology_runtime.cluster import Slot
+from topology_runtime.errors import Infeasible
+
+
+def sam(allocation: Allocation, room: Room) -> Placement:
+    """Maps an allocation of MBA. Raises Infeasible when the slots run out. n log n in slots and tasks."""
+    board = _Board(room)
+    left = {task.task: task.rest_threads for task in allocation.tasks}
+    for task in allocation.tasks:
+        if task.static:
+            left[task.task] -= _keep_pinned(board, task, room)
+    bundles = {task.task: task.full_bundles for task in allocation.tasks}
+    sweep = list(allocation.tasks)
+    while sweep:
+        again = []
+        for task in sweep:
+            if bundles[task.task]:
+                board.put_full(task)
+                bundles[task.task] -= 1
+                again.append(task)
+            elif left[task.task]:
+                _put_rest(board, task, left[task.task])
+        sweep = again
+    return board.filling.placement(allocation, room.vms)
+
+
+def _keep_pinned(board: _Board, task: TaskAllocation, room: Room) -> int:
+    """Put threads of a task of fixed size where they are pinned, if they fit; how many were put."""
+    kept = 0
+    for slot in room.pinned.get(task.task, ())[: task.threads]:
+        kept += board.put_at(slot, task.task, task.rest_cpu / task.threads, task.rest_memory / task.threads)
+    return kept
+
+
+def _put_rest(board: _Board, task: TaskAllocation, threads: int) -> None:
+    """A partial bundle goes into one slot; threads of a task of fixed size fit in one by one."""
+    if not task.static:
+        board.put_best(task.task, threads, task.rest_cpu, task.rest_memory)
+        return
+    for _ in range(threads):
+        board.put_best(task.task, 1, task.rest_cpu / task.threads, task.rest_memory / task.threads)
+
+
+class _Board:
+    """What is free in each slot. `_open`: (free CPU + free memory, place) of slots partly used, sorted."""
+
+    def __init__(self, room: Room) -> None:
+        self.filling = Filling()
+        self._slots = room.slots()
+        self._place = {slot: place for place, slot in enumerate(self._slots)}
+        self._free_cpu = [1.0] * len(self._slots)
+        self._free_memory = [1.0] * len(self._slots)
+        self._empty = deque(range(len(self._slots)))
+        self._used: set[int] = set()
+        self._open: list[tuple[float, int]] = []
+
+    def put_full(self, task: TaskAllocation) -> None:
+        """A whole bundle takes the next empty slot for itself."""
+        place = self._next_empty(task.task)
+        self._used.add(place)
+        self.filling.put(self._slots[place], task.task, task.bundle_threads, full=True)
+
+    def put_best(self, task: str, threads: int, cpu: float, memory: float) -> None:
+        """The slot with the least sum of free CPU and memory that holds the need (GetBestFitSlot)."""
+        first = bisect_left(self._open, (cpu + memory - 3 * EPSILON, -1))
+        for i in range(first, len(self._open)):
+            if self._holds(self._open[i][1], cpu, memory):
+                place = self._open.pop(i)[1]
+                break
+        else:
+            place = self._next_empty(task)
+            if not self._holds(place, cpu, memory):
+                raise Infeasible(f"{threads} thread(s) of task {task!r} need more than one whole slot")
+        self._put(place, task, threads, cpu, memory)
+
+    def put_at(self, slot: Slot, task: str, cpu: float, memory: float) -> bool:
+        """One thread into this very slot, if it is usable and holds it."""
+        place = self._place.get(slot)
+        if place is None or not self._holds(place, cpu, memory):
+            return False
+        if place in self._used:
+            self._open.remove((self._free_cpu[place] + self._free_memory[place], place))
+        self._put(place, task, 1, cpu, memory)
+        return True
+
+    def _put(self, place: int, task: str, threads: int, cpu: float, memory: float) -> None:
+        self._free_cpu[place] -= cpu
+        self._free_memory[place] -= memory
+        self._used.add(place)
+        insort(self._open, (self._free_cpu[place] + self._free_memory[place], place))
+        self.filling.put(self._slots[place], task, threads)
+
+    def _holds(self, place: int, cpu: float, memory: float) -> bool:
+        return self._free_cpu[place] >= cpu - EPSILON and self._free_memory[place] >= memory - EPSILON
+
+    def _next_empty(self, task: str) -> int:
+        while self._empty:
+            place = self._empty.popleft()
+            if place not in self._used:
+                return place
+        raise Infeasible(f"no slot is left for task {task!r}")

@@ -1,0 +1,199 @@
+"""Which part of a task's rows each group gets, and the highest input rate that allows. Pure.
+
+shuffle   every thread gets the same: q / τ (paper 0, section 8.5, "shuffle" variant)
+weighted  in proportion to I(q) ("sum" variant); where groups that share a slot's CPU forbid that,
+          a linear program finds the shares with the highest input rate, and every task is then
+          moved as near to I(q) as the others leave room for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from controller.plan.load import Limit, Load, tightest
+from topology_runtime.errors import HeadgateError
+
+SOLVED_TO = 1e-7  # what the solver leaves open: below, a marginal price is no price
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`limit`: what stops the input rate from rising (None: nothing); `shares` of each group."""
+
+    limit: Limit | None
+    shares: list[float]
+
+
+def shuffled(load: Load) -> Split:
+    """Every thread of a task gets as much as any other."""
+    shares = load.even_shares()
+    return Split(tightest(chain(load.limits_at(shares), load.cpu_limits_at(shares))), shares)
+
+
+def weighted(load: Load) -> Split:
+    """The shares that let the highest input rate through."""
+    shares = load.peak_shares()
+    most = tightest(load.limits_at(shares))
+    cpu = tightest(load.cpu_limits_at(shares))
+    if most is None or cpu is None or cpu.rate_tps >= most.rate_tps * (1 - SOLVED_TO):
+        return Split(most, shares)
+    return _Program(load, shares, most).solve()
+
+
+@dataclass(slots=True)
+class _Variable:
+    """Groups of one task that need no telling apart: one group in a shared slot, or all those alone in
+    theirs. `most_tps`: what they carry together; `weight`: their part of the task's rows by I(q);
+    `slot`: the shared slot or None; `cpu`: of that slot per tuple/s."""
+
+    task: int
+    members: list[int]
+    most_tps: float
+    weight: float
+    slot: int | None = None
+    cpu: float = 0.0
+
+
+class _Program:
+    """max Ω with Σ x = w Ω per task, x ≤ I(q), Σ C(q) x / I(q) ≤ CPU left per shared slot.
+
+    Scaled: y = Ω / (Ω without the slots' limit) and u = x / most, all in [0, 1]."""
+
+    def __init__(self, load: Load, by_peak: list[float], most: Limit) -> None:
+        assert load.cpu_left is not None
+        self.load, self.by_peak, self.most, self.cpu_left = load, by_peak, most, load.cpu_left
+        self.variables = list(self._variables())
+        self.slots = sorted({v.slot for v in self.variables if v.slot is not None})
+
+    def solve(self) -> Split:
+        part, prices, rates = self._solution()
+        rate = part * self.most.rate_tps
+        self._towards_peaks(rate, rates)
+        limit = self.most if part >= 1 - SOLVED_TO else self._limit(rate, prices)
+        return Split(limit, self._shares(rate, rates))
+
+    def _variables(self) -> Iterator[_Variable]:
+        groups = self.load.groups
+        sharers = [sum(groups[g].peak_tps is not None for g in members) for members in self.load.by_slot]
+        for task, members in enumerate(self.load.by_task):
+            modelled = [g for g in members if groups[g].peak_tps is not None]
+            alone = [g for g in modelled if sharers[groups[g].slot] == 1 and not self.load.copied[task]]
+            if alone:
+                most_tps = sum(self._most(g) for g in alone)
+                yield _Variable(task, alone, most_tps, sum(self.by_peak[g] for g in alone))
+            for g in modelled:
+                if sharers[groups[g].slot] > 1 or self.load.copied[task]:
+                    slot, cpu = groups[g].slot, self.load.cpu_per_unit(g)
+                    yield _Variable(task, [g], groups[g].peak_tps or 0.0, self.by_peak[g], slot, cpu)
+
+    def _most(self, g: int) -> float:
+        """What a group alone in its slot carries, next to tasks of fixed size."""
+        group, cpu = self.load.groups[g], self.load.cpu_per_unit(g)
+        peak_tps = group.peak_tps or 0.0
+        return min(peak_tps, self.cpu_left[group.slot] / cpu) if cpu > 0 else peak_tps
+
+    def _solution(self) -> tuple[float, dict[int, float], list[float]]:
+        """(y, task → price of its rows, rate of each variable)."""
+        import numpy as np  # with scipy 0.7 s to import, and needed for crowded slots only
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
+
+        size = len(self.variables)
+        rows, row_tasks = self._flow_rows()
+        costs = np.zeros(size + 1)
+        costs[size] = -1.0
+        found = linprog(
+            costs,
+            A_ub=coo_array(self._slot_rows(), shape=(len(self.slots), size + 1)).tocsr(),
+            b_ub=[self.cpu_left[slot] for slot in self.slots],
+            A_eq=coo_array(rows, shape=(len(row_tasks), size + 1)).tocsr(),
+            b_eq=np.zeros(len(row_tasks)),
+            bounds=(0.0, 1.0),
+            method="highs",
+        )
+        if found.status != 0:
+            raise HeadgateError("the shares of this placement could not be computed", cause=found.message)
+        prices: dict[int, float] = {}
+        for task, price in zip(row_tasks, found.eqlin.marginals, strict=True):
+            prices[task] = max(prices.get(task, 0.0), abs(float(price)))
+        rates = [float(u) * v.most_tps for u, v in zip(found.x, self.variables, strict=False)]
+        return float(found.x[size]), prices, rates
+
+    def _flow_rows(self) -> tuple[Any, list[int]]:
+        """Σ most u / (w Ω₁) − y = 0 for each task; for each group where the shares are not free."""
+        values: list[float] = []
+        at_row: list[int] = []
+        at_column: list[int] = []
+        row_tasks: list[int] = []
+        row_of: dict[tuple[int, int], int] = {}
+        for column, v in enumerate(self.variables):
+            copied = self.load.copied[v.task]
+            row = row_of.setdefault((v.task, v.members[0] if copied else -1), len(row_tasks))
+            if row == len(row_tasks):
+                row_tasks.append(v.task)
+                values.append(-1.0)
+                at_row.append(row)
+                at_column.append(len(self.variables))
+            rows_tps = self.load.unit[v.task] * self.most.rate_tps * (v.weight if copied else 1.0)
+            values.append(v.most_tps / rows_tps)
+            at_row.append(row)
+            at_column.append(column)
+        return (values, (at_row, at_column)), row_tasks
+
+    def _slot_rows(self) -> Any:
+        row_of = {slot: row for row, slot in enumerate(self.slots)}
+        shared = [(column, v) for column, v in enumerate(self.variables) if v.slot is not None]
+        values = [v.cpu * v.most_tps for _, v in shared]
+        return values, ([row_of[v.slot] for _, v in shared if v.slot is not None], [c for c, _ in shared])
+
+    def _towards_peaks(self, rate: float, rates: list[float]) -> None:
+        """Move the rates of each task towards I(q) as far as the slots and the other tasks allow."""
+        free = {slot: self.cpu_left[slot] for slot in self.slots}
+        of_task: dict[int, list[int]] = {}
+        for column, v in enumerate(self.variables):
+            of_task.setdefault(v.task, []).append(column)
+            if v.slot is not None:
+                free[v.slot] -= v.cpu * rates[column]
+        for task, columns in of_task.items():
+            wanted = self.load.unit[task] * rate
+            moves = [(c, self.variables[c], self.variables[c].weight * wanted - rates[c]) for c in columns]
+            part = min((_part(v, rates[c], move, free) for c, v, move in moves if move > 0), default=0.0)
+            for column, v, move in moves:
+                rates[column] += part * move
+                if v.slot is not None:
+                    free[v.slot] -= v.cpu * part * move
+
+    def _limit(self, rate: float, prices: dict[int, float]) -> Limit:
+        """The first task whose rows have a price: every group of it is at its peak or in a full slot."""
+        task = min(
+            (t for t, price in prices.items() if price > SOLVED_TO),
+            default=min(prices, default=self.most.task),
+        )
+        return Limit(rate, task, min(self.load.groups[g].slot for g in self.load.by_task[task]))
+
+    def _shares(self, rate: float, rates: list[float]) -> list[float]:
+        """Rates of variables as shares of their groups; as by I(q) where nothing flows."""
+        shares = list(self.by_peak)
+        totals: dict[int, float] = {}
+        for column, v in enumerate(self.variables):
+            totals[v.task] = totals.get(v.task, 0.0) + rates[column]
+        for column, v in enumerate(self.variables):
+            if totals[v.task] <= 0:
+                continue
+            part = rates[column] / totals[v.task]
+            most = [self._most(g) if v.slot is None else 1.0 for g in v.members]
+            total = sum(most)
+            for g, most_tps in zip(v.members, most, strict=True):
+                shares[g] = part * most_tps / total if total > 0 else 0.0
+        return shares
+
+
+def _part(v: _Variable, rate: float, move: float, free: dict[int, float]) -> float:
+    """Which part of a rise by `move` this variable and its slot can take."""
+    part = max(0.0, v.most_tps - rate) / move
+    if v.slot is not None and v.cpu > 0:
+        part = min(part, max(0.0, free[v.slot]) / (v.cpu * move))
+    return min(1.0, part)

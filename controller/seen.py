@@ -1,0 +1,85 @@
+"""What one turn of the loop saw: windows, verdicts, residuals; and as plain data for `status`. Frozen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import asdict
+
+from controller.analyze.residuals import predicted_slots
+from controller.knowledge.diagnoses import Demand, Residual, Stability, Violation
+from controller.knowledge.plans import Plan
+from controller.knowledge.windows import Window
+from topology_runtime.cluster import Slot
+
+DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The results of monitor and analyze, once a second."""
+
+    window: Window
+    stability: Stability
+    demand: Demand
+    residuals: tuple[Residual, ...]
+    violations: tuple[Violation, ...]
+    predicted: dict[Slot, tuple[float, float]]  # CPU and memory at the present rate
+
+
+def predicted_now(plan: Plan | None, window: Window) -> dict[Slot, tuple[float, float]]:
+    """Slot → (CPU, memory) that the plan predicts for what is emitted now."""
+    return predicted_slots(plan.prediction, plan.allocation, window.emitted_tps) if plan else {}
+
+
+def data(seen: Seen) -> dict[str, Any]:
+    """For `status`: verdict, rates, latency of the window, slots, tasks, residuals, violations."""
+    window = seen.window
+    latency = window.latency
+    return {
+        "verdict": rounded(asdict(seen.stability)),
+        "demand": {
+            "rate_tps": round(seen.demand.rate_tps, 3),
+            "target_tps": round(seen.demand.target_tps, 3),
+            "direction": seen.demand.direction,
+            "text": seen.demand.text,
+        },
+        "window": {"seconds": window.seconds, "complete": round(window.complete, DIGITS)},
+        "rates": {
+            "offered_tps": round(window.offered_tps, 3),
+            "emitted_tps": round(window.emitted_tps, 3),
+            "acked_tps": round(window.acked_tps, 3),
+            "backlog": round(window.backlog, 1),
+        },
+        "latency_ms": {
+            "mean": round(latency.mean_ms, 3),
+            "p50": round(latency.p50_ms, 3),
+            "p95": round(latency.p95_ms, 3),
+            "p99": round(latency.p99_ms, 3),
+        }
+        if latency.rows
+        else None,
+        "slots": {str(slot): _slot(seen, slot) for slot in sorted({*window.slots, *seen.predicted})},
+        "tasks": [{"task": name, **rounded(asdict(task))} for name, task in window.tasks.items()],
+        "residuals": [rounded(asdict(residual)) for residual in seen.residuals],
+        "violations": [asdict(violation) for violation in seen.violations],
+    }
+
+
+def _slot(seen: Seen, slot: Slot) -> dict[str, float | None]:
+    measured = seen.window.slots.get(slot)
+    cpu, memory = seen.predicted.get(slot, (None, None))
+    found = {
+        "cpu": measured.cpu if measured else None,
+        "memory": measured.memory if measured else None,
+        "throttled_share": measured.throttled_share if measured else None,
+        "predicted_cpu": cpu,
+        "predicted_memory": memory,
+    }
+    return rounded(found)
+
+
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """Plain values with as many digits as anyone reads."""
+    return {name: round(v, DIGITS) if isinstance(v, float) else v for name, v in values.items()}

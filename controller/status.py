@@ -1,0 +1,294 @@
+"""What a person wants to know of a running controller: the data of `status` and `explain`. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.execute import steps
+from controller.execute.ending import offered_of
+from controller.execute.executor import sight_of, stand_of
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.plans import Plan
+from controller.knowledge.turns import Now
+from controller.monitor.hearing import in_flight
+from controller.monitor.membership import Member, Membership, natural
+from controller.summary import latency_ms
+from topology_runtime.clock import utc_iso
+from topology_runtime.messages import WorkerNow
+
+SCHEMA = "headgate/status/v1"
+NS = 1e9
+LETTERS_SHOWN = 5
+
+Measured = dict[str, Any]
+
+
+def status(
+    k: Knowledge, members: Membership, measured: Measured, duplicates: int, stage: str, now: Now
+) -> dict[str, Any]:
+    """Everything at a glance. `measured`: what the last turn of the loop saw (see `loop.Seen.data`)."""
+    d = k.durable
+    running_s = (now.wall_ns - d.started_ns) / NS if d.started_ns else 0.0
+    return {
+        "schema": SCHEMA,
+        "time": utc_iso(now.wall_ns),
+        "run": k.settings.run,
+        "topology": k.topology.name if k.topology else None,
+        "stage": stage_of(k, stage),
+        "seconds": round(max(0.0, running_s), 3),
+        "mode": k.mode,
+        "held": k.held or None,
+        "boot": d.boot,
+        "pid": k.pid,
+        "verdict": measured.get("verdict", {"verdict": "unknown"}),
+        "plan": _plan(k, now),
+        "enactment": enactment(k, members, now),
+        "proposal": _proposal(k),
+        "slots": _slots(k, members),
+        "vms": [_vm(k, member, measured) for member in members_in_order(members)],
+        "rates": _rates(k, measured, now),
+        "tuples": _tuples(k, members, duplicates, now),
+        "latency_ms": {**latency_ms(k.counts), "window": measured.get("latency_ms")},
+        "tasks": measured.get("tasks", []),
+        "residuals": measured.get("residuals", []),
+        "last_decision": k.last_decision,
+        "dead_letters": [
+            {"task": x.task, "source": x.source, "position": x.position, "error": x.error, "row": x.row}
+            for x in list(k.counts.letters)[-LETTERS_SHOWN:]
+        ],
+        "alarms": [{"what": what, "text": text} for what, text in sorted(k.alarms.items())],
+        "troubles": dict(sorted(k.troubles.items())),
+    }
+
+
+def stage_of(k: Knowledge, ending: str) -> str:
+    """One word for where the run is."""
+    d = k.durable
+    if ending != "running":
+        return ending
+    if k.adopting_until_ns:
+        return "adopting"
+    if d.run is None:
+        return "idle"
+    if d.reign is None:
+        return "gathering"
+    if k.enacting:
+        return "starting" if d.schedule is None else "enacting"
+    return d.phase
+
+
+def _plan(k: Knowledge, now: Now) -> dict[str, Any] | None:
+    reign = k.durable.reign
+    if reign is None:
+        return None
+    plan = reign.plan
+    return {
+        "id": plan.id,
+        "epoch": reign.epoch,
+        "reason": reign.reason,
+        "text": reign.text,
+        "phase": k.durable.phase,
+        "age_s": round((now.wall_ns - reign.wall_ns) / NS, 3),
+        "rate_tps": plan.rate_tps,
+        "predicted_tps": plan.prediction.rate_tps,
+        "limited_by": plan.prediction.limited_by,
+        "limited_by_slot": plan.prediction.limited_by_slot,
+        "allocator": plan.allocator,
+        "mapper": plan.mapper,
+        "threads": sum(bundle.threads for bundle in plan.placement.bundles),
+        "degraded": reign.degraded or None,
+    }
+
+
+def enactment(k: Knowledge, members: Membership, now: Now) -> dict[str, Any] | None:
+    """How far the plan under way is, and what it waits for."""
+    stand = stand_of(k, sight_of(members), now.mono_ns)
+    if stand is None:
+        return None
+    step = steps.next_step(stand)
+    return {
+        "epoch": stand.planned.epoch,
+        "phase": stand.phase,
+        "for_s": round((now.mono_ns - stand.since_ns) / NS, 3),
+        "waits_for": step.why or None,
+        "leaving": sum(thread.leaving for thread in stand.planned.threads),
+        "fresh": len(stand.planned.fresh),
+    }
+
+
+def _proposal(k: Knowledge) -> dict[str, Any] | None:
+    found = k.proposal
+    if found is None:
+        return None
+    plan = found.plan
+    return {
+        "id": plan.id,
+        "base_epoch": found.base_epoch,
+        "reason": found.reason,
+        "text": found.text,
+        "rate_tps": plan.rate_tps,
+        "slots": plan.slots.used,
+    }
+
+
+def _slots(k: Knowledge, members: Membership) -> dict[str, int]:
+    plan = k.plan
+    workers = [worker for member in members.up() for worker in member.workers()]
+    return {
+        "used": plan.slots.used if plan else 0,
+        "total": sum(member.vm.slots for member in members.up()),
+        "quarantined": sum(worker.state == "quarantined" for worker in workers),
+        "workers": sum(worker.state == "running" for worker in workers),
+    }
+
+
+def members_in_order(members: Membership) -> list[Member]:
+    return sorted(members.members.values(), key=lambda member: natural(member.vm.vm))
+
+
+def _vm(k: Knowledge, member: Member, measured: Measured) -> dict[str, Any]:
+    name = member.vm.vm
+    workers = {worker.slot.number: worker for worker in member.workers()}
+    return {
+        "vm": name,
+        "state": "held_dead" if name in k.durable.held_dead else member.state,
+        "binding": member.binding or None,
+        "pid": member.pid or None,
+        "slot_cores": member.vm.slot_cores,
+        "slot_memory_bytes": member.vm.slot_memory_bytes,
+        "provided": any(vm.vm == name for vm in k.durable.machines),
+        "slots": [_slot(k, name, n, workers.get(n), measured) for n in range(member.vm.slots)],
+    }
+
+
+def _slot(k: Knowledge, vm: str, number: int, worker: WorkerNow | None, measured: Measured) -> dict[str, Any]:
+    threads: dict[str, int] = {}
+    leaving = 0
+    for thread in k.durable.reign.threads if k.durable.reign else ():
+        if (thread.slot.vm, thread.slot.number) == (vm, number):
+            leaving += thread.leaving
+            if not thread.leaving:
+                threads[thread.task] = threads.get(thread.task, 0) + 1
+    seen = measured.get("slots", {}).get(f"{vm}/{number}", {})
+    cpu, memory = predicted(k.plan, vm, number)
+    return {
+        "slot": number,
+        "state": worker.state if worker else "empty",
+        "threads": threads,
+        "leaving": leaving,
+        "cpu": seen.get("cpu"),
+        "predicted_cpu": cpu,
+        "memory": seen.get("memory"),
+        "predicted_memory": memory,
+        "crashes": worker.crashes if worker else 0,
+    }
+
+
+def predicted(plan: Plan | None, vm: str, number: int) -> tuple[float | None, float | None]:
+    """CPU and memory (fractions of the slot) that the plan predicts for a slot; None without threads."""
+    for use in plan.prediction.slots if plan else ():
+        if (use.vm, use.slot) == (vm, number):
+            return use.cpu, use.memory
+    return None, None
+
+
+def _rates(k: Knowledge, measured: Measured, now: Now) -> dict[str, Any]:
+    plan, schedule = k.plan, k.durable.schedule
+    seen = measured.get("rates", {})
+    offered = schedule.rate_at(now.wall_ns) if schedule else None
+    supported = plan.prediction.rate_tps if plan else None
+    return {
+        "offered_now_tps": offered,
+        "offered_tps": seen.get("offered_tps"),
+        "emitted_tps": seen.get("emitted_tps"),
+        "acked_tps": seen.get("acked_tps"),
+        "planned_tps": plan.rate_tps if plan else None,
+        "predicted_tps": supported,
+        "headroom_tps": round(supported - offered, 3)
+        if supported is not None and offered is not None
+        else None,
+    }
+
+
+def _tuples(k: Knowledge, members: Membership, duplicates: int, now: Now) -> dict[str, int]:
+    counts = k.counts
+    return {
+        "offered": offered_of(k, now.wall_ns),
+        "emitted": counts.emitted,
+        "acked": counts.acked,
+        "in_flight": in_flight(members.up()),
+        "lost": lost_now(k, members),
+        "dead_lettered": len(counts.dead),
+        "replayed": counts.replayed,
+        "duplicates": duplicates,
+    }
+
+
+def lost_now(k: Knowledge, members: Membership) -> int:
+    """Positions that were read and are nowhere now: not done, in no ledger, and behind the position at
+    which their source reads on. Always 0, or something is wrong."""
+    sources = sight_of(members).sources.values()
+    lost = 0
+    for (task, partition), known in k.counts.sources.items():
+        present = [now for now in sources if (now.task, now.partition) == (task, partition)]
+        if present:
+            to_read_again = known.emitted - max(now.emitted for now in present)
+            lost += max(0, known.emitted - known.done - to_read_again - sum(now.in_flight for now in present))
+    return lost
+
+
+def explain(k: Knowledge, last: int) -> dict[str, Any]:
+    """The last decisions that led to something, the newest of all, and why the plan is as it is."""
+    return {
+        "schema": "headgate/explain/v1",
+        "decisions": list(k.actions)[-last:],
+        "last_decision": k.last_decision,
+        "plan": _why(k),
+        "held": k.held or None,
+    }
+
+
+def _why(k: Knowledge) -> dict[str, Any] | None:
+    plan = k.plan
+    reign = k.durable.reign
+    if plan is None or reign is None:
+        return None
+    return {
+        "epoch": reign.epoch,
+        "id": plan.id,
+        "reason": reign.reason,
+        "text": reign.text,
+        "rate_tps": plan.rate_tps,
+        "limited_by": plan.prediction.limited_by,
+        "limited_by_slot": plan.prediction.limited_by_slot,
+        "predicted_tps": plan.prediction.rate_tps,
+        "slots": {
+            "estimated": plan.slots.estimated,
+            "extra": plan.slots.extra,
+            "total": plan.slots.total,
+            "used": plan.slots.used,
+        },
+        "tasks": [
+            {
+                "task": a.task,
+                "rate_tps": round(a.rate_tps, 3),
+                "threads": a.threads,
+                "cpu_slots": round(a.cpu_slots, 4),
+                "memory_slots": round(a.memory_slots, 4),
+                "why": why_so_many(a.static, a.full_bundles, a.bundle_threads, a.rest_threads),
+            }
+            for a in plan.allocation.tasks
+        ],
+    }
+
+
+def why_so_many(static: bool, bundles: int, size: int, rest: int) -> str:
+    """How the allocator came to a task's number of threads, in words."""
+    if static:
+        return "its size is fixed by the topology"
+    parts = []
+    if bundles:
+        parts.append(f"{bundles} full bundle(s) of {size} threads, a slot each, at the model's best rate")
+    if rest:
+        parts.append(f"{rest} thread(s) for the rest of the rate, sharing a slot")
+    return " and ".join(parts) or "one thread at a time, at the model's rate of one thread"

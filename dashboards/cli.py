@@ -1,0 +1,178 @@
+"""The `headgate` command: a static table name → "module:function", imported when it is called.
+
+The help comes from the table alone, so `headgate --help` imports neither click nor any package of a
+command. The table is also the one place that names other packages' modules: by string, never by import
+(docs/decisions/0001-a-static-table-of-commands.md).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import click
+
+VERSION = "0.1.0"
+INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal's number, as shells have it
+
+# name: (module:function, what it does)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("dashboards.up:up", "run a topology on this machine: controller, agents, workers, live view"),
+    "submit": ("dashboards.terminal.submit:submit", "give a waiting controller its topology"),
+    "status": ("dashboards.terminal.status:status", "what a running controller sees and wants"),
+    "watch": ("dashboards.terminal.watch:watch", "status, again and again"),
+    "explain": (
+        "dashboards.terminal.explain:explain",
+        "each decision with its reason and evidence",
+    ),
+    "events": ("dashboards.terminal.events:events", "what happened: plans, joins, deaths, dead letters"),
+    "rate set": ("dashboards.terminal.orders:set_rate", "change the input rate of a running topology"),
+    "apply": ("dashboards.terminal.orders:apply", "bring the plan that waits for approval into force"),
+    "resume": ("dashboards.terminal.orders:resume", "clear alarms and what keeps a controller from planning"),
+    "stop": (
+        "dashboards.terminal.orders:stop",
+        "stop a run: sources first, then everything once it is empty",
+    ),
+    "topology": ("topology_runtime.topology_cli:topology", "validate, show or draw a topology"),
+    "controller run": ("controller.cli:run", "one controller (`up` starts it for you)"),
+    "controller capacity": ("controller.capacity:capacity", "the highest input rate that fits given VMs"),
+    "agent run": ("agent.cli:run", "the agent of one VM (`up` starts them for you)"),
+    "doctor": ("dashboards.terminal.doctor:doctor", "what this machine offers and what is missing"),
+    "completion": ("dashboards.completion:completion", "print a shell's completion script"),
+}
+
+HELP = """\
+Usage: headgate [--debug] COMMAND [OPTIONS]
+
+  Runs stream topologies in slots of real machines; plans threads, slots and
+  routes from measured models, and re-plans live when the input rate changes.
+
+Commands:
+{commands}
+
+Options:
+  --debug    on an error, show the traceback too
+  --version  show the version
+  --help     show this; `headgate COMMAND --help` tells about one command
+
+Start with `headgate up` (the built-in demo; Ctrl-C stops it) or `headgate doctor`.
+"""
+
+
+def listing(names: list[str]) -> str:
+    """One line per command, aligned."""
+    width = max(len(name) for name in names)
+    return "\n".join(f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names)
+
+
+def load(name: str) -> click.Command:
+    """The click command of a table entry."""
+    from importlib import import_module
+
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command: click.Command = getattr(import_module(module), attribute)
+    return command
+
+
+def choose(arguments: list[str]) -> tuple[str, list[str]]:
+    """(name in the table, the rest of the line). Raises UsageError for an unknown command."""
+    for words in (2, 1):
+        name = " ".join(arguments[:words])
+        if len(arguments) >= words and name in COMMANDS:
+            return name, arguments[words:]
+    from difflib import get_close_matches
+
+    from topology_runtime.errors import UsageError
+
+    tried = " ".join(word for word in arguments[:2] if not word.startswith("-"))
+    near = get_close_matches(tried, COMMANDS, 1, 0.5) or get_close_matches(arguments[0], COMMANDS, 1, 0.5)
+    hint = f"`headgate {near[0]}`" if near else "`headgate --help` lists the commands"
+    raise UsageError(f"there is no command `{tried or arguments[0]}`", hint=hint)
+
+
+def static_answer(arguments: list[str]) -> str | None:
+    """Help and version: what needs no import at all."""
+    first = arguments[0] if arguments else "--help"
+    if first in ("--help", "-h", "help"):
+        return HELP.format(commands=listing(list(COMMANDS)))
+    if first == "--version":
+        return f"headgate {VERSION}\n"
+    group = [name for name in COMMANDS if name.startswith(first + " ")]
+    if group and (len(arguments) == 1 or arguments[1] in ("--help", "-h")):
+        return f"Usage: headgate {first} COMMAND [OPTIONS]\n\nCommands:\n{listing(group)}\n"
+    return None
+
+
+def run(arguments: list[str]) -> int:
+    """One command to its exit code; errors headgate knows are raised as HeadgateError."""
+    if "_HEADGATE_COMPLETE" in os.environ:
+        from dashboards.completion import complete
+
+        return complete()
+    answer = static_answer(arguments)
+    if answer is not None:
+        sys.stdout.write(answer)
+        return 0
+    name, rest = choose(arguments)
+    return _call(name, rest)
+
+
+def _call(name: str, rest: list[str]) -> int:
+    import click
+
+    from topology_runtime.errors import UsageError
+
+    try:
+        result = load(name).main(rest, prog_name=f"headgate {name}", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stdout.write(error.format_message() + "\n")
+        return 0
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else f"headgate {name}"
+        raise UsageError(error.format_message(), hint=f"`{path} --help`") from error
+    except click.ClickException as error:
+        raise UsageError(error.format_message()) from error
+    return result if isinstance(result, int) else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The process's entry point: prints errors in the contract's form and gives the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    try:
+        code = run([word for word in words if word != "--debug"])
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the last flush complains
+        return PIPE_CLOSED
+    except Exception as error:
+        return _failed(error, debug)
+
+
+def _failed(error: Exception, debug: bool) -> int:
+    from topology_runtime.errors import HeadgateError
+
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    aborted = type(error).__name__ == "Abort" and type(error).__module__ == "click.exceptions"
+    if aborted:  # click's form of Ctrl-C
+        return INTERRUPTED
+    if not isinstance(error, HeadgateError):
+        error = HeadgateError(
+            f"unexpected failure: {type(error).__name__}",
+            cause=str(error) or None,
+            hint="run it again with --debug and report what it prints",
+        )
+    sys.stderr.write("\n".join(error.lines()) + "\n")
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""How commands print data: a table for people, or JSON, JSON lines or CSV for programs. Data goes to
+stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TextIO, TypeVar
+
+import click
+
+Format = Literal["table", "json", "jsonl", "csv"]
+Row = Mapping[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def format_options(command: F) -> F:
+    """`-o FORMAT` and its short form `--json`; the command gets `output`."""
+    command = click.option(
+        "-o",
+        "--output",
+        "output",
+        type=click.Choice(["table", "json", "jsonl", "csv"]),
+        default="table",
+        help="How to print data (default: table).",
+    )(command)
+    return click.option("--json", "output", flag_value="json", help="The same as -o json.")(command)
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON without NaN or infinity: an undefined number must be null, not text no reader knows."""
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)
+
+
+def emit(output: Format, document: Mapping[str, Any], rows: Sequence[Row], title: str = "") -> None:
+    """Print `document` (json), or its `rows` (jsonl, csv, table)."""
+    if output == "json":
+        sys.stdout.write(to_json(document, 2) + "\n")
+    elif output == "jsonl":
+        for row in rows:
+            emit_line(row)
+    elif output == "csv":
+        write_csv(sys.stdout, rows)
+    else:
+        write_table(rows, title)
+
+
+def emit_line(row: Row) -> None:
+    """One JSON line, at once."""
+    sys.stdout.write(to_json(row) + "\n")
+    sys.stdout.flush()
+
+
+def columns_of(rows: Sequence[Row]) -> list[str]:
+    """Every key of every row, in the order of first sight."""
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def write_csv(stream: TextIO, rows: Sequence[Row]) -> None:
+    writer = csv.writer(stream, lineterminator="\n")
+    columns = columns_of(rows)
+    if columns:
+        writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(row.get(column), exact=True) for column in columns])
+
+
+def write_table(rows: Sequence[Row], title: str = "") -> None:
+    """Columns aligned for people; numbers to the right."""
+    from rich.table import Table
+
+    columns = columns_of(rows)
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    console(sys.stdout).print(table)
+
+
+def console(stream: TextIO) -> Any:
+    """A rich console; off a terminal as wide as it takes, so that nothing is cut."""
+    from rich.console import Console
+
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 200
+    return Console(file=stream, highlight=False, markup=False, width=width)
+
+
+def _cell(value: Any, exact: bool = False) -> str:
+    if value is None:
+        return "" if exact else "N/A"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and not exact:
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, Mapping | list | tuple):
+        return to_json(value)
+    return str(value)

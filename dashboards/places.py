@@ -1,0 +1,80 @@
+"""Where a run is: its name, directories and ports."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from dashboards.leftovers import remove_state
+from dashboards.up_settings import UpSettings
+from topology_runtime.errors import Conflict, InvalidInput
+
+HOST = "127.0.0.1"
+RUNS = Path(".headgate")  # state directories of runs, below where `up` was started
+
+
+@dataclass(frozen=True)
+class Places:
+    """The run's name, its state directory, the folder of all traces, ports on loopback."""
+
+    run: str
+    state: Path
+    traces: Path
+    control_port: int
+    command_port: int
+    service_port: int
+
+    @property
+    def machines(self) -> Path:
+        return self.state / "machines"
+
+    @property
+    def summary(self) -> Path:
+        return self.state / "summary.json"
+
+    @property
+    def control(self) -> str:
+        return f"tcp://{HOST}:{self.control_port}"
+
+    @property
+    def commands(self) -> str:
+        return f"tcp://{HOST}:{self.command_port}"
+
+    def trace(self, topology: str) -> Path:
+        return self.traces / topology / self.run
+
+    def log(self, name: str) -> Path:
+        return self.state / "logs" / f"{name}.log"
+
+    def make(self) -> None:
+        """Create the state directory. Raises InvalidInput, Conflict."""
+        try:
+            (self.state / "logs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(f"cannot write to {self.state}", cause=error.strerror) from error
+        if (self.state / "controller").exists():
+            raise Conflict(f"{self.state} holds the state of another run", hint="name a new --state-dir")
+
+    def remove(self) -> None:
+        """Remove the state directory with everything in it."""
+        remove_state(self.state)
+
+
+def places_of(settings: UpSettings) -> Places:
+    """A new name, free ports, and the directories that were asked for."""
+    run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    state = settings.state_dir or RUNS / run
+    control, command, service = free_ports(3)
+    return Places(run, state.absolute(), settings.trace_dir, settings.port or control, command, service)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now. They must be known before who uses them starts: a controller
+    that is started again is found where its predecessor was."""
+    with ExitStack() as open_sockets:
+        servers = [open_sockets.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        return [server.getsockname()[1] for server in servers]

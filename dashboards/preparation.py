@@ -1,0 +1,191 @@
+"""What `up` needs before anything starts: a valid topology, its models, its rates, its services.
+
+Everything ends up as files in the run's state directory, which the controller reads.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dashboards.places import HOST, Places
+from dashboards.supervisor import Child, owner_option
+from dashboards.up_settings import UpSettings
+from topology_runtime import rates
+from topology_runtime.errors import InvalidInput
+from topology_runtime.rates import Rates
+from topology_runtime.reading import document_of
+from topology_runtime.tasks import demo
+from topology_runtime.topology import Task, Topology
+
+Say = Callable[[str], None]
+Capacity = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be run: the topology, where its code is found, and processes that it needs beside it."""
+
+    topology: Topology
+    user_paths: tuple[str, ...]
+    services: tuple[Child, ...] = ()
+
+
+def work_of(settings: UpSettings, places: Places) -> Work:
+    """The demo, or what the user named. Raises InvalidInput with every fault."""
+    if settings.input is not None:
+        check_input(settings.input)
+    if settings.topology is None:
+        return demo_work(settings, places)
+    from topology_runtime.loading import load
+
+    loaded = load(settings.topology, runs=True)
+    topology = loaded.topology
+    if settings.input is not None:
+        topology = with_input(topology, settings.input)
+    return Work(topology, loaded.user_paths)
+
+
+def demo_work(settings: UpSettings, places: Places) -> Work:
+    """The built-in demo and its look-up service."""
+    words = [sys.executable, "-P", "-m", "topology_runtime.tasks.service", "--port", str(places.service_port)]
+    service = Child("the look-up service", [*words, *owner_option()], places.log("service"))
+    source = str(settings.input) if settings.input else None
+    archive = str(places.trace("demo") / "archive")
+    topology = demo.topology(f"{HOST}:{places.service_port}", source, archive, settings.slot_cores)
+    return Work(topology, (), (service,))
+
+
+def check_input(file: Path) -> None:
+    """Can events be read from it? Raises InvalidInput."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not wait for its writer
+        try:
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            empty = regular and not os.read(descriptor, 1)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise InvalidInput(f"cannot read the events {file}", cause=error.strerror) from error
+    if not regular or empty:
+        cause = "it is empty" if empty else "it is no plain file"
+        raise InvalidInput(f"cannot read the events {file}", cause=cause, hint="one event per line")
+
+
+def with_input(topology: Topology, file: Path) -> Topology:
+    """The topology with `file` as the path of its file source. Raises InvalidInput when it has none, or
+    more than one."""
+    sources = [task for task in topology.sources if isinstance(task.params.get("path"), str)]
+    if len(sources) != 1:
+        found = ", ".join(task.name for task in sources) or "none"
+        raise InvalidInput(
+            f"--input cannot be used: {topology.name} has not exactly one source that reads a file",
+            cause=f"sources with a parameter `path`: {found}",
+            hint="use topology_runtime.tasks.file_lines:FileLines as the source, or leave --input out",
+        )
+    return _replaced(topology, sources[0], str(file.resolve()))
+
+
+def _replaced(topology: Topology, source: Task, path: str) -> Topology:
+    new = msgspec.structs.replace(source, params={**source.params, "path": path})
+    tasks = tuple(new if task is source else task for task in topology.tasks)
+    return msgspec.structs.replace(topology, tasks=tasks)
+
+
+def rates_of(settings: UpSettings, capacity_tps: Capacity) -> Rates:
+    """The offered load: what was asked for, or the demo's day. Raises InvalidInput with every fault."""
+    scale, time_scale = settings.rate_scale, settings.time_scale
+    what = settings.rates
+    if what is None:
+        what = demo.RATES_FILE
+        scale = demo.RATE_SCALE if scale is None else scale
+        time_scale = demo.TIME_SCALE if time_scale is None else time_scale
+    if settings.peak_tps is not None:
+        scale = settings.peak_tps / rates.read(what).max_tps
+    found = rates.read(what, scale or 1.0, time_scale or 1.0, capacity_tps)
+    return found.steps_for(settings.seconds)
+
+
+def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
+    """The folder of models: the one given, or calibrated ones, measured now where this machine has none."""
+    if settings.models is not None:
+        return settings.models
+    from topology_runtime.calibrate import models_for
+
+    with Progress(say) as progress:
+        folder, fresh = models_for(
+            work.topology,
+            work.user_paths,
+            settings.slot_cores,
+            settings.slot_memory_bytes,
+            tell=progress.tell,
+        )
+    if fresh:
+        say(f"models measured; kept for next time in {folder}")
+    return folder
+
+
+class Progress:
+    """How far the calibration is: a bar on a terminal, a line per task elsewhere. Made when first told."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._task = ""
+        self._bar: BarOf | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def tell(self, task: str, threads: int, done: int, of: int) -> None:
+        """`done` of about `of` points are measured; now `task` with so many threads."""
+        if not self._task:
+            self._say("measuring the tasks once on this machine (about a minute)")
+        if sys.stderr.isatty():
+            self._bar = self._bar or BarOf()
+            self._bar.at(f"{task}, {threads} thread(s)", done, of)
+        elif task != self._task:
+            self._say(f"measuring {task}: {done} of about {of} points done")
+        self._task = task
+
+
+class BarOf:
+    """A progress bar on stderr."""
+
+    def __init__(self) -> None:
+        from rich import progress
+
+        from dashboards.output import console
+
+        self._progress = progress.Progress(console=console(sys.stderr), transient=True)
+        self._task = self._progress.add_task("")
+        self._progress.start()
+
+    def at(self, text: str, done: int, of: int) -> None:
+        self._progress.update(self._task, description=text, completed=done, total=of)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def write_work(places: Places, work: Work) -> Path:
+    """The topology as a file for the controller."""
+    file = places.state / "topology.json"
+    file.write_bytes(msgspec.json.encode(document_of(work.topology)))
+    return file
+
+
+def write_rates(places: Places, found: Rates) -> Path:
+    """The rates as a file for the controller: `steps` and `period_s`."""
+    file = places.state / "schedule.json"
+    file.write_bytes(msgspec.json.encode({"steps": found.steps, "period_s": found.period_s}))
+    return file

@@ -1,0 +1,87 @@
+"""What `up` prints at its end: the run in numbers, and where to look next."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from dashboards.output import Format, emit, write_table
+from topology_runtime.errors import HeadgateError
+
+Summary = dict[str, Any]
+
+
+def read_summary(file: Path) -> Summary:
+    """What the controller left. Raises HeadgateError when it left nothing."""
+    try:
+        found: Summary = json.loads(file.read_bytes())
+        return found
+    except (OSError, ValueError) as error:
+        raise HeadgateError("the run ended without a summary", cause=str(error)) from error
+
+
+def print_summary(summary: Summary, output: Format) -> None:
+    """As JSON: the whole; csv: its plans; a table: for people."""
+    if output == "table":
+        sys.stdout.write("\n".join(lines_of(summary)) + "\n\n")
+        write_table(plan_rows(summary))
+    else:
+        emit(output, summary, summary["plans"] if output == "csv" else [summary])
+
+
+def lines_of(summary: Summary) -> list[str]:
+    """The run in a few lines."""
+    t, latency = summary["tuples"], summary["latency_ms"]
+    achieved = f"{summary['achieved_tps']:.1f} t/s"
+    if summary["offered_tps"]:
+        achieved += f", {summary['achieved_tps'] / summary['offered_tps']:.1%} of what was offered"
+    ms = ", ".join(
+        f"{name} {value:.1f}" if value is not None else f"{name} N/A" for name, value in latency.items()
+    )
+    return [
+        f"{summary['topology']} ran {summary['seconds']:.1f} s",
+        f"offered   {t['offered']:,} tuples ({summary['offered_tps']:.1f} t/s)",
+        f"acked     {t['acked']:,} ({achieved})",
+        f"lost      {t['lost']:,}; dead letters {t['dead_lettered']:,}; "
+        f"replayed {t['replayed']:,}; duplicates {t['duplicates']:,}",
+        f"latency   {ms} ms",
+    ]
+
+
+def plan_rows(summary: Summary) -> list[dict[str, Any]]:
+    """The plans as a table has them."""
+    return [
+        {
+            "plan": plan["epoch"],
+            "at s": plan["at_s"],
+            "reason": plan["reason"],
+            "rate t/s": plan["rate_tps"],
+            "slots": plan["slots"],
+            "decided in s": plan["decided_s"],
+            "in force after s": plan["enacted_s"],
+            "pause ms": plan["pause_ms"],
+            "rolled back": plan["rolled_back"],
+        }
+        for plan in summary["plans"]
+    ]
+
+
+def next_steps(trace: Path) -> list[str]:
+    """Where to look next."""
+    return [
+        f"the trace is in {trace}: samples, slots, rates, latency, links, decisions",
+        f"why each plan: headgate explain --trace {trace}",
+    ]
+
+
+def check_lost(summary: Summary) -> None:
+    """Raises HeadgateError when tuples were lost: that is a promise broken, not a result."""
+    lost = summary["tuples"]["lost"]
+    if lost:
+        raise HeadgateError(
+            f"{lost:,} tuples were lost",
+            cause="a source read them, and they were neither acked nor dead-lettered when the run had ended",
+            hint="the state of the run is kept; report it with its logs",
+        )

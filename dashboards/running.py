@@ -1,0 +1,91 @@
+"""One run of `up` from nothing to a running topology and back to nothing.
+
+places → work → services → models → rates → session (controller, agents) → summary → nothing left
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dashboards.capacity import capacity_tps
+from dashboards.output import Format
+from dashboards.places import Places, places_of
+from dashboards.preparation import Work, models_of, rates_of, work_of, write_rates, write_work
+from dashboards.run_summary import check_lost, next_steps, print_summary, read_summary
+from dashboards.screens import Screen, screen
+from dashboards.session import AT_ONCE_S, Interrupts, Session
+from dashboards.supervisor import stop_all
+from dashboards.up_settings import UpSettings
+
+LINGER = "the state and the logs of this run are kept in"
+
+
+def run_up(settings: UpSettings, output: Format) -> None:
+    """Raises what went wrong; leaves nothing but traces, and the state of a run that failed."""
+    places = places_of(settings)
+    shown = screen(settings.seconds)
+    places.make()
+    with Interrupts() as interrupts:
+        try:
+            session, work = prepared(settings, places, shown, interrupts)
+        except BaseException:
+            places.remove()
+            raise
+        try:
+            session.run()
+            summary = read_summary(places.summary)
+            print_summary(summary, output)
+            check_lost(summary)
+        except BaseException:
+            shown.say(f"{LINGER} {places.state}")
+            raise
+    if settings.state_dir is None:
+        places.remove()
+    for line in next_steps(places.trace(work.topology.name)):
+        shown.say(line)
+
+
+def prepared(
+    settings: UpSettings, places: Places, shown: Screen, interrupts: Interrupts
+) -> tuple[Session, Work]:
+    """Everything that must be known before the controller starts. Services run already: models of tasks
+    that ask one cannot be measured without it. They end when this fails."""
+    work = work_of(settings, places)
+    try:
+        for service in work.services:
+            service.start()
+        models = models_of(settings, work, shown.say)
+        options = controller_options(settings, places, work, models)
+    except BaseException:
+        stop_all(work.services, AT_ONCE_S)
+        raise
+    return Session(settings, places, options, work.services, shown, interrupts), work
+
+
+def controller_options(settings: UpSettings, places: Places, work: Work, models: Path) -> list[str]:
+    """The controller's command line."""
+    topology = write_work(places, work)
+    rates = rates_of(settings, lambda: capacity_tps(settings, topology, models))
+    vms = ",".join(f"{vm.vm}={vm.slots}" for vm in settings.vms)
+    options = {
+        "topology": topology,
+        "models": models,
+        "schedule": write_rates(places, rates),
+        "initial-vms": vms,
+        "slot-cores": settings.slot_cores,
+        "slot-memory": settings.slot_memory_bytes,
+        "max-vms": settings.most_vms,
+        "mode": settings.mode,
+        "allocator": settings.allocator,
+        "mapper": settings.mapper,
+        "routing": settings.routing,
+        "state-dir": places.state,
+        "trace-dir": places.trace(work.topology.name),
+        "run": places.run,
+        "port": places.control_port,
+        "command-port": places.command_port,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    if settings.seconds:
+        words += ["--seconds", str(settings.seconds)]
+    return words + [word for path in work.user_paths for word in ("--user-path", path)]

@@ -1,0 +1,173 @@
+"""One run of `up`: starts controller, agents and services, keeps them running, shows what happens, ends all.
+
+    startup → main_loop (turn after turn) → shutdown
+
+The main thread does everything; signal handlers only count.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from dashboards.leftovers import remove_cgroups
+from dashboards.local_machines import LocalMachines, want
+from dashboards.places import Places
+from dashboards.screens import Screen, at
+from dashboards.status_feed import StatusFeed
+from dashboards.status_view import view_of
+from dashboards.supervisor import NS, Child, headgate_command, owner_option, stop_all
+from dashboards.up_settings import UpSettings
+from topology_runtime.clock import monotonic_ns
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import HeadgateError, Unreachable
+
+TURN_S = 0.05  # machines are reconciled, children looked at so often
+END_S = 40.0  # the controller's own limits for its end add up to half of this
+AGENTS_END_S = 3.0  # agents that were told to go
+AT_ONCE_S = 0.5  # after a second Ctrl-C: time for agents to remove their cgroups
+QUIET_KINDS = frozenset({"prepared", "switched"})  # steps of a plan: `events` shows them
+LETTERS_SHOWN = 5
+
+
+class Interrupts:
+    """Counts SIGINT, SIGTERM and SIGHUP: once is a clean stop, twice at once. While `at_once`, and that is
+    until there is something to stop cleanly, the first one is a KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.at_once = True
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.at_once:
+            raise KeyboardInterrupt
+
+
+@dataclass
+class Session:
+    """The processes of one run. `controller_options`: what the controller runs."""
+
+    settings: UpSettings
+    places: Places
+    controller_options: Sequence[str]
+    services: Sequence[Child]
+    screen: Screen
+    interrupts: Interrupts
+    first_tuple_ns: int = 0
+    _stop_by_ns: int = 0
+    _letters: int = 0
+
+    def __post_init__(self) -> None:
+        command = headgate_command("controller", "run", *self.controller_options, *owner_option())
+        self.controller = Child("the controller", command, self.places.log("controller"))
+        self.machines = LocalMachines(self.places.machines, self.agent_for)
+        self.feed = StatusFeed(self.places.commands)
+
+    def agent_for(self, vm: Vm) -> Child:
+        """The agent of a VM, not started."""
+        options = [
+            *("--controller", self.places.control),
+            *("--vm", vm.vm, "--slots", str(vm.slots), "--slot-cores", str(vm.slot_cores)),
+            *("--slot-memory", str(vm.slot_memory_bytes)),
+            *("--directory", str(self.places.state / "agents" / vm.vm)),
+            *("--run", self.places.run, *owner_option()),
+        ]
+        return Child(vm.vm, headgate_command("agent", "run", *options), self.places.log(vm.vm))
+
+    def run(self) -> None:
+        """The whole life. Raises what ended it early; nothing runs afterwards in any case."""
+        try:
+            self.startup()
+            self.main_loop()
+        finally:
+            self.shutdown()
+
+    def startup(self) -> None:
+        """Controller and agents at once: agents look for their controller until it is there."""
+        self.controller.start()
+        for vm in self.settings.vms:
+            want(self.places.machines, vm)
+        self.machines.reconcile(monotonic_ns())
+        self.interrupts.at_once = False
+
+    def main_loop(self) -> None:
+        while self.controller.exit_code != 0:
+            self.turn(monotonic_ns())
+            self.feed.wait(TURN_S)
+        self.show_what_is_new()
+
+    def turn(self, now_ns: int) -> None:
+        """One look at everything."""
+        lines = [line for child in (self.controller, *self.services) if (line := child.look(now_ns))]
+        lines += self.machines.reconcile(now_ns)
+        for line in lines:
+            self.screen.say(self.stamped(line))
+        self.feed.turn(now_ns, eager=self.first_tuple_ns == 0)
+        self.show_what_is_new()
+        self.obey_interrupts(now_ns)
+
+    def show_what_is_new(self) -> None:
+        for event in self.feed.take_events():
+            self.say_event(event)
+        status = self.feed.take_status()
+        if status is None:
+            return
+        if self.first_tuple_ns == 0 and status["tuples"]["acked"] > 0:
+            self.first_tuple_ns = monotonic_ns()
+        self.screen.show(view_of(status))
+
+    def say_event(self, event: dict[str, Any]) -> None:
+        if event["kind"] in QUIET_KINDS:
+            return
+        if event["kind"] == "dead_letter":
+            self._letters += 1
+            if self._letters > LETTERS_SHOWN:
+                return  # the picture counts them
+        self.screen.say(self.stamped(event["text"]))
+
+    def stamped(self, text: str) -> str:
+        return at((self.feed.latest or {}).get("seconds") or 0.0, text)
+
+    def obey_interrupts(self, now_ns: int) -> None:
+        """The first asks the controller to drain and end; the second ends everything at once."""
+        if self.interrupts.count >= 2:
+            raise KeyboardInterrupt
+        if self.interrupts.count == 1 and not self._stop_by_ns:
+            self._stop_by_ns = now_ns + int(END_S * NS)
+            self.screen.say(self.stamped("stopping: what is in flight is finished (Ctrl-C again: at once)"))
+            self.feed.send("stop")
+        if self._stop_by_ns and now_ns >= self._stop_by_ns:
+            raise Unreachable(
+                f"the run did not end within {END_S:g} s",
+                cause="\n  ".join(["the controller's last lines:", *self.controller.last_lines()]),
+            )
+
+    def shutdown(self) -> None:
+        """End what still runs, remove what it held."""
+        self.screen.close()
+        self.feed.close()
+        agents = self.machines.agents
+        if self.controller.exit_code == 0:
+            deadline_ns = monotonic_ns() + int(AGENTS_END_S * NS)
+            for agent in agents:
+                agent.ended_by(deadline_ns)
+        stop_all([*agents, self.controller, *self.services], AT_ONCE_S)
+        left = remove_cgroups(self.places.run)
+        if left:
+            raise HeadgateError(
+                "cgroups of the run could not be removed", faults=[str(path) for path in left]
+            )

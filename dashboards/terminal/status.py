@@ -1,0 +1,59 @@
+"""`headgate status`: what a running controller sees and wants, once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from dashboards.live_view import picture
+from dashboards.output import Format, Row, console, emit, format_options, write_table
+from dashboards.status_view import view_of
+from dashboards.terminal.connection import asked, controller_option
+from topology_runtime.errors import CheckFailed
+
+
+@click.command()
+@controller_option
+@click.option("--check", is_flag=True, help="End 8 unless the verdict is stable.")
+@format_options
+def status(controller: str | None, check: bool, output: Format) -> None:
+    """Show what the controller of a run sees: rates, verdict, plan, slots, tasks, alarms.
+
+    As csv and jsonl: one row per slot.
+    """
+    found: dict[str, Any] = asked(controller, "status")
+    if output == "table":
+        print_status(found)
+    else:
+        emit(output, found, slot_rows(found))
+    if check:
+        check_stable(found)
+
+
+def check_stable(found: Mapping[str, Any]) -> None:
+    """Raises CheckFailed unless the verdict is `stable`."""
+    verdict = found.get("verdict") or {}
+    word = verdict.get("verdict", "unknown")
+    if word != "stable":
+        raise CheckFailed(f"the topology is {word}", cause=verdict.get("text"), hint="`headgate explain`")
+
+
+def slot_rows(found: Mapping[str, Any]) -> list[Row]:
+    """One row per slot of every VM."""
+    return [{"vm": vm["vm"], "vm_state": vm["state"], **slot} for vm in found["vms"] for slot in vm["slots"]]
+
+
+def print_status(found: Mapping[str, Any]) -> None:
+    """The picture of `up`, tasks, the last decision."""
+    console(sys.stdout).print(picture(view_of(found), (), None))
+    if found.get("tasks"):
+        sys.stdout.write("\n")
+        write_table(found["tasks"])
+    decision = found.get("last_decision")
+    if decision:
+        sys.stdout.write(
+            f"\nlast decision, {decision['time']}: {decision.get('action')}: {decision.get('text')}\n"
+        )

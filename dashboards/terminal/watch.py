@@ -1,0 +1,64 @@
+"""`headgate watch`: status, again and again. A picture on a terminal, a line per tick elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from dashboards.live_view import SPARKS, picture, tick_line
+from dashboards.output import Format, console, emit_line, format_options
+from dashboards.status_view import view_of
+from dashboards.terminal.connection import asked, controller_option, endpoint_of
+from topology_runtime.errors import Unreachable
+
+
+@click.command()
+@controller_option
+@click.option(
+    "--every", "every_s", type=click.FloatRange(0.1), default=1.0, show_default=True, metavar="SECONDS"
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), help="End after so long (default: with the run)."
+)
+@format_options
+def watch(controller: str | None, every_s: float, seconds: float | None, output: Format) -> None:
+    """Watch a run until it ends. With -o json or jsonl: one status per line."""
+    statuses = ticks(endpoint_of(controller), every_s, seconds)
+    if output in ("json", "jsonl"):
+        for status in statuses:
+            emit_line(status)
+    elif sys.stdout.isatty() and output == "table":
+        draw(statuses)
+    else:
+        for status in statuses:
+            click.echo(tick_line(view_of(status)))
+
+
+def ticks(endpoint: str, every_s: float, seconds: float | None) -> Iterator[dict[str, Any]]:
+    """Statuses until the run has ended. Raises Unreachable when there never was an answer."""
+    yield asked(endpoint, "status")
+    began = time.monotonic()
+    while seconds is None or time.monotonic() - began + every_s <= seconds:
+        time.sleep(every_s)
+        try:
+            yield asked(endpoint, "status")
+        except Unreachable:
+            click.echo(f"the controller at {endpoint} has ended", err=True)
+            return
+
+
+def draw(statuses: Iterator[dict[str, Any]]) -> None:
+    """One picture, drawn again in place."""
+    from rich.live import Live
+
+    rates: deque[float] = deque(maxlen=SPARKS)
+    with Live(console=console(sys.stdout), auto_refresh=False) as live:
+        for status in statuses:
+            view = view_of(status)
+            rates.append(view.offered_tps or 0.0)
+            live.update(picture(view, rates, None), refresh=True)

@@ -1,0 +1,75 @@
+"""`headgate up`: its command line. What it does is in `running`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dashboards.output import Format, format_options
+from dashboards.up_settings import (
+    DEMO_CORES,
+    SLOT_MEMORY_BYTES,
+    UpSettings,
+    check,
+    parse_rate_scale,
+    parse_slots,
+)
+
+
+@click.command()
+@click.argument("topology", required=False)
+@click.option(
+    "--input", type=click.Path(path_type=Path), help="A file of events, one per line, repeated as needed."
+)
+@click.option("--rates", metavar="FILE|R", help="The input rate: tuples/s, or a file `seconds,rate_tps`.")
+@click.option(
+    "--rate-scale", metavar="X|auto", help="Multiplies rates; auto: the highest is 80 % of what fits."
+)
+@click.option(
+    "--time-scale", type=click.FloatRange(0, min_open=True), help="Divides the times of a rates file."
+)
+@click.option("--peak", "peak_tps", type=click.FloatRange(0, min_open=True), metavar="R",
+              help="Scales the rates so that the highest is R tuples/s.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="End so long after the first tuple.")
+@click.option("--vms", "slots", default="4", show_default=True, metavar="4,4", help="Slots of each VM.")
+@click.option(
+    "--max-vms", type=click.IntRange(1, 256), help="At most so many VMs [default: as --vms; the demo: 2]."
+)
+@click.option(
+    "--slot-cores", type=float, default=DEMO_CORES, show_default=True, help="Cores of a slot, at most 1."
+)
+@click.option("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
+              show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
+@click.option(
+    "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
+)
+@click.option("--allocator", default="mba", show_default=True, help="How threads and slots are counted.")
+@click.option("--mapper", default="sam", show_default=True, help="How threads are put into slots.")
+@click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)
+@click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,
+              help="Say what to plan, ask before, or do it.")  # fmt: skip
+@click.option("--state-dir", type=click.Path(path_type=Path), help="Keep the run's state here.")
+@click.option("--trace-dir", type=click.Path(path_type=Path), default=Path("traces"), show_default=True)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Where agents find the controller [any]."
+)
+@format_options
+def up(output: Format, **options: Any) -> None:
+    """Run TOPOLOGY on this machine until Ctrl-C (or --seconds): controller, agents, workers.
+
+    TOPOLOGY is FILE.json|yaml|toml, file.py:attribute or module:attribute; without it the built-in demo
+    runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.
+    """
+    from dashboards.running import run_up
+
+    run_up(settings_of(options), output)
+
+
+def settings_of(options: dict[str, Any]) -> UpSettings:
+    """The options as one checked value. Raises UsageError."""
+    given = {name: value for name, value in options.items() if value is not None}
+    given["slots"] = parse_slots(options["slots"])
+    given["rate_scale"] = parse_rate_scale(options["rate_scale"])
+    return check(UpSettings(**given))

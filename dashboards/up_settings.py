@@ -1,0 +1,102 @@
+"""What `headgate up` is told on its command line: one frozen value, checked as a whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import UsageError
+
+DEMO_SLOTS = (4,)  # the demo begins on one VM …
+DEMO_VMS = 2  # … and may have a second
+DEMO_CORES = 0.12  # eight such slots are one core; the other one is for everything else
+SLOTS_MOST, VMS_MOST = 256, 256
+SLOT_MEMORY_BYTES = 512 * 1024**2  # eight of them are half of a small machine
+
+
+@dataclass(frozen=True)
+class UpSettings:
+    """Everything `up` needs to know. `rate_scale`: None means 1, or the demo's own."""
+
+    topology: str | None = None
+    input: Path | None = None
+    rates: str | None = None
+    rate_scale: float | Literal["auto"] | None = None
+    time_scale: float | None = None
+    peak_tps: float | None = None
+    seconds: float | None = None
+    slots: tuple[int, ...] = DEMO_SLOTS
+    max_vms: int | None = None
+    slot_cores: float = DEMO_CORES
+    slot_memory_bytes: int = SLOT_MEMORY_BYTES
+    models: Path | None = None
+    allocator: str = "mba"
+    mapper: str = "sam"
+    routing: str = "weighted"
+    mode: str = "auto"
+    state_dir: Path | None = None
+    trace_dir: Path = Path("traces")
+    port: int = 0
+
+    @property
+    def vms(self) -> tuple[Vm, ...]:
+        """The VMs that are there from the start: vm1, vm2, …"""
+        return tuple(self.vm(f"vm{n}", slots) for n, slots in enumerate(self.slots, 1))
+
+    @property
+    def most_vms(self) -> int:
+        """At most so many VMs, those from the start among them."""
+        most = self.max_vms or (DEMO_VMS if self.topology is None else 0)
+        return max(len(self.slots), most)
+
+    @property
+    def all_vms(self) -> tuple[Vm, ...]:
+        """Those from the start, and those that may be added (of the first one's size)."""
+        more = range(len(self.slots) + 1, self.most_vms + 1)
+        return (*self.vms, *(self.vm(f"vm{n}", self.slots[0]) for n in more))
+
+    def vm(self, name: str, slots: int) -> Vm:
+        return Vm(name, slots, self.slot_cores, self.slot_memory_bytes)
+
+
+def parse_slots(text: str) -> tuple[int, ...]:
+    """`4,4` → slots of each VM. Raises UsageError."""
+    try:
+        slots = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"--vms: {text!r} is no list of slots", hint="say for example --vms 4,4") from error
+    if not all(1 <= n <= SLOTS_MOST for n in slots) or len(slots) > VMS_MOST:
+        raise UsageError(f"--vms: {text!r}: from 1 to {SLOTS_MOST} slots each, at most {VMS_MOST} VMs")
+    return slots
+
+
+def parse_rate_scale(text: str | None) -> float | Literal["auto"] | None:
+    """A number above 0, or `auto`. Raises UsageError."""
+    if text is None or text == "auto":
+        return "auto" if text else None
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = math.nan
+    if not (math.isfinite(scale) and scale > 0):
+        raise UsageError(f"--rate-scale: {text!r} is neither a number above 0 nor auto")
+    return scale
+
+
+def check(settings: UpSettings) -> UpSettings:
+    """The same settings; raises UsageError with everything that does not go together."""
+    faults = []
+    if settings.peak_tps is not None and settings.rate_scale is not None:
+        faults.append("--peak and --rate-scale both scale the rates: give one")
+    if settings.topology is not None and settings.rates is None:
+        faults.append("a topology of your own needs its input rate: --rates R or --rates FILE")
+    if not 0 < settings.slot_cores <= 1:
+        faults.append(f"--slot-cores: {settings.slot_cores:g} is not above 0 and at most 1")
+    if settings.max_vms is not None and settings.max_vms < len(settings.slots):
+        faults.append(f"--max-vms: {settings.max_vms} is less than the {len(settings.slots)} of --vms")
+    if faults:
+        raise UsageError("these options do not go together", faults=faults)
+    return settings

@@ -1,0 +1,105 @@
+"""An agent's mind in virtual time: what it is told and what it then orders."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from agent import events as e
+from agent.state import AgentState
+from topology_runtime import messages as m
+from topology_runtime.channels import encode
+from topology_runtime.cluster import Slot
+from topology_runtime.topology import Edge, Static, Task, Topology
+
+NS = 1_000_000_000
+BOOT = 1_700_000_000 * NS
+VM = "vm1"
+Kind = TypeVar("Kind")
+
+TOPOLOGY = Topology(
+    "line",
+    (
+        Task("source", kind="source", run="own:Source", static=Static()),
+        Task("work", run="own:work", max_call_s=5.0),
+        Task("store", kind="hold", run="own:Store"),
+    ),
+    (Edge("source", "work"), Edge("work", "store")),
+)
+
+
+def slot(number: int) -> Slot:
+    return Slot(VM, number)
+
+
+def thread(number: int, in_slot: int, task: str = "work", leaving: bool = False) -> m.ThreadWanted:
+    return m.ThreadWanted(number, task, slot(in_slot), leaving=leaving)
+
+
+def wanted(
+    *threads: m.ThreadWanted,
+    epoch: int = 1,
+    counter: int = 1,
+    boot: int = 1,
+    phase: m.Phase = "committed",
+    workers: tuple[m.WorkerAt, ...] = (),
+) -> m.Wanted:
+    return m.Wanted(
+        m.Token(boot, epoch, counter), phase, "run", TOPOLOGY, (), tuple(threads), 1, (), workers=workers
+    )
+
+
+def hello(slots: int = 4) -> m.Hello:
+    return m.Hello(VM, BOOT, slots, 0.2, 1 << 28, "none", 1)
+
+
+class Mind:
+    """An `AgentState` with its clock; `all` is everything it ever ordered."""
+
+    def __init__(self, slots: int = 4, welcomed: bool = True) -> None:
+        self.now_ns = 5 * NS
+        self.state = AgentState(hello(slots), self.now_ns)
+        self.all: list[e.Instruction] = []
+        if welcomed:
+            self.tell(m.Welcome(1, "run", BOOT))
+
+    def tell(self, event: e.Event, after_s: float = 0.0) -> list[e.Instruction]:
+        """One event, so long after the one before; what is ordered."""
+        self.now_ns += int(after_s * NS)
+        out = self.state.step(event, self.now_ns)
+        self.state.validate()
+        self.all += out
+        return out
+
+    def want(self, *threads: m.ThreadWanted, after_s: float = 0.0, **more: object) -> list[e.Instruction]:
+        state = wanted(*threads, **more)  # type: ignore[arg-type]
+        return self.tell(e.WantedArrived(state, encode(state)), after_s)
+
+    def tick(self, after_s: float = 0.0) -> list[e.Instruction]:
+        return self.tell(e.Tick(), after_s)
+
+    def incarnation(self, number: int = 0) -> int:
+        return self.state.slots[number].incarnation
+
+    def up(self, number: int = 0, after_s: float = 0.0) -> list[e.Instruction]:
+        """The worker of a slot says hello."""
+        return self.tell(
+            m.WorkerHello(slot(number), self.incarnation(number), 100 + number, f"tcp://w{number}"), after_s
+        )
+
+    def dies(self, number: int = 0, after_s: float = 0.0, clean: bool = False) -> list[e.Instruction]:
+        how = "exit code 0" if clean else "signal 9 (SIGKILL)"
+        return self.tell(e.WorkerExited(slot(number), self.incarnation(number), how, clean), after_s)
+
+    def report(self, number: int = 0, **more: object) -> list[e.Instruction]:
+        """The worker of a slot reports."""
+        given = {"token": self.state.token, "ready": True, **more}
+        return self.tell(m.WorkerReport(slot(number), self.incarnation(number), **given))  # type: ignore[arg-type]
+
+    def told(self) -> m.Report:
+        """The report that is due next at the latest."""
+        out = self.tick(1.0)
+        return only(out, e.SendReport)[0].report
+
+
+def only(instructions: list[e.Instruction], kind: type[Kind]) -> list[Kind]:
+    return [instruction for instruction in instructions if isinstance(instruction, kind)]

@@ -1,0 +1,423 @@
+"""The agent's mind (agent/state.py), in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+from agent_world import BOOT, NS, VM, Mind, only, slot, thread
+
+from agent import events as e
+from topology_runtime import messages as m
+
+
+def source_now(number: int, emitted: int, acked: int, **more: int | bool) -> m.SourceNow:
+    given = {"acked_above": 0, "in_flight": emitted - acked, "replayed": 0, **more}
+    return m.SourceNow("source", 0, number, emitted, acked, **given)  # type: ignore[arg-type]
+
+
+# ── hello ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_hello_is_said_until_welcomed() -> None:
+    mind = Mind(welcomed=False)
+    assert only(mind.tick(), e.SendHello)
+    assert not only(mind.tick(0.4), e.SendHello)
+    assert only(mind.tick(0.1), e.SendHello)
+    out = mind.tell(m.Welcome(1, "run", BOOT))
+    assert only(out, e.SendReport) and not only(out, e.SendHello)
+    assert not only(mind.tick(0.5), e.SendHello)
+
+
+def test_nothing_is_reported_to_a_controller_that_has_not_welcomed() -> None:
+    mind = Mind(welcomed=False)
+    mind.want(thread(1, 0))
+    assert not only(mind.tick(2.0), e.SendReport)
+
+
+def test_a_new_life_of_the_controller_gets_hello_report_and_the_dead_letters_again() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
+    mind.report(letters=(letter,))
+    out = mind.tell(m.Welcome(2, "run", BOOT), 0.1)
+    assert only(out, e.SendHello) and only(out, e.SendReport)
+    assert only(out, e.ControllerChanged) == [e.ControllerChanged(2)]
+    assert only(out, e.SendDeadLetters)[0].letters.letters == (letter,)
+
+
+def test_a_silent_controller_is_told_again_who_is_here() -> None:
+    mind = Mind()
+    assert not only(mind.tick(1.4), e.SendHello)
+    assert only(mind.tick(0.2), e.SendHello)
+    mind.tell(m.Welcome(1, "run", BOOT))
+    assert not only(mind.tick(1.4), e.SendHello)
+
+
+def test_an_older_controller_is_not_obeyed() -> None:
+    mind = Mind()
+    mind.tell(m.Welcome(3, "run", BOOT))
+    mind.want(thread(1, 0), boot=2)
+    mind.tell(m.Shutdown(m.Token(2, 9, 9)))
+    assert not only(mind.all, e.SpawnWorker) and not mind.state.stopping
+
+
+def test_a_refused_agent_ends_with_the_reason_and_no_goodbye() -> None:
+    mind = Mind(welcomed=False)
+    out = mind.tell(m.Welcome(1, "run", BOOT, refused="a newer agent of vm1 is here already"))
+    assert only(out, e.Exit)[0].error == "a newer agent of vm1 is here already"
+    assert not only(out, e.SendGoodbye)
+
+
+# ── wanted states ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_slots_with_wanted_threads_get_workers_and_those_get_the_wanted_state() -> None:
+    mind = Mind()
+    out = mind.want(thread(1, 0), thread(2, 0), thread(3, 2))
+    assert [s.slot for s in only(out, e.SpawnWorker)] == [slot(0), slot(2)]
+    assert not only(out, e.ForwardWanted)
+    forwarded = only(mind.up(0), e.ForwardWanted)
+    assert [f.slot for f in forwarded] == [slot(0)] and forwarded[0].data
+
+
+def test_only_the_highest_token_counts_and_an_equal_one_is_told_again() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0), epoch=2)
+    mind.up()
+    assert len(only(mind.want(thread(1, 0), epoch=2), e.ForwardWanted)) == 1
+    out = mind.want(thread(1, 1), epoch=1, counter=9)
+    assert not only(out, e.SpawnWorker) and not only(out, e.ForwardWanted)
+    assert mind.state.token == m.Token(1, 2, 1)
+    assert only(mind.want(thread(1, 0), thread(2, 1), epoch=2, counter=2), e.SpawnWorker)
+
+
+def test_threads_in_slots_that_this_vm_does_not_have_are_noted_once() -> None:
+    mind = Mind(slots=2)
+    threads = (thread(1, 0), thread(2, 7), m.ThreadWanted(3, "work", m.Slot("vm2", 9)))
+    assert [n.text for n in only(mind.want(*threads), e.Note)] == [
+        "threads are wanted in slot vm1/7, which this VM does not have"
+    ]
+    assert not only(mind.want(*threads), e.Note)
+    assert [s.slot.number for s in only(mind.all, e.SpawnWorker)] == [0]
+
+
+def test_a_later_incarnation_is_higher_than_all_that_were_heard_of() -> None:
+    mind = Mind()
+    far = BOOT + 10**15
+    mind.want(thread(1, 0), workers=(m.WorkerAt(slot(0), far, ""),))
+    assert mind.incarnation() == far + 1
+    mind.dies(after_s=1.0)
+    assert mind.incarnation() == far + 2
+
+
+def test_incarnations_are_utc_by_the_agents_own_clock() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0), after_s=2.5)
+    assert mind.incarnation() == BOOT + int(2.5 * NS)
+
+
+# ── deaths ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_dead_worker_is_replaced_at_once_and_told() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    mind.report(threads=(m.ThreadNow(1, switched=1),))
+    first = mind.incarnation()
+    out = mind.dies(after_s=1.0)
+    assert only(out, e.SpawnWorker)[0].incarnation > first
+    now = only(out, e.SendReport)[0].report.workers[0]
+    assert (now.state, now.crashes, now.endpoint, now.threads) == ("starting", 1, "", ())
+    assert now.last_exit == "signal 9 (SIGKILL)"
+
+
+def test_words_of_a_replaced_worker_do_not_count() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    first = mind.incarnation()
+    mind.dies(after_s=1.0)
+    mind.tell(m.WorkerHello(slot(0), first, 1, "tcp://old"))
+    mind.tell(m.WorkerReport(slot(0), first, m.Token(9, 9, 9), True))
+    mind.tell(e.WorkerExited(slot(0), first, "again"))
+    assert mind.state.slots[0].status == "starting" and mind.state.slots[0].crashes == 1
+
+
+def test_the_fourth_crash_in_a_minute_quarantines_the_slot() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    for _ in range(3):
+        assert only(mind.dies(after_s=10.0), e.SpawnWorker)
+    out = mind.dies(after_s=10.0)
+    assert not only(out, e.SpawnWorker) and "quarantined" in only(out, e.Note)[0].text
+    assert mind.told().workers[0].state == "quarantined"
+    assert not only(mind.want(thread(1, 0), counter=2), e.SpawnWorker)
+
+
+def test_crashes_more_than_a_minute_apart_do_not_add_up() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    for _ in range(8):
+        assert only(mind.dies(after_s=21.0), e.SpawnWorker)
+
+
+def test_a_later_epoch_that_names_the_slot_ends_its_quarantine() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    for _ in range(4):
+        mind.dies(after_s=1.0)
+    assert not only(mind.want(thread(1, 0, leaving=True), epoch=2), e.SpawnWorker)
+    assert only(mind.want(thread(2, 0), epoch=3), e.SpawnWorker)
+    assert only(mind.dies(after_s=1.0), e.SpawnWorker), "its crashes are counted anew"
+
+
+def test_a_worker_that_cannot_be_started_counts_as_crashed() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.tell(e.WorkerExited(slot(0), mind.incarnation(), "it cannot be started: no memory"))
+    now = mind.told().workers[0]
+    assert now.crashes == 1 and now.last_exit == "it cannot be started: no memory"
+
+
+def test_a_worker_that_never_says_hello_is_killed_after_a_minute() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    assert not only(mind.tick(59.9), e.KillWorker)
+    killed = only(mind.tick(0.2), e.KillWorker)
+    assert killed and killed[0].why == "no word from it for 60 s"
+    mind.dies()
+    assert mind.told().workers[0].last_exit == "no word from it for 60 s: signal 9 (SIGKILL)"
+
+
+def test_a_hung_worker_writes_its_stacks_then_is_killed() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    out = mind.tell(e.WorkerHung(slot(0), mind.incarnation(), "a call has taken 11 s"))
+    assert only(out, e.DumpWorker) and not only(out, e.KillWorker)
+    assert not only(mind.tell(e.WorkerHung(slot(0), mind.incarnation(), "still"), 0.1), e.DumpWorker)
+    assert only(mind.tick(0.1), e.KillWorker)[0].why == "hung, a call has taken 11 s"
+    assert not only(mind.tick(0.5), e.KillWorker)
+    assert only(mind.tick(0.6), e.KillWorker), "again, while it lives"
+
+
+# ── leaving ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_worker_without_wanted_threads_leaves_and_that_is_no_crash() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    mind.want(counter=2)
+    mind.report(leaving=True)
+    out = mind.dies(clean=True)
+    assert not only(out, e.SpawnWorker)
+    now = mind.told().workers[0]
+    assert (now.state, now.crashes, now.last_exit) == ("exited", 0, "exit code 0")
+
+
+def test_a_worker_that_leaves_while_it_is_wanted_again_is_replaced_without_blame() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    mind.report(leaving=True)
+    mind.want(thread(2, 0), counter=2)
+    assert only(mind.dies(clean=True), e.SpawnWorker)
+    assert mind.told().workers[0].crashes == 0
+
+
+def test_a_worker_that_says_it_leaves_because_a_thread_crashed_has_crashed() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    mind.report(leaving=True)
+    assert only(mind.dies(clean=False), e.SpawnWorker)
+    assert mind.told().workers[0].crashes == 1
+
+
+def test_a_worker_that_says_it_leaves_and_does_not_is_killed() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    mind.want(counter=2)
+    mind.report(leaving=True)
+    assert not only(mind.tick(4.9), e.KillWorker)
+    assert only(mind.tick(0.2), e.KillWorker)
+
+
+def test_leaving_threads_that_have_ended_bring_no_worker_back_and_stay_told() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0, leaving=True))
+    mind.up()
+    mind.report(threads=(m.ThreadNow(1, ended=True),))
+    assert not only(mind.dies(), e.SpawnWorker)
+    assert mind.told().workers[0].threads == (m.ThreadNow(1, ended=True),)
+    mind.want(counter=2)
+    assert mind.told().workers[0].threads == ()
+
+
+def test_a_leaving_thread_that_has_not_ended_is_still_wanted() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0, leaving=True))
+    assert only(mind.dies(), e.SpawnWorker)
+
+
+# ── reports ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_change_is_reported_at_once_and_numbered() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0), after_s=0.1)
+    mind.up(after_s=0.1)
+    mind.report(threads=(m.ThreadNow(1),))
+    mind.tick(0.005)
+    reports = [s.report for s in only(mind.all, e.SendReport)]
+    assert [r.sequence for r in reports] == list(range(1, len(reports) + 1))
+    assert reports[-1].workers[0].threads == (m.ThreadNow(1),)
+    assert reports[-1].workers[0].ready and reports[-1].token == m.Token(1, 1, 1)
+
+
+def test_changes_closer_than_five_milliseconds_share_a_report() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0), after_s=1.0)
+    before = len(only(mind.all, e.SendReport))
+    for n in range(50):
+        mind.up() if n == 0 else mind.report(threads=(m.ThreadNow(n),))
+    assert len(only(mind.all, e.SendReport)) == before
+    assert mind.state.wake_ns <= mind.now_ns + 5_000_000
+    report = only(mind.tick(0.005), e.SendReport)[0].report
+    assert report.workers[0].threads == (m.ThreadNow(49),)
+
+
+def test_without_changes_a_report_goes_out_every_half_second() -> None:
+    mind = Mind()
+    mind.tick(0.5)
+    count = len(only(mind.all, e.SendReport))
+    for _ in range(100):
+        mind.tick(0.05)
+    assert len(only(mind.all, e.SendReport)) - count == 10
+
+
+def test_wake_names_the_time_of_the_next_word_and_the_next_kill() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    mind.tick(0.01)
+    assert mind.state.wake_ns == mind.now_ns + NS // 2
+    mind.tell(e.WorkerHung(slot(0), mind.incarnation(), "x"))
+    assert mind.state.wake_ns == mind.now_ns + NS // 5
+
+
+def test_dead_letters_are_passed_on() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
+    assert only(mind.report(letters=(letter,)), e.SendDeadLetters) == [
+        e.SendDeadLetters(m.DeadLetters(VM, (letter,)))
+    ]
+
+
+# ── sources ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def read(mind: Mind, *sources: m.SourceNow) -> None:
+    mind.tell(e.SourcesRead(slot(0), mind.incarnation(), sources))
+
+
+def test_what_a_killed_source_had_acked_is_told_until_its_successor_has_begun() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0, "source"))
+    mind.up()
+    read(mind, source_now(1, emitted=100, acked=80))
+    mind.dies()
+    assert mind.told().sources == (source_now(1, 100, 80),)
+    mind.up()
+    read(mind, source_now(1, 0, 0))
+    assert mind.told().sources == (source_now(1, 0, 80, in_flight=0),)
+    read(mind, source_now(1, emitted=90, acked=79, acked_above=3))
+    assert mind.told().sources == (source_now(1, 90, 79, acked_above=3),)
+
+
+def test_a_late_reading_of_a_dead_worker_does_not_hide_the_present_one() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0, "source"))
+    first = mind.incarnation()
+    mind.dies(after_s=1.0)
+    read(mind, source_now(1, 90, 85))
+    mind.tell(e.SourcesRead(slot(0), first, (source_now(1, 100, 80),)))
+    assert mind.told().sources == (source_now(1, 90, 85),)
+
+
+def test_a_source_that_stops_is_reported_at_once() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0, "source"))
+    mind.up()
+    read(mind, source_now(1, 10, 10))
+    mind.tick(0.1)
+    out = mind.tell(e.SourcesRead(slot(0), mind.incarnation(), (source_now(1, 10, 10, stopped=True),)), 0.1)
+    assert only(out, e.SendReport)[0].report.sources[0].stopped
+
+
+def test_sources_that_are_not_wanted_here_any_more_are_not_told() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0, "source"))
+    read(mind, source_now(1, 10, 10))
+    mind.want(thread(2, 0), counter=2)
+    assert mind.told().sources == ()
+
+
+# ── the end ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("event", [m.Shutdown(m.Token(1, 1, 1), "done"), e.StopAsked("SIGTERM")])
+def test_the_end_quits_workers_then_says_goodbye(event: e.Event) -> None:
+    mind = Mind()
+    mind.want(thread(1, 0), thread(2, 1))
+    mind.up(0)
+    out = mind.tell(event)
+    assert {q.slot.number for q in only(out, e.SendQuit)} == {0, 1}
+    assert not only(mind.dies(0, clean=True), e.SpawnWorker)
+    assert only(mind.up(1), e.SendQuit), "a worker that is up only now is told too"
+    out = mind.dies(1, clean=True)
+    assert [type(i).__name__ for i in out] == ["SendReport", "SendGoodbye", "Exit"]
+    assert only(out, e.SendReport)[0].report.workers[0].crashes == 0
+    assert mind.tick(10.0) == []
+
+
+def test_a_worker_that_does_not_quit_is_killed_after_a_second() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    mind.tell(e.StopAsked("SIGTERM"))
+    assert not only(mind.tick(0.9), e.KillWorker)
+    assert only(mind.tick(0.1), e.KillWorker)
+    assert only(mind.dies(), e.Exit)
+
+
+def test_asked_twice_it_kills_at_once() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    mind.tell(e.StopAsked("SIGINT"))
+    assert only(mind.tell(e.StopAsked("SIGINT"), 0.1), e.KillWorker)
+
+
+def test_what_no_kill_ends_is_left_behind_loudly() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.tell(e.StopAsked("SIGTERM"))
+    out = mind.tick(5.0)
+    assert "does not end even when killed" in only(out, e.Note)[0].text and only(out, e.Exit)
+
+
+def test_without_workers_the_end_is_at_once() -> None:
+    out = Mind().tell(m.Shutdown(m.Token(1, 1, 1)))
+    assert only(out, e.SendGoodbye) and only(out, e.Exit)
+
+
+def test_a_shutdown_with_an_old_token_is_not_obeyed() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0), epoch=3)
+    mind.tell(m.Shutdown(m.Token(1, 2, 50)))
+    assert not mind.state.stopping

@@ -1,0 +1,87 @@
+"""When is a worker hung, and when is it only busy, starved or waiting (agent/hang.py)?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from agent.hang import HangWatch, Reading
+
+NS = 1_000_000_000
+LIMITS = {0: 10 * NS, 1: 5 * NS}
+STEP_S = 0.5
+
+
+def watch(readings: Iterable[Reading]) -> tuple[float, str]:
+    """(after how many seconds, why) the worker counts as hung; (-1, "") if it never does."""
+    hang = HangWatch()
+    for reading in readings:
+        why = hang.look(reading, LIMITS)
+        if why:
+            return reading.now_ns / NS - 100, why
+    return -1.0, ""
+
+
+def readings(seconds: float, make: Callable[[float], dict[str, object]]) -> list[Reading]:
+    """A reading each half second; by default of a worker that goes on, with rows waiting."""
+    out = []
+    for step in range(int(seconds / STEP_S) + 1):
+        t = step * STEP_S
+        given = {"state": "S", "progress": step, "ran_ns": 0, "queued": 5, "calls": (), **make(t)}
+        out.append(Reading(now_ns=int((100 + t) * NS), **given))  # type: ignore[arg-type]
+    return out
+
+
+def test_a_frozen_idle_worker_with_rows_waiting_is_hung_after_three_seconds() -> None:
+    after_s, why = watch(readings(10, lambda t: {"progress": 7}))
+    assert after_s == 3.0 and why == "no progress for 3.0 s with an idle CPU and 5 rows waiting"
+
+
+def test_a_stopped_worker_is_hung_whatever_it_was_doing() -> None:
+    after_s, why = watch(readings(10, lambda t: {"state": "T", "progress": 7, "calls": ((0, 100 * NS),)}))
+    assert after_s == 3.0 and why == "it has been stopped for 3.0 s"
+
+
+def test_the_time_counts_from_where_it_froze() -> None:
+    after_s, _ = watch(readings(20, lambda t: {"progress": min(t, 8.0)}))
+    assert 10.5 <= after_s <= 11.5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda t: {}, id="it goes on"),
+        pytest.param(lambda t: {"progress": 7, "queued": 0}, id="nothing waits"),
+        pytest.param(lambda t: {"progress": 7, "ran_ns": int(t * NS)}, id="a C call holds the interpreter"),
+        pytest.param(lambda t: {"progress": 7, "ran_ns": int(0.2 * t * NS)}, id="starved or throttled"),
+        pytest.param(
+            lambda t: {"progress": 7, "calls": ((1, int((100 + t - t % 4.5) * NS)),)}, id="a legal call, idle"
+        ),
+        pytest.param(
+            lambda t: {"state": "T" if 2 < t < 4.5 else "S", "progress": t}, id="stopped for a moment"
+        ),
+        pytest.param(lambda t: {"calls": ((9, 1),)}, id="a task that is not known"),
+    ],
+)
+def test_this_is_no_hang(make: Callable[[float], dict[str, object]]) -> None:
+    assert watch(readings(30, make)) == (-1.0, "")
+
+
+def test_a_call_beyond_its_tasks_limit_is_a_hang_busy_or_not() -> None:
+    begun = ((1, 100 * NS),)
+    for more in ({}, {"ran_ns": 1}):
+        after_s, why = watch(readings(10, lambda t, more=more: {"calls": begun, "progress": t, **more}))
+        assert after_s == 5.5 and why == "a call has taken 5.5 s of at most 5 s"
+
+
+def test_the_limit_is_the_tasks_own() -> None:
+    assert watch(readings(20, lambda t: {"calls": ((0, 100 * NS),)}))[0] == 10.5
+
+
+def test_an_agent_that_was_stalled_itself_gives_no_verdict() -> None:
+    hang = HangWatch()
+    frozen = Reading(100 * NS, "S", 7, 0, 5, ((1, 90 * NS),))
+    for gap_s in (0, 2, 4, 6):
+        assert hang.look(frozen._replace(now_ns=(100 + gap_s) * NS), LIMITS) == ""
+    assert hang.look(frozen._replace(now_ns=int(106.5 * NS)), LIMITS) != ""

@@ -1,0 +1,326 @@
+"""One contract for every way to bound slots: control groups v1 for real, v2 as files (and its kill for
+real where an empty v2 tree is mounted), CPU affinity and nothing for real."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent import affinity, cgroup1, cgroup2, cgroups, proc
+from agent.cgroups import Group
+from agent.slot_size import SlotSize
+from agent.slots import SlotBinding, choose
+
+SPIN = "while True: pass"
+CORES, MEMORY_BYTES = 0.2, 128 * 1024 * 1024
+
+
+def size(count: int = 2) -> SlotSize:
+    return SlotSize(f"test-{os.getpid()}", "vm1", count, CORES, MEMORY_BYTES)
+
+
+def real(kind: str) -> SlotBinding:
+    if kind == "none":
+        return affinity.Unbound(size())
+    probe = {"cgroup1": cgroup1.probe, "affinity": affinity.probe}[kind]
+    binding, why = probe(size())
+    if binding is None:
+        pytest.skip(why)
+    return binding
+
+
+@pytest.fixture(params=["cgroup1", "affinity", "none"])
+def binding(request: pytest.FixtureRequest) -> Iterator[SlotBinding]:
+    binding = real(request.param)
+    binding.prepare()
+    yield binding
+    assert binding.cleanup() == []
+
+
+def start(binding: SlotBinding, slot: int, code: str) -> subprocess.Popen[bytes]:
+    command = binding.command(slot, [sys.executable, "-S", "-E", "-c", code])
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    return process
+
+
+def wait_until(true: object, seconds: float = 2.0) -> None:
+    assert callable(true)
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.005)
+
+
+# ── the contract ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_keeps_its_process_id_arguments_and_exit_code(binding: SlotBinding) -> None:
+    code = "import os, sys; sys.exit(7 if sys.argv[1:] == ['a b', '$x'] and os.getppid() == %d else 1)"
+    command = binding.command(1, [sys.executable, "-S", "-c", code % os.getpid(), "a b", "$x"])
+    assert subprocess.run(command, check=False).returncode == 7
+
+
+def test_cpu_and_memory_of_a_slot_are_counted(binding: SlotBinding) -> None:
+    process = start(binding, 0, SPIN)
+    try:
+        binding.bind(0, process.pid)
+        before_ns = binding.cpu_ns(0)
+        wait_until(lambda: binding.cpu_ns(0) >= before_ns + 20_000_000)
+        assert binding.memory_bytes(0) > 1_000_000
+        assert binding.oom_kills(0) == 0 and binding.throttled_ns(1) == 0
+        assert binding.cpu_ns(1) == 0, "the other slot has no process"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_cpu_time_does_not_fall_when_a_worker_is_replaced(binding: SlotBinding) -> None:
+    for _ in range(2):
+        process = start(binding, 0, SPIN)
+        binding.bind(0, process.pid)
+        before_ns = binding.cpu_ns(0)
+        wait_until(lambda: binding.cpu_ns(0) >= before_ns + 10_000_000)  # noqa: B023
+        seen_ns = binding.cpu_ns(0)
+        process.kill()
+        process.wait()
+        assert binding.cpu_ns(0) >= seen_ns
+
+
+def test_kill_ends_the_worker_and_what_it_started(binding: SlotBinding) -> None:
+    child = f"import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', {SPIN!r}]); {SPIN}"
+    process = start(binding, 0, child)
+    binding.bind(0, process.pid)
+    wait_until(lambda: len(session_of(process.pid)) == 2)
+    members = session_of(process.pid)
+    binding.kill(0)
+    process.wait(2)
+    wait_until(lambda: not [pid for pid in members if alive(pid)])
+
+
+def test_killing_an_empty_slot_is_nothing(binding: SlotBinding) -> None:
+    binding.kill(0)
+    binding.kill(1)
+
+
+def test_cleanup_ends_what_still_runs_and_may_be_repeated(binding: SlotBinding) -> None:
+    process = start(binding, 1, SPIN)
+    binding.bind(1, process.pid)
+    assert binding.cleanup() == []
+    assert process.wait(2) == -9
+    assert binding.cleanup() == []
+
+
+def session_of(leader: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.getsid(int(name)) == leader and alive(int(name)):
+                    found.append(int(name))
+            except ProcessLookupError:
+                continue
+    return found
+
+
+def alive(pid: int) -> bool:
+    stat = proc.stat(pid)
+    return stat is not None and stat.state != "Z"
+
+
+# ── control groups v1 ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def v1() -> Iterator[cgroup1.Cgroup1]:
+    binding = real("cgroup1")
+    assert isinstance(binding, cgroup1.Cgroup1)
+    binding.prepare()
+    yield binding
+    binding.cleanup()
+    left = [path for root in cgroup1.find().values() for path in root.glob(f"headgate-test-{os.getpid()}*")]
+    assert left == []
+
+
+def group_of(controller: str, slot: int) -> Group:
+    return Group(cgroup1.find()[controller] / f"headgate-test-{os.getpid()}" / f"vm1-{slot}")
+
+
+def test_v1_a_worker_joins_before_exec_and_gets_its_quota_when_it_is_ready(v1: cgroup1.Cgroup1) -> None:
+    process = start(v1, 0, SPIN)
+    try:
+        wait_until(lambda: proc.stat(process.pid) is not None and group_of("memory", 0).pids())
+        for controller in cgroup1.CONTROLLERS:
+            wait_until(lambda c=controller: group_of(c, 0).pids() == [process.pid])
+        cpu = group_of("cpu", 0)
+        assert (cpu.path / "cpu.cfs_quota_us").read_text().strip() == "-1"
+        v1.bind(0, process.pid)
+        assert cpu.number("cpu.cfs_quota_us") == 4000 and cpu.number("cpu.cfs_period_us") == 20_000
+        assert cpu.number("cpu.shares") == 1024
+        assert Group(cpu.path.parent).number("cpu.shares") == 8192
+        assert group_of("memory", 0).number("memory.limit_in_bytes") == MEMORY_BYTES
+    finally:
+        v1.kill(0)
+        process.wait()
+
+
+def test_v1_a_bound_slot_is_throttled_to_its_share(v1: cgroup1.Cgroup1) -> None:
+    process = start(v1, 0, SPIN)
+    try:
+        v1.bind(0, process.pid)
+        wait_until(lambda: v1.throttled_ns(0) > 0)
+        begin_ns, cpu_ns = time.monotonic_ns(), v1.cpu_ns(0)
+        time.sleep(0.4)
+        share = (v1.cpu_ns(0) - cpu_ns) / (time.monotonic_ns() - begin_ns)
+        assert share < 1.3 * CORES
+    finally:
+        v1.kill(0)
+        process.wait()
+
+
+def test_v1_too_much_memory_is_counted_as_an_oom_kill(v1: cgroup1.Cgroup1) -> None:
+    process = start(v1, 0, f"b = bytearray({2 * MEMORY_BYTES})\nfor i in range(0, len(b), 4096): b[i] = 1")
+    assert process.wait(10) == -9
+    assert v1.oom_kills(0) == 1
+
+
+def test_v1_leftovers_of_this_vm_are_killed_and_removed_and_others_are_left(v1: cgroup1.Cgroup1) -> None:
+    parent = group_of("memory", 0).path.parent
+    process = start(v1, 1, SPIN)
+    wait_until(lambda: group_of("memory", 1).pids() == [process.pid])
+    other = parent / "vm1-x-0"
+    other.mkdir()
+    try:
+        again = cgroup1.Cgroup1(size(count=1), cgroup1.find())
+        again.prepare()
+        assert process.wait(2) == -9
+        assert sorted(path.name for path in parent.iterdir() if path.is_dir()) == ["vm1-0", "vm1-x-0"]
+    finally:
+        other.rmdir()
+
+
+# ── control groups v2, at the level of files ────────────────────────────────────────────────────
+
+
+def tree(root: Path, *groups: str) -> Path:
+    """A directory tree with the files that the kernel would make; it enforces nothing."""
+    parent = f"headgate-{size().run}"
+    for group in ("", parent, *(f"{parent}/{name}" for name in groups)):
+        path = root / group
+        path.mkdir(parents=True, exist_ok=True)
+        for file in ("cgroup.procs", "cgroup.subtree_control", "cpu.weight", "cpu.max", "memory.max"):
+            (path / file).touch()
+        (path / "cgroup.controllers").write_text("cpu memory pids")
+    return root / parent
+
+
+def test_v2_writes_the_limits_and_reads_the_figures(tmp_path: Path) -> None:
+    parent = tree(tmp_path, "vm1-0")
+    binding, why = cgroup2._try(size(count=1), tmp_path)
+    assert binding is not None and "bounds CPU and memory" in why
+    group = parent / "vm1-0"
+    for path in (tmp_path, parent):
+        assert (path / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert (parent / "cpu.weight").read_text() == "800"
+    binding._groups[0] = Group(group)
+    assert binding.command(0, ["worker", "x"])[-3:] == [str(group / "cgroup.procs"), "worker", "x"]
+    assert (group / "cpu.max").read_text() == "max"
+    binding.bind(0, 1)
+    assert (group / "cpu.max").read_text() == "4000 20000"
+    (group / "cpu.stat").write_text("usage_usec 12\nuser_usec 5\nnr_throttled 1\nthrottled_usec 34\n")
+    (group / "memory.current").write_text("4096\n")
+    (group / "memory.events").write_text("low 0\noom 2\noom_kill 1\n")
+    assert (binding.cpu_ns(0), binding.throttled_ns(0)) == (12_000, 34_000)
+    assert (binding.memory_bytes(0), binding.oom_kills(0)) == (4096, 1)
+
+
+def test_v2_without_a_cpu_controller_says_so(tmp_path: Path) -> None:
+    tree(tmp_path)
+    (tmp_path / "cgroup.controllers").write_text("hugetlb memory")
+    assert cgroup2._try(size(), tmp_path) == (None, f"cgroup v2 at {tmp_path} has no cpu controller")
+
+
+def test_v2_that_may_not_be_written_says_so(tmp_path: Path) -> None:
+    tree(tmp_path)
+    (tmp_path / "cgroup.subtree_control").unlink()
+    binding, why = cgroup2._try(size(), tmp_path)
+    assert binding is None and "cannot be used" in why and "cgroup.subtree_control" in why
+
+
+def test_v2_kill_and_removal_for_real_where_a_v2_tree_is_mounted() -> None:
+    points = cgroups.mounted("cgroup2")
+    if not points or not os.access(points[0][0], os.W_OK):
+        pytest.skip("no cgroup v2 tree that may be written to")
+    group = cgroups.make(points[0][0] / f"headgate-test-{os.getpid()}", "vm1-0")
+    try:
+        process = subprocess.Popen([sys.executable, "-S", "-c", SPIN])
+        group.write("cgroup.procs", process.pid)
+        assert group.pids() == [process.pid]
+        assert group.remove() and process.wait(2) == -9
+        assert not group.path.exists() and group.pids() == [] and group.number("cpu.stat", "usage_usec") == 0
+    finally:
+        cgroups.remove_if_empty(group.path.parent)
+
+
+# ── the choice ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_binding_that_works_is_chosen_and_the_others_are_explained() -> None:
+    never = affinity.Unbound(size())
+    binding, why = choose(
+        size(),
+        (lambda s: (None, "v2 is not there"), lambda s: (never, "it works"), lambda s: (None, "unasked")),
+    )
+    assert binding is never
+    assert why == "slots are bound by none: it works; v2 is not there"
+
+
+def test_without_any_binding_slots_are_not_bound_and_that_is_said() -> None:
+    binding, why = choose(size(), (lambda s: (None, "v1 is read-only"),))
+    assert binding.name == "none" and why == "slots are not bound by anything; v1 is read-only"
+
+
+@pytest.mark.parametrize(
+    ("cores", "want"),
+    [(0.2, (4000, 20_000)), (1.0, (20_000, 20_000)), (0.05, (1000, 20_000)), (0.01, (1000, 100_000))],
+)
+def test_quota_and_period_of_a_share(cores: float, want: tuple[int, int]) -> None:
+    assert cgroups.quota(cores) == want
+
+
+def test_mount_points_are_found_by_kind_and_option(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n"
+        "cgroup2 /sys/fs/cgroup/uni\\040fied cgroup2 rw 0 0\n"
+    )
+    assert cgroups.mounted("cgroup", mounts)[0] == (
+        Path("/sys/fs/cgroup/cpu,cpuacct"), frozenset({"rw", "relatime", "cpu", "cpuacct"}),
+    )  # fmt: skip
+    assert cgroups.mounted("cgroup2", mounts)[0][0] == Path("/sys/fs/cgroup/uni fied")
+
+
+def test_affinity_keeps_every_thread_of_a_worker_on_the_cpu_of_its_slot() -> None:
+    binding = real("affinity")
+    assert isinstance(binding, affinity.Affinity)
+    code = "import threading\nfor _ in range(3): threading.Thread(target=threading.Event().wait).start()"
+    process = start(binding, 1, code)
+    try:
+        wait_until(lambda: len(proc.threads(process.pid)) == 4)
+        binding.bind(1, process.pid)
+        for tid in proc.threads(process.pid):
+            assert os.sched_getaffinity(tid) == {binding.cpu_of(1)}
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_affinity_fills_a_cpu_with_slots_before_it_begins_the_next() -> None:
+    binding = affinity.Affinity(SlotSize("r", "vm1", 8, 0.5, MEMORY_BYTES))
+    binding._cpus = [4, 5]
+    assert [binding.cpu_of(n) for n in range(6)] == [4, 4, 5, 5, 4, 4]

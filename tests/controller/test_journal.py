@@ -1,0 +1,117 @@
+"""The journal: what was appended is read back; tears are cut off, corruption is refused, one writer only."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.knowledge import journal as j
+from controller.knowledge.records import Booted, Draining, HeldDead, Record, fold_all
+from topology_runtime.errors import Conflict, InvalidInput
+
+BOOTED, HELD, DRAINING = Booted(1, 10), HeldDead(("vm2",)), Draining("stop", 20)
+
+
+def append(directory: Path, *batches: tuple[Record, ...]) -> None:
+    journal = j.Journal(directory)
+    for batch in batches:
+        journal.append(batch)
+    journal.close()
+
+
+def records(directory: Path) -> tuple[Record, ...]:
+    journal = j.Journal(directory)
+    journal.close()
+    return journal.records
+
+
+def test_what_was_appended_is_read_by_the_next_life(tmp_path: Path) -> None:
+    append(tmp_path, (BOOTED,), (HELD, DRAINING))
+    append(tmp_path, (Booted(2, 30),))
+    assert records(tmp_path) == (BOOTED, HELD, DRAINING, Booted(2, 30))
+
+
+@given(data=st.data())
+def test_a_torn_tail_is_cut_off_wherever_it_tears(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("journal")
+    append(directory, (BOOTED,), (HELD,))
+    whole = (directory / "journal.bin").read_bytes()
+    append(directory, (DRAINING,))
+    longer = (directory / "journal.bin").read_bytes()
+    cut = data.draw(st.integers(len(whole), len(longer) - 1))
+    zeros = data.draw(st.integers(0, 20))
+    (directory / "journal.bin").write_bytes(longer[:cut] + b"\0" * zeros)
+    assert records(directory) == (BOOTED, HELD)
+    assert (directory / "journal.bin").read_bytes() == whole
+    append(directory, (DRAINING,))
+    assert records(directory) == (BOOTED, HELD, DRAINING)
+
+
+def test_a_last_frame_with_a_wrong_sum_was_never_acknowledged(tmp_path: Path) -> None:
+    append(tmp_path, (BOOTED,), (HELD,))
+    path = tmp_path / "journal.bin"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert records(tmp_path) == (BOOTED,)
+
+
+@given(data=st.data())
+def test_any_changed_byte_before_the_last_frame_is_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("journal")
+    append(directory, (BOOTED,))
+    first = (directory / "journal.bin").stat().st_size
+    append(directory, (HELD,), (DRAINING,))
+    path = directory / "journal.bin"
+    bad = bytearray(path.read_bytes())
+    bad[data.draw(st.integers(0, first - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(bad)
+    with pytest.raises(InvalidInput, match="offset 0"):
+        j.read(path)
+    assert path.read_bytes() == bytes(bad), "a refused journal is left as it is"
+
+
+def test_a_second_controller_is_told_who_has_the_journal(tmp_path: Path) -> None:
+    journal = j.Journal(tmp_path)
+    with pytest.raises(Conflict, match=f"process {os.getpid()}"):
+        j.Journal(tmp_path)
+    journal.close()
+    j.Journal(tmp_path).close()
+
+
+def test_a_failed_append_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = j.Journal(tmp_path)
+    journal.append((BOOTED,))
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            journal.append((HELD,))
+    journal.append((DRAINING,))
+    journal.close()
+    assert records(tmp_path) == (BOOTED, DRAINING)
+
+
+def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, bytes(data)[:3], at))
+    append(tmp_path, (BOOTED,), (HELD,))
+    monkeypatch.undo()
+    assert records(tmp_path) == (BOOTED, HELD)
+
+
+def test_the_fold_of_no_records_is_nothing() -> None:
+    assert fold_all(()).boot == 0
+    assert fold_all((BOOTED, HELD, DRAINING)).held_dead == ("vm2",)

@@ -1,0 +1,73 @@
+"""Tallies survive a kill, and a file that does not read costs nothing but counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.knowledge.knowledge import Counts
+from controller.knowledge.store import SourceTally, Store, Tallies
+from topology_runtime.messages import DeadLetter, SourceNow
+
+TALLIES = Tallies(
+    5, (SourceTally("source", 0, 10, 7, 8, 3),), (("sink", "source", (0, 4)),), (("source", 0, 2),)
+)
+
+
+def test_what_was_kept_is_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / "tallies.bin")
+    assert store.read() is None
+    store.keep(TALLIES)
+    assert store.read() == TALLIES
+
+
+@pytest.mark.parametrize("keep", [0, 3, 10])
+def test_a_torn_file_is_no_tallies(tmp_path: Path, keep: int) -> None:
+    store = Store(tmp_path / "tallies.bin")
+    store.keep(TALLIES)
+    data = (tmp_path / "tallies.bin").read_bytes()
+    (tmp_path / "tallies.bin").write_bytes(data[:keep])
+    assert store.read() is None
+
+
+def source(emitted: int, acked: int, above: int = 0, replayed: int = 0, thread: int = 0) -> SourceNow:
+    return SourceNow("source", 0, thread, emitted, acked, above, 0, replayed)
+
+
+def test_positions_only_move_forward() -> None:
+    counts = Counts()
+    known = counts.source("source", 0)
+    known.hear(source(100, 90, 5))
+    known.hear(source(60, 50))  # its worker was killed and reads again
+    assert (known.emitted, known.acked, known.done) == (100, 90, 95)
+
+
+def test_replays_of_workers_that_are_gone_are_kept() -> None:
+    known = Counts().source("source", 0)
+    for replayed in (0, 4, 7, 2, 3):
+        known.hear(source(1, 1, replayed=replayed))
+    known.hear(source(1, 1, replayed=5, thread=9))
+    assert known.replayed == 7 + 3 + 5
+
+
+def test_a_dead_letter_is_not_acked_and_counts_once() -> None:
+    counts = Counts()
+    counts.source("source", 0).hear(source(10, 10))
+    letter = DeadLetter("parse", 3, "source", 0, 4, "row", "ValueError: x", "")
+    assert counts.bury(letter)
+    assert not counts.bury(DeadLetter("score", 5, "source", 0, 4, "row", "", ""))
+    assert (counts.emitted, counts.acked, len(counts.dead)) == (10, 9, 1)
+
+
+def test_counts_go_on_from_an_earlier_life() -> None:
+    counts = Counts()
+    counts.source("source", 0).hear(source(100, 90, 5, 7))
+    counts.add_latency("sink", "source", (1, 2))
+    counts.planning_s[1] = 0.25
+    later = Counts()
+    later.recall(counts.tallies(9))
+    later.source("source", 0).hear(source(95, 92, 0, 2))
+    assert (later.emitted, later.done, later.replayed) == (100, 95, 9)
+    assert later.latency["sink", "source"][:2] == [1, 2]
+    assert later.planning_s == {1: 0.25}

@@ -1,0 +1,480 @@
+"""A small world for the controller's core: virtual time, VMs whose workers do as they are told, and knobs
+for what goes wrong. The controller is the real one; journal and network are lists."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
+
+from controller.config import Settings
+from controller.knowledge import turns as t
+from controller.knowledge.models import Model, ModelSlot, Point
+from controller.knowledge.records import Durable, Planned, Record, Submitted, fold_all
+from controller.loop import Loop
+from topology_runtime import messages as m
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.worker.meter import BUCKETS
+
+S = 1_000_000_000
+WALL0 = 1_700_000_000 * S
+MEMORY = 1 << 29
+
+TOPOLOGY = Topology(
+    "line",
+    (
+        Task("source", kind="source", static=Static(1, 0.1, 0.1)),
+        Task("work"),
+        Task("sink", static=Static(1, 0.1, 0.1)),
+    ),
+    (Edge("source", "work"), Edge("work", "sink")),
+)
+MODELS = (
+    Model("work", ModelSlot(1.0, MEMORY), tuple(Point(n, 50.0 * n, 0.2 * n, 0.1 * n) for n in (1, 2, 3, 4))),
+)
+
+
+def vm(name: str, slots: int = 4) -> Vm:
+    return Vm(name, slots, 1.0, MEMORY)
+
+
+def ints(values: Iterable[int]) -> bytes:
+    return array("q", values).tobytes()
+
+
+@dataclass
+class FakeWorker:
+    """A worker that obeys at once. slow: it never says that it is ready."""
+
+    incarnation: int
+    threads: dict[int, m.ThreadWanted] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    switched: int = 0
+    token: m.Token = m.Token()
+    crashes: int = 0
+    state: str = "running"
+
+
+@dataclass
+class FakeSource:
+    """A source thread's ledger: nothing in it is done before `acked` says so."""
+
+    thread: int
+    emitted: int = 0
+    acked: int = 0
+    reading: bool = False
+    stopped: bool = False
+
+
+class FakeVm:
+    """One VM with its agent and workers."""
+
+    def __init__(self, world: World, shape: Vm) -> None:
+        self.world, self.shape = world, shape
+        self.boot = world.next_number()
+        self.sequence = self.blocks = 0
+        self.token = m.Token()
+        self.wanted: m.Wanted | None = None
+        self.workers: dict[Slot, FakeWorker] = {}
+        self.sources: dict[int, FakeSource] = {}
+        self.hung: set[Slot] = set()  # workers there do not get ready
+        self.failing: set[str] = set()  # tasks whose logic cannot be built
+        self.spools: tuple[m.SpoolLeft, ...] = ()
+        self.down = self.cut = False
+        self.shut_down = False
+
+    @property
+    def name(self) -> str:
+        return self.shape.vm
+
+    def hello(self) -> m.Hello:
+        s = self.shape
+        return m.Hello(
+            s.vm, self.boot, s.slots, s.slot_cores, s.slot_memory_bytes, "cgroup1", 7, spools=self.spools
+        )
+
+    def obey(self, wanted: m.Wanted) -> None:
+        if wanted.token < self.token:
+            return
+        assert wanted.token.boot >= self.token.boot
+        self.token, self.wanted = wanted.token, wanted
+        mine: dict[Slot, list[m.ThreadWanted]] = {}
+        for thread in wanted.threads:
+            if thread.slot.vm == self.name:
+                mine.setdefault(thread.slot, []).append(thread)
+        for slot in sorted({*mine, *self.workers}):
+            self._obey_in(slot, mine.get(slot, []), wanted)
+
+    def _obey_in(self, slot: Slot, mine: list[m.ThreadWanted], wanted: m.Wanted) -> None:
+        worker = self.workers.get(slot)
+        if worker is None or worker.state == "exited":
+            if not any(not t.leaving or wanted.phase != "committed" for t in mine):
+                return
+            worker = self.workers[slot] = FakeWorker(
+                self.world.next_number(), crashes=worker.crashes if worker else 0
+            )
+        if worker.state == "quarantined":
+            return
+        if not mine:
+            worker.state, worker.threads = "exited", {}
+            return
+        worker.token, worker.switched = wanted.token, wanted.routes_number
+        worker.threads = {t.thread: t for t in mine}
+        for thread in mine:
+            if thread.leaving and wanted.phase == "committed" and not self._open(thread.thread):
+                worker.ended.add(thread.thread)
+            if thread.task == "source":
+                self._source(thread, wanted, worker)
+
+    def _open(self, thread: int) -> bool:
+        source = self.sources.get(thread)
+        return source is not None and source.acked < source.emitted
+
+    def _source(self, thread: m.ThreadWanted, wanted: m.Wanted, worker: FakeWorker) -> None:
+        source = self.sources.setdefault(thread.thread, FakeSource(thread.thread))
+        named = any(at.slot == thread.slot and at.incarnation == worker.incarnation for at in wanted.workers)
+        leaving = thread.leaving and wanted.phase != "prepared"
+        if leaving or wanted.draining:
+            source.reading = False
+        elif not source.reading and named:
+            for start in wanted.starts:
+                if (start.task, start.partition) == (thread.task, thread.partition):
+                    source.emitted = source.acked = start.position
+                    source.reading = True
+                    self.world.started.append((thread.thread, start.position))
+        source.stopped = (
+            not source.reading and source.acked == source.emitted and (leaving or wanted.draining)
+        )
+
+    def run_sources(self, wall_ns: int) -> None:
+        """Read what is due; done at once unless the world holds acks back."""
+        schedule = self.wanted.schedule if self.wanted else None
+        for source in self.sources.values():
+            if source.reading and schedule is not None:
+                source.emitted = max(source.emitted, schedule.due(wall_ns))
+            if not self.world.hold_acks:
+                source.acked = source.emitted
+            if not source.reading and self.wanted is not None and source.acked == source.emitted:
+                thread = next((t for t in self.wanted.threads if t.thread == source.thread), None)
+                source.stopped = thread is not None and (thread.leaving or self.wanted.draining)
+
+    def report(self) -> m.Report:
+        self.sequence += 1
+        workers = tuple(self._worker_now(slot, worker) for slot, worker in sorted(self.workers.items()))
+        live = {t for worker in self.workers.values() if worker.state == "running" for t in worker.threads}
+        sources = tuple(
+            m.SourceNow("source", 0, s.thread, s.emitted, s.acked, 0, s.emitted - s.acked, 0, s.stopped)
+            for s in self.sources.values()
+            if s.thread in live
+        )
+        return m.Report(self.name, self.boot, self.sequence, self.token, workers, sources)
+
+    def _worker_now(self, slot: Slot, worker: FakeWorker) -> m.WorkerNow:
+        threads = tuple(self._thread_now(worker, t) for _, t in sorted(worker.threads.items()))
+        ready = (
+            slot not in self.hung
+            and self.world.connected(slot, worker)
+            and not any(x.failed for x in threads)
+        )
+        return m.WorkerNow(
+            slot,
+            worker.incarnation,
+            worker.state,
+            f"tcp://{slot}",
+            worker.token,
+            ready,
+            threads,
+            worker.crashes,
+        )  # type: ignore[arg-type]
+
+    def _thread_now(self, worker: FakeWorker, thread: m.ThreadWanted) -> m.ThreadNow:
+        ended = thread.thread in worker.ended
+        failed = "ValueError: no" if thread.task in self.failing else ""
+        marked = self.world.marks_of(thread)
+        return m.ThreadNow(
+            thread.thread, worker.switched, marked, not self._open(thread.thread), ended, failed
+        )
+
+    def block(self) -> m.SampleBlock:
+        """A second of this VM: nothing used, every row through in a millisecond."""
+        self.blocks += 1
+        numbers = [t for worker in self.workers.values() for t in worker.threads]
+        tasks = tuple(t.task for worker in self.workers.values() for t in worker.threads.values())
+        zeros = bytes(8 * len(numbers))
+        threads = {name: zeros for name in m.SAMPLE_COLUMNS} | {"thread": ints(numbers)}
+        used = sorted(slot.number for slot in self.workers)
+        slots = {name: bytes(8 * len(used)) for name in m.SLOT_COLUMNS} | {"slot": ints(used)}
+        rows = [0] * BUCKETS
+        rows[40] = 50
+        latency = (("sink", "source", tuple(rows)),) if "sink" in tasks else ()
+        wall_ns = self.world.now.wall_ns
+        return m.SampleBlock(
+            self.name, self.boot, self.blocks, wall_ns, S, 0, tasks, threads, slots, {}, latency
+        )
+
+    # ── what goes wrong ─────────────────────────────────────────────────────────────────────────
+
+    def kill_worker(self, number: int) -> None:
+        """A worker dies and its agent starts it again, without what it knew."""
+        slot = Slot(self.name, number)
+        old = self.workers[slot]
+        for thread in old.threads.values():
+            if thread.thread in self.sources:
+                self.sources[thread.thread] = FakeSource(thread.thread)
+        new = FakeWorker(self.world.next_number(), crashes=old.crashes + 1)
+        self.workers[slot] = new
+        if self.wanted is not None:
+            mine = [t for t in self.wanted.threads if t.slot == slot]
+            self._obey_in(slot, mine, self.wanted)
+
+    def quarantine(self, number: int) -> None:
+        worker = self.workers[Slot(self.name, number)]
+        for thread in worker.threads:
+            self.sources.pop(thread, None)
+        worker.state, worker.threads, worker.crashes = "quarantined", {}, 4
+
+    def restart(self) -> None:
+        """Its agent is started again: no workers, a higher boot."""
+        self.boot = self.world.next_number()
+        self.sequence, self.blocks, self.token, self.wanted = 0, 0, m.Token(), None
+        self.workers.clear()
+        self.sources.clear()
+        self.down = self.cut = False
+
+
+class World:
+    """Controller and VMs; time goes by in steps of 50 ms."""
+
+    def __init__(
+        self, vms: Iterable[Vm] = (vm("vm1"), vm("vm2")), rate_tps: float = 100.0, **settings: object
+    ) -> None:
+        shapes = tuple(vms)
+        self._number = 0
+        self._compared: Durable | None = None
+        self._folded: tuple[int, Durable] = (0, Durable())
+        self.mono_ns, self.hold_acks = S, False
+        self.vms: dict[str, FakeVm] = {}
+        self.settings = Settings("test", initial=shapes, **settings)  # type: ignore[arg-type]
+        self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
+        self.journal: list[Record] = []
+        self.tallies: t.Tallies | None = None
+        self.sent: list[tuple[str, m.FromController]] = []
+        self.answers: dict[int, m.Reply] = {}
+        self.asked: dict[str, Vm] = {}
+        self.started: list[tuple[int, int]] = []
+        self.traces: list[dict[str, object]] = []
+        self.finish: t.Finish | None = None
+        self.journal_fails = False
+        self.lost_requests: set[str] = set()  # VMs that the provider never starts
+        self.loop = Loop(self.settings, self.submitted)
+        for shape in shapes:
+            self.add(shape)
+
+    # ── running ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def now(self) -> t.Now:
+        return t.Now(self.mono_ns, WALL0 + self.mono_ns)
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def add(self, shape: Vm) -> FakeVm:
+        self.vms[shape.vm] = FakeVm(self, shape)
+        return self.vms[shape.vm]
+
+    def start(self) -> World:
+        """The controller begins its life; everyone says hello."""
+        self.do(t.Started(tuple(self.journal), self.tallies, 1))
+        for one in self.vms.values():
+            self.do(t.FromVm(one.hello()))
+        return self
+
+    def restart_controller(self) -> None:
+        self.loop = Loop(self.settings, self.submitted)
+        self.do(t.Started(tuple(self.journal), self.tallies, 2))
+
+    def run(self, seconds: float) -> World:
+        """Let time go by: ticks, sources, reports."""
+        end = self.mono_ns + int(seconds * S)
+        while self.mono_ns < end and self.finish is None:
+            self.mono_ns += S // 20
+            for one in list(self.vms.values()):
+                one.run_sources(self.now.wall_ns)
+            if self.mono_ns % (S // 4) == 0:
+                self.do(t.Tick())
+            if self.mono_ns % (S // 10) == 0:
+                self.report_all()
+            if self.mono_ns % S == 0:
+                self._send_blocks()
+            self._run_machines()
+        return self
+
+    def report_all(self) -> None:
+        for one in list(self.vms.values()):
+            self.report(one)
+
+    def report(self, one: FakeVm) -> None:
+        if not (one.down or one.cut) and self.finish is None:
+            self.do(t.FromVm(one.report()))
+
+    def _send_blocks(self) -> None:
+        for one in list(self.vms.values()):
+            if not (one.down or one.cut) and self.finish is None:
+                self.do(t.FromVm(one.block()))
+
+    def _run_machines(self) -> None:
+        for name, shape in list(self.asked.items()):
+            if name not in self.vms and name not in self.lost_requests:
+                self.do(t.FromVm(self.add(shape).hello()))
+
+    def do(self, event: t.Event) -> list[t.Instruction]:
+        """One event, and what comes of it."""
+        msgspec.json.decode(msgspec.json.encode(t.Input(self.now, event)), type=t.Input)
+        out = self.loop.step(event, self.now)
+        for instruction in out:
+            if isinstance(instruction, t.Persist) and self.journal_fails:
+                assert instruction is out[0], "nothing comes before the journal"
+                self.do(t.JournalFailed("no space left"))
+                return out
+            self._perform(instruction)
+        self.check()
+        return out
+
+    def _perform(self, instruction: t.Instruction) -> None:
+        match instruction:
+            case t.Persist(records):
+                self.journal += msgspec.msgpack.decode(
+                    msgspec.msgpack.encode(records), type=tuple[Record, ...]
+                )
+            case t.Keep(tallies):
+                self.tallies = tallies
+            case t.Send(name, message):
+                self.sent.append((name, message))
+                self._deliver(name, message)
+            case t.RequestMachine(shape):
+                self.asked[shape.vm] = shape
+            case t.ReleaseMachine(name):
+                self.asked.pop(name, None)
+                if (one := self.vms.pop(name, None)) is not None:
+                    self.do(t.FromVm(m.Goodbye(name, one.boot)))
+            case t.Answer(number, reply):
+                self.answers[number] = reply
+            case t.Trace("decision", data):
+                self.traces.append(data)
+            case t.Finish():
+                self.finish = instruction
+
+    def _deliver(self, name: str, message: m.FromController) -> None:
+        one = self.vms.get(name)
+        if one is None or one.down or one.cut:
+            return
+        if isinstance(message, m.Wanted):
+            self.check_recoverable(message)
+            one.obey(message)
+        elif isinstance(message, m.Shutdown) and message.token >= one.token and not one.shut_down:
+            one.shut_down = True
+            self.do(t.FromVm(m.Goodbye(name, one.boot)))
+
+    def ask(self, command: str, **arguments: object) -> m.Reply:
+        number = 1000 + len(self.answers)
+        self.do(t.Command(number, m.Request(command, dict(arguments))))
+        return self.answers[number]
+
+    # ── what workers know of each other ─────────────────────────────────────────────────────────
+
+    def worker(self, slot: Slot) -> FakeWorker | None:
+        one = self.vms.get(slot.vm)
+        return one.workers.get(slot) if one is not None and not (one.down or one.cut) else None
+
+    def connected(self, slot: Slot, worker: FakeWorker) -> bool:
+        """Does its wanted state name the present worker of every other slot, except on dead VMs?"""
+        wanted = self.vms[slot.vm].wanted
+        if wanted is None:
+            return False
+        at = {w.slot: w.incarnation for w in wanted.workers if w.endpoint}
+        others = {t.slot for t in wanted.threads if t.slot != slot and t.slot.vm not in wanted.held_dead}
+        return all((peer := self.worker(s)) is not None and at.get(s) == peer.incarnation for s in others)
+
+    def marks_of(self, thread: m.ThreadWanted) -> int:
+        """The lowest routes by which anything above it still sends, as marks tell it (story B1)."""
+        wanted = self.vms[thread.slot.vm].wanted
+        assert wanted is not None
+        if wanted.phase == "prepared":
+            return 0
+        above = {edge.source for _, edge in TOPOLOGY.in_edges(thread.task)}
+        senders = [t for t in wanted.threads if t.task in above and t.slot.vm not in wanted.held_dead]
+        found = [
+            w.switched if (w := self.worker(t.slot)) is not None and t.thread in w.threads else 0
+            for t in senders
+        ]
+        return min(found, default=1 << 62)
+
+    # ── invariants ──────────────────────────────────────────────────────────────────────────────
+
+    def check(self) -> None:
+        """After every event."""
+        k = self.loop.knowledge
+        if k.durable is not self._compared:
+            assert fold_all(tuple(self.journal)) == k.durable, "what is known is what is journaled"
+            self._compared = k.durable
+        d = k.durable
+        if d.reign is not None:
+            assert len({t.thread for t in d.reign.threads}) == len(d.reign.threads)
+            assert all(t.thread < d.next_thread for t in d.reign.threads)
+            assert d.reign.routes_number < d.next_routes
+        reading = [s for one in self.vms.values() for s in one.sources.values() if s.reading and not one.down]
+        if not any(one.cut for one in self.vms.values()):
+            assert len(reading) <= 1, f"two threads read one partition: {reading}"
+
+    def check_recoverable(self, wanted: m.Wanted) -> None:
+        """Whatever an agent is told can be made again from the journal (story B6)."""
+        if len(self.journal) != self._folded[0]:
+            self._folded = len(self.journal), fold_all(tuple(self.journal))
+        d = self._folded[1]
+        assert d.reign is not None and wanted.token.epoch == d.reign.epoch
+        assert wanted.token.boot == d.boot
+        assert {t.thread for t in wanted.threads} == {t.thread for t in d.reign.threads}
+        assert wanted.routes_number in (d.reign.routes_number, d.reign.before_number)
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def durable(self) -> Durable:
+        return self.loop.knowledge.durable
+
+    @property
+    def phase(self) -> str:
+        return self.durable.phase
+
+    @property
+    def reign(self) -> Planned:
+        assert self.durable.reign is not None
+        return self.durable.reign
+
+    @property
+    def tokens(self) -> list[m.Token]:
+        return [message.token for _, message in self.sent if isinstance(message, m.Wanted)]
+
+    def slots_of(self, task: str) -> set[Slot]:
+        return {t.slot for t in self.reign.threads if t.task == task and not t.leaving}
+
+    def source_thread(self) -> m.ThreadWanted:
+        return next(t for t in self.reign.threads if t.task == "source" and not t.leaving)
+
+    def until(self, phase: str, limit_s: float = 30.0) -> World:
+        """Run until the enactment is in this phase."""
+        waited = 0.0
+        while self.phase != phase and waited < limit_s:
+            self.run(0.05)
+            waited += 0.05
+        assert self.phase == phase, f"still {self.phase} after {limit_s} s: {self.loop.knowledge.alarms}"
+        return self
+
+
+__all__ = ["MODELS", "S", "TOPOLOGY", "WALL0", "FakeVm", "World", "replace", "vm"]

@@ -1,0 +1,193 @@
+"""Every phase of an enactment, its conditions and its time-outs, in a world that does as it is told."""
+
+from __future__ import annotations
+
+import pytest
+from enactment_world import World, vm
+
+from controller.execute.steps import PREPARED_LIMIT_NS
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import Token, Wanted
+
+S = 1_000_000_000
+
+
+def running(rate_tps: float = 100.0, **settings: object) -> World:
+    """A world whose first plan is committed."""
+    return World(rate_tps=rate_tps, **settings).start().until("committed")
+
+
+def risen(world: World, rate_tps: float = 500.0) -> World:
+    """The rate was raised and the plan for it decided."""
+    epoch = world.durable.next_epoch
+    assert world.ask("rate_set", rate_tps=rate_tps).error is None
+    for _ in range(100):
+        world.run(0.05)
+        if world.durable.next_epoch > epoch:
+            return world
+    raise AssertionError(f"no plan: {world.loop.knowledge.last_decision}")
+
+
+def test_the_first_plan_waits_for_all_vms_that_shall_be_there() -> None:
+    world = World()
+    late = world.vms.pop("vm2")
+    world.start().run(5)
+    assert world.durable.reign is None
+    world.vms["vm2"] = late
+    world.do(world_hello(late))
+    world.run(1)
+    assert world.durable.reign is not None
+
+
+def test_after_ten_seconds_the_first_plan_takes_those_there_are() -> None:
+    world = World()
+    world.vms.pop("vm2")
+    world.start().run(9.5)
+    assert world.durable.reign is None
+    world.run(1.5)
+    assert {slot.vm for slot in world.reign.slots} == {"vm1"}
+
+
+def world_hello(one: object) -> object:
+    from enactment_world import FakeVm
+
+    from controller.knowledge import turns as t
+
+    assert isinstance(one, FakeVm)
+    return t.FromVm(one.hello())
+
+
+def test_the_offer_begins_when_the_first_plan_is_switched() -> None:
+    world = World()
+    world.start()
+    assert world.durable.schedule is None
+    world.until("switched")
+    assert world.durable.started_ns == pytest.approx(world.now.wall_ns, abs=S)
+    world.run(3)
+    assert world.loop.knowledge.counts.emitted > 150
+
+
+def test_a_plan_goes_from_prepared_to_committed_and_leavers_go() -> None:
+    world = risen(running())
+    assert world.phase == "prepared"
+    old = {t.thread for t in world.reign.threads} - set(world.reign.fresh)
+    world.until("probation", 2)
+    assert world.durable.reigns[-1].in_force_ns - world.durable.reigns[-1].decided_ns < 2 * S
+    world.until("committed", 20).run(1)
+    assert not world.reign.leaving
+    assert {t.thread for t in world.reign.threads} != old
+
+
+def test_prepared_has_the_old_routes_and_switched_the_new_ones() -> None:
+    world = running()
+    before = world.reign.routes
+    risen(world)
+    told = world.loop.knowledge.wanted
+    assert told is not None and told.phase == "prepared" and told.routes == before
+    world.until("switched")
+    told = world.loop.knowledge.wanted
+    assert told is not None and told.phase == "switched" and told.routes == world.reign.routes != before
+
+
+def test_a_worker_that_is_not_ready_holds_the_plan_and_after_ten_seconds_it_is_taken_back() -> None:
+    world = running()
+    for one in world.vms.values():
+        one.hung = {Slot(one.name, n) for n in range(4)} - set(one.workers)
+    risen(world)
+    bad, good = world.reign, world.durable.reigns[0]
+    world.run(PREPARED_LIMIT_NS / S - 0.5)
+    assert (world.phase, world.reign.epoch) == ("prepared", bad.epoch)
+    world.run(1)
+    assert world.reign.reason == "rolled_back" and world.reign.undoes == bad.epoch
+    assert world.durable.reigns[1].rolled_back and not good.rolled_back
+    assert world.loop.knowledge.open_circuits
+    world.until("committed", 20).run(1)
+    assert {t.thread for t in world.reign.threads}.isdisjoint(bad.fresh)
+
+
+def test_a_plan_that_was_taken_back_is_not_tried_again_for_a_minute() -> None:
+    world = running()
+    for one in world.vms.values():
+        one.hung = {Slot(one.name, n) for n in range(4)} - set(one.workers)
+    risen(world)
+    world.run(40)
+    assert [reign.reason for reign in world.durable.reigns] == ["start", "rate_changed", "rolled_back"]
+    assert "failed lately" in str(world.loop.knowledge.last_decision)
+    world.run(45)
+    assert [reign.reason for reign in world.durable.reigns][3:] == ["rate_changed", "rolled_back"]
+
+
+def test_logic_that_cannot_be_built_takes_a_plan_back_at_once() -> None:
+    world = running()
+    world.vms["vm1"].failing = world.vms["vm2"].failing = {"work"}
+    risen(world).run(0.5)
+    assert world.reign.reason == "rolled_back" and "ValueError: no" in world.reign.text
+
+
+def test_logic_that_cannot_be_built_ends_a_run_that_never_ran() -> None:
+    world = World()
+    world.vms["vm1"].failing = world.vms["vm2"].failing = {"work"}
+    world.start().run(3)
+    assert world.finish is not None and world.finish.error is not None
+    assert world.finish.error.exit_code == 7
+    assert "ValueError: no" in str(world.finish.error.cause)
+
+
+def test_machines_are_journaled_before_they_are_asked_for() -> None:
+    world = risen(running(max_vms=3, spare=vm("x")), 1400.0)
+    kinds = [type(record).__name__ for record in world.journal]
+    assert kinds.index("MachineAsked") < kinds.index("Planned", kinds.index("MachineAsked"))
+    assert [record.vm for record in world.durable.machines] == ["vm3"]
+    world.until("committed", 20)
+    assert "vm3" in {slot.vm for slot in world.reign.slots}
+
+
+def test_machines_that_do_not_come_are_given_up_and_the_old_plan_holds() -> None:
+    world = running(max_vms=3, spare=vm("x"))
+    world.lost_requests.add("vm3")
+    risen(world, 1400.0)
+    held = world.reign.epoch
+    assert world.durable.waiting is not None
+    world.run(14)
+    assert world.durable.waiting is not None
+    world.run(2)
+    assert world.durable.waiting is None
+    assert (world.reign.epoch, world.durable.machines, world.asked) == (held, (), {})
+    assert world.durable.reigns[-1].abandoned or world.durable.reigns[-2].abandoned
+
+
+def test_a_vm_without_threads_is_given_back_after_the_commit() -> None:
+    world = risen(running(max_vms=3, spare=vm("x")), 1400.0).until("committed", 20)
+    world.run(40)
+    risen_to_low(world)
+    world.until("committed", 20).run(1)
+    assert world.durable.machines == () and "vm3" not in world.vms and world.asked == {}
+
+
+def risen_to_low(world: World) -> None:
+    world.ask("rate_set", rate_tps=50.0)
+    epoch = world.durable.next_epoch
+    for _ in range(600):
+        world.run(0.1)
+        if world.durable.next_epoch > epoch:
+            return
+    raise AssertionError("the rate fell and nothing happened")
+
+
+def test_tokens_only_rise_and_agents_are_told_again_every_two_seconds() -> None:
+    world = risen(running()).until("committed", 20)
+    tokens = world.tokens
+    assert tokens == sorted(tokens)
+    count = len([1 for name, message in world.sent if name == "vm1" and isinstance(message, Wanted)])
+    world.run(10)
+    again = len([1 for name, message in world.sent if name == "vm1" and isinstance(message, Wanted)])
+    assert 4 <= again - count <= 6
+
+
+def test_an_agent_that_is_behind_is_told_again_soon() -> None:
+    world = running()
+    world.vms["vm1"].token = Token()
+    count = len(world.tokens)
+    world.run(0.7)
+    assert len(world.tokens) > count
+    assert world.vms["vm1"].token == world.loop.knowledge.wanted.token  # type: ignore[union-attr]

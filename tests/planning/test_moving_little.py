@@ -1,0 +1,196 @@
+"""Relabelling: a new plan keeps as many threads where they are as its shape allows."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import permutations, product
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from worlds import chain, checked, checked_few, model_of, requests, vms_of
+
+from controller.execute.diff import diff
+from controller.knowledge.plans import Placement, Plan, ThreadAt
+from controller.plan import relabel as relabelling
+from controller.plan.planner import PlanRequest, make_plan
+from controller.plan.predict import predict
+from controller.plan.relabel import relabel
+from controller.plan.verify import faults_of
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import Infeasible
+from topology_runtime.topology import Topology
+
+KNOWN = {name: model_of(name, (1, 60, 0.5, 0.2), (2, 100, 0.9, 0.2)) for name in "abc"}
+
+
+def plan_for(rate_tps: float, *slots: int, **more: object) -> Plan:
+    request = PlanRequest(chain("a", "b", "c"), KNOWN, rate_tps, vms_of(*slots), **more)  # type: ignore[arg-type]
+    return make_plan(request)
+
+
+def started(plan: Plan, topology: Topology = chain("a", "b", "c")) -> tuple[ThreadAt, ...]:
+    return diff((), plan.placement, topology, 1).start
+
+
+def renamed(threads: tuple[ThreadAt, ...], names: dict[Slot, Slot]) -> tuple[ThreadAt, ...]:
+    return tuple(replace(thread, slot=names.get(thread.slot, thread.slot)) for thread in threads)
+
+
+def kept(plan: Plan, threads: tuple[ThreadAt, ...]) -> int:
+    have = Counter((thread.task, thread.slot) for thread in threads)
+    return sum(min(b.threads, have[b.task, b.slot]) for b in plan.placement.bundles)
+
+
+def most_kept(plan: Plan, threads: tuple[ThreadAt, ...], excluded: frozenset[Slot]) -> int:
+    """By trying everything: VMs of one size among themselves, then slots within each."""
+    best = 0
+    for order in permutations(plan.vms):
+        if any(a.slots != b.slots for a, b in zip(plan.vms, order, strict=True)):
+            continue
+        ways = [
+            [dict(zip(vm.all_slots(), names, strict=True)) for names in permutations(real.all_slots())]
+            for vm, real in zip(plan.vms, order, strict=True)
+        ]
+        for choice in product(*ways):
+            names = {slot: name for way in choice for slot, name in way.items()}
+            bundles = tuple(replace(b, slot=names[b.slot]) for b in plan.placement.bundles)
+            if not {b.slot for b in bundles} & excluded:
+                best = max(best, kept(replace(plan, placement=Placement(bundles)), threads))
+    return best
+
+
+def test_a_plan_in_other_slots_is_the_same_plan():
+    plan = plan_for(250.0, 4, 4, 4)
+    swap = {"vm1": "vm3", "vm3": "vm1", "vm2": "vm2"}
+    names = {s: Slot(swap[s.vm], 3 - s.number) for vm in plan.vms for s in vm.all_slots()}
+    threads = renamed(started(plan), names)
+    moved = relabel(plan, threads, frozenset())
+    assert diff(threads, moved.placement, chain("a", "b", "c"), 1000).start == ()
+    assert moved.id != plan.id
+    assert faults_of(moved, chain("a", "b", "c"), KNOWN) == []
+
+
+def test_the_prediction_is_that_of_the_renamed_placement():
+    plan = plan_for(233.0, 4, 4, 4)
+    names = {s: Slot(s.vm, 3 - s.number) for vm in plan.vms for s in vm.all_slots()}
+    moved = relabel(plan, renamed(started(plan), names))
+    anew = predict(chain("a", "b", "c"), KNOWN, moved.placement, moved.vms, plan.rate_tps)
+    assert moved.prediction.slots != plan.prediction.slots
+    for field in ("slots", "vms"):
+        for one, other in zip(getattr(moved.prediction, field), getattr(anew, field), strict=True):
+            assert (one.vm, one.cpu) == (other.vm, pytest.approx(other.cpu))
+    assert {share[:2] if isinstance(share, tuple) else (share.slot, share.task) for share in moved.prediction.shares} == {
+        (share.slot, share.task) for share in anew.shares
+    }
+    limited = Slot(*moved.prediction.limited_by_slot.split("/")[:1], int(moved.prediction.limited_by_slot.split("/")[1]))
+    assert any(b.slot == limited and b.task == anew.limited_by for b in moved.placement.bundles)
+
+
+def test_nothing_is_renamed_without_a_gain():
+    plan = plan_for(250.0, 4, 4)
+    assert relabel(plan, ()) is plan
+    assert relabel(plan, started(plan), frozenset()) is plan
+    strange = tuple(replace(thread, slot=Slot("elsewhere", 0)) for thread in started(plan))
+    assert relabel(plan, strange, frozenset()) is plan
+
+
+def test_vms_of_other_sizes_are_not_swapped():
+    plan = plan_for(190.0, 2, 4)
+    names = {Slot("vm1", n): Slot("vm2", n) for n in range(2)}
+    moved = relabel(plan, renamed(started(plan), names), frozenset())
+    assert {b.slot.vm: 0 for b in moved.placement.bundles} == {"vm1": 0, "vm2": 0}
+    assert faults_of(moved, chain("a", "b", "c"), KNOWN) == []
+
+
+def test_unused_slots_are_taken_only_when_they_are_known_to_be_good():
+    plan = plan_for(50.0, 4)  # all in one slot
+    threads = renamed(started(plan), {Slot("vm1", 0): Slot("vm1", 3), Slot("vm1", 1): Slot("vm1", 2)})
+    assert {b.slot for b in relabel(plan, threads).placement.bundles} <= {Slot("vm1", 0), Slot("vm1", 1)}
+    assert kept(relabel(plan, threads, frozenset()), threads) == len(threads)
+    bad = frozenset({Slot("vm1", 3), Slot("vm1", 2)})
+    assert relabel(plan, threads, bad) is plan
+
+
+def test_pinned_threads_keep_their_slot():
+    topology = chain("a", "b", "c", ends=True)
+    request = PlanRequest(topology, KNOWN, 250.0, vms_of(4, 4, 4))
+    before = make_plan(request)
+    threads = started(before, topology)
+    pins = {n: tuple(t.slot for t in threads if t.task == n) for n in ("source", "sink")}
+    after = relabel(make_plan(replace(request, rate_tps=120.0, pinned=pins)), threads, frozenset())
+    stay = diff(threads, after.placement, topology, 1000).keep
+    assert {"source", "sink"} <= {thread.task for thread in stay}
+
+
+@st.composite
+def small_moves(draw: st.DrawFn):
+    """(plan, threads of another plan with its slots renamed at random, excluded slots)."""
+    shape = draw(st.sampled_from([(1, 1, 1), (2, 2), (3, 2), (2, 2, 1), (3, 3)]))
+    rates = st.floats(1.0, 70.0 * sum(shape) / 3)
+    excluded = draw(st.frozensets(st.sampled_from([s for vm in vms_of(*shape) for s in vm.all_slots()]), max_size=1))
+    try:
+        plan = plan_for(draw(rates), *shape, excluded=excluded)
+        before = plan_for(draw(rates), *shape)
+    except Infeasible:
+        assume(False)
+    slots = [slot for vm in vms_of(*shape) for slot in vm.all_slots()]
+    names = dict(zip(slots, draw(st.permutations(slots)), strict=True))
+    return plan, renamed(started(before), names), excluded
+
+
+@checked
+@given(small_moves())
+def test_no_labels_keep_more(move):
+    plan, threads, excluded = move
+    moved = relabel(plan, threads, excluded)
+    assert kept(moved, threads) == most_kept(plan, threads, excluded)
+    assert not {b.slot for b in moved.placement.bundles} & excluded
+    assert faults_of(moved, chain("a", "b", "c"), KNOWN) == []
+
+
+@checked
+@given(requests(), st.floats(0.1, 1.0), st.randoms(use_true_random=False), st.booleans())
+def test_relabelling_never_moves_more(request, part, random, known):
+    """In any world: at least as many threads stay as without, and the plan stays sound."""
+    try:
+        before, plan = make_plan(request), make_plan(replace(request, rate_tps=request.rate_tps * part))
+    except Infeasible:
+        return
+    slots = [slot for vm in before.vms for slot in vm.all_slots()]
+    shuffled = random.sample(slots, len(slots))
+    threads = renamed(started(before, request.topology), dict(zip(slots, shuffled, strict=True)))
+    moved = relabel(plan, threads, request.excluded if known else None)
+    assert kept(moved, threads) >= kept(plan, threads)
+    assert faults_of(moved, request.topology, request.models) == []
+    assert not {b.slot for b in moved.placement.bundles} & request.excluded
+    assert sorted(use.cpu for use in moved.prediction.slots) == sorted(use.cpu for use in plan.prediction.slots)
+    assert math.isclose(
+        sum(vm.cpu for vm in moved.prediction.vms), sum(vm.cpu for vm in plan.prediction.vms), abs_tol=1e-9
+    )
+
+
+@checked_few
+@given(small_moves())
+def test_estimates_for_many_vms_never_move_more(move):
+    plan, threads, excluded = move
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relabelling, "EXACT_PAIRS", 0)
+        moved = relabel(plan, threads, excluded)
+    assert kept(moved, threads) >= kept(plan, threads)
+    assert not {b.slot for b in moved.placement.bundles} & excluded
+
+
+def test_estimates_find_swapped_vms():
+    plan = plan_for(1100.0, *[4] * 12)
+    order = [vm.vm for vm in plan.vms]
+    swap = dict(zip(order, [*order[1:], order[0]], strict=True))
+    names = {s: Slot(swap[s.vm], s.number) for vm in plan.vms for s in vm.all_slots()}
+    threads = renamed(started(plan), names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relabelling, "EXACT_PAIRS", 0)
+        moved = relabel(plan, threads)
+    assert kept(moved, threads) > 0.9 * len(threads) > kept(plan, threads)
+    assert all(isinstance(vm, Vm) for vm in moved.vms)

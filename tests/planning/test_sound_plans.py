@@ -1,0 +1,132 @@
+"""The verifier finds no fault in any plan of any world, and does find planted ones."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from worlds import chain, checked, model_of, requests, vms_of
+
+from controller.knowledge.plans import Placement, Plan, Share
+from controller.plan.planner import PlanRequest, best_plan, make_plan
+from controller.plan.verify import faults_of
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import Infeasible
+
+KNOWN = {"a": model_of("a", (1, 60, 0.5, 0.2), (2, 100, 0.9, 0.2)), "b": model_of("b", (1, 300, 0.6, 0.2))}
+TOPOLOGY = chain("a", "b", ends=True)
+PLAN = make_plan(PlanRequest(TOPOLOGY, KNOWN, 250.0, vms_of(4, 4)))
+
+
+@checked
+@given(requests(), st.sampled_from(["weighted", "shuffle"]), st.sampled_from(["cpu", "none"]))
+def test_every_plan_is_sound(request, routing, interference):
+    request = replace(request, routing=routing, interference=interference)
+    try:
+        plan = make_plan(request)
+    except Infeasible:
+        return
+    assert faults_of(plan, request.topology, request.models) == []
+    used = {bundle.slot for bundle in plan.placement.bundles}
+    assert not used & request.excluded
+    assert [vm for vm in (*request.vms, *request.may_add) if vm in plan.vms] == list(plan.vms)
+
+
+@checked
+@given(requests(), st.sampled_from(["lsa", "mba"]))
+def test_round_robin_plans_are_sound(request, allocator):
+    try:
+        plan = make_plan(replace(request, allocator=allocator, mapper="dsm"))
+    except Infeasible:
+        return
+    assert faults_of(plan, request.topology, request.models) == []
+
+
+@checked
+@given(requests())
+def test_the_best_plan_is_sound_and_never_nothing(request):
+    usable = {slot for vm in (*request.vms, *request.may_add) for slot in vm.all_slots()} - request.excluded
+    try:
+        plan = best_plan(request)
+    except Infeasible:
+        assert not usable
+        return
+    assert faults_of(plan, request.topology, request.models) == []
+    assert plan.rate_tps <= request.rate_tps
+
+
+@checked
+@given(requests())
+def test_vms_are_given_back_from_the_end(request):
+    """Without pins a VM is used only when all usable slots of those before it are."""
+    request = replace(request, pinned={})
+    try:
+        plan = make_plan(request)
+    except Infeasible:
+        return
+    used = {bundle.slot for bundle in plan.placement.bundles}
+    order = [s for vm in (*request.vms, *request.may_add) for s in vm.all_slots() if s not in request.excluded]
+    assert used == set(order[: len(used)])
+
+
+def with_bundle(number: int, **changes: object) -> Plan:
+    bundles = list(PLAN.placement.bundles)
+    bundles[number] = replace(bundles[number], **changes)  # type: ignore[arg-type]
+    return replace(PLAN, placement=Placement(tuple(bundles)))
+
+
+def with_prediction(**changes: object) -> Plan:
+    return replace(PLAN, prediction=replace(PLAN.prediction, **changes))  # type: ignore[arg-type]
+
+
+def with_task(name: str, **changes: object) -> Plan:
+    tasks = tuple(replace(t, **changes) if t.task == name else t for t in PLAN.allocation.tasks)  # type: ignore[arg-type]
+    return replace(PLAN, allocation=replace(PLAN.allocation, tasks=tasks))
+
+
+def full_bundle() -> int:
+    return next(n for n, bundle in enumerate(PLAN.placement.bundles) if bundle.full)
+
+
+SHARES = PLAN.prediction.shares
+PLANTED = {
+    "a thread too many": (lambda: with_bundle(0, threads=PLAN.placement.bundles[0].threads + 1), "are placed"),
+    "a bundle left out": (lambda: replace(PLAN, placement=Placement(PLAN.placement.bundles[1:])), "are placed"),
+    "an unknown slot": (lambda: with_bundle(0, slot=Slot("vm7", 0)), "in no VM of the plan"),
+    "an empty bundle": (lambda: with_bundle(0, threads=0), "has 0 threads"),
+    "a full slot shared": (lambda: with_bundle(full_bundle(), slot=PLAN.placement.bundles[0].slot), "not alone"),
+    "a full bundle torn": (lambda: with_bundle(full_bundle(), threads=1), "no full bundle"),
+    "a full bundle denied": (lambda: with_bundle(full_bundle(), full=False), "full bundles placed"),
+    "rates not conserved": (lambda: with_task("b", rate_tps=249.0), "allocated for 249"),
+    "a task left out": (
+        lambda: replace(PLAN, allocation=replace(PLAN.allocation, tasks=PLAN.allocation.tasks[1:])),
+        "not the tasks of the topology",
+    ),
+    "over capacity": (lambda: with_task("b", rest_cpu=1.3), "are reserved"),
+    "shares short of one": (lambda: with_prediction(shares=SHARES[1:]), "sum to"),
+    "a share elsewhere": (
+        lambda: with_prediction(shares=(*SHARES, Share(Slot("vm1", 0), "nobody", 0.0))), "where it has no thread",
+    ),
+    "a share below nothing": (lambda: with_prediction(shares=(*SHARES, replace(SHARES[0], share=-0.5))), "is -0.5"),
+    "too low a rate": (lambda: with_prediction(rate_tps=249.0), "supports 249 tuples/s, planned are 250"),
+    "slots miscounted": (lambda: replace(PLAN, slots=replace(PLAN.slots, used=1)), "says 1 of"),
+    "an idle VM": (lambda: replace(PLAN, vms=(*PLAN.vms, Vm("vm9", 1))), "'vm9' carries no thread"),
+    "another topology": (lambda: replace(PLAN, topology_digest="x"), "another topology"),
+    "other models": (lambda: replace(PLAN, models_digest="x"), "other models"),
+    "a bundle twice": (
+        lambda: replace(PLAN, placement=Placement((*PLAN.placement.bundles, PLAN.placement.bundles[0]))),
+        "listed twice",
+    ),
+}  # fmt: skip
+
+
+def test_the_plan_to_spoil_is_sound():
+    assert faults_of(PLAN, TOPOLOGY, KNOWN) == []
+    assert any(bundle.full for bundle in PLAN.placement.bundles)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_faults_are_found(name):
+    spoil, words = PLANTED[name]
+    assert any(words in fault for fault in faults_of(spoil(), TOPOLOGY, KNOWN))

@@ -1,0 +1,306 @@
+"""Ready-made tasks, each alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from xml.parsers.expat import ExpatError
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology_runtime.errors import InvalidInput
+from topology_runtime.logic import Context, Exhausted
+from topology_runtime.tasks.archive import Archive
+from topology_runtime.tasks.collect_to_file import CollectToFile
+from topology_runtime.tasks.count import CountByKey
+from topology_runtime.tasks.counter import Counter
+from topology_runtime.tasks.file_lines import FileLines
+from topology_runtime.tasks.join import Join
+from topology_runtime.tasks.parse import parse
+from topology_runtime.tasks.parse_json import parse_json
+from topology_runtime.tasks.score import Score, tail
+from topology_runtime.tasks.spin import Spin
+from topology_runtime.tasks.tag import tag
+from topology_runtime.tasks.telemetry import Telemetry
+from topology_runtime.tasks.wait import Wait
+from topology_runtime.worker import rows as wire
+
+
+def context(tmp_path: Path, partition: int = 0, partitions: int = 1) -> Context:
+    return Context("task", 7, partition, partitions, str(tmp_path))
+
+
+class TestCounter:
+    @given(st.integers(1, 5), st.integers(0, 50), st.integers(1, 20))
+    def test_partitions_share_all_numbers_and_any_position_reads_again(
+        self, partitions: int, position: int, limit: int
+    ) -> None:
+        seen: list[int] = []
+        for k in range(partitions):
+            source = Counter()
+            source.open(Context("c", 1, k, partitions, ""))
+            rows = list(source.read(0, position + limit))
+            assert list(source.read(position, limit)) == rows[position:]
+            seen += rows
+        assert sorted(seen) == list(range(partitions * (position + limit)))
+
+    def test_ends(self, tmp_path: Path) -> None:
+        source = Counter(limit=5)
+        source.open(context(tmp_path, 1, 2))
+        assert list(source.read(0, 10)) == [1, 3]
+        with pytest.raises(Exhausted):
+            source.read(2, 1)
+
+
+class TestFileLines:
+    def lines(self, tmp_path: Path, data: bytes, partition: int = 0, partitions: int = 1) -> FileLines:
+        path = tmp_path / "events.txt"
+        path.write_bytes(data)
+        source = FileLines(str(path))
+        source.open(context(tmp_path, partition, partitions))
+        return source
+
+    def test_repeats_with_new_ids(self, tmp_path: Path) -> None:
+        source = self.lines(tmp_path, b"a\r\n\n b \nc")
+        assert list(source.read(0, 5)) == [(0, "a"), (1, " b "), (2, "c"), (3, "a"), (4, " b ")]
+        assert list(source.read(1_000_000, 1)) == [(1_000_000, " b ")]
+        source.close()
+
+    def test_partitions_share_the_lines(self, tmp_path: Path) -> None:
+        source = self.lines(tmp_path, b"a\nb\nc\n", 1, 2)
+        assert list(source.read(0, 3)) == [(1, "b"), (3, "a"), (5, "c")]
+        source.close()
+
+    def test_bytes_that_are_no_text_are_replaced(self, tmp_path: Path) -> None:
+        source = self.lines(tmp_path, b"x\xffy\n")
+        assert source.read(0, 1)[0][1] == "x\ufffdy"
+        source.close()
+
+    @given(lines=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), min_size=1))
+    def test_every_line_is_found(self, tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+        lines.append("end")
+        source = self.lines(tmp_path_factory.mktemp("lines"), "\n".join(lines).encode())
+        wanted = [line for line in lines if line.encode().strip()]
+        assert [line for _, line in source.read(0, len(wanted))] == wanted
+        source.close()
+
+    def test_lines_across_chunks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("topology_runtime.tasks.file_lines.CHUNK_BYTES", 3)
+        source = self.lines(tmp_path, b"abcdefg\nhi\njklm\n")
+        assert [line for _, line in source.read(0, 3)] == ["abcdefg", "hi", "jklm"]
+        source.close()
+
+    @pytest.mark.parametrize("data", [b"", b"\n \n\r\n"])
+    def test_a_file_without_lines(self, tmp_path: Path, data: bytes) -> None:
+        with pytest.raises(InvalidInput, match="cannot read"):
+            self.lines(tmp_path, data)
+
+    def test_absent(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInput, match="nowhere"):
+            FileLines(str(tmp_path / "nowhere")).read(0, 1)
+
+
+TAXI = (
+    '1358101800000,{"e":[{"u":"string","n":"taxi_identifier","sv":"149298E6"},{"v":"1440","u":"second",'
+    '"n":"trip_time_in_secs"},{"u":"lon","n":"pickup_longitude","sv":"-73.98"},{"n":"on","vb":true}],'
+    '"bt":1358101800000}'
+)
+
+
+class TestParse:
+    def test_senml_line(self) -> None:
+        assert parse((5, TAXI)) == {
+            "taxi_identifier": "149298E6",
+            "trip_time_in_secs": 1440,
+            "pickup_longitude": -73.98,
+            "on": True,
+            "id": 5,
+            "time_ms": 1358101800000,
+            "subject": "149298E6",
+        }
+
+    def test_xml(self) -> None:
+        text = '<p time_ms="12"><name>a &amp; b</name><io><read>3</read><free/></io><cpu>0.5</cpu></p>'
+        row = parse(("x-1", text))
+        assert row == {
+            "name": "a & b",
+            "read": 3,
+            "cpu": 0.5,
+            "id": "x-1",
+            "time_ms": 12,
+            "subject": "a & b",
+        }
+
+    def test_json_is_flattened(self) -> None:
+        row = parse((1, '{"a": {"b": [1, "two"]}, "big": 99999999999999999999999}'))
+        assert row["a.b.0"] == 1 and row["a.b.1"] == "two" and row["subject"] == "two"
+        assert row["big"] == 1e23 and row["time_ms"] is None
+
+    def test_plain_text(self) -> None:
+        assert parse((1, "12 apples, {red}"))["text"] == "12 apples, {red}"
+
+    def test_an_event_cannot_take_the_id(self) -> None:
+        assert parse((1, '{"id": 9, "subject": 8}'))["id"] == 1
+
+    @pytest.mark.parametrize(
+        ("text", "error"),
+        [
+            ("<a><b></a>", ExpatError),
+            ('{"a":', msgspec.DecodeError),
+            ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', ValueError),
+        ],
+    )
+    def test_what_is_broken_raises(self, text: str, error: type[Exception]) -> None:
+        with pytest.raises(error):
+            parse((1, text))
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=20,
+        )
+    )
+    def test_any_json_becomes_a_row_that_can_travel(self, value: Any) -> None:
+        row = parse((1, json.dumps(value)))
+        assert wire.read(wire.write([row], wire.shape_of([row])), wire.shape_of([row])) == [row]
+
+    def test_json_alone(self) -> None:
+        assert parse_json('{"a": [1]}') == {"a": [1]}
+        assert parse_json((3, "[1]")) == (3, [1])
+
+
+class TestScore:
+    @pytest.mark.parametrize(("z", "p"), [(0.0, 0.5), (1.0, 0.158655), (2.5, 0.00620967)])
+    def test_tail_of_the_normal_distribution(self, z: float, p: float) -> None:
+        assert tail(z, 200) == pytest.approx(p, rel=1e-4)
+
+    def test_larger_numbers_surprise_more(self) -> None:
+        score = Score(steps=200)
+        rows = [score({"id": 1, "a": 10.0**n, "b": "text", "time_ms": 10**12}) for n in range(8)]
+        scores = [row["score"] for row in rows]
+        assert scores == sorted(scores) and scores[0] < scores[-1]
+
+    def test_without_numbers(self) -> None:
+        assert Score()({"id": 1, "on": True})["score"] == 0.0
+
+
+class TestJoin:
+    def test_waits_for_both_and_unites(self) -> None:
+        join = Join(["score", "weight"])
+        score, weight = {"id": 1, "a": 5, "score": 0.5}, {"id": 1, "weight": 3}
+        assert join.key(score, "score") == join.key(weight, "lookup") == 1
+        assert not join.ready(1, [score]) and not join.ready(1, [score, score])
+        assert join.ready(1, [weight, score])
+        assert list(join.finish(1, [weight, score])) == [{"id": 1, "a": 5, "score": 0.5, "weight": 3}]
+
+    def test_what_is_left_of_an_event_leaves_too(self) -> None:
+        assert list(Join(["score", "weight"]).finish(1, [{"id": 1, "weight": 3}])) == [{"id": 1, "weight": 3}]
+
+
+@pytest.mark.parametrize(
+    ("row", "level"),
+    [
+        ({"score": 2.0, "weight": 50}, "high"),
+        ({"score": 1.0, "weight": 40}, "medium"),
+        ({"score": 1.0, "weight": 39}, "low"),
+        ({"score": 1.0}, "unknown"),
+    ],
+)
+def test_tag(row: dict[str, Any], level: str) -> None:
+    assert tag(row) == {**row, "level": level}
+
+
+class TestArchive:
+    def rows(self, folder: Path) -> list[Any]:
+        files = sorted(folder.glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+
+    @pytest.mark.parametrize("sync", [False, True])
+    def test_batches_become_whole_files(self, tmp_path: Path, sync: bool) -> None:
+        archive = Archive(str(tmp_path / "out"), rows=2, sync=sync)
+        archive.open(context(tmp_path))
+        assert not archive.ready(None, [1]) and archive.ready(None, [1, 2])
+        assert list(archive.finish(None, [{"id": 1}, {"id": 2}])) == []
+        archive.finish(None, [{"id": 3}])
+        assert self.rows(tmp_path / "out") == [{"id": 1}, {"id": 2}, {"id": 3}]
+        assert not list((tmp_path / "out").glob(".*"))
+
+    def test_threads_and_restarts_never_share_a_name(self, tmp_path: Path) -> None:
+        for _ in range(3):
+            archive = Archive()
+            archive.open(context(tmp_path))
+            archive.finish(None, [1])
+        assert self.rows(tmp_path) == [1, 1, 1]
+
+
+def test_count_by_key() -> None:
+    count = CountByKey(every=2)
+    state, out = count.process("a", 1, count.new("a"))
+    assert (state, list(out)) == (1, [])
+    state, out = count.process("a", 1, count.restore(count.snapshot(state)))
+    assert (state, list(out)) == (2, [("a", 2)])
+
+
+class TestCollectToFile:
+    def collected(self, rows: Iterable[Any], task: CollectToFile) -> None:
+        for row in rows:
+            assert task(row) == row
+        task.close()
+
+    def test_threads_share_a_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows"
+        tasks = [CollectToFile(str(path), key="id") for _ in range(2)]
+        for number, task in enumerate(tasks):
+            task.open(context(tmp_path))
+            task({"id": number})
+        for task in tasks:
+            self.collected([{"id": 5}], task)
+        assert path.read_text() == "0\n1\n5\n5\n"
+
+    def test_own_file_and_whole_rows(self, tmp_path: Path) -> None:
+        task = CollectToFile()
+        task.open(context(tmp_path))
+        self.collected([(1, "a")], task)
+        assert (tmp_path / "rows-task-7.jsonl").read_text() == '[1,"a"]\n'
+
+    def test_a_full_disk_raises(self, tmp_path: Path) -> None:
+        if not os.path.exists("/dev/full"):
+            pytest.skip("no /dev/full here")
+        task = CollectToFile("/dev/full")
+        task.open(context(tmp_path))
+        with pytest.raises(OSError, match="No space"):
+            task(1)
+        task.close()
+
+
+def test_spin_burns_cpu_and_wait_does_not() -> None:
+    cpu_ns = time.thread_time_ns()
+    assert Spin(cpu_ms=2.0)("row") == "row"
+    spun_ns = time.thread_time_ns() - cpu_ns
+    assert 2_000_000 <= spun_ns < 20_000_000
+    began_s = time.monotonic()
+    assert Wait(ms=2.0)("row") == "row"
+    assert time.monotonic() - began_s >= 0.002
+
+
+def test_telemetry_gives_ever_new_documents_that_parse(tmp_path: Path) -> None:
+    source = Telemetry()
+    source.open(context(tmp_path, partition=3))
+    rows = [row for _ in range(20) for row in source.poll(5)]
+    assert len({name for name, _ in rows}) == len(rows) >= 20
+    assert all("-3-" in name for name, _ in rows)
+    parsed = [parse(row) for row in rows]
+    own = Telemetry()
+    while not any(row["pid"] == os.getpid() for row in parsed):  # round robin reaches us
+        parsed = [parse(row) for row in own.poll(50)]
+    us = next(row for row in parsed if row["pid"] == os.getpid())
+    assert us["rss_bytes"] > 1e6 and us["threads"] >= 1 and us["user_s"] >= 0
+    assert abs(us["time_ms"] - time.time() * 1000) < 60_000

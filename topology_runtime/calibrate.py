@@ -1,0 +1,219 @@
+"""Models of a topology's tasks, measured on this machine for a few seconds each on first use.
+
+models_for(topology, …)                   the folder of models; measures those that are not there yet
+python -P -m topology_runtime.calibrate   the process that measures: no user code in itself, JSON lines
+                                          {"task", "threads", "done", "of"} on stdout
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from topology_runtime.calibration import lines, search, store
+from topology_runtime.calibration.lines import Speaker
+from topology_runtime.clock import utc_iso, wall_ns
+from topology_runtime.errors import HeadgateError, InvalidInput
+from topology_runtime.owner import die_with
+from topology_runtime.topology import Topology
+
+SECONDS = 2.0  # per point: a hundred periods of the slot's quota
+TEMPORARY = "headgate-calibrate-"
+IMPORTS_S = 20.0  # user code may import much
+ENDING_S = 5.0
+
+Tell = Callable[[str, int, int, int], None]  # task, threads, points done, points expected in all
+
+
+def models_for(  # what models depend on, and how to measure them
+    topology: Topology,
+    user_paths: Sequence[str],
+    slot_cores: float,
+    slot_memory_bytes: int,
+    seconds: float = SECONDS,
+    tell: Tell | None = None,
+    cache: Path | None = None,
+) -> tuple[Path, bool]:
+    """(folder of models, was anything measured now?). Measures the models that this machine has not yet.
+
+    `tell` hears of every point. Raises InvalidInput for tasks without code, HeadgateError when a task
+    fails, hangs or misses its service; nothing is left running then, nor on Ctrl-C."""
+    directory = store.folder(topology, user_paths, slot_cores, slot_memory_bytes, cache)
+    lacking = store.missing(topology, directory)
+    if not lacking:
+        return directory, False
+    _raise_if_planned_only(topology)
+    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{os.getpid()}-") as temporary:
+        file = Path(temporary, "topology.json")
+        file.write_bytes(msgspec.json.encode(topology))
+        command = [sys.executable, "-P", "-m", "topology_runtime.calibrate", "--owner", str(os.getpid())]
+        command += ["--topology", str(file), "--output", str(directory), "--seconds", str(seconds)]
+        command += ["--slot-cores", str(slot_cores), "--slot-memory-bytes", str(slot_memory_bytes)]
+        command += [word for path in user_paths for word in ("--user-path", path)]
+        command += [word for name in lacking for word in ("--model", name)]
+        _listen(command, topology, seconds, tell)
+    return directory, True
+
+
+def _raise_if_planned_only(topology: Topology) -> None:
+    faults = [f"task {task.name!r}: no `run`" for task in topology.tasks if task.run is None]
+    if faults:
+        raise InvalidInput(
+            "the models cannot be measured: there is no code",
+            faults=faults,
+            hint="give models with --models DIR",
+        )
+
+
+def _listen(command: list[str], topology: Topology, seconds: float, tell: Tell | None) -> None:
+    """Run the measuring process to its end."""
+    from topology_runtime.calibration import bench
+
+    longest_s = max((task.max_call_s for task in topology.tasks), default=0.0)
+    silence_s = IMPORTS_S + 2 * (bench.START_S + bench.SILENCE_S + longest_s + bench.LONGEST * seconds)
+    with tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, process_group=0
+        )
+        try:
+            for line in lines.heard(process, silence_s):
+                if tell is not None:
+                    tell(line["task"], line["threads"], line["done"], line["of"])
+            code = lines.ended(process, ENDING_S)
+        except TimeoutError as error:
+            raise HeadgateError("the models could not be measured", cause=str(error)) from error
+        except HeadgateError as error:
+            error.cause = error.cause or lines.last_line(stderr)  # what a worker said before it died
+            raise
+        finally:
+            lines.stopped(process, ENDING_S)
+            assert process.stdout is not None
+            process.stdout.close()
+        if code != 0:
+            raise HeadgateError(
+                f"the models could not be measured: exit code {code}", cause=lines.last_line(stderr)
+            )
+
+
+# ── the measuring process ───────────────────────────────────────────────────────────────────────
+
+
+class Interrupted(Exception):
+    """SIGTERM or SIGINT."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted
+
+
+def run(a: argparse.Namespace, speaker: Speaker) -> None:
+    """Collect sample rows, measure, save. Leaves nothing but models, however it ends."""
+    from topology_runtime.calibration.bench import Place
+    from topology_runtime.calibration.measuring import Measuring, Progress, about
+    from topology_runtime.calibration.quota import Quotas
+
+    topology = msgspec.json.decode(a.topology.read_bytes(), type=Topology)
+    tasks = {name: task for name, task in store.modelled(topology).items() if not a.model or name in a.model}
+    _sweep()
+    temporary = tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-")
+    quotas = Quotas()
+    progress = Progress(
+        lambda task, threads, done, of: speaker.say(task=task, threads=threads, done=done, of=of)
+    )
+    place = Place(temporary, tuple(a.user_path), a.slot_cores)
+    measuring = Measuring(topology, place, quotas, a.seconds, progress)
+    slot = {"cores": a.slot_cores, "memory_bytes": a.slot_memory_bytes, "machine": store.machine()}
+    began = utc_iso(wall_ns())
+
+    def done(model: str, points: list[search.Measured]) -> None:
+        store.save(a.output, search.model_of(model, points, slot, about(quotas, place, began)))
+
+    try:
+        _collect(a, topology, [task.name for task in tasks.values()], temporary)
+        measuring.all(tasks, done)
+    except Interrupted:
+        measuring.stop.set()
+        raise
+    finally:
+        quotas.remove()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _collect(a: argparse.Namespace, topology: Topology, tasks: list[str], directory: str) -> None:
+    """Sample rows into files, in a process of its own: it imports the user's code."""
+    from topology_runtime.calibration.collect import SECONDS_A_TASK
+
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "topology_runtime.calibration.collect",
+        "--owner",
+        str(os.getpid()),
+    ]
+    command += ["--topology", str(a.topology), "--directory", directory]
+    command += [word for path in a.user_path for word in ("--user-path", path)]
+    command += [word for task in tasks for word in ("--task", task)]
+    longest_s = max(task.max_call_s for task in topology.tasks)
+    at = "the first one"
+    with tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
+        try:
+            for line in lines.heard(process, IMPORTS_S + SECONDS_A_TASK + longest_s):
+                at = repr(line["task"])
+            code = lines.ended(process, ENDING_S)
+        except TimeoutError as error:
+            raise HeadgateError(f"no sample rows: task {at} hangs", cause=str(error)) from error
+        finally:
+            process.kill()
+            process.wait()
+        if code != 0:
+            raise HeadgateError(f"no sample rows: task {at} failed", cause=lines.last_line(stderr))
+
+
+def _sweep() -> None:
+    """Folders of calibrations that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        pid = path.name.removeprefix(TEMPORARY).split("-")[0]
+        if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="topology_runtime.calibrate", description=__doc__)
+    parser.add_argument("--topology", type=Path, required=True, help="JSON file")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the models")
+    parser.add_argument("--slot-cores", type=float, required=True)
+    parser.add_argument("--slot-memory-bytes", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="per point")
+    parser.add_argument("--user-path", action="append", default=[], help="where the tasks' code is found")
+    parser.add_argument("--model", action="append", default=[], help="only these (default: all)")
+    parser.add_argument("--owner", type=int, default=None, help="process to end with")
+    a = parser.parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
+    if a.owner is not None:
+        die_with(a.owner, signal.SIGTERM)
+    speaker = Speaker()
+    try:
+        run(a, speaker)
+    except HeadgateError as error:
+        speaker.say_error(error)
+        return error.exit_code
+    except Interrupted:
+        return 128 + signal.SIGTERM
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

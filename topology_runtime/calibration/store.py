@@ -1,0 +1,130 @@
+"""Where calibrated models are kept: per machine, per topology's tasks and inputs, per slot size.
+
+    $XDG_CACHE_HOME/headgate/models/<machine>/<digest>/slot-<cores>/<model>.json
+
+The digest covers tasks with their parameters and code, edges, the slot's memory and the method's
+version, but no addresses and folders, which differ from run to run and change no speed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from topology_runtime.topology import Task, Topology, digest_of
+
+METHOD = 1  # raise it when the way of measuring changes: older models are measured anew
+NO_SPEED = frozenset({"address", "directory", "endpoint", "host", "port", "service", "url"})  # parameters
+_address = re.compile(r"(\w+://)?[\w.\-\[\]]+:\d{1,5}")
+_slug = re.compile(r"[^A-Za-z0-9.]+")
+RUNTIME = Path(__file__).resolve().parents[1]
+
+
+def machine() -> str:
+    """CPU model, cores and Python of this machine, as a folder's name."""
+    words = (
+        f"{cpu_model()} {os.cpu_count()} cores {platform.python_implementation()} {platform.python_version()}"
+    )
+    return _slug.sub("-", words).strip("-").lower()[:100]
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    try:
+        lines = cpuinfo.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def folder(
+    topology: Topology,
+    user_paths: Sequence[str],
+    slot_cores: float,
+    slot_memory_bytes: int,
+    cache: Path | None = None,
+) -> Path:
+    """Where the models of this topology for slots of this size are, or would be."""
+    base = cache if cache is not None else cache_home() / "headgate" / "models"
+    return base / machine() / digest(topology, user_paths, slot_memory_bytes) / f"slot-{slot_cores:g}"
+
+
+def cache_home() -> Path:
+    """XDG_CACHE_HOME, where it is set to an absolute path; else ~/.cache."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+
+
+def digest(topology: Topology, user_paths: Sequence[str], slot_memory_bytes: int) -> str:
+    """Names everything that a model depends on but the machine and the slot's cores."""
+    tasks = [
+        [t.name, t.model_name, t.kind, t.run, speed_params(t.params), code_digest(t, user_paths)]
+        for t in topology.tasks
+    ]
+    edges = [[edge.source, edge.target, edge.grouping, edge.key] for edge in topology.edges]
+    what = [METHOD, tasks, edges, slot_memory_bytes]
+    return digest_of(msgspec.json.encode(what, order="deterministic"))
+
+
+def speed_params(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters without those that are an address or a folder."""
+    return {key: value for key, value in params.items() if key not in NO_SPEED and not _is_address(value)}
+
+
+def _is_address(value: Any) -> bool:
+    return isinstance(value, str) and _address.fullmatch(value) is not None
+
+
+def code_digest(task: Task, user_paths: Sequence[str]) -> str | None:
+    """Of the file that holds the task's code, found without importing anything; None when not found."""
+    module, _, _ = (task.run or "").rpartition(":")
+    for path in _code_files(module, [*user_paths, str(RUNTIME.parent)]):
+        if path.is_file():
+            return digest_of(path.read_bytes())
+    return None
+
+
+def _code_files(module: str, places: Sequence[str]) -> list[Path]:
+    if not module:
+        return []
+    if module.endswith(".py"):
+        return [Path(module), *(Path(place) / module for place in places)]
+    parts = module.split(".")
+    found = [Path(place, *parts) for place in places]
+    return [file for path in found for file in (path.with_suffix(".py"), path / "__init__.py")]
+
+
+def modelled(topology: Topology) -> dict[str, Task]:
+    """Model → the first task that uses it, of the tasks that need one (all but static ones)."""
+    models: dict[str, Task] = {}
+    for task in topology.breadth_first:
+        if task.static is None:
+            models.setdefault(task.model_name, task)
+    return models
+
+
+def missing(topology: Topology, directory: Path) -> list[str]:
+    """Models that are not there, or are no JSON."""
+    return [name for name in modelled(topology) if not _readable(directory / f"{name}.json")]
+
+
+def _readable(path: Path) -> bool:
+    try:
+        msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return False
+    return True
+
+
+def save(directory: Path, model: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    new = directory / f".{model['task']}.{os.getpid()}.new"
+    new.write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+    new.rename(directory / f"{model['task']}.json")

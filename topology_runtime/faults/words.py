@@ -1,0 +1,66 @@
+"""How faults are put into words, and the rules of names, references and numbers that all of them use."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+
+NAME = re.compile(r"(?!\.*$)[A-Za-z0-9_.-]{1,64}")  # not only dots: names become directories
+REFERENCE = re.compile(r"[\w-]+(\.[\w-]+)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # module:attribute, both dotted
+
+SHOWN = 60  # characters of a wrong value that a fault shows
+MAX_SUGGESTIONS = 20  # looking for near names is slow: no more than this many per topology
+
+
+def shown(value: object) -> str:
+    """A value in a fault, cut to `SHOWN` characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        text = "a huge number"
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+class Suggestions:
+    """Known words near to wrong ones; for the first `MAX_SUGGESTIONS` different wrong ones only."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, str | None] = {}
+
+    def nearest(self, word: str, known: Iterable[str]) -> str | None:
+        """The known word most like `word`, None when none is near."""
+        if word not in self._found:
+            if len(self._found) == MAX_SUGGESTIONS:
+                return None
+            self._found[word] = next(iter(get_close_matches(word[:SHOWN], list(known), 1)), None)
+        return self._found[word]
+
+    def text(self, word: str, known: Iterable[str]) -> str:
+        """`; did you mean 'score'?`, or nothing."""
+        near = self.nearest(word, known)
+        return f"; did you mean {near!r}?" if near else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'score'?`, or nothing when no known word is near."""
+    return Suggestions().text(word, known)
+
+
+def name_faults(place: str, name: str) -> Iterator[str]:
+    if not NAME.fullmatch(name):
+        yield f"{place} {shown(name)}: names are 1 to 64 of A-Z a-z 0-9 _ . - and not only dots"
+
+
+def number_faults(place: str, value: float, low: float, high: float, open_low: bool = False) -> Iterator[str]:
+    """`value` shall be finite and within low … high (above low if `open_low`)."""
+    fits = low <= value <= high and not (open_low and value == low)
+    if not (math.isfinite(value) and fits):
+        text = f"above {low:g}" if open_low else f"at least {low:g}"
+        text += f" and at most {high:,g}" if math.isfinite(high) else ""
+        yield (
+            f"{place}: {value:g} must be {text}"
+            if math.isfinite(value)
+            else f"{place}: {value} is not finite"
+        )

@@ -1,0 +1,211 @@
+"""What a function or class of the user says about itself: which params it takes, which rows. Calls nothing.
+
+Annotations are believed when they are plain classes; whatever else they are says nothing here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from topology_runtime.faults.words import did_you_mean
+from topology_runtime.logic import Hold, Keyed, LiveSource, Source, To, kind_of
+from topology_runtime.topology import Edge
+
+PLAIN = (type(None), bool, int, float, str, bytes, datetime, list, tuple, dict)  # what rows are made of
+BASES: tuple[type[object], ...] = (Source, LiveSource, Hold, Keyed)
+MUST_DEFINE: dict[type[object], tuple[str, ...]] = {
+    Source: ("read",),
+    LiveSource: ("poll",),
+    Hold: ("ready", "finish"),
+    Keyed: ("new", "process"),
+}
+
+Parameter = inspect.Parameter
+_BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+# ── can it be called? ───────────────────────────────────────────────────────────────────────────
+
+
+def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map") -> Iterator[str]:
+    """Why `run` with these params cannot be a task of this kind; nothing when it can."""
+    if isinstance(run, type):
+        yield from _class_faults(run)
+        yield from _params_faults(run, params, rows=0)
+    elif isinstance(run, BASES):
+        yield f"is an instance of {type(run).__name__}; name the class, each thread makes its own"
+    elif not callable(run):
+        yield f"is {type(run).__name__}, neither a function nor a class"
+    else:
+        yield from _function_faults(run, kind)
+        yield from _params_faults(run, params, rows=1)
+
+
+def _class_faults(kind: type) -> Iterator[str]:
+    base = next((base for base in BASES if issubclass(kind, base)), None)
+    if base is None:
+        if not any("__call__" in vars(parent) for parent in kind.__mro__):
+            yield f"class {kind.__name__} has no __call__(self, row)"
+        return
+    for name in MUST_DEFINE[base]:
+        if getattr(kind, name) is getattr(base, name):
+            yield f"{base.__name__} {kind.__name__} does not define {name}{_arguments(base, name)}"
+    for name in (name for name in vars(base) if inspect.isfunction(vars(base)[name])):
+        if not _takes_like(getattr(kind, name), getattr(base, name)):
+            yield f"{kind.__name__}.{name} cannot be called as {name}{_arguments(base, name)}"
+
+
+def _arguments(base: type, name: str) -> str:
+    return f"({', '.join(list(inspect.signature(getattr(base, name)).parameters)[1:])})"
+
+
+def _takes_like(method: Any, model: Callable[..., Any]) -> bool:
+    """Can `method` be called with as many arguments as `model`?"""
+    signature = _signature(method)
+    count = len(inspect.signature(model).parameters)
+    try:
+        if signature is not None:
+            bound = count if inspect.isfunction(method) else count - 1  # static and class methods
+            signature.bind(*[None] * bound)
+    except TypeError:
+        return False
+    return True
+
+
+def _function_faults(run: Any, kind: str) -> Iterator[str]:
+    if inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run):
+        yield "is async; tasks are plain functions, one thread each"
+    if inspect.isgeneratorfunction(run) and "flat_map" not in (kind, kind_of(run)):
+        yield "is a generator: mark it with @flat_map"
+
+
+def _params_faults(run: Any, params: Mapping[str, Any], rows: int) -> Iterator[str]:
+    signature = _signature(run)
+    if signature is None:
+        return
+    known = list(signature.parameters.values())
+    if rows:
+        if not known or known[0].kind not in _BY_PLACE:
+            yield "takes no row"
+            return
+        known = known[1:] if known[0].kind != Parameter.VAR_POSITIONAL else known
+    names = [parameter.name for parameter in known if parameter.kind in _BY_NAME]
+    if not any(parameter.kind == Parameter.VAR_KEYWORD for parameter in known):
+        for name in params:
+            if name not in names:
+                yield f"takes no param {name!r}{did_you_mean(name, names)}"
+    for parameter in known:
+        optional = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        if not optional and parameter.default is Parameter.empty and parameter.name not in params:
+            yield f"needs the param {parameter.name!r}"
+
+
+def _signature(run: Any) -> inspect.Signature | None:
+    """None for built-ins that do not tell."""
+    try:
+        return inspect.signature(run)
+    except (ValueError, TypeError):
+        return None
+
+
+# ── which rows? ─────────────────────────────────────────────────────────────────────────────────
+
+
+def type_faults(edges: Iterable[tuple[int, Edge]], runs: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
+    """Edges whose two ends say by annotation that their rows differ. `runs`: task → (kind, run)."""
+    for number, edge in edges:
+        if edge.source not in runs:
+            continue
+        gives = gives_of(*runs[edge.source])
+        place = f"edges[{number}] {edge.source} → {edge.target}"
+        if not _plain_enough(gives):
+            yield f"{place}: {edge.source} gives {_name(gives)}, which is no plain value"
+        takes = takes_of(*runs[edge.target]) if edge.target in runs else None
+        if not _fits(gives, takes):
+            yield f"{place}: {edge.source} gives {_name(gives)}, {edge.target} takes {_name(takes)}"
+
+
+def _name(annotation: Any) -> str:
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def takes_of(kind: str, run: Any) -> Any:
+    """The annotation of the rows that a `run` of this kind takes; None when it says nothing."""
+    if kind == "source":
+        return None
+    if kind == "hold":
+        return _parameter_type(getattr(run, "key", None), 1)
+    if kind == "keyed":
+        return _parameter_type(getattr(run, "process", None), 2)
+    return _parameter_type(run.__call__, 1) if isinstance(run, type) else _parameter_type(run, 0)
+
+
+def gives_of(kind: str, run: Any) -> Any:
+    """The annotation of one row that a `run` of this kind gives; None when it says nothing."""
+    if kind == "filter":
+        return takes_of(kind, run)
+    if kind == "source":
+        return _element(_return_type(getattr(run, "read", None) or getattr(run, "poll", None)))
+    if kind == "hold":
+        return _element(_return_type(getattr(run, "finish", None)))
+    if kind == "keyed":
+        pair = typing.get_args(_return_type(getattr(run, "process", None)))
+        return _element(pair[1]) if len(pair) == 2 else None
+    returned = _return_type(run.__call__ if isinstance(run, type) else run)
+    return _element(returned) if kind == "flat_map" else returned
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except Exception:  # an annotation that cannot be evaluated says nothing
+        return {}
+
+
+def _return_type(function: Any) -> Any:
+    return _hints(function).get("return")
+
+
+def _parameter_type(function: Any, place: int) -> Any:
+    signature = _signature(function)
+    names = list(signature.parameters) if signature is not None else []
+    return _hints(function).get(names[place]) if place < len(names) else None
+
+
+def _element(sequence: Any) -> Any:
+    """X of Iterable[X], list[X], Iterator[X], tuple[X, ...]."""
+    arguments = typing.get_args(sequence)
+    if typing.get_origin(sequence) is tuple:
+        return arguments[0] if len(arguments) == 2 and arguments[1] is Ellipsis else None
+    return arguments[0] if arguments else None
+
+
+def _plain_class(annotation: Any) -> type | None:
+    if typing.is_typeddict(annotation):
+        return dict
+    if not isinstance(annotation, type) or annotation in (Any, object, To):
+        return None
+    return annotation
+
+
+def _plain_enough(gives: Any) -> bool:
+    """No for a class whose instances cannot be rows; abstract ones (Mapping …) may stand for plain ones."""
+    kind = _plain_class(gives)
+    if kind is None or inspect.isabstract(kind) or getattr(kind, "_is_protocol", False):
+        return True
+    return kind in PLAIN
+
+
+def _fits(gives: Any, takes: Any) -> bool:
+    given, taken = _plain_class(gives), _plain_class(takes)
+    if given is None or taken is None:
+        return True
+    try:
+        return issubclass(given, taken) or (taken is float and issubclass(given, int))
+    except TypeError:  # a protocol that cannot be asked
+        return True

@@ -1,0 +1,22 @@
+"""Counts rows by key."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from topology_runtime.logic import Keyed
+
+
+class CountByKey(Keyed):
+    """Emits (key, rows of this key so far) for every `every`-th row of a key."""
+
+    def __init__(self, every: int = 1) -> None:
+        self._every = every
+
+    def new(self, key: Hashable) -> int:
+        return 0
+
+    def process(self, key: Hashable, row: Any, state: int) -> tuple[int, Iterable[tuple[Hashable, int]]]:
+        count = state + 1
+        return count, [(key, count)] if count % self._every == 0 else ()

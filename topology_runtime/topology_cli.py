@@ -1,0 +1,204 @@
+"""`headgate topology validate|show|dot`: look at a topology before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from topology_runtime.topology import Edge, Topology
+
+F = TypeVar("F", bound=Callable[..., Any])
+Row = Mapping[str, Any]
+
+
+@click.group()
+def topology() -> None:
+    """Validate, show or draw a topology.
+
+    TOPOLOGY is FILE.json, FILE.yaml, FILE.toml, file.py:attribute or module:attribute."""
+
+
+def _options(command: F) -> F:
+    path = click.option("--path", "paths", multiple=True, help="A folder to import user code from first.")
+    return click.argument("topology", metavar="TOPOLOGY")(path(command))
+
+
+def _output(command: F) -> F:
+    choice = click.Choice(["table", "json", "jsonl", "csv"])
+    command = click.option("-o", "--output", type=choice, default="table", help="How to print data.")(command)
+    return click.option("--json", "output", flag_value="json", help="The same as -o json.")(command)
+
+
+@topology.command()
+@_options
+@_output
+@click.option("--runs", is_flag=True, help="Can it be run? Import every task's `run` and check it.")
+def validate(topology: str, paths: tuple[str, ...], output: str, runs: bool) -> None:
+    """List every fault of a topology (exit code 3), or say that there is none."""
+    from topology_runtime.loading import load
+
+    found = load(topology, paths, runs=runs).topology
+    row = {
+        "topology": found.name,
+        "valid": True,
+        "tasks": len(found.tasks),
+        "edges": len(found.edges),
+        "sources": [task.name for task in found.sources],
+        "sinks": [task.name for task in found.sinks],
+        "digest": found.digest,
+    }
+    if output == "table":
+        click.echo(f"{found.name}: valid, {_count(found.tasks, 'task')}, {_count(found.edges, 'edge')}")
+    else:
+        _emit(output, {"schema": "headgate/validation/v1", **row}, [row])
+
+
+@topology.command()
+@_options
+@_output
+@click.option("--rate", type=float, default=1.0, help="Input rate in tuples/s (default: 1).")
+def show(topology: str, paths: tuple[str, ...], output: str, rate: float) -> None:
+    """Tasks and edges with their rates at an input rate (GetRate)."""
+    from topology_runtime.loading import load
+
+    if not (math.isfinite(rate) and rate > 0):
+        raise click.BadParameter(f"{rate:g} is not a finite rate above 0", param_hint="--rate")
+    found = load(topology, paths).topology
+    rates = found.rates(rate)
+    tasks, edges = task_rows(found, rates), edge_rows(found, rates)
+    document = {"schema": "headgate/topology-rates/v1", "topology": found.name, "rate_tps": rate}
+    if output == "table":
+        _table(f"{found.name} at {rate:g} tuples/s", tasks)
+        _table("edges", edges)
+    else:
+        _emit(output, {**document, "tasks": tasks, "edges": edges}, tasks)
+
+
+@topology.command()
+@_options
+def dot(topology: str, paths: tuple[str, ...]) -> None:
+    """The topology as Graphviz text: `headgate topology dot T | dot -Tsvg > t.svg`."""
+    from topology_runtime.loading import load
+
+    click.echo(dot_text(load(topology, paths).topology))
+
+
+def task_rows(topology: Topology, rates: Mapping[str, float]) -> list[dict[str, Any]]:
+    """One row per task, sources first."""
+    return [
+        {
+            "task": task.name,
+            "kind": task.kind,
+            "rate_tps": rates[task.name],
+            "model": None if task.static else task.model_name,
+            "static_threads": task.static.threads if task.static else None,
+            "state": task.state,
+            "exclusive": task.exclusive,
+            "run": task.run,
+        }
+        for task in topology.breadth_first
+    ]
+
+
+def edge_rows(topology: Topology, rates: Mapping[str, float]) -> list[dict[str, Any]]:
+    """One row per edge, in file order; `rate_tps`: rows that go along it."""
+    return [
+        {
+            "from": edge.source,
+            "to": edge.target,
+            "selectivity": edge.selectivity,
+            "grouping": edge.grouping,
+            "key": edge.key,
+            "rate_tps": rates[edge.source] * edge.selectivity,
+        }
+        for edge in topology.edges
+    ]
+
+
+def dot_text(topology: Topology) -> str:
+    """Graphviz: sources and sinks as boxes, edges with grouping and selectivity unless they are plain."""
+    ends = {task.name for task in (*topology.sources, *topology.sinks)}
+    lines = [f"digraph {_quoted(topology.name)} {{", "  rankdir=LR;", "  node [shape=ellipse];"]
+    for task in topology.tasks:
+        shape = " [shape=box]" if task.name in ends else ""
+        lines.append(f"  {_quoted(task.name)}{shape};")
+    for edge in topology.edges:
+        label = f" [label={_quoted(_label(edge))}]" if _label(edge) else ""
+        lines.append(f"  {_quoted(edge.source)} -> {_quoted(edge.target)}{label};")
+    return "\n".join([*lines, "}"])
+
+
+def _label(edge: Edge) -> str:
+    words = []
+    if edge.grouping == "fields":
+        words.append(f"fields {edge.key}")
+    elif edge.grouping != "shuffle":
+        words.append(edge.grouping)
+    if edge.selectivity != 1.0:
+        words.append(f"× {edge.selectivity:g}")
+    return ", ".join(words)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+# ── printing ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def _emit(output: str, document: Row, rows: Sequence[Row]) -> None:
+    """`document` as JSON, or its `rows` as JSON lines or CSV."""
+    import csv
+    import io
+    import json
+
+    if output == "json":
+        click.echo(json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2))
+    elif output == "jsonl":
+        for row in rows:
+            click.echo(json.dumps(row, allow_nan=False, ensure_ascii=False))
+    else:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(rows[0])
+        writer.writerows([_exact(value) for value in row.values()] for row in rows)
+        click.echo(text.getvalue(), nl=False)
+
+
+def _exact(value: Any) -> Any:
+    return " ".join(value) if isinstance(value, list) else value
+
+
+def _table(title: str, rows: Sequence[Row]) -> None:
+    """For people; columns without any value are left out."""
+    import sys
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
+    for name in columns:
+        numbers = any(isinstance(row[name], int | float) and row[name] is not True for row in rows)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in columns))
+    wide = None if sys.stdout.isatty() else 200
+    Console(highlight=False, markup=False, width=wide).print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return "" if value is None else str(value)
