@@ -182,8 +182,7 @@ class Sampler:
             (slot, now.cpu_ns - before.cpu_ns, throttled_ns, rss_bytes, now.oom_kills - before.oom_kills)
         )
         seen = [(delta, _times(watched, delta)) for watched in here for delta in watched.reader.threads()]
-        delayed_ns = sum(delay_ns for _, (_, delay_ns) in seen)
-        own_share = max(0.0, 1 - throttled_ns / delayed_ns) if delayed_ns else 0.0
+        own_share = unthrottled_share([delay_ns for _, (_, delay_ns) in seen], throttled_ns)
         memory_bytes = rss_bytes // len(seen) if seen else 0
         for delta, (cpu_ns, delay_ns) in seen:
             task = delta.now[mt.TASK]
@@ -200,6 +199,12 @@ class Sampler:
     def _use(self, slot: int) -> SlotUse:
         binding = self._binding
         return SlotUse(binding.cpu_ns(slot), binding.throttled_ns(slot), binding.oom_kills(slot))
+
+
+def unthrottled_share(delays_ns: Sequence[int], throttled_ns: int) -> float:
+    """The part of a slot's run-delays that is not its being throttled: waiting for others."""
+    delayed_ns = sum(delays_ns)
+    return max(0.0, 1 - throttled_ns / delayed_ns) if delayed_ns else 0.0
 
 
 def first_source(topology: Topology, task: str) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from controller.deciding import enact_proposal, plan_for
+from controller.execute.ending import SCHEDULE_LEAD_NS
 from controller.knowledge.models import Model
 from controller.knowledge.records import Scheduled, Seen, Submitted
 from controller.knowledge.turn import Turn
@@ -90,7 +91,7 @@ def _rate_set(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
         raise Conflict(
             "nothing is offered now, so no rate can be set", hint="`headgate status` shows the run"
         )
-    turn.record(Scheduled(schedule.changed(turn.now.wall_ns, float(rate))))
+    turn.record(Scheduled(schedule.changed(turn.now.wall_ns + SCHEDULE_LEAD_NS, float(rate))))
     turn.event("rate_set", f"the offered rate is {rate:g} tuples/s from now on", rate_tps=float(rate))
     return {"rate_tps": float(rate), "before_tps": schedule.rate_at(turn.now.wall_ns)}
 

@@ -20,6 +20,7 @@ class Settings(msgspec.Struct, frozen=True):
     seconds: the run ends by itself so long after the first tuple was due (0: it does not)."""
 
     run: str
+    version: str = ""  # of headgate
     trace: str | None = None  # where the trace of the run is written
     mode: Mode = "auto"
     allocator: str = "mba"

@@ -1,7 +1,7 @@
 """The controller's shell: sockets, clock, journal, signals. It performs instructions and decides nothing.
 
 1. One thread does everything but the trace's files; nothing here waits without a limit.
-2. What reaches `step` is recorded first, so that a run can be replayed.
+2. What reaches `step` is recorded, so that a run can be replayed.
 3. When the journal does not take a record, nothing that follows it in that turn is done.
 """
 
@@ -11,22 +11,25 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import msgspec
 
+from controller.commands import refusal
 from controller.execute.machines import Listing, Machines
 from controller.knowledge import turns as t
 from controller.knowledge.journal import Journal
-from controller.knowledge.records import Planned, Submitted
+from controller.knowledge.records import Planned, Record
 from controller.knowledge.store import Store
 from controller.loop import Loop
 from controller.monitor.border import Conduct, check
 from controller.monitor.recorder import Recorder
+from controller.monitor.trace import Rates
 from topology_runtime import channels
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.errors import BadMessage, HeadgateError
@@ -37,47 +40,47 @@ NS = 1_000_000_000
 TICK_NS = NS // 4
 MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
 MACHINES_EVERY_NS = NS
-LINGER_NS = NS // 5  # last words to agents and clients are given this long to leave
+LINGER_MS = 200  # last words to agents and clients are given this long to leave
+EARLY_INPUTS = 1000  # events before there is a topology, kept for the trace
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
+    process it dies with (0: none)."""
+
+    state: Path
+    trace: Path | None = None
+    control_port: int = 0
+    command_port: int = 0
+    owner: int = 0
 
 
 class Controller:
-    """A controller on `state` (its directory), until its run is over."""
+    """A controller, until its run is over."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        state: Path,
-        machines: Machines,
-        recorder: Recorder | None,
-        ports: tuple[int, int],
-        owner: int,
-    ) -> None:
-        self._loop, self._state, self._machines, self._recorder, self._owner = (
-            loop,
-            state,
-            machines,
-            recorder,
-            owner,
-        )
-        home = state / "controller"
+    def __init__(self, loop: Loop, place: Place, machines: Machines) -> None:
+        self._loop, self._place, self._machines = loop, place, machines
+        home = place.state / "controller"
         self._journal = Journal(home)
         self._store = Store(home / "tallies.bin")
         self._endpoint = home / "endpoint"
         self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(
-            channels.from_agent, port=ports[0]
+            channels.from_agent, port=place.control_port
         )
         self._commands: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
-            channels.requests, port=ports[1]
+            channels.requests, port=place.command_port
         )
         self._wake = channels.Wake()
         self._waiter = channels.Waiter([self._control, self._commands], [self._wake.fd])
-        self._signals = 0
-        self._signals_told = 0
+        self._signals = self._signals_told = 0
         self._peers: dict[str, bytes] = {}
         self._clients: dict[int, bytes] = {}
         self._asked = 0
         self._conduct = Conduct()
         self._events: deque[t.Event] = deque()
+        self._recorder: Recorder | None = None
+        self._early: deque[tuple[t.Now, t.Event]] = deque(maxlen=EARLY_INPUTS)
         self._machines_seen: Listing | None = None
         self._next_tick_ns = self._next_machines_ns = 0
         self._encoded: tuple[Wanted | None, bytes] = (None, b"")
@@ -96,11 +99,10 @@ class Controller:
             self.shutdown()
 
     def startup(self) -> None:
-        started = t.Started(self._journal.records, self._store.read(), os.getpid())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        self._do(started)
-        self._write_endpoint()
+        self._do(t.Started(self._journal.records, self._store.read(), os.getpid()))
+        _write_whole(self._endpoint, msgspec.json.encode(self._where()) + b"\n")
 
     def turn(self) -> None:
         """One look round."""
@@ -116,27 +118,31 @@ class Controller:
             self._do(t.Tick())
 
     def result(self, finish: t.Finish) -> dict[str, Any] | None:
-        """Write the summary for `up` and raise what ended the run."""
+        """Write the summary for `up`; raise what ended the run."""
         if finish.summary is not None:
             data = msgspec.json.format(msgspec.json.encode(finish.summary))
-            _write_whole(self._state / "summary.json", data)
+            _write_whole(self._place.state / "summary.json", data)
         if finish.error is not None:
             raise finish.error
         return finish.summary
 
     def shutdown(self) -> None:
         self._endpoint.unlink(missing_ok=True)
-        linger_ms = LINGER_NS // 1_000_000
-        self._control.close(linger_ms)
-        self._commands.close(linger_ms)
+        self._control.close(LINGER_MS)
+        self._commands.close(LINGER_MS)
         self._wake.close()
         if self._recorder is not None:
-            self._recorder.close()
+            recorded = self._recorder.close()
+            if recorded.trouble:
+                _say("warning", f"the trace is not complete: {recorded.trouble}")
         self._journal.close()
 
-    def _write_endpoint(self) -> None:
-        data = {"commands": self._commands.endpoint, "control": self._control.endpoint, "pid": os.getpid()}
-        _write_whole(self._endpoint, msgspec.json.encode(data) + b"\n")
+    def _where(self) -> dict[str, Any]:
+        return {
+            "commands": self._commands.endpoint,
+            "control": self._control.endpoint,
+            "pid": os.getpid(),
+        }
 
     # ── what comes in ───────────────────────────────────────────────────────────────────────────
 
@@ -145,14 +151,15 @@ class Controller:
         self._wake.set()
 
     def _look_at_signals(self) -> None:
-        if self._owner and orphaned(self._owner) and not self._signals:
+        if self._place.owner and self._signals < 2 and orphaned(self._place.owner):
             self._signals = 2  # nobody restarts us or reads the summary: end at once
-        while self._signals_told < self._signals:
+        while self._signals_told < min(self._signals, 2):
             self._signals_told += 1
             self._do(t.Stopping("asked by a signal"))
 
     def _hear_agents(self) -> None:
         for _ in range(MESSAGES_A_TURN):
+            peer = b""
             try:
                 received = self._control.receive()
                 if received is None:
@@ -168,19 +175,19 @@ class Controller:
             self._do(t.FromVm(message))
 
     def _blame(self, peer: bytes, why: str) -> None:
-        """A bad message is dropped and counted; too many: its peer hears why and is not heard for a while."""
+        """A bad message is dropped and counted; too many: its peer is told why and not heard for a while."""
         if self._conduct.blame(peer, why, monotonic_ns()):
-            boot = self._loop.knowledge.durable.boot
+            k = self._loop.knowledge
             words = f"too many bad messages ({why}): not heard for a minute"
-            self._control.send(peer, Welcome(boot, self._loop.knowledge.settings.run, wall_ns(), words))
-            _say("warning", f"peer {peer!r}: {words}")
+            self._control.send(peer, Welcome(k.durable.boot, k.settings.run, wall_ns(), words))
+            self._do(t.Troubled(f"messages of peer {peer!r}", why))
 
     def _hear_clients(self) -> None:
         for _ in range(MESSAGES_A_TURN):
             try:
                 received = self._commands.receive()
             except BadMessage as error:
-                self._commands.send(error.peer, Reply(error=_words(error)))
+                self._commands.send(error.peer, refusal(error))
                 continue
             if received is None:
                 return
@@ -190,14 +197,11 @@ class Controller:
 
     def _look_at_machines(self) -> None:
         self._next_machines_ns = monotonic_ns() + MACHINES_EVERY_NS
-        try:
+        with self._troubles("machines"):
             seen = self._machines.list()
-        except OSError as error:
-            self._do(t.Troubled("machines", str(error)))
-            return
-        if seen != self._machines_seen:
-            self._machines_seen = seen
-            self._do(t.MachinesSeen(seen.wanted, seen.running))
+            if seen != self._machines_seen:
+                self._machines_seen = seen
+                self._do(t.MachinesSeen(seen.wanted, seen.running))
 
     # ── a step, and what it asks for ────────────────────────────────────────────────────────────
 
@@ -209,52 +213,18 @@ class Controller:
 
     def _step(self, event: t.Event) -> None:
         now = t.Now(monotonic_ns(), wall_ns())
-        if self._recorder is not None:
-            self._recorder.input(now.mono_ns, msgspec.json.encode(t.Input(now, event)))
+        self._record_input(now, event)
         instructions = self._loop.step(event, now)
-        for at, instruction in enumerate(instructions):
-            if not self._perform(instruction, now):
-                for left in instructions[at + 1 :]:
-                    self._perform_anyway(left, now)
-                return
+        for instruction in instructions:
+            if isinstance(instruction, t.Persist):
+                if not self._persist(instruction.records, now):
+                    self._only_say(instructions)
+                    return
+            else:
+                self._perform(instruction)
 
-    def _perform(self, instruction: t.Instruction, now: t.Now) -> bool:
-        """False when the journal did not take its records."""
-        match instruction:
-            case t.Persist(records):
-                return self._persist(records, now)
-            case t.Send(vm, message):
-                self._send(vm, message)
-            case t.Answer(number, reply):
-                client = self._clients.pop(number, None)
-                if client is not None:
-                    self._commands.send(client, reply)
-            case t.Finish():
-                self._finish = instruction
-            case t.Distrust(vm, why):
-                self._blame(self._peers.get(vm, vm.encode()), why)
-            case _:
-                self._perform_anyway(instruction, now)
-        return True
-
-    def _perform_anyway(self, instruction: t.Instruction, now: t.Now) -> None:
-        """What is done best effort; of these, words to people are said even when the journal fails."""
-        with self._troubles(type(instruction).__name__):
-            match instruction:
-                case t.Say(level, text):
-                    _say(level, text)
-                case t.Keep(tallies):
-                    self._store.keep(tallies)
-                case t.RequestMachine(vm):
-                    self._machines.request(vm)
-                case t.ReleaseMachine(name):
-                    self._machines.release(name)
-                case t.Trace(kind, data) if self._recorder is not None:
-                    self._record(kind, data)
-                case t.Block(block, epoch) if self._recorder is not None:
-                    self._recorder.samples(block, epoch)
-
-    def _persist(self, records: tuple[Any, ...], now: t.Now) -> bool:
+    def _persist(self, records: tuple[Record, ...], now: t.Now) -> bool:
+        """False when the journal did not take the records."""
         try:
             self._journal.append(records)
         except OSError as error:
@@ -263,9 +233,35 @@ class Controller:
         for record in records:
             if isinstance(record, Planned):
                 self._events.append(t.Measured(record.epoch, (monotonic_ns() - now.mono_ns) / NS))
-            if isinstance(record, Submitted):
-                self._loop_runs(record)
         return True
+
+    def _only_say(self, instructions: Sequence[t.Instruction]) -> None:
+        """Of a turn that could not be journaled nothing is done but what was said of it."""
+        for instruction in instructions:
+            if isinstance(instruction, t.Say):
+                _say("not done", instruction.text)
+
+    def _perform(self, instruction: t.Instruction) -> None:
+        with self._troubles(type(instruction).__name__.lower()):
+            match instruction:
+                case t.Send(vm, message):
+                    self._send(vm, message)
+                case t.Answer(number, reply):
+                    self._answer(number, reply)
+                case t.Finish():
+                    self._finish = instruction
+                case t.Keep(tallies):
+                    self._store.keep(tallies)
+                case t.RequestMachine(vm):
+                    self._machines.request(vm)
+                case t.ReleaseMachine(name):
+                    self._machines.release(name)
+                case t.Distrust(vm, why):
+                    self._blame(self._peers.get(vm, vm.encode()), why)
+                case t.Say(level, text):
+                    _say(level, text)
+                case _:
+                    self._trace(instruction)
 
     @contextmanager
     def _troubles(self, what: str) -> Iterator[None]:
@@ -276,6 +272,7 @@ class Controller:
             self._events.append(t.Troubled(what, str(error)))
 
     def _send(self, vm: str, message: FromController) -> None:
+        """To a VM that is not connected: nothing; it gets the newest state when it is back."""
         peer = self._peers.get(vm, vm.encode())
         if not isinstance(message, Wanted):
             self._control.send(peer, message)
@@ -283,6 +280,44 @@ class Controller:
         if self._encoded[0] is not message:
             self._encoded = message, channels.encode(message)
         self._control.send(peer, self._encoded[1])
+
+    def _answer(self, number: int, reply: Reply) -> None:
+        client = self._clients.pop(number, None)
+        if client is not None:
+            self._commands.send(client, reply)
+
+    # ── the trace ───────────────────────────────────────────────────────────────────────────────
+
+    def _trace(self, instruction: t.Instruction) -> None:
+        if isinstance(instruction, t.Begin):
+            self._begin_trace(instruction.run)
+        elif self._recorder is not None:
+            match instruction:
+                case t.Trace("decision", data):
+                    self._recorder.decision(data)
+                case t.Trace("rates", data):
+                    self._recorder.rates(Rates(**data))
+                case t.Block(block, vm, predicted):
+                    self._recorder.block(block, vm, predicted)
+
+    def _begin_trace(self, run: dict[str, Any]) -> None:
+        if self._place.trace is None or self._recorder is not None:
+            return
+        self._recorder = Recorder(self._place.trace, run)
+        for now, event in self._early:
+            self._recorder.input(now, kind_of(event), event)
+        self._early.clear()
+
+    def _record_input(self, now: t.Now, event: t.Event) -> None:
+        if self._recorder is not None:
+            self._recorder.input(now, kind_of(event), event)
+        elif self._place.trace is not None:
+            self._early.append((now, event))
+
+
+def kind_of(event: t.Event) -> str:
+    """The tag by which an event is known in the trace."""
+    return str(type(event).__struct_config__.tag)
 
 
 def _write_whole(path: Path, data: bytes) -> None:
@@ -296,7 +331,3 @@ def _say(level: str, text: str) -> None:
     if level != "debug":
         sys.stderr.write(f"controller: {text}\n" if level == "info" else f"controller: {level}: {text}\n")
         sys.stderr.flush()
-
-
-def _words(error: HeadgateError) -> tuple[str, int, str, str | None, str | None, tuple[str, ...]]:
-    return error.code, error.exit_code, error.what, error.cause, error.hint, error.faults

@@ -142,6 +142,7 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
     sight = sight_of(members)
     dead = dead_slots(k, members, sight)
     here = present(k, members)
+    k.considered = frozenset(vm.vm for vm in here)
     request = PlanRequest(
         topology=run.topology,
         models=k.models,

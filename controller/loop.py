@@ -45,7 +45,8 @@ from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadMessage, HeadgateError, InvalidInput
 
 NS = 1_000_000_000
-TURN_NS = NS  # between two turns of the loop
+TURN_NS = NS  # between two turns of the loop …
+SLACK_NS = NS // 8  # … which a tick may be early
 JOURNAL_RETRY_NS = NS  # after the journal failed
 KEEP_NS = NS  # between two tallies
 
@@ -177,7 +178,7 @@ class Loop:
         run = self.knowledge.durable.run
         assert run is not None
         self.intake = Intake(run.topology)
-        turn.do(t.Record(run_of(self.knowledge, run)))
+        turn.do(t.Begin(run_of(self.knowledge, run)))
         self._roster = -1
         self.knowledge.gathering_since_ns = turn.now.mono_ns
 
@@ -272,8 +273,13 @@ class Loop:
             self._keep_ns = now.mono_ns + KEEP_NS
             turn.do(t.Keep(k.counts.tallies(now.wall_ns)))
         self._end_in_time(turn)
-        if self.ending.stage == "running" and not k.adopting_until_ns and now.mono_ns >= k.next_turn_ns:
-            k.next_turn_ns = now.mono_ns + TURN_NS
+        if (
+            self.ending.stage == "running"
+            and not k.adopting_until_ns
+            and now.mono_ns >= k.next_turn_ns - SLACK_NS
+        ):
+            late = now.mono_ns - k.next_turn_ns > TURN_NS
+            k.next_turn_ns = (now.mono_ns if late else k.next_turn_ns) + TURN_NS
             deciding.close_circuits(k, now.mono_ns)
             if k.durable.reign is None:
                 deciding.first_plan(turn, self.members)

@@ -12,7 +12,6 @@ from controller.knowledge.model_files import model_data
 from controller.knowledge.records import Submitted
 from controller.knowledge.turns import Now, Trace
 from controller.knowledge.windows import Window
-from topology_runtime import VERSION
 from topology_runtime.clock import utc_iso
 
 SCHEMA = "headgate/trace/v1"
@@ -28,7 +27,7 @@ def run_of(k: Knowledge, submitted: Submitted) -> dict[str, Any]:
         "vms": [msgspec.to_builtins(vm) for vm in k.settings.initial],
         "settings": msgspec.to_builtins(k.settings),
         "schedule": {"steps": submitted.steps, "period_s": submitted.period_s},
-        "headgate": VERSION,
+        "headgate": k.settings.version,
         "started": utc_iso(submitted.wall_ns),
     }
 

@@ -7,9 +7,12 @@ The main thread does everything; signal handlers only count.
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -55,6 +58,12 @@ class Interrupts:
         self.count += 1
         if self.at_once:
             raise KeyboardInterrupt
+
+
+def alive_s() -> float:
+    """How long ago this process was started."""
+    started_ticks = int(Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -128,6 +137,7 @@ class Session:
             return
         if self.first_tuple_ns == 0 and status["tuples"]["acked"] > 0:
             self.first_tuple_ns = monotonic_ns()
+            self.screen.say(self.stamped(f"the first tuples are through, {alive_s():.1f} s after the start"))
         self.screen.show(view_of(status))
 
     def say_event(self, event: dict[str, Any]) -> None:

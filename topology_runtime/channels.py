@@ -11,6 +11,7 @@ One thread owns one channel. Nothing here blocks without a time-out.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterable
@@ -178,7 +179,7 @@ class PullChannel(_Channel):
             return self._socket.recv(zmq.DONTWAIT)
         except zmq.Again:
             pass
-        if not self._poller.poll(timeout_s * 1000):
+        if not self._poller.poll(int(timeout_s * 1000)):
             return None
         try:
             return self._socket.recv(zmq.DONTWAIT)
@@ -240,7 +241,7 @@ class Waiter:
 
     def wait(self, timeout_s: float) -> list[Any]:
         """Ready file descriptors (int) and sockets, at most `timeout_s` later."""
-        return [what for what, _ in self._poller.poll(max(0.0, timeout_s) * 1000)]
+        return [what for what, _ in self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000))]
 
 
 def ask(endpoint: str, request: m.Request, timeout_s: float = 5.0) -> m.Reply:

@@ -6,8 +6,7 @@ The struct fields are those of the file format `headgate/topology/v1`.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, Literal
 
@@ -69,7 +68,7 @@ class LatencyConstraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
-    """Tasks and edges in file order. Built by `logic.Builder`, `loading.load` or `parse`."""
+    """Tasks and edges in file order. Built by `builder.Builder`, `loading.load` or `parse`."""
 
     name: str
     tasks: tuple[Task, ...]
@@ -92,26 +91,37 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         leaving = {edge.source for edge in self.edges}
         return tuple(task for task in self.tasks if task.name not in leaving)
 
+    @cached_property
+    def _leaving(self) -> dict[str, tuple[tuple[int, Edge], ...]]:
+        return _by_end(self.tasks, self.edges, lambda edge: edge.source)
+
+    @cached_property
+    def _entering(self) -> dict[str, tuple[tuple[int, Edge], ...]]:
+        return _by_end(self.tasks, self.edges, lambda edge: edge.target)
+
     def out_edges(self, task: str) -> tuple[tuple[int, Edge], ...]:
         """(edge number, edge) of the edges that leave `task`; the number is the place in the file."""
-        return tuple((i, e) for i, e in enumerate(self.edges) if e.source == task)
+        return self._leaving.get(task, ())
 
     def in_edges(self, task: str) -> tuple[tuple[int, Edge], ...]:
-        return tuple((i, e) for i, e in enumerate(self.edges) if e.target == task)
+        return self._entering.get(task, ())
 
     @cached_property
     def breadth_first(self) -> tuple[Task, ...]:
         """Tasks in topological order by breadth: sources first, ties in file order (contract: Ties)."""
+        place = {task.name: i for i, task in enumerate(self.tasks)}
         waiting = {task.name: len(self.in_edges(task.name)) for task in self.tasks}
-        ready = deque(task.name for task in self.tasks if waiting[task.name] == 0)
+        level = [task.name for task in self.tasks if waiting[task.name] == 0]
         order: list[Task] = []
-        while ready:
-            name = ready.popleft()
-            order.append(self.by_name[name])
-            for _, edge in self.out_edges(name):
-                waiting[edge.target] -= 1
-                if waiting[edge.target] == 0:
-                    ready.append(edge.target)
+        while level:
+            following: list[str] = []
+            for name in level:
+                order.append(self.by_name[name])
+                for _, edge in self.out_edges(name):
+                    waiting[edge.target] -= 1
+                    if waiting[edge.target] == 0:
+                        following.append(edge.target)
+            level = sorted(following, key=place.__getitem__)
         return tuple(order)
 
     def rates(self, input_rate_tps: float) -> dict[str, float]:
@@ -126,7 +136,13 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @cached_property
     def digest(self) -> str:
-        return digest_of(msgspec.json.encode(self, order="deterministic"))
+        """Names what is planned and run; equal topologies have equal digests however they were written."""
+        plain = [
+            [t.name, t.run, t.params, t.model_name, t.static, t.state, t.exclusive, float(t.max_call_s)]
+            for t in self.tasks
+        ]
+        edges = [[e.source, e.target, float(e.selectivity), e.grouping, e.key] for e in self.edges]
+        return digest_of(msgspec.json.encode([self.name, plain, edges], order="deterministic"))
 
 
 def digest_of(*parts: bytes) -> str:
@@ -135,6 +151,15 @@ def digest_of(*parts: bytes) -> str:
     for part in parts:
         h.update(len(part).to_bytes(8, "big") + part)
     return h.hexdigest()[:16]
+
+
+def _by_end(
+    tasks: Iterable[Task], edges: Iterable[Edge], end: Callable[[Edge], str]
+) -> dict[str, tuple[tuple[int, Edge], ...]]:
+    found: dict[str, list[tuple[int, Edge]]] = {task.name: [] for task in tasks}
+    for number, edge in enumerate(edges):
+        found.setdefault(end(edge), []).append((number, edge))
+    return {name: tuple(those) for name, those in found.items()}
 
 
 def names(tasks: Iterable[Task]) -> list[str]:

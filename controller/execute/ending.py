@@ -23,6 +23,7 @@ from controller.monitor.membership import Membership
 from topology_runtime.messages import SampleBlock, Shutdown, Token
 
 NS = 1_000_000_000
+SCHEDULE_LEAD_NS = NS // 5  # a change of the offer lies so far ahead that every source knows it in time
 CATCH_UP_NS = NS
 DRAIN_NS = 10 * NS
 SETTLE_NS = 5 * NS // 2  # two blocks of a second each, and half a second to come
@@ -48,8 +49,9 @@ class Ending:
             schedule = k.durable.schedule
             assert schedule is not None
             if not schedule.end_ns:
-                turn.record(Scheduled(schedule.ended(turn.now.wall_ns)))
-            self.intake_ended_ns = turn.now.wall_ns
+                schedule = schedule.ended(turn.now.wall_ns + SCHEDULE_LEAD_NS)
+                turn.record(Scheduled(schedule))
+            self.intake_ended_ns = schedule.end_ns
             turn.event("ending", f"the run ends: {reason}")
             k.ending_reason = reason
             self._go(turn, "ending")
@@ -119,7 +121,9 @@ def caught_up(turn: Turn) -> bool:
     """Have the sources read all that was offered?"""
     k = turn.knowledge
     schedule = k.durable.schedule
-    return schedule is None or k.counts.emitted >= offered_of(k, turn.now.wall_ns)
+    if schedule is None:
+        return True
+    return turn.now.wall_ns >= schedule.end_ns and k.counts.emitted >= offered_of(k, turn.now.wall_ns)
 
 
 def offered_of(k: Knowledge, wall_ns: int) -> int:

@@ -3,6 +3,8 @@ that came or came back; and the times and positions that analysis asks for. Pure
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from controller.execute.executor import IN_FORCE
 from controller.execute.wanted import HAND_OVER_NS
 from controller.knowledge.diagnoses import Past
@@ -33,9 +35,9 @@ def quarantined_now(k: Knowledge, members: Membership) -> tuple[Slot, ...]:
 
 
 def unplanned_vms(k: Knowledge, members: Membership) -> tuple[str, ...]:
-    """VMs that are there and that the plan in force does not use."""
-    used = {slot.vm for slot in planned_slots(k)}
-    return tuple(m.vm.vm for m in members.up() if m.vm.vm not in used and m.vm.vm not in k.durable.held_dead)
+    """VMs that were not there when it was planned last."""
+    known = {*k.considered, *k.durable.held_dead, *(slot.vm for slot in planned_slots(k))}
+    return tuple(m.vm.vm for m in members.up() if m.vm.vm not in known)
 
 
 def take_back(turn: Turn, members: Membership) -> None:
@@ -65,7 +67,7 @@ def past_of(k: Knowledge, now: Now) -> Past:
     """How long ago plans came into force and were decided; by the journal, so it outlives a restart."""
     reigns = [reign for reign in k.durable.reigns if not reign.abandoned]
     up = down = float("inf")
-    for before, after in zip(reigns, reigns[1:], strict=False):
+    for before, after in pairwise(reigns):
         age_s = max(0.0, (now.wall_ns - after.decided_ns) / NS)
         if after.rate_tps > before.rate_tps:
             up = age_s

@@ -168,6 +168,7 @@ class Knowledge:
     incarnations: dict[Slot, int] = field(default_factory=dict)  # highest ever reported
 
     # what was thought
+    considered: frozenset[str] = frozenset()  # VMs that were there when it was planned last
     proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable
     windows_bad: int = 0  # of the probation under way
     windows_passed: int = 0

@@ -6,6 +6,7 @@ so the recorded events replay a run bit for bit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 
 from controller.knowledge.records import Record
 from controller.knowledge.store import Tallies
-from topology_runtime.cluster import Vm
+from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import FromAgent, FromController, Reply, Request, SampleBlock
 
@@ -134,8 +135,15 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin the trace of a run; `run` is its `run.json`."""
+
+    run: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
-    """Rows for the trace: `kind` names the file, `data` is one decision or one row."""
+    """For the trace: one decision (kind "decision") or one row of rates (kind "rates")."""
 
     kind: str
     data: dict[str, Any]
@@ -143,10 +151,11 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Samples taken in: for the trace, under this epoch."""
+    """Samples taken in: for the trace. predicted: slot → (CPU, memory) at the present rate."""
 
     block: SampleBlock
-    epoch: int
+    vm: Vm
+    predicted: Mapping[Slot, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,5 +183,16 @@ class Finish:
 
 
 Instruction = (
-    Persist | Keep | Send | RequestMachine | ReleaseMachine | Answer | Trace | Block | Distrust | Say | Finish
+    Persist
+    | Keep
+    | Send
+    | RequestMachine
+    | ReleaseMachine
+    | Answer
+    | Begin
+    | Trace
+    | Block
+    | Distrust
+    | Say
+    | Finish
 )

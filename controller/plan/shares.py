@@ -194,6 +194,6 @@ class _Program:
 def _part(v: _Variable, rate: float, move: float, free: dict[int, float]) -> float:
     """Which part of a rise by `move` this variable and its slot can take."""
     part = max(0.0, v.most_tps - rate) / move
-    if v.slot is not None and v.cpu > 0:
+    if v.slot is not None and v.cpu * move > free[v.slot]:
         part = min(part, max(0.0, free[v.slot]) / (v.cpu * move))
     return min(1.0, part)

@@ -103,7 +103,9 @@ def window_of(
     )
 
 
-def history(offered: Callable[[float], float], now_s: float, acked: Callable[[float], float] | None = None) -> Progress:
+def history(
+    offered: Callable[[float], float], now_s: float, acked: Callable[[float], float] | None = None
+) -> Progress:
     """Progress at `now_s` of a run that began at 0 s."""
     at = -np.arange(int(min(now_s, HISTORY_S) / SERIES_STEP_S), -1, -1) * SERIES_STEP_S
     done = acked or offered

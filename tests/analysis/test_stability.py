@@ -112,9 +112,7 @@ def test_hiccups_of_the_machine_are_no_overload() -> None:
     def made(chance: np.random.Generator) -> Queue:
         rate, stops = chance.uniform(5, 300), chance.uniform(10, 29, 2)
         length = chance.uniform(0.3, 1.0)
-        return Queue(
-            constant(rate), lambda t: 0.0 if any(s <= t < s + length for s in stops) else 1.3 * rate
-        )
+        return Queue(constant(rate), lambda t: 0.0 if any(s <= t < s + length for s in stops) else 1.3 * rate)
 
     assert wrong("stable", made, 17.0) == []
 

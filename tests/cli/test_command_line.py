@@ -121,9 +121,7 @@ def test_exit_codes_of_the_contract(failing, error, code):
 
 
 def test_an_error_lists_its_faults_cause_and_what_to_try(failing, capsys):
-    failing(
-        errors.InvalidInput("the topology is bad", cause="2 faults", hint="mend them", faults=["a", "b"])
-    )
+    failing(errors.InvalidInput("the topology is bad", cause="2 faults", hint="mend them", faults=["a", "b"]))
     assert cli.main(["boom"]) == 3
     captured = capsys.readouterr()
     assert captured.out == ""

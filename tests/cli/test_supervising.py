@@ -65,7 +65,7 @@ def test_a_child_that_says_why_is_not_started_again(tmp_path):
 def test_a_child_that_dies_again_and_again_is_given_up_with_its_last_lines(tmp_path):
     one = child(tmp_path, "import sys; print('no luck', flush=True); sys.exit(1)")
     one.start()
-    with pytest.raises(GaveUp) as gave_up:  # noqa: PT012 - how often it takes is what is tested
+    with pytest.raises(GaveUp) as gave_up:
         for _ in range(7):
             until(lambda: not one.running)
             one.look(0)
@@ -76,7 +76,9 @@ def test_a_child_that_dies_again_and_again_is_given_up_with_its_last_lines(tmp_p
 
 @pytest.mark.live
 def test_a_child_deaf_to_sigterm_is_killed(tmp_path):
-    script = "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    script = (
+        "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
     one = child(tmp_path, script, "deaf")
     one.start()
     until(lambda: "deaf" in one.last_lines())

@@ -296,6 +296,7 @@ class World:
         return self
 
     def restart_controller(self) -> None:
+        self._folded = (-1, Durable())
         self.loop = Loop(self.settings, self.submitted)
         self.do(t.Started(tuple(self.journal), self.tallies, 2))
 
@@ -477,4 +478,4 @@ class World:
         return self
 
 
-__all__ = ["MODELS", "S", "TOPOLOGY", "WALL0", "FakeVm", "World", "replace", "vm"]
+__all__ = ["MODELS", "TOPOLOGY", "WALL0", "FakeVm", "S", "World", "replace", "vm"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from controller.knowledge.model_files import read_models
@@ -33,7 +34,7 @@ def _topology(name: str, order: tuple[str, ...], arrows: list[tuple[str, str]], 
 
 
 def linear(ends: bool = False) -> Topology:
-    return _topology("linear", LOGIC, list(zip(LOGIC, LOGIC[1:], strict=False)), ends)
+    return _topology("linear", LOGIC, list(pairwise(LOGIC)), ends)
 
 
 def diamond(ends: bool = False) -> Topology:

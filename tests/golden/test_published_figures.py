@@ -59,7 +59,7 @@ def test_lsa_blob():
 
 @pytest.mark.parametrize(("rate", "memory", "slots"), [(50, 6.23, 7), (100, 12.47, 13)])
 def test_lsa_memory_totals(rate, memory, slots):
-    """Section 8.4.1 prints ⌈6.23⌉ and ⌈12.47⌉ for Star; with its own models they are Linear's (Star: 6.31)."""
+    """Section 8.4.1 prints ⌈6.23⌉ and ⌈12.47⌉ for Star; its models give them for Linear (Star: 6.31)."""
     allocation = lsa(linear(), MODELS, rate)
     assert totals(allocation)[1] == pytest.approx(memory, abs=0.01)
     assert allocation.slots == slots

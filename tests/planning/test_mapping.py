@@ -16,7 +16,9 @@ from topology_runtime.errors import Infeasible
 SIZES = (Vm("", 1), Vm("", 4), Vm("", 2))
 
 
-def bundles(name: str, full: int, size: int, rest: int = 0, cpu: float = 0.0, memory: float = 0.0) -> TaskAllocation:
+def bundles(
+    name: str, full: int, size: int, rest: int = 0, cpu: float = 0.0, memory: float = 0.0
+) -> TaskAllocation:
     return TaskAllocation(
         name, 1.0, full * size + rest, full + cpu, full + memory, full, size, rest, cpu, memory
     )

@@ -15,7 +15,12 @@ POINT = {"threads": 1, "rate_tps": 2.0, "cpu": 0.0673, "memory": 0.2392}
 
 
 def document(**changes: object) -> dict[str, object]:
-    return {"schema": "headgate/model/v1", "task": "blob", "slot": {"cores": 0.2}, "points": [POINT]} | changes
+    return {
+        "schema": "headgate/model/v1",
+        "task": "blob",
+        "slot": {"cores": 0.2},
+        "points": [POINT],
+    } | changes
 
 
 def write(folder, data, name="blob.json"):
@@ -41,7 +46,9 @@ def test_reads_a_folder(tmp_path):
 
 def test_unknown_keys_survive_reading_and_writing(tmp_path):
     kept = document(
-        measured="2026-11-20", slot={"cores": 0.2, "kernel": "6.18"}, points=[POINT | {"trials": 5}, POINT | {"threads": 2}]
+        measured="2026-11-20",
+        slot={"cores": 0.2, "kernel": "6.18"},
+        points=[POINT | {"trials": 5}, POINT | {"threads": 2}],
     )
     write(tmp_path, kept)
     model = read_models(tmp_path)["blob"]
@@ -61,13 +68,22 @@ def test_unknown_keys_survive_reading_and_writing(tmp_path):
         ({"points": []}, "blob.json: points: expected a list with at least one point, got []"),
         ({"points": None}, "blob.json: points: expected a list with at least one point, got None"),
         ({"points": [3]}, "blob.json: points[0]: expected an object, got 3"),
-        ({"schema": "headgate/model/v2"}, "blob.json: schema: expected 'headgate/model/v1', got 'headgate/model/v2'"),
-        ({"task": "a/../b"}, "blob.json: task 'a/../b': names are 1 to 64 of A-Z a-z 0-9 _ . - and not only dots"),
+        (
+            {"schema": "headgate/model/v2"},
+            "blob.json: schema: expected 'headgate/model/v1', got 'headgate/model/v2'",
+        ),
+        (
+            {"task": "a/../b"},
+            "blob.json: task 'a/../b': names are 1 to 64 of A-Z a-z 0-9 _ . - and not only dots",
+        ),
         ({"task": "pi"}, "blob.json: task: 'pi' belongs into pi.json"),
         ({"task": 7}, "blob.json: task: expected a name, got 7"),
         ({"slot": {"cores": 2}}, "blob.json: slot.cores: expected more than 0 and at most 1, got 2"),
         ({"slot": 4}, "blob.json: slot: expected an object, got 4"),
-        ({"slot": {"memory_bytes": 0.5}}, "blob.json: slot.memory_bytes: expected a positive integer, got 0.5"),
+        (
+            {"slot": {"memory_bytes": 0.5}},
+            "blob.json: slot.memory_bytes: expected a positive integer, got 0.5",
+        ),
         ({"slot": {"machine": 5}}, "blob.json: slot.machine: expected text, got 5"),
         ({"pointss": 1}, "blob.json: pointss: unknown key; did you mean 'points'?"),
         ({"slot": {"core": 0.2}}, "blob.json: slot.core: unknown key; did you mean 'cores'?"),
@@ -100,7 +116,8 @@ def test_thread_counts_rise(tmp_path, counts):
     (fault,) = faults_of(tmp_path)
     place = len(counts) - 1
     assert fault == (
-        f"blob.json: points[{place}].threads: thread counts must rise, and {counts[-1]} follows {max(counts[:-1])}"
+        f"blob.json: points[{place}].threads: thread counts must rise, "
+        f"and {counts[-1]} follows {max(counts[:-1])}"
     )
 
 
@@ -120,7 +137,13 @@ def test_all_faults_of_all_files_are_listed(tmp_path):
     (tmp_path / "folder.json").mkdir()
     faults = faults_of(tmp_path)
     places = [fault.split(": ")[0] for fault in faults]
-    assert places == ["blob.json"] * 3 + ["broken.json", "deep.json", "folder.json", "large.json", "list.json"]
+    assert places == ["blob.json"] * 3 + [
+        "broken.json",
+        "deep.json",
+        "folder.json",
+        "large.json",
+        "list.json",
+    ]
 
 
 def test_a_folder_that_is_not_there(tmp_path):
@@ -135,7 +158,8 @@ def test_a_faulty_model_is_not_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("word", "near"), [("cpu", True), ("cpus", True), ("pcu", True), ("cp", True), ("memory", False), ("spread", False)]
+    ("word", "near"),
+    [("cpu", True), ("cpus", True), ("pcu", True), ("cp", True), ("memory", False), ("spread", False)],
 )
 def test_within_two_letters(word, near):
     assert within_letters(word, "cpu", 2) is near

@@ -23,15 +23,16 @@ from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible
 from topology_runtime.topology import Topology
 
+ABC = chain("a", "b", "c")
 KNOWN = {name: model_of(name, (1, 60, 0.5, 0.2), (2, 100, 0.9, 0.2)) for name in "abc"}
 
 
 def plan_for(rate_tps: float, *slots: int, **more: object) -> Plan:
-    request = PlanRequest(chain("a", "b", "c"), KNOWN, rate_tps, vms_of(*slots), **more)  # type: ignore[arg-type]
+    request = PlanRequest(ABC, KNOWN, rate_tps, vms_of(*slots), **more)  # type: ignore[arg-type]
     return make_plan(request)
 
 
-def started(plan: Plan, topology: Topology = chain("a", "b", "c")) -> tuple[ThreadAt, ...]:
+def started(plan: Plan, topology: Topology = ABC) -> tuple[ThreadAt, ...]:
     return diff((), plan.placement, topology, 1).start
 
 
@@ -63,30 +64,29 @@ def most_kept(plan: Plan, threads: tuple[ThreadAt, ...], excluded: frozenset[Slo
 
 
 def test_a_plan_in_other_slots_is_the_same_plan():
-    plan = plan_for(250.0, 4, 4, 4)
+    plan = plan_for(330.0, 4, 4, 4)
+    assert len(plan.vms) == 3
     swap = {"vm1": "vm3", "vm3": "vm1", "vm2": "vm2"}
     names = {s: Slot(swap[s.vm], 3 - s.number) for vm in plan.vms for s in vm.all_slots()}
     threads = renamed(started(plan), names)
     moved = relabel(plan, threads, frozenset())
-    assert diff(threads, moved.placement, chain("a", "b", "c"), 1000).start == ()
+    assert diff(threads, moved.placement, ABC, 1000).start == ()
     assert moved.id != plan.id
-    assert faults_of(moved, chain("a", "b", "c"), KNOWN) == []
+    assert faults_of(moved, ABC, KNOWN) == []
 
 
 def test_the_prediction_is_that_of_the_renamed_placement():
     plan = plan_for(233.0, 4, 4, 4)
     names = {s: Slot(s.vm, 3 - s.number) for vm in plan.vms for s in vm.all_slots()}
     moved = relabel(plan, renamed(started(plan), names))
-    anew = predict(chain("a", "b", "c"), KNOWN, moved.placement, moved.vms, plan.rate_tps)
+    anew = predict(ABC, KNOWN, moved.placement, moved.vms, plan.rate_tps)
     assert moved.prediction.slots != plan.prediction.slots
     for field in ("slots", "vms"):
         for one, other in zip(getattr(moved.prediction, field), getattr(anew, field), strict=True):
             assert (one.vm, one.cpu) == (other.vm, pytest.approx(other.cpu))
-    assert {share[:2] if isinstance(share, tuple) else (share.slot, share.task) for share in moved.prediction.shares} == {
-        (share.slot, share.task) for share in anew.shares
-    }
-    limited = Slot(*moved.prediction.limited_by_slot.split("/")[:1], int(moved.prediction.limited_by_slot.split("/")[1]))
-    assert any(b.slot == limited and b.task == anew.limited_by for b in moved.placement.bundles)
+    assert [(s.slot, s.task) for s in moved.prediction.shares] == [(s.slot, s.task) for s in anew.shares]
+    limiting = {str(b.slot) for b in moved.placement.bundles if b.task == anew.limited_by}
+    assert moved.prediction.limited_by_slot in limiting
 
 
 def test_nothing_is_renamed_without_a_gain():
@@ -102,7 +102,7 @@ def test_vms_of_other_sizes_are_not_swapped():
     names = {Slot("vm1", n): Slot("vm2", n) for n in range(2)}
     moved = relabel(plan, renamed(started(plan), names), frozenset())
     assert {b.slot.vm: 0 for b in moved.placement.bundles} == {"vm1": 0, "vm2": 0}
-    assert faults_of(moved, chain("a", "b", "c"), KNOWN) == []
+    assert faults_of(moved, ABC, KNOWN) == []
 
 
 def test_unused_slots_are_taken_only_when_they_are_known_to_be_good():
@@ -130,7 +130,9 @@ def small_moves(draw: st.DrawFn):
     """(plan, threads of another plan with its slots renamed at random, excluded slots)."""
     shape = draw(st.sampled_from([(1, 1, 1), (2, 2), (3, 2), (2, 2, 1), (3, 3)]))
     rates = st.floats(1.0, 70.0 * sum(shape) / 3)
-    excluded = draw(st.frozensets(st.sampled_from([s for vm in vms_of(*shape) for s in vm.all_slots()]), max_size=1))
+    excluded = draw(
+        st.frozensets(st.sampled_from([s for vm in vms_of(*shape) for s in vm.all_slots()]), max_size=1)
+    )
     try:
         plan = plan_for(draw(rates), *shape, excluded=excluded)
         before = plan_for(draw(rates), *shape)
@@ -148,7 +150,7 @@ def test_no_labels_keep_more(move):
     moved = relabel(plan, threads, excluded)
     assert kept(moved, threads) == most_kept(plan, threads, excluded)
     assert not {b.slot for b in moved.placement.bundles} & excluded
-    assert faults_of(moved, chain("a", "b", "c"), KNOWN) == []
+    assert faults_of(moved, ABC, KNOWN) == []
 
 
 @checked
@@ -166,7 +168,9 @@ def test_relabelling_never_moves_more(request, part, random, known):
     assert kept(moved, threads) >= kept(plan, threads)
     assert faults_of(moved, request.topology, request.models) == []
     assert not {b.slot for b in moved.placement.bundles} & request.excluded
-    assert sorted(use.cpu for use in moved.prediction.slots) == sorted(use.cpu for use in plan.prediction.slots)
+    assert sorted(use.cpu for use in moved.prediction.slots) == sorted(
+        use.cpu for use in plan.prediction.slots
+    )
     assert math.isclose(
         sum(vm.cpu for vm in moved.prediction.vms), sum(vm.cpu for vm in plan.prediction.vms), abs_tol=1e-9
     )
@@ -192,5 +196,5 @@ def test_estimates_find_swapped_vms():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(relabelling, "EXACT_PAIRS", 0)
         moved = relabel(plan, threads)
-    assert kept(moved, threads) > 0.9 * len(threads) > kept(plan, threads)
+    assert kept(moved, threads) > 0.8 * len(threads) > 2 * kept(plan, threads)
     assert all(isinstance(vm, Vm) for vm in moved.vms)

@@ -95,7 +95,10 @@ def test_ties_go_to_the_first_task_and_the_first_slot():
 
 def test_each_thread_behind_an_all_edge_carries_the_whole_rate():
     topology = chain("a", "b", grouping="all")
-    known = {"a": model_of("a", (1, 1000, 0.1, 0.1)), "b": model_of("b", (1, 100, 0.5, 0.1), (2, 120, 0.6, 0.1))}
+    known = {
+        "a": model_of("a", (1, 1000, 0.1, 0.1)),
+        "b": model_of("b", (1, 100, 0.5, 0.1), (2, 120, 0.6, 0.1)),
+    }
     for routing in ("weighted", "shuffle"):
         found = predict(topology, known, placed((0, "a", 1), (1, "b", 2), (2, "b", 1)), VMS, routing=routing)
         assert found.rate_tps == pytest.approx(60)
@@ -193,7 +196,10 @@ def test_the_rate_is_the_highest_there_is(world, routing, interference):
         at[1] += memory(model, bundle.threads) * part
     for use in found.slots:
         cpu_used, memory_used = used[Slot(use.vm, use.slot)]
-        assert (use.cpu, use.memory) == (pytest.approx(cpu_used, abs=1e-6), pytest.approx(memory_used, abs=1e-6))
+        assert (use.cpu, use.memory) == (
+            pytest.approx(cpu_used, abs=1e-6),
+            pytest.approx(memory_used, abs=1e-6),
+        )
     assert len(found.slots) == len(used)
     assert sum(vm.cpu for vm in found.vms) == pytest.approx(sum(slot.cpu for slot in found.slots))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked, model_of, requests, vms_of
 
-from controller.knowledge.plans import Placement, Plan, Share
+from controller.knowledge.plans import Bundle, Placement, Plan, Share
 from controller.plan.planner import PlanRequest, best_plan, make_plan
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
@@ -66,8 +66,18 @@ def test_vms_are_given_back_from_the_end(request):
     except Infeasible:
         return
     used = {bundle.slot for bundle in plan.placement.bundles}
-    order = [s for vm in (*request.vms, *request.may_add) for s in vm.all_slots() if s not in request.excluded]
+    order = [
+        s for vm in (*request.vms, *request.may_add) for s in vm.all_slots() if s not in request.excluded
+    ]
     assert used == set(order[: len(used)])
+
+
+def with_bundles(bundles: tuple[Bundle, ...]) -> Plan:
+    return replace(PLAN, placement=Placement(bundles))
+
+
+def with_shares(*more: Share) -> Plan:
+    return with_prediction(shares=(*SHARES, *more))
 
 
 def with_bundle(number: int, **changes: object) -> Plan:
@@ -90,12 +100,13 @@ def full_bundle() -> int:
 
 
 SHARES = PLAN.prediction.shares
+FIRST = PLAN.placement.bundles[0]
 PLANTED = {
-    "a thread too many": (lambda: with_bundle(0, threads=PLAN.placement.bundles[0].threads + 1), "are placed"),
-    "a bundle left out": (lambda: replace(PLAN, placement=Placement(PLAN.placement.bundles[1:])), "are placed"),
+    "a thread too many": (lambda: with_bundle(0, threads=FIRST.threads + 1), "are placed"),
+    "a bundle left out": (lambda: with_bundles(PLAN.placement.bundles[1:]), "are placed"),
     "an unknown slot": (lambda: with_bundle(0, slot=Slot("vm7", 0)), "in no VM of the plan"),
     "an empty bundle": (lambda: with_bundle(0, threads=0), "has 0 threads"),
-    "a full slot shared": (lambda: with_bundle(full_bundle(), slot=PLAN.placement.bundles[0].slot), "not alone"),
+    "a full slot shared": (lambda: with_bundle(full_bundle(), slot=FIRST.slot), "not alone"),
     "a full bundle torn": (lambda: with_bundle(full_bundle(), threads=1), "no full bundle"),
     "a full bundle denied": (lambda: with_bundle(full_bundle(), full=False), "full bundles placed"),
     "rates not conserved": (lambda: with_task("b", rate_tps=249.0), "allocated for 249"),
@@ -106,16 +117,17 @@ PLANTED = {
     "over capacity": (lambda: with_task("b", rest_cpu=1.3), "are reserved"),
     "shares short of one": (lambda: with_prediction(shares=SHARES[1:]), "sum to"),
     "a share elsewhere": (
-        lambda: with_prediction(shares=(*SHARES, Share(Slot("vm1", 0), "nobody", 0.0))), "where it has no thread",
+        lambda: with_shares(Share(Slot("vm1", 0), "nobody", 0.0)),
+        "where it has no thread",
     ),
-    "a share below nothing": (lambda: with_prediction(shares=(*SHARES, replace(SHARES[0], share=-0.5))), "is -0.5"),
+    "a share below nothing": (lambda: with_shares(replace(SHARES[0], share=-0.5)), "is -0.5"),
     "too low a rate": (lambda: with_prediction(rate_tps=249.0), "supports 249 tuples/s, planned are 250"),
     "slots miscounted": (lambda: replace(PLAN, slots=replace(PLAN.slots, used=1)), "says 1 of"),
     "an idle VM": (lambda: replace(PLAN, vms=(*PLAN.vms, Vm("vm9", 1))), "'vm9' carries no thread"),
     "another topology": (lambda: replace(PLAN, topology_digest="x"), "another topology"),
     "other models": (lambda: replace(PLAN, models_digest="x"), "other models"),
     "a bundle twice": (
-        lambda: replace(PLAN, placement=Placement((*PLAN.placement.bundles, PLAN.placement.bundles[0]))),
+        lambda: with_bundles((*PLAN.placement.bundles, FIRST)),
         "listed twice",
     ),
 }  # fmt: skip

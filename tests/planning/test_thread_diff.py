@@ -50,7 +50,12 @@ def test_a_moved_partition_is_a_new_thread_of_the_same_partition():
 
 def test_a_partition_that_exists_twice_stays_once():
     """In mid re-plan the old and the new thread of a partition both run."""
-    now = (ThreadAt(1, "in", S0, 0), ThreadAt(2, "in", S1, 0), ThreadAt(3, "in", S1, 1), ThreadAt(4, "in", S1, 2))
+    now = (
+        ThreadAt(1, "in", S0, 0),
+        ThreadAt(2, "in", S1, 0),
+        ThreadAt(3, "in", S1, 1),
+        ThreadAt(4, "in", S1, 2),
+    )
     change = diff(now, placement((S0, "in", 1), (S1, "in", 2)), TOPOLOGY, 5)
     assert [thread.thread for thread in change.keep] == [1, 3, 4]
     assert change.start == ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -25,7 +27,7 @@ def chain(*names: str, ends: bool = False, **edge: object) -> Topology:
     if ends:
         source = Task("source", kind="source", static=Static(1, 0.1, 0.15))
         tasks = [source, *tasks, Task("sink", static=Static(1, 0.1, 0.2))]
-    edges = tuple(Edge(a.name, b.name, **edge) for a, b in zip(tasks, tasks[1:], strict=False))
+    edges = tuple(Edge(a.name, b.name, **edge) for a, b in pairwise(tasks))
     return Topology("chain", tuple(tasks), edges)
 
 

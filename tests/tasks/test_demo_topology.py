@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from topology_runtime.loading import build
+from topology_runtime.logic import Context
 from topology_runtime.tasks import demo
 from topology_runtime.topology import Topology
 from topology_runtime.validate import faults_of
@@ -48,6 +49,8 @@ def test_events_flow_from_the_source_to_a_file(tmp_path: Path, live: bool) -> No
     (tmp_path / "events.csv").write_text(SENML * 3)
     made = demo.topology("127.0.0.1:1", None if live else str(tmp_path / "events.csv"), str(tmp_path / "out"))
     tasks: dict[str, Any] = {task.name: build(task) for task in made.tasks}
+    for name in ("events", "archive"):
+        tasks[name].open(Context(name, 1, 0, 1, str(tmp_path)))
     source = tasks["events"]
     events = source.poll(3) if live else source.read(0, 3)
     rows = [tasks["score"](tasks["parse"](event)) for event in events]

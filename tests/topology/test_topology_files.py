@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from topology_runtime.errors import InvalidInput
 from topology_runtime.loading import load
 from topology_runtime.reading import MAX_DEPTH, document_of, read_data
 from topology_runtime.topology import Edge, LatencyConstraint, Static, Task, Topology
-from topology_runtime.validate import MAX_BYTES, topology_of
+from topology_runtime.validate import MAX_BYTES, faults_of, topology_of
 
 LINEAR = Topology(
     "linear",
@@ -219,3 +224,53 @@ def test_size_and_kind_of_file(tmp_path: Path) -> None:
 def test_a_reference_to_nothing(reference: str) -> None:
     with pytest.raises(InvalidInput):
         load(reference)
+
+
+WORDS = [
+    field for kind in (Topology, Task, Edge, Static, LatencyConstraint) for field in kind.__struct_fields__
+]
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.sampled_from(["a", "b", "m:f", "fields", "source", "keyed", "", "\ud800", "x" * 99]),
+)
+DATA = st.recursive(
+    VALUES,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from([*WORDS, "from", "to"]), inner, max_size=6)
+    ),
+    max_leaves=30,
+)
+PARTS = {
+    "tasks": st.lists(
+        st.fixed_dictionaries({"name": VALUES}, optional={"kind": VALUES, "static": DATA, "params": DATA})
+    ),
+    "edges": st.lists(
+        st.fixed_dictionaries({"from": VALUES, "to": VALUES}, optional={"key": VALUES, "selectivity": VALUES})
+    ),
+}
+
+
+@given(DATA | st.fixed_dictionaries({"name": VALUES, **PARTS}, optional={"latency_constraints": DATA}))
+def test_any_data_is_a_topology_or_a_list_of_faults(data: object) -> None:
+    try:
+        topology, _ = topology_of(data, "fuzz")
+    except InvalidInput as error:
+        assert error.faults
+        assert all(re.match(r"\S", fault) and ": " in fault for fault in error.faults)
+    else:
+        assert faults_of(topology) == []
+        assert len(topology.breadth_first) == len(topology.tasks)
+
+
+@given(
+    st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass"))
+)
+def test_any_bytes_are_data_or_refused(text: bytes) -> None:
+    with TemporaryDirectory() as folder:
+        for name in ("t.json", "t.yaml", "t.toml"):
+            with contextlib.suppress(InvalidInput):
+                read_data(write(Path(folder), name, text))

@@ -56,10 +56,10 @@ class Service:
 async def run(port: int, latency_s: float, limit: int, owner: int | None) -> None:
     service = Service(latency_s, limit)
     server = await asyncio.start_server(service.serve, HOST, port, limit=LINE_MOST_BYTES)
-    print(server.sockets[0].getsockname()[1], flush=True)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    print(server.sockets[0].getsockname()[1], flush=True)
     while not stop.is_set() and not (owner is not None and orphaned(owner)):
         try:
             await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)

@@ -335,9 +335,7 @@ def _roots_of(kept: Sequence[Kept]) -> tuple[list[RootPart], list[Run]]:
     return list(roots.values()), r.joined((numbers[one.root.key], one.offset, one.variant) for one in kept)
 
 
-def _chosen(
-    answers: Sequence[bool], rows: Sequence[Any], runs: Sequence[Run]
-) -> tuple[list[Any], list[Run]]:
+def _chosen(answers: Sequence[bool], rows: Sequence[Any], runs: Sequence[Run]) -> tuple[list[Any], list[Run]]:
     """The rows that a filter lets pass."""
     return list(compress(rows, answers)), r.joined(compress(r.single(runs), answers))
 

@@ -131,12 +131,12 @@ class Outputs:
                 buffer = self._buffer(edge, target, len(chosen), now_ns)
                 numbers = everyone if every_root else dict.fromkeys(run[0] for run in its_runs)
                 numbered = self._share_all(buffer, roots, numbers, given)
-                self._fill(
-                    buffer,
-                    chosen,
-                    [(numbered[n], at, count, r.over_edge(way, edge)) for n, at, count, way in its_runs],
-                    now_ns,
-                )
+                copy = router.copy_of.get(target, 0)
+                went = [
+                    (numbered[n], at, count, r.over_index(r.over_edge(way, edge), copy))
+                    for n, at, count, way in its_runs
+                ]
+                self._fill(buffer, chosen, went, now_ns)
         return given
 
     def _buffer(self, edge: int, target: int, rows: int, now_ns: int) -> Buffer:

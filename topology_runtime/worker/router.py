@@ -65,6 +65,8 @@ class Router:
         share = 1.0 / len(targets) if targets else 0.0
         self._weights = [weight / total if total > 0 else share for _, weight in targets]
         self._credit = [0.0] * len(targets)
+        copies = self._threads if edge.grouping == "all" else []
+        self.copy_of = {thread: number for number, thread in enumerate(copies)}  # tells copies of a row apart
         self.unroutable: list[tuple[int, Exception]] = []  # rows with no usable key or index since last asked
 
     def split(self, rows: Sequence[Any]) -> Iterator[Part]:

@@ -18,7 +18,7 @@ def over_edge(variant: int, edge: int) -> int:
 
 
 def over_index(variant: int, index: int) -> int:
-    """Row `index` of a flat-map's output; the first keeps its variant."""
+    """Row `index` of a flat-map's output, or copy `index` by an edge to all; the first keeps its variant."""
     return (variant * 69_069 + index * 40_503) & VARIANT_MASK if index else variant
 
 

@@ -7,7 +7,6 @@ workers; every task thread runs user code and touches no socket. Signal handlers
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import os
@@ -38,6 +37,8 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
+from topology_runtime.owner import die_with
+from topology_runtime.references import use_paths
 from topology_runtime.topology import Topology
 from topology_runtime.worker import attempts
 from topology_runtime.worker import meter as mt
@@ -54,7 +55,6 @@ REPORT_EVERY_NS = 500_000_000
 HELLO_EVERY_NS = 200_000_000
 LETTERS_A_REPORT = 200
 GC_THRESHOLDS = (50_000, 20, 50)  # frames make many short-lived tuples and no cycles
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Worker:
 
     def _on_wanted(self, wanted: Wanted) -> None:
         if wanted.user_paths != self._paths:
-            sys.path[:] = [*wanted.user_paths, *(p for p in sys.path if p not in wanted.user_paths)]
+            use_paths(wanted.user_paths)
             self._paths = wanted.user_paths
         sys.setswitchinterval(wanted.settings.switch_interval_s)
         self.board.strict = wanted.settings.strict
@@ -268,7 +268,6 @@ class Worker:
         return Host(
             self.board,
             self.meter,
-            self.records,
             self.place.directory,
             self.letters.put,
             self.wake.set,
@@ -334,18 +333,9 @@ def _standing(source: SourceNow) -> tuple[int, bool, bool]:
     return source.thread, source.stopped, source.exhausted
 
 
-def die_with_owner(owner: int) -> None:
-    """Be killed when the agent dies; exit at once if it died already (called from the main thread)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != owner:
-        sys.exit(0)
-
-
 def run(place: Place) -> int:
     """The worker's life; its exit code."""
-    die_with_owner(place.owner)
+    die_with(place.owner, signal.SIGKILL)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

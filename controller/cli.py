@@ -1,0 +1,170 @@
+"""`headgate controller run`: one controller, until its run is over.
+
+The topology is given as the JSON that the loader makes of it (user code is never imported here), or later
+by `headgate submit`.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import InvalidInput, UsageError
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+VMS_MOST, SLOTS_MOST = 1024, 1024
+SLOT_MEMORY_BYTES = 512 * 1024**2
+FILE_MOST_BYTES = 1024 * 1024
+
+
+class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file of `--schedule`: steps of (seconds after the start, tuples/s), repeating after `period_s`."""
+
+    steps: tuple[tuple[float, float], ...]
+    period_s: float = 0.0
+
+
+@click.command()
+@click.option("--topology", type=click.Path(path_type=Path), help="The topology, as JSON; none: `submit`.")
+@click.option("--models", type=click.Path(path_type=Path), help="Folder of its models.")
+@click.option("--schedule", type=click.Path(path_type=Path), help='Offered load: {"steps": [[0, 100]]}.')
+@click.option("--rate", type=click.FloatRange(0, 1e9), help="Offered load: one rate in tuples/s.")
+@click.option("--initial-vms", default="", help="VMs that shall be there and their slots: vm1=4,vm2=4.")
+@click.option("--slot-cores", default=1.0, type=click.FloatRange(0, 1, min_open=True), show_default=True)
+@click.option("--slot-memory", default=SLOT_MEMORY_BYTES, type=click.IntRange(1), show_default=True)
+@click.option("--max-vms", default=0, type=click.IntRange(0, VMS_MOST), help="VMs at most, by the provider.")
+@click.option("--mode", type=click.Choice(["auto", "advise", "approve"]), default="auto", show_default=True)
+@click.option("--allocator", default="mba", show_default=True)
+@click.option("--mapper", default="sam", show_default=True)
+@click.option("--routing", default="weighted", show_default=True)
+@click.option("--interference", default="cpu", show_default=True)
+@click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
+@click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
+@click.option("--run", "run_name", default="local", show_default=True, help="The run's name.")
+@click.option("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first tuple.")
+@click.option("--user-path", "user_paths", multiple=True, help="Where workers find the user's code.")
+@click.option("--strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="For agents; 0: any.")
+@click.option("--command-port", default=0, type=click.IntRange(0, 65535), help="For commands; 0: any.")
+@click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
+def run(**options: Any) -> None:
+    """Run one controller: it waits for agents, plans, watches, re-plans, and ends when its run is over."""
+    start(options)
+
+
+def start(options: dict[str, Any]) -> None:
+    """Build the controller from its options and run it. Raises HeadgateError."""
+    from controller.config import Settings
+    from controller.controller import Controller, Place
+    from controller.execute.machines import FileMachines, NoMachines
+    from controller.loop import Loop
+    from topology_runtime.messages import Settings as DataPlane
+    from topology_runtime.owner import die_with
+
+    if options["owner"]:
+        die_with(options["owner"])
+    name, initial = options["run_name"], vms_of(options)
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--run: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+    state = options["state_dir"] or Path(".headgate") / name
+    grows = options["max_vms"] > len(initial)
+    settings = Settings(
+        run=name,
+        version=installed_version(),
+        trace=str(options["trace_dir"]) if options["trace_dir"] else None,
+        mode=options["mode"],
+        allocator=options["allocator"],
+        mapper=options["mapper"],
+        routing=options["routing"],
+        interference=options["interference"],
+        initial=initial,
+        spare=spare_of(options, initial) if grows else None,
+        max_vms=max(options["max_vms"], len(initial)),
+        seconds=options["seconds"],
+        data_plane=DataPlane(strict=options["strict"]),
+    )
+    machines = FileMachines(state / "machines") if grows else NoMachines()
+    place = Place(state, options["trace_dir"], options["port"], options["command_port"], options["owner"])
+    Controller(Loop(settings, submitted_of(options)), place, machines).run()
+
+
+def vms_of(options: dict[str, Any]) -> tuple[Vm, ...]:
+    """`vm1=4,vm2=4` → VMs. Raises UsageError with every fault."""
+    vms, faults = [], []
+    for part in filter(None, options["initial_vms"].split(",")):
+        name, _, slots = part.partition("=")
+        if not NAME.fullmatch(name) or not slots.isdigit() or not 1 <= int(slots) <= SLOTS_MOST:
+            faults.append(f"{part!r} is not NAME=SLOTS")
+        else:
+            vms.append(Vm(name, int(slots), options["slot_cores"], options["slot_memory"]))
+    faults += [
+        f"{name!r} is there twice"
+        for name in sorted({v.vm for v in vms if [w.vm for w in vms].count(v.vm) > 1})
+    ]
+    if faults:
+        raise UsageError("--initial-vms is no list of VMs", faults=faults, hint="vm1=4,vm2=4")
+    return tuple(vms)
+
+
+def spare_of(options: dict[str, Any], initial: tuple[Vm, ...]) -> Vm:
+    """What a VM from the provider looks like: as the first one."""
+    slots = initial[0].slots if initial else 1
+    return Vm("spare", slots, options["slot_cores"], options["slot_memory"])
+
+
+def submitted_of(options: dict[str, Any]) -> Any:
+    """What is run from the start; None when it is submitted later. Raises InvalidInput, UsageError."""
+    if options["topology"] is None:
+        return None
+    if options["models"] is None:
+        raise UsageError("--topology needs --models")
+    from controller.knowledge.model_files import read_models
+    from controller.knowledge.records import Submitted
+    from topology_runtime.clock import wall_ns
+    from topology_runtime.topology import Topology
+
+    topology = read_json(options["topology"], Topology, "topology")
+    offer = offer_of(options)
+    models = tuple(read_models(options["models"]).values())
+    return Submitted(topology, models, offer.steps, offer.period_s, tuple(options["user_paths"]), wall_ns())
+
+
+def offer_of(options: dict[str, Any]) -> Offer:
+    """The offered load. Raises InvalidInput, UsageError."""
+    if (options["schedule"] is None) == (options["rate"] is None):
+        raise UsageError("give either --schedule or --rate")
+    if options["rate"] is not None:
+        return Offer(((0.0, options["rate"]),))
+    offer: Offer = read_json(options["schedule"], Offer, "schedule")
+    times = [at_s for at_s, _ in offer.steps]
+    if not times or times[0] != 0 or times != sorted(set(times)):
+        raise InvalidInput("the schedule's steps do not ascend from 0 s", cause=str(options["schedule"]))
+    if not all(0 <= tps < float("inf") for _, tps in offer.steps) or not 0 <= offer.period_s < float("inf"):
+        raise InvalidInput("the schedule has a rate or a period that is none", cause=str(options["schedule"]))
+    return offer
+
+
+def read_json(path: Path, kind: type[Any], what: str) -> Any:
+    """A small JSON file as this type. Raises InvalidInput."""
+    try:
+        data = path.read_bytes()
+        if len(data) > FILE_MOST_BYTES:
+            raise InvalidInput(f"the {what} {path} is too large", cause=f"more than {FILE_MOST_BYTES} bytes")
+        return msgspec.json.decode(data, type=kind)
+    except OSError as error:
+        raise InvalidInput(f"the {what} {path} cannot be read", cause=error.strerror) from error
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"{path} is no {what}", cause=str(error)) from error
+
+
+def installed_version() -> str:
+    try:
+        return version("headgate")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,336 @@
+"""A real agent with real workers in real slots; this test is its controller."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from agent import cgroups, proc
+from topology_runtime import channels
+from topology_runtime import messages as m
+from topology_runtime.channels import ServerChannel, Waiter
+from topology_runtime.cluster import Slot
+from topology_runtime.errors import BadMessage
+from topology_runtime.schedule import Schedule
+from topology_runtime.topology import Edge, Static, Task, Topology
+
+pytestmark = pytest.mark.live
+HERE = str(Path(__file__).parent)
+VM = "vm1"
+LIMIT_S = 10.0
+NS = 1_000_000_000
+Message = TypeVar("Message", m.Hello, m.Report, m.SampleBlock, m.Goodbye)
+
+
+def topology(folder: Path, max_call_s: float = 10.0) -> Topology:
+    given = {"folder": str(folder)}
+    return Topology(
+        "line",
+        (
+            Task("source", kind="source", run="agent_tasks:Numbers", static=Static()),
+            Task("work", run="agent_tasks:Work", params=given, max_call_s=max_call_s),
+            Task("store", run="agent_tasks:Store", params=given),
+        ),
+        (Edge("source", "work"), Edge("work", "store")),
+    )
+
+
+class Cluster:
+    """One agent process and what it has said; `tell` is the controller's side."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run = f"test-{os.getpid()}-{folder.name}"
+        self.rows = folder / "rows"
+        self.rows.mkdir()
+        self.channel: ServerChannel[m.FromController, m.FromAgent] = ServerChannel(channels.from_agent)
+        self.waiter = Waiter([self.channel])
+        self.heard: list[m.FromAgent] = []
+        self.peer = b""
+        self.boot, self.counter = 1, 0
+        self.topology = topology(self.rows)
+        self.threads: tuple[m.ThreadWanted, ...] = ()
+        self.schedule: Schedule | None = None
+        self.start_agent()
+
+    def start_agent(self) -> None:
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "dashboards.cli",
+            "agent",
+            "run",
+            "--vm",
+            VM,
+            "--run",
+            self.run,
+        ]
+        command += ["--controller", self.channel.endpoint, "--slots", "2", "--slot-cores", "0.4"]
+        command += [
+            "--slot-memory",
+            "256M",
+            "--directory",
+            str(self.folder / "vm1"),
+            "--owner",
+            str(os.getpid()),
+        ]
+        with (self.folder / "agent.log").open("ab") as log:
+            self.agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+
+    # ── the controller's side ───────────────────────────────────────────────────────────────────
+
+    def pump(self, seconds: float = 0.02) -> None:
+        self.waiter.wait(seconds)
+        while (came := self.channel.receive()) is not None:
+            self.peer, message = came
+            self.heard.append(message)
+            if isinstance(message, m.Hello | m.Report):
+                self.channel.send(self.peer, m.Welcome(self.boot, self.run, time.time_ns()))
+            if isinstance(message, m.Report) and message.token < m.Token(self.boot, 1, self.counter):
+                self.tell()
+
+    def wait(self, what: Callable[[], bool], seconds: float = LIMIT_S) -> None:
+        end = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < end, (self.folder / "agent.log").read_text()
+            self.pump()
+
+    def all(self, kind: type[Message]) -> list[Message]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    @property
+    def report(self) -> m.Report:
+        return self.all(m.Report)[-1]
+
+    def worker(self, number: int) -> m.WorkerNow | None:
+        if not self.all(m.Report):
+            return None
+        return next((w for w in self.report.workers if w.slot.number == number), None)
+
+    def want(self, *threads: tuple[int, str, int], draining: bool = False) -> None:
+        self.threads = tuple(m.ThreadWanted(n, task, Slot(VM, slot)) for n, task, slot in threads)
+        self.draining = draining
+        self.tell_new()
+
+    def tell_new(self) -> None:
+        self.counter += 1
+        self.tell()
+
+    def tell(self) -> None:
+        """The wanted state: endpoints and source positions as they were reported."""
+        reports = self.all(m.Report)
+        workers = reports[-1].workers if reports else ()
+        acked = max((s.acked for r in reports for s in r.sources), default=0)
+        targets = {t.task: t.thread for t in self.threads}
+        edges = enumerate(self.topology.edges)
+        self.channel.send(
+            self.peer,
+            m.Wanted(
+                token=m.Token(self.boot, 1, self.counter),
+                phase="committed",
+                run=self.run,
+                topology=self.topology,
+                user_paths=(HERE,),
+                threads=self.threads,
+                routes_number=1,
+                routes=tuple(
+                    m.Route(n, ((targets[e.target], 1.0),)) for n, e in edges if e.target in targets
+                ),
+                workers=tuple(m.WorkerAt(w.slot, w.incarnation, w.endpoint) for w in workers),
+                schedule=self.schedule,
+                starts=(m.SourceStart("source", 0, acked),),
+                draining=self.draining,
+            ),
+        )
+
+    def ready(self, *numbers: int) -> bool:
+        """These workers are up and connected under the newest state; endpoints are passed on meanwhile."""
+        if not self.all(m.Report):
+            return False
+        now = {w.slot.number: (w.incarnation, w.endpoint) for w in self.report.workers}
+        if getattr(self, "_known", None) != now:
+            self._known = now
+            self.tell_new()
+        workers = [self.worker(n) for n in numbers]
+        token = m.Token(self.boot, 1, self.counter)
+        return all(w is not None and w.ready and w.token == token for w in workers)
+
+    def offer(self, rate_tps: float) -> None:
+        self.schedule = Schedule(time.time_ns(), ((0.0, rate_tps),))
+        self.tell_new()
+
+    # ── what there is ───────────────────────────────────────────────────────────────────────────
+
+    def pids(self) -> list[int]:
+        """The agent's worker processes."""
+        data = proc.read(f"/proc/{self.agent.pid}/task/{self.agent.pid}/children")
+        return [int(pid) for pid in (data or b"").split()]
+
+    def stored(self) -> Counter[int]:
+        return Counter(int(line) for path in self.rows.iterdir() for line in path.read_text().split())
+
+    def groups(self) -> list[Path]:
+        points = [point for kind in ("cgroup", "cgroup2") for point, _ in cgroups.mounted(kind)]
+        return [
+            point / f"headgate-{self.run}" for point in points if (point / f"headgate-{self.run}").exists()
+        ]
+
+    def close(self) -> None:
+        if self.agent.poll() is None:
+            self.agent.terminate()
+        self.agent.wait(LIMIT_S)
+        self.channel.close(linger_ms=0)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.close()
+    assert cluster.groups() == []
+
+
+def gone(pid: int) -> bool:
+    stat = proc.stat(pid)
+    return stat is None or stat.state == "Z"
+
+
+LINE = ((1, "source", 0), (2, "work", 1), (3, "store", 0))
+
+
+def test_an_agent_runs_a_topology_measures_it_and_leaves_nothing_behind(cluster: Cluster) -> None:
+    cluster.wait(lambda: bool(cluster.all(m.Hello)))
+    hello = cluster.all(m.Hello)[0]
+    assert (hello.vm, hello.slots, hello.slot_memory_bytes) == (VM, 2, 256 << 20)
+    cluster.want(*LINE)
+    cluster.wait(lambda: cluster.ready(0, 1))
+    cluster.offer(1000.0)
+    cluster.wait(lambda: len([b for b in cluster.all(m.SampleBlock) if b.finished]) >= 2)
+    cluster.want(*LINE, draining=True)
+    cluster.wait(lambda: bool(cluster.report.sources) and cluster.report.sources[0].stopped)
+    emitted = cluster.report.sources[0].emitted
+    assert cluster.report.sources[0].acked == emitted > 1000
+    cluster.channel.send(cluster.peer, m.Shutdown(m.Token(1, 1, cluster.counter), "the test is over"))
+    cluster.wait(lambda: bool(cluster.all(m.Goodbye)))
+    assert cluster.agent.wait(LIMIT_S) == 0
+    assert cluster.stored() == Counter(range(emitted))
+    assert_measured(cluster, emitted)
+
+
+def assert_measured(cluster: Cluster, emitted: int) -> None:
+    """Every row is in the samples, the finished runs and the latency histogram, once."""
+    blocks = cluster.all(m.SampleBlock)
+    assert [b.sequence for b in blocks] == list(range(1, len(blocks) + 1))
+    rows_in: Counter[str] = Counter()
+    for block in blocks:
+        for task, count in zip(block.tasks, array("q", block.threads["tuples_in"]), strict=True):
+            rows_in[task] += count
+    assert rows_in["work"] == rows_in["store"] == emitted
+    assert sum(sum(buckets) for b in blocks for _, _, buckets in b.latency) == emitted
+    runs = [array("q", f.runs) for b in blocks for f in b.finished]
+    rows = Counter(run[k + 2] + i for run in runs for k in range(0, len(run), 5) for i in range(run[k + 3]))
+    assert rows == Counter(range(emitted))
+    assert sum(sum(array("q", b.slots["cpu_ns"])) for b in blocks) > 0
+
+
+def test_a_killed_worker_comes_back_and_no_row_is_lost(cluster: Cluster) -> None:
+    cluster.wait(lambda: bool(cluster.all(m.Hello)))
+    cluster.want(*LINE)
+    cluster.wait(lambda: cluster.ready(0, 1))
+    cluster.offer(500.0)
+    cluster.wait(lambda: cluster.report.sources[0].acked > 50)
+    first = cluster.worker(1)
+    assert first is not None
+    victim = next(
+        pid for pid in cluster.pids() if b"--slot\0001\0" in (proc.read(f"/proc/{pid}/cmdline") or b"")
+    )
+    begin = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    cluster.wait(lambda: (w := cluster.worker(1)) is not None and w.crashes == 1)
+    assert time.monotonic() - begin < 0.5
+    again = cluster.worker(1)
+    assert again is not None and again.incarnation > first.incarnation and "SIGKILL" in again.last_exit
+    cluster.wait(lambda: cluster.ready(0, 1))
+    acked = cluster.report.sources[0].acked
+    cluster.wait(lambda: cluster.report.sources[0].acked > acked + 200)
+    cluster.want(*LINE, draining=True)
+    cluster.wait(lambda: cluster.report.sources[0].stopped)
+    assert set(cluster.stored()) == set(range(cluster.report.sources[0].emitted))
+
+
+def test_a_worker_that_hangs_in_a_call_tells_its_stacks_and_is_replaced(cluster: Cluster) -> None:
+    cluster.topology = topology(cluster.rows, max_call_s=1.0)
+    cluster.wait(lambda: bool(cluster.all(m.Hello)))
+    cluster.want(*LINE)
+    cluster.wait(lambda: cluster.ready(0, 1))
+    cluster.offer(200.0)
+    cluster.wait(lambda: cluster.report.sources[0].acked > 10)
+    hang = cluster.rows / "hang"
+    hang.touch()
+    cluster.wait(lambda: (w := cluster.worker(1)) is not None and w.crashes == 1, 4.0)
+    hang.unlink()
+    worker = cluster.worker(1)
+    assert worker is not None and worker.last_exit.startswith("hung, a call has taken")
+    log = (cluster.folder / "vm1" / "logs" / "worker-1.log").read_text()
+    assert "in __call__" in log and "agent_tasks.py" in log
+
+
+def test_killing_the_agent_kills_its_workers_and_the_next_one_removes_what_it_left(cluster: Cluster) -> None:
+    cluster.wait(lambda: bool(cluster.all(m.Hello)))
+    cluster.want(*LINE)
+    cluster.wait(lambda: cluster.ready(0, 1))
+    workers = cluster.pids()
+    assert len(workers) == 2
+    cluster.agent.kill()
+    cluster.agent.wait()
+    cluster.wait(lambda: all(gone(pid) for pid in workers), 1.0)
+    boots = {hello.boot for hello in cluster.all(m.Hello)}
+    cluster.start_agent()
+    cluster.wait(lambda: any(hello.boot > max(boots) for hello in cluster.all(m.Hello)))
+
+
+def test_ctrl_c_and_hostile_bytes(cluster: Cluster) -> None:
+    cluster.wait(lambda: bool(cluster.all(m.Hello)))
+    cluster.want(*LINE)
+    cluster.wait(lambda: cluster.ready(0, 1))
+    for junk in (b"", b"\xc1" * 1000, b"\x91" * 100_000, channels.encode(m.Goodbye(VM, 1))):
+        cluster.channel.send(cluster.peer, junk)
+    workers = cluster.pids()
+    cluster.tell_new()
+    cluster.wait(lambda: cluster.report.token.counter == cluster.counter)
+    cluster.agent.send_signal(signal.SIGINT)
+    assert cluster.agent.wait(3.0) == 0
+    cluster.wait(lambda: bool(cluster.all(m.Goodbye)))
+    assert all(gone(pid) for pid in workers)
+
+
+def test_an_agent_that_is_refused_says_why_and_ends(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        cluster.waiter.wait(LIMIT_S)
+        came = cluster.channel.receive()
+        assert came is not None
+        cluster.channel.send(came[0], m.Welcome(1, "run", 0, refused="it speaks protocol 1"))
+        assert cluster.agent.wait(LIMIT_S) == 6
+        assert "it speaks protocol 1" in (tmp_path / "agent.log").read_text()
+    finally:
+        cluster.close()
+
+
+def test_what_a_controller_would_refuse_to_read_is_never_sent(cluster: Cluster) -> None:
+    cluster.wait(lambda: bool(cluster.all(m.Hello)))
+    try:
+        cluster.wait(lambda: len(cluster.all(m.Report)) > 2)
+    except BadMessage as error:
+        pytest.fail(str(error.cause))

@@ -1,0 +1,138 @@
+"""The agent's command line, its start-up and the doctor's checks of what it needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from agent import config as c
+from agent import doctor, life
+from agent.cli import run
+from agent.supervisor import LOG_MOST_BYTES, open_log
+from topology_runtime.errors import Conflict, HeadgateError, UsageError
+
+GOOD = c.AgentConfig("tcp://127.0.0.1:5000", "vm1", 4, 0.2, 512 << 20, "state")
+
+
+def test_good_options_are_taken_and_the_folder_is_absolute() -> None:
+    assert c.checked(GOOD).directory == os.path.abspath("state")
+
+
+def test_every_fault_is_listed() -> None:
+    bad = c.AgentConfig("localhost:5000", "../vm", 0, 1.5, 1000, "state", run="a b")
+    with pytest.raises(UsageError) as caught:
+        c.checked(bad)
+    options = [fault.split(":")[0] for fault in caught.value.faults]
+    assert options == ["--controller", "--vm", "--run", "--slots", "--slot-cores", "--slot-memory"]
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://h:0", "tcp://h:65536", "tcp://:5", "ipc:///tmp/x", "tcp://h:5:6"]
+)
+def test_an_endpoint_is_host_and_port(endpoint: str) -> None:
+    assert c.faults(c.AgentConfig(endpoint, "vm1", 1, 1.0, 1 << 30, "d"))
+
+
+@pytest.mark.parametrize("cores", [float("nan"), float("inf"), 0.0, -1.0])
+def test_cores_are_a_share_of_one(cores: float) -> None:
+    assert c.faults(c.AgentConfig("tcp://h:5", "vm1", 1, cores, 1 << 30, "d"))
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [("1500000", 1_500_000), ("512M", 512 << 20), ("1.5g", 3 << 29), ("64 KiB", 65_536), ("2T", 2 << 40)],
+)
+def test_amounts_of_memory(text: str, want: int) -> None:
+    assert c.parse_bytes(text) == want
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-5M", "5X", "1e9", "0x10"])
+def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        c.parse_bytes(text)
+
+
+def test_the_command_refuses_before_it_starts_anything(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        run, ["--controller", "nowhere", "--vm", "vm1", "--directory", str(tmp_path / "new")]
+    )
+    assert isinstance(result.exception, UsageError) and "--controller" in result.exception.faults[0]
+    assert not (tmp_path / "new").exists()
+
+
+# ── life ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_boot_numbers_rise_even_when_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = life.next_boot(str(tmp_path))
+    monkeypatch.setattr(life, "wall_ns", lambda: 5)
+    assert life.next_boot(str(tmp_path)) == first + 1
+    (tmp_path / "boot").write_text("torn")
+    assert life.next_boot(str(tmp_path)) == 5
+
+
+def test_one_agent_a_folder(tmp_path: Path) -> None:
+    fd = life.lock(str(tmp_path / "vm1"), "vm1")
+    with pytest.raises(Conflict) as caught:
+        life.lock(str(tmp_path / "vm1"), "vm1")
+    assert caught.value.exit_code == 6
+    os.close(fd)
+    os.close(life.lock(str(tmp_path / "vm1"), "vm1"))
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HeadgateError, match="cannot be used"):
+        life.lock(str(tmp_path / "file" / "vm1"), "vm1")
+
+
+def test_a_process_that_is_not_our_parent_does_not_own_us() -> None:
+    code = "from agent import life; life.end_with(1 if __import__('os').getppid() != 1 else 2)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "is not the owner of this agent" in done.stderr
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
+    assert life.raise_file_limit() >= life.FILES_LEAST
+
+
+def test_a_long_log_makes_room_for_a_new_one(tmp_path: Path) -> None:
+    path = str(tmp_path / "logs" / "worker-0.log")
+    os.close(open_log(path))
+    Path(path).write_bytes(b"x" * (LOG_MOST_BYTES + 1))
+    fd = open_log(path)
+    os.write(fd, b"new")
+    os.close(fd)
+    assert Path(path).read_bytes() == b"new"
+    assert Path(f"{path}.1").stat().st_size == LOG_MOST_BYTES + 1
+    os.close(open_log(path))
+    assert Path(path).read_bytes() == b"new"
+
+
+# ── start-up and doctor ─────────────────────────────────────────────────────────────────────────
+
+
+def test_the_agent_imports_nothing_heavy() -> None:
+    code = "import agent.agent, agent.cli, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"numpy", "pyarrow", "scipy", "rich", "networkx", "psutil", "structlog", "controller"}
+
+
+def test_the_doctor_names_what_there_is_and_leaves_nothing_behind() -> None:
+    checks = {check.name: check for check in doctor.checks()}
+    assert {"slot binding", "cgroup2", "cgroup1", "affinity", "open files", "shared memory"} <= set(checks)
+    assert re.match("slots are (not )?bound by", checks["slot binding"].text)
+    assert checks["shared memory"].ok and checks["ends of processes"].ok
+    assert all(check.text for check in checks.values())
+    left = [path for path in Path("/sys/fs/cgroup").glob("*/headgate-doctor-*")]
+    assert left == []

@@ -1,0 +1,329 @@
+"""Samples (agent/sampler.py): a real meter, filled as a worker fills it, and real threads of this process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_world import TOPOLOGY, thread, wanted
+
+from agent import affinity, proc
+from agent.meter_reader import MeterReader
+from agent.sampler import Sampler, columns, first_source, unthrottled_share
+from agent.slot_size import SlotSize
+from topology_runtime import channels
+from topology_runtime import messages as m
+from topology_runtime.topology import Edge, Task, Topology
+from topology_runtime.worker import meter as mt
+
+NS = 1_000_000_000
+SOURCE, WORK, STORE = range(3)
+INCARNATION = 77
+
+
+class Stand:
+    """A sampler with one watched worker: this process, and the meter that it writes."""
+
+    def __init__(self, directory: Path, topology: Topology = TOPOLOGY) -> None:
+        fd = mt.create()
+        self.meter, self.reader = mt.Meter(fd), MeterReader(fd)
+        os.close(fd)
+        self.binding = affinity.Unbound(SlotSize("test", "vm1", 2, 0.2, 1 << 28))
+        self.now_ns = 10 * NS
+        self.sampler = Sampler("vm1", 123, self.binding, str(directory), self.now_ns)
+        state = wanted(thread(1, 0))
+        self.sampler.obey(
+            m.Wanted(**{f: getattr(state, f) for f in state.__struct_fields__} | {"topology": topology})
+        )
+        self.sampler.watch(1, INCARNATION, os.getpid(), self.reader)
+
+    def record(self, number: int, task: int, tid: int = 0) -> int:
+        at = self.meter.thread_record()
+        words = self.meter.words
+        words[at + mt.THREAD], words[at + mt.TASK], words[at + mt.TID] = number + 1, task, tid
+        words[at + mt.STATE] = 1
+        return at
+
+    def add(self, at: int, **counts: int) -> None:
+        for name, value in counts.items():
+            self.meter.words[at + getattr(mt, name)] += value
+
+    def block(self, after_s: float = 1.0) -> m.SampleBlock:
+        self.now_ns += int(after_s * NS)
+        block = self.sampler.block(self.now_ns, 1_700_000_000 * NS, epoch=4)
+        assert block is not None
+        return channels.from_agent.decode(channels.encode(block))  # type: ignore[return-value]
+
+    def close(self) -> None:
+        self.sampler.close()
+        self.meter.close()
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[Stand]:
+    stand = Stand(tmp_path)
+    yield stand
+    stand.close()
+
+
+def rows(block: m.SampleBlock) -> list[dict[str, Any]]:
+    return table(block.threads)
+
+
+def table(columns_: dict[str, bytes]) -> list[dict[str, Any]]:
+    values = {name: array("q", data).tolist() for name, data in columns_.items()}
+    count = len(next(iter(values.values())))
+    return [{name: column[i] for name, column in values.items()} for i in range(count)]
+
+
+# ── threads ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_counts_are_those_since_the_last_block(stand: Stand) -> None:
+    at = stand.record(7, WORK)
+    stand.add(at, TUPLES_IN=100, TUPLES_OUT=50, BYTES_IN=9, BYTES_OUT=8, BUSY_NS=70, WAIT_NS=30, QUEUE=5)
+    first = stand.block()
+    assert first.tasks == ("work",) and (first.sequence, first.window_ns, first.epoch) == (1, NS, 4)
+    row = rows(first)[0]
+    want = {"thread": 7, "slot": 1, "epoch": 4, "tuples_in": 100, "tuples_out": 50, "queue": 5}
+    want |= {"bytes_in": 9, "bytes_out": 8, "busy_ns": 70, "wait_ns": 30}
+    assert {name: row[name] for name in want} == want
+    stand.add(at, TUPLES_IN=3, QUEUE=-4)
+    second = stand.block(1.5)
+    assert (rows(second)[0]["tuples_in"], rows(second)[0]["tuples_out"], rows(second)[0]["queue"]) == (
+        3,
+        0,
+        1,
+    )
+    assert second.window_ns == int(1.5 * NS) and second.sequence == 2
+
+
+def test_every_column_of_the_message_is_there_for_every_row(stand: Stand) -> None:
+    for number in range(3):
+        stand.record(number, WORK)
+    block = stand.block()
+    assert tuple(block.threads) == m.SAMPLE_COLUMNS and tuple(block.slots) == m.SLOT_COLUMNS
+    assert tuple(block.links) == m.LINK_COLUMNS
+    assert {len(data) for data in block.threads.values()} == {3 * 8}
+
+
+def test_latency_is_told_as_mean_and_percentiles_of_this_second(stand: Stand) -> None:
+    at = stand.record(7, WORK)
+    words = stand.meter.words
+    words[at + mt.FIELDS + mt.bucket_of(1_000_000)] += 98
+    words[at + mt.FIELDS + mt.bucket_of(50_000_000)] += 2
+    stand.add(at, LATENCY_SUM_NS=98 * 1_000_000 + 2 * 50_000_000)
+    row = rows(stand.block())[0]
+    assert row["latency_mean_ns"] == 1_980_000
+    assert row["latency_p50_ns"] == pytest.approx(1_000_000, rel=0.13)
+    assert row["latency_p99_ns"] == pytest.approx(50_000_000, rel=0.13)
+    words[at + mt.FIELDS + mt.bucket_of(4_000_000)] += 1
+    stand.add(at, LATENCY_SUM_NS=4_000_000)
+    assert rows(stand.block())[0]["latency_p99_ns"] == pytest.approx(4_000_000, rel=0.13)
+    assert rows(stand.block())[0]["latency_p50_ns"] == 0
+
+
+def test_percentiles_agree_with_the_meters_own(stand: Stand) -> None:
+    at = stand.record(7, WORK)
+    counts = [0] * mt.BUCKETS
+    for k in range(mt.BUCKETS):
+        counts[k] = stand.meter.words[at + mt.FIELDS + k] = (k * 7919) % 13
+    row = rows(stand.block())[0]
+    assert row["latency_p50_ns"] == mt.percentile_ns(counts, 0.5)
+    assert row["latency_p99_ns"] == mt.percentile_ns(counts, 0.99)
+
+
+def test_a_thread_that_has_ended_is_told_one_last_time(stand: Stand) -> None:
+    at = stand.record(7, WORK)
+    stand.add(at, TUPLES_IN=5)
+    stand.block()
+    stand.add(at, TUPLES_IN=2)
+    stand.meter.words[at + mt.STATE] = 2
+    assert rows(stand.block())[0]["tuples_in"] == 2
+    assert rows(stand.block()) == []
+
+
+def test_what_a_worker_counted_before_it_was_killed_is_in_the_next_block(stand: Stand) -> None:
+    at = stand.record(7, WORK)
+    stand.block()
+    stand.add(at, TUPLES_IN=9)
+    stand.sampler.over(1, INCARNATION)
+    block = stand.block()
+    assert rows(block)[0]["tuples_in"] == 9
+    assert table(block.slots)[0]["memory_bytes"] == 0
+    assert rows(stand.block()) == []
+
+
+def test_each_thread_has_its_own_cpu_time(stand: Stand) -> None:
+    stop, tids = threading.Event(), []
+
+    def spin() -> None:
+        tids.append(threading.get_native_id())
+        while not stop.is_set():
+            pass
+
+    spinner = threading.Thread(target=spin)
+    spinner.start()
+    while not tids:
+        time.sleep(0.001)
+    stand.record(7, WORK, tid=tids[0])
+    stand.record(8, WORK, tid=threading.get_native_id())
+    stand.record(9, WORK, tid=2**22 + 1)
+    stand.block()
+    time.sleep(0.05)
+    busy, idle, absent = rows(stand.block(0.05))
+    stop.set()
+    spinner.join()
+    assert busy["cpu_ns"] > 1_000_000 and busy["cpu_ns"] > 2 * idle["cpu_ns"]
+    assert absent["cpu_ns"] == 0, "a thread that is gone has no file"
+
+
+def test_the_time_a_thread_had_is_counted_in_nanoseconds(stand: Stand) -> None:
+    stand.record(7, WORK, tid=threading.get_native_id())
+    stand.block()
+    begin_ns = time.thread_time_ns()
+    while time.thread_time_ns() - begin_ns < 3_000_000:
+        pass
+    spent_ns = time.thread_time_ns() - begin_ns
+    assert rows(stand.block())[0]["cpu_ns"] == pytest.approx(spent_ns, abs=3_000_000)
+    assert rows(stand.block())[0]["cpu_ns"] >= 0
+
+
+def test_being_throttled_is_no_waiting_for_others() -> None:
+    assert unthrottled_share([600, 200], 400) == 0.5
+    assert unthrottled_share([600, 200], 10_000) == 0.0
+    assert unthrottled_share([600, 200], 0) == 1.0
+    assert unthrottled_share([], 5) == unthrottled_share([0, 0], 5) == 0.0
+
+
+# ── slots and links ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_slots_memory_is_its_workers_split_evenly_over_its_threads(stand: Stand) -> None:
+    for number in range(4):
+        stand.record(number, WORK)
+    block = stand.block()
+    slot = table(block.slots)[0]
+    assert slot["slot"] == 1 and slot["memory_bytes"] == pytest.approx(proc.rss_bytes(os.getpid()), rel=0.05)
+    assert {row["memory_bytes"] for row in rows(block)} == {slot["memory_bytes"] // 4}
+
+
+def test_links_over_which_something_went_are_told_with_mean_latencies(stand: Stand) -> None:
+    link = stand.meter.link_record(3, 7)
+    quiet = stand.meter.link_record(4, 7)
+    assert link is not None and quiet is not None
+    words = stand.meter.words
+    for field, value in ((mt.L_TUPLES, 40), (mt.L_BYTES, 900), (mt.L_FRAMES, 4), (mt.L_BUFFER_NS, 80)):
+        words[link + field] = value
+    words[link + mt.L_CHANNEL_NS] = 20
+    stand.block()
+    words[link + mt.L_TUPLES] += 6
+    words[link + mt.L_FRAMES] += 2
+    words[link + mt.L_BUFFER_NS] += 10
+    words[link + mt.L_CHANNEL_NS] += 3
+    got = table(stand.block().links)
+    assert got == [
+        {
+            "from_thread": 3, "to_thread": 7, "tuples": 6, "bytes": 0, "frames": 2,
+            "buffer_latency_ns": 5, "channel_latency_ns": 1,
+        }
+    ]  # fmt: skip
+
+
+def test_links_that_do_not_fit_into_a_block_come_with_the_next(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.sampler.LINKS_MOST", 2)
+    for number in range(5):
+        link = stand.meter.link_record(number, 9)
+        assert link is not None
+        stand.meter.words[link + mt.L_TUPLES] = 1
+        stand.meter.words[link + mt.L_FRAMES] = 1
+    seen = [[row["from_thread"] for row in table(stand.block().links)] for _ in range(4)]
+    assert seen == [[0, 1], [2, 3], [4], []]
+
+
+# ── sinks ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_end_to_end_latency_of_a_sink_is_booked_on_its_source(stand: Stand) -> None:
+    first, second = stand.record(7, STORE), stand.record(8, STORE)
+    stand.meter.words[first + mt.E2E + 12] += 5
+    stand.meter.words[second + mt.E2E + 12] += 1
+    stand.meter.words[second + mt.E2E + 40] += 2
+    latency = stand.block().latency
+    assert [(sink, source, buckets[12], buckets[40], sum(buckets)) for sink, source, buckets in latency] == [
+        ("store", "source", 6, 2, 8)
+    ]
+    assert stand.block().latency == ()
+
+
+def test_a_sinks_source_is_the_first_in_file_order_that_reaches_it() -> None:
+    tasks = tuple(Task(name) for name in ("b", "a", "c", "mid", "sink", "other"))
+    topology = Topology(
+        "two", tasks, (Edge("a", "mid"), Edge("c", "mid"), Edge("mid", "sink"), Edge("b", "other"))
+    )
+    assert [first_source(topology, name) for name in ("sink", "other", "a")] == ["a", "b", "a"]
+
+
+def test_finished_rows_go_along_and_a_full_disk_only_delays_them(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "finished"
+    folder.mkdir()
+    (folder / "2-7-77.log").write_bytes(array("q", (0, 0, 0, 3, 0)).tobytes())
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.finished._note_end", full)
+        assert stand.block().finished == () and "No space left" in stand.sampler.disk_error
+        assert not stand.sampler.behind()
+    assert stand.sampler.block(stand.now_ns + 1, 0, 4).finished[0].task == "store"  # type: ignore[union-attr]
+    assert stand.sampler.disk_error == "" and not stand.sampler.behind()
+
+
+def test_nothing_is_measured_before_tasks_have_names(tmp_path: Path) -> None:
+    sampler = Sampler("vm1", 1, affinity.Unbound(SlotSize("r", "vm1", 1, 0.2, 1 << 28)), str(tmp_path), 0)
+    assert sampler.block(NS, NS, 0) is None and not sampler.behind()
+
+
+def test_the_cost_of_a_block_is_in_it(stand: Stand) -> None:
+    for number in range(50):
+        stand.record(number, WORK, tid=threading.get_native_id())
+    assert 0 < stand.block().cost_ns < 50_000_000
+
+
+def test_no_rows_are_columns_without_bytes() -> None:
+    assert columns(("a", "b"), []) == {"a": b"", "b": b""}
+
+
+# ── what reports and the watch need of a meter ──────────────────────────────────────────────────
+
+
+def test_source_positions_are_read_from_the_meter(stand: Stand) -> None:
+    at = stand.record(4, SOURCE)
+    assert stand.reader.sources(("source", "work", "store")) == ()
+    stand.add(at, SOURCE_PARTITION=3, SOURCE_EMITTED=100, SOURCE_ACKED=80, SOURCE_ACKED_ABOVE=5)
+    stand.add(at, SOURCE_IN_FLIGHT=15, SOURCE_REPLAYED=6, SOURCE_STATE=3)
+    assert stand.reader.sources(("source", "work", "store")) == (
+        m.SourceNow("source", 2, 4, 100, 80, 5, 15, 6, stopped=True, exhausted=True),
+    )
+
+
+def test_a_reading_for_the_watch_has_waiting_rows_and_calls_of_live_threads(stand: Stand) -> None:
+    stand.add(stand.record(1, WORK), QUEUE=3, CALL_STARTED_NS=55)
+    stand.add(stand.record(2, STORE), QUEUE=4)
+    ended = stand.record(3, WORK)
+    stand.add(ended, QUEUE=9, CALL_STARTED_NS=1, STATE=1)
+    stand.meter.words[mt.H_PROGRESS] = 42
+    reading = stand.reader.reading(7, "S", 8)
+    assert (reading.progress, reading.queued, reading.calls) == (42, 7, ((WORK, 55),))
+    assert (reading.now_ns, reading.state, reading.ran_ns) == (7, "S", 8)

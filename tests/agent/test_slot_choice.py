@@ -1,0 +1,110 @@
+"""Which way to bound slots is chosen and why; control groups v2 at the level of files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent import affinity, cgroup2, cgroups
+from agent.cgroups import Group
+from agent.slot_size import SlotSize
+from agent.slots import choose
+
+CORES, MEMORY_BYTES = 0.2, 128 * 1024 * 1024
+
+
+def size(count: int = 2) -> SlotSize:
+    return SlotSize("test", "vm1", count, CORES, MEMORY_BYTES)
+
+
+# ── control groups v2, at the level of files ────────────────────────────────────────────────────
+
+
+def tree(root: Path, *groups: str) -> Path:
+    """A directory tree with the files that the kernel would make; it enforces nothing."""
+    parent = f"headgate-{size().run}"
+    for group in ("", parent, *(f"{parent}/{name}" for name in groups)):
+        path = root / group
+        path.mkdir(parents=True, exist_ok=True)
+        for file in ("cgroup.procs", "cgroup.subtree_control", "cpu.weight", "cpu.max", "memory.max"):
+            (path / file).touch()
+        (path / "cgroup.controllers").write_text("cpu memory pids")
+    return root / parent
+
+
+def test_v2_writes_the_limits_and_reads_the_figures(tmp_path: Path) -> None:
+    parent = tree(tmp_path, "vm1-0")
+    binding, why = cgroup2._try(size(count=1), tmp_path)
+    assert binding is not None and "bounds CPU and memory" in why
+    group = parent / "vm1-0"
+    for path in (tmp_path, parent):
+        assert (path / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert (parent / "cpu.weight").read_text() == "800"
+    binding._groups[0] = Group(group)
+    assert binding.command(0, ["worker", "x"])[-3:] == [str(group / "cgroup.procs"), "worker", "x"]
+    assert (group / "cpu.max").read_text() == "max"
+    binding.bind(0, 1)
+    assert (group / "cpu.max").read_text() == "4000 20000"
+    (group / "cpu.stat").write_text("usage_usec 12\nuser_usec 5\nnr_throttled 1\nthrottled_usec 34\n")
+    (group / "memory.current").write_text("4096\n")
+    (group / "memory.events").write_text("low 0\noom 2\noom_kill 1\n")
+    assert (binding.cpu_ns(0), binding.throttled_ns(0)) == (12_000, 34_000)
+    assert (binding.memory_bytes(0), binding.oom_kills(0)) == (4096, 1)
+
+
+def test_v2_without_a_cpu_controller_says_so(tmp_path: Path) -> None:
+    tree(tmp_path)
+    (tmp_path / "cgroup.controllers").write_text("hugetlb memory")
+    assert cgroup2._try(size(), tmp_path) == (None, f"cgroup v2 at {tmp_path} has no cpu controller")
+
+
+def test_v2_that_may_not_be_written_says_so(tmp_path: Path) -> None:
+    tree(tmp_path)
+    (tmp_path / "cgroup.subtree_control").unlink()
+    binding, why = cgroup2._try(size(), tmp_path)
+    assert binding is None and "cannot be used" in why and "cgroup.subtree_control" in why
+
+
+# ── the choice ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_binding_that_works_is_chosen_and_the_others_are_explained() -> None:
+    never = affinity.Unbound(size())
+    binding, why = choose(
+        size(),
+        (lambda s: (None, "v2 is not there"), lambda s: (never, "it works"), lambda s: (None, "unasked")),
+    )
+    assert binding is never
+    assert why == "slots are bound by none: it works; v2 is not there"
+
+
+def test_without_any_binding_slots_are_not_bound_and_that_is_said() -> None:
+    binding, why = choose(size(), (lambda s: (None, "v1 is read-only"),))
+    assert binding.name == "none" and why == "slots are not bound by anything; v1 is read-only"
+
+
+@pytest.mark.parametrize(
+    ("cores", "want"),
+    [(0.2, (4000, 20_000)), (1.0, (20_000, 20_000)), (0.05, (1000, 20_000)), (0.01, (1000, 100_000))],
+)
+def test_quota_and_period_of_a_share(cores: float, want: tuple[int, int]) -> None:
+    assert cgroups.quota(cores) == want
+
+
+def test_mount_points_are_found_by_kind_and_option(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n"
+        "cgroup2 /sys/fs/cgroup/uni\\040fied cgroup2 rw 0 0\n"
+    )
+    assert cgroups.mounted("cgroup", mounts)[0] == (
+        Path("/sys/fs/cgroup/cpu,cpuacct"), frozenset({"rw", "relatime", "cpu", "cpuacct"}),
+    )  # fmt: skip
+    assert cgroups.mounted("cgroup2", mounts)[0][0] == Path("/sys/fs/cgroup/uni fied")
+
+
+def test_affinity_fills_a_cpu_with_slots_before_it_begins_the_next() -> None:
+    binding = affinity.Affinity(SlotSize("r", "vm1", 8, 0.5, MEMORY_BYTES))
+    binding._cpus = [4, 5]
+    assert [binding.cpu_of(n) for n in range(6)] == [4, 4, 5, 5, 4, 4]

@@ -1,0 +1,121 @@
+"""The house: what stands where, what no tool checks by itself."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from dashboards import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("agent", "controller", "dashboards", "topology_runtime")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+SCRIPTS = ("setup", "run", "test", "lint", "bench")
+MAX_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 8
+VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
+
+
+def test_only_what_was_asked_for_stands_at_the_top():
+    asked = {"pyproject.toml", "agent", "controller", "topology_runtime", "dashboards", "tests", "scripts"}
+    needed = {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "docs"}
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    there = {line.split("/")[0] for line in listed.stdout.splitlines()}
+    visible = {name for name in there if not name.startswith(".")}
+    assert asked <= visible
+    assert visible - asked - needed == set()
+
+
+@pytest.mark.parametrize("name", [*(f"scripts/{name}" for name in SCRIPTS), ".ci/run"])
+def test_scripts_can_be_run_and_stop_at_the_first_error(name):
+    path = ROOT / name
+    assert os.access(path, os.X_OK)
+    text = path.read_text("utf-8")
+    assert text.startswith("#!/usr/bin/env bash\n") and "set -euo pipefail" in text
+    subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_the_version_is_one():
+    assert PROJECT["project"]["version"] == cli.VERSION == version("headgate")
+
+
+def test_every_dependency_says_why_it_is_there():
+    lines = (ROOT / "pyproject.toml").read_text("utf-8").splitlines()
+    required = [line for line in lines if re.match(r'    "[a-z0-9-]+>=', line)]
+    assert len(required) >= len(PROJECT["project"]["dependencies"])
+    undocumented = [line for line in required if "#" not in line and "types-" not in line]
+    assert undocumented == []
+
+
+def test_every_dependency_is_used():
+    modules = {"pyzmq": "zmq", "pyyaml": "yaml"}
+    text = "\n".join(path.read_text("utf-8") for path in SOURCES)
+    for line in PROJECT["project"]["dependencies"]:
+        name = line.split(">=")[0]
+        assert re.search(rf"^\s*(import|from) {modules.get(name, name)}\b", text, re.M), name
+
+
+def test_what_must_be_pure_is_in_the_contract():
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    pure = next(c for c in contracts if "pure" in c["name"])["source_modules"]
+    for path in SOURCES:
+        if path.name in ("state.py", "ledger.py", "slot_state.py"):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            assert module in pure, module
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_stay_small(path):
+    text = path.read_text("utf-8")
+    assert text.count("\n") <= MAX_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = node.args
+            count = len(arguments.args) + len(arguments.kwonlyargs) + len(arguments.posonlyargs)
+            assert (node.end_lineno or 0) - node.lineno <= MAX_FUNCTION_LINES, node.name
+            assert count <= MAX_PARAMETERS, node.name
+
+
+def test_no_module_has_a_name_that_says_nothing():
+    assert [path for path in SOURCES if path.stem in VAGUE] == []
+
+
+def test_no_test_file_has_the_name_of_another():
+    names = [path.name for path in (ROOT / "tests").rglob("*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_nothing_unfinished_is_left():
+    marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    found = [str(path) for path in SOURCES if marks.search(path.read_text("utf-8"))]
+    assert found == []
+
+
+def test_no_private_place_is_named():
+    """What is read by strangers names no folder of the machine that it was written on."""
+    private = re.compile(r"/(tmp|work|root|home)/[A-Za-z.]")
+    documents = [
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+    for path in (*SOURCES, *documents):
+        if path.exists():
+            assert not private.search(path.read_text("utf-8")), path
+
+
+def test_links_in_documents_lead_somewhere():
+    for path in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text("utf-8")):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"

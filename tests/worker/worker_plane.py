@@ -1,0 +1,458 @@
+"""A data plane in one process and in virtual time: real flows, outputs, routers and ledgers, a net that
+delivers in any order and may lose things, threads that may crash. After every event it checks what must
+always hold; `finish` checks what must hold at the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, settings
+
+from topology_runtime.cluster import Slot
+from topology_runtime.logic import Hold, To
+from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route, Tuples, WireFrame
+from topology_runtime.topology import KEY_RANGES, Edge
+from topology_runtime.worker import rows as wire
+from topology_runtime.worker import runs as r
+from topology_runtime.worker.flow import Addressed, Around, Flow, HoldFlow
+from topology_runtime.worker.ledger import Ledger, Root
+from topology_runtime.worker.outputs import Outputs
+from topology_runtime.worker.router import Router
+
+S = 1_000_000_000
+MS = 1_000_000
+Row = tuple[int, str]  # (id, the way it came)
+Where = tuple[int, int, int, int]  # source, partition, position, variant
+
+_decode = msgspec.msgpack.Decoder(Tuples).decode
+
+
+def searching(examples: int) -> settings:
+    """Random examples, another set each run; a failing one is printed so that it can be repeated."""
+    return settings(
+        max_examples=examples,
+        derandomize=False,
+        print_blob=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+# ── tasks ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One task: `source` (with `rows` to offer), `map`, `flat_map`, `filter`, `batch`, `join` or `sink`."""
+
+    name: str
+    kind: str
+    threads: int = 1
+    rows: int = 0
+
+
+class Batch(Hold):
+    """Lets its rows go `most` at a time, or after 50 ms."""
+
+    max_age_s = 0.05
+
+    def __init__(self, most: int, keep: Callable[[Row], None] | None = None) -> None:
+        self.most, self._keep = most, keep
+
+    def ready(self, key: Hashable, rows: Sequence[Row]) -> bool:
+        assert 0 < len(rows) <= self.most, "a batch never sees more than it asked for"
+        return len(rows) == self.most
+
+    def finish(self, key: Hashable, rows: Sequence[Row]) -> Iterable[Row]:
+        for row in rows:
+            if self._keep is not None:
+                self._keep(row)
+        return rows
+
+
+class Pairs(Hold):
+    """A row of each branch with the same id, as one row."""
+
+    def key(self, row: Row, source: str) -> Hashable:
+        return row[0]
+
+    def ready(self, key: Hashable, rows: Sequence[Row]) -> bool:
+        return len({way for _, way in rows}) == 2
+
+    def finish(self, key: Hashable, rows: Sequence[Row]) -> Iterable[Row]:
+        assert len(rows) == 2 and len({i for i, _ in rows}) == 1, f"a pair of {rows}"
+        return [(rows[0][0], "+".join(sorted(way for _, way in rows)))]
+
+
+def copies(row: Row) -> list[Row]:
+    return [(row[0], f"{row[1]}.{n}") for n in range(row[0] % 3)]
+
+
+def passes(row: Row) -> bool:
+    return (row[0] + len(row[1])) % 4 != 0
+
+
+# ── the plane ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Node:
+    """One thread in a worker of its own."""
+
+    spec: Spec
+    thread: int
+    slot: Slot
+    partition: int
+    incarnation: int
+    outputs: Outputs
+    flow: Flow
+    ledger: Ledger | None = None
+
+
+@dataclass
+class Faults:
+    """What may go wrong: shares of frames and acks that are lost, crashes left."""
+
+    loss: float = 0.0
+    crashes: int = 0
+    source_crashes: int = 0
+
+
+@dataclass
+class Plane:
+    specs: Sequence[Spec]
+    edges: Sequence[Edge]
+    seed: int
+    faults: Faults = field(default_factory=Faults)
+    cap: int = 6
+    window: int = 40
+    gap_ns: int = 2 * MS
+    outputs_of: type[Outputs] = Outputs
+    hold_of: type[HoldFlow] = HoldFlow
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.now_ns = S
+        self.net: list[tuple[int, Frame | list[Ack]]] = []
+        self.arrived: Counter[tuple[str, Row]] = Counter()
+        self.identities: Counter[tuple[str, Where]] = Counter()
+        self.names: dict[tuple[str, Where], set[Row]] = {}
+        self.completed: list[RootKey] = []
+        self.emissions: Counter[tuple[int, int]] = Counter()
+        self.acked: dict[int, int] = {}
+        numbers = iter(range(1, 1000))
+        self.nodes: dict[int, Node] = {}
+        for spec in self.specs:
+            for partition in range(spec.threads):
+                self._make(spec, next(numbers), partition, incarnation=1)
+
+    @property
+    def sources(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.spec.kind == "source"]
+
+    def threads_of(self, task: str) -> list[int]:
+        return [node.thread for node in self.nodes.values() if node.spec.name == task]
+
+    def _make(self, spec: Spec, thread: int, partition: int, incarnation: int) -> None:
+        slot = Slot("vm", thread)
+        outputs = self.outputs_of(thread, slot, incarnation, self._random64, self.gap_ns)
+        outputs.cap_of = lambda _: self.cap
+        feeders = {n: e.source for n, e in enumerate(self.edges) if e.target == spec.name}
+        leaves = all(e.source != spec.name for e in self.edges)
+        names = tuple(s.name for s in self.specs if s.kind == "source")
+        around = Around(spec.name, thread, names, feeders, leaves)
+        flow = self._flow(spec, around, outputs)
+        ledger = Ledger(self.acked.get(thread, 0), self.window) if spec.kind == "source" else None
+        self.nodes[thread] = Node(spec, thread, slot, partition, incarnation, outputs, flow, ledger)
+
+    def _flow(self, spec: Spec, around: Around, outputs: Outputs) -> Flow:
+        def sink(row: Row) -> Row:
+            self.arrived[spec.name, row] += 1
+            return row
+
+        pause = self._never
+        if spec.kind == "batch":
+            keep = sink if around.sink else None
+            return self.hold_of(around, "hold", Batch(5, keep), outputs, pause, random64=self._random64)
+        if spec.kind == "join":
+            return self.hold_of(around, "hold", Pairs(), outputs, pause, random64=self._random64)
+        logic: dict[str, Any] = {
+            "map": self._mapper(spec.name),
+            "flat_map": copies,
+            "filter": passes,
+            "sink": sink,
+            "source": None,
+        }
+        kind = "map" if spec.kind == "sink" else spec.kind
+        return Flow(around, kind, logic[spec.kind], outputs, pause)
+
+    def _mapper(self, name: str) -> Callable[[Row], Any]:
+        direct = any(e.grouping == "direct" and e.source == name for e in self.edges)
+
+        def call(row: Row) -> Any:
+            out = (row[0], f"{row[1]}{name}")
+            return To(row[0], out) if direct else out
+
+        return call
+
+    def _never(self, _: float) -> None:
+        raise AssertionError("nothing here may fail")
+
+    def _random64(self) -> int:
+        return self.random.getrandbits(64)
+
+    def _route(self, node: Node) -> None:
+        """Fresh routers with random weights, made when the thread first sends."""
+        made = []
+        for number, edge in enumerate(self.edges):
+            if edge.source != node.spec.name:
+                continue
+            threads = self.threads_of(edge.target)
+            weights = [self.random.random() + 0.1 for _ in threads]
+            targets = tuple((t, w / sum(weights)) for t, w in zip(threads, weights, strict=True))
+            size = KEY_RANGES // len(threads)
+            ranges = [[t, size] for t in threads]
+            ranges[-1][1] += KEY_RANGES - size * len(threads)
+            route = Route(number, targets, tuple((t, n) for t, n in ranges))
+            local = frozenset(threads[:1])
+            made.append((number, Router(edge, route, local, lambda row: row[0], lambda _: self.cap)))
+        node.outputs.route_by(made)
+
+    # ── what happens ────────────────────────────────────────────────────────────────────────────
+
+    def run(self, steps: int = 4000) -> None:
+        """Random events until all sources have emitted and everything is done, or `steps` are over."""
+        for node in self.nodes.values():
+            self._route(node)
+        for _ in range(steps):
+            if self.quiet():
+                return
+            self._step()
+        raise AssertionError(f"not done after {steps} events: {self.standing()}")
+
+    def quiet(self) -> bool:
+        return all(
+            n.ledger is not None and n.ledger.empty and n.ledger.position >= n.spec.rows for n in self.sources
+        )
+
+    def _step(self) -> None:
+        self.now_ns += self.random.randrange(MS)
+        kind = self.random.random()
+        if kind < 0.15:
+            self._emit(self.random.choice(self.sources))
+        elif kind < 0.75 and self.net:
+            self._deliver(self.net.pop(self.random.randrange(len(self.net))))
+        elif kind < 0.95 or not self._crash():
+            self._flush(self.random.choice(list(self.nodes.values())))
+        if not self.net:
+            self.now_ns += 5 * MS if self._buffered() else S
+            for node in self.nodes.values():
+                self._flush(node)
+
+    def _buffered(self) -> bool:
+        return any(not node.outputs.empty or node.flow.holding for node in self.nodes.values())
+
+    def _emit(self, node: Node) -> None:
+        """A source's turn: replays first, then what there is room for."""
+        ledger = node.ledger
+        assert ledger is not None
+        ledger.expire(self.now_ns)
+        while (root := ledger.next_replay(self.now_ns)) is not None:
+            self._send(node, root)
+        limit = min(ledger.room(), node.spec.rows - ledger.position, self.random.randrange(1, 9))
+        if limit > 0:
+            base = node.partition * 1000 + ledger.position
+            rows = [(n, "") for n in range(base, base + limit)]
+            self._send(node, ledger.begin(rows, self.now_ns, self.now_ns))
+
+    def _send(self, node: Node, root: Root) -> None:
+        ledger = node.ledger
+        assert ledger is not None
+        for offset in range(len(root.rows)):
+            self.emissions[node.thread, root.position + offset] += 1
+        key = RootKey(node.thread, node.incarnation, root.sequence, root.attempt)
+        number = [s.name for s in self.specs if s.kind == "source"].index(node.spec.name)
+        part = RootPart(key, node.slot, number, node.partition, root.position, 0, ledger.floor, 0)
+        given = node.flow.emit(root.rows, [(0, 0, len(root.rows), 0)], [part], self.now_ns)
+        if ledger.sent(root, given.get(key, 0), self.now_ns):
+            self._complete(key)
+
+    def _flush(self, node: Node) -> None:
+        if node.flow.holding:
+            self._tell(node.flow.on_time(self.now_ns, draining=False))
+            self._note(node)
+        if node.ledger is not None and not self.net and self.random.random() < 0.5:
+            self._emit(node)
+        for frame in node.outputs.flush(self.now_ns):
+            assert 0 < len(frame.rows) <= self.cap, "a frame never holds more than its receiver's cap"
+            assert r.fit(frame.runs, len(frame.roots), len(frame.rows))
+            self._put(frame.target, frame)
+
+    def _put(self, thread: int, what: Frame | list[Ack]) -> None:
+        if self.random.random() >= self.faults.loss:
+            self.net.append((thread, what))
+
+    def _deliver(self, letter: tuple[int, Frame | list[Ack]]) -> None:
+        thread, what = letter
+        node = self.nodes[thread]
+        if isinstance(what, Frame):
+            self._take(node, self._over_the_wire(what) if self.random.random() < 0.5 else what)
+        else:
+            self._hear(node, what)
+
+    def _over_the_wire(self, frame: Frame) -> Frame:
+        shape = wire.check(frame.rows)
+        body = msgspec.Raw(wire.write(frame.rows, shape))
+        data = msgspec.msgpack.encode(WireFrame(msgspec.structs.replace(frame, rows=[]), shape, body))
+        message = _decode(data)
+        assert isinstance(message, WireFrame)
+        message.frame.rows = wire.read(message.rows, message.shape)
+        return message.frame
+
+    def _take(self, node: Node, frame: Frame) -> None:
+        acks = node.flow.take(frame, self.now_ns)
+        assert not node.flow.letters, node.flow.letters
+        self._tell(acks)
+        self._note(node)
+
+    def _note(self, node: Node) -> None:
+        """The identities of rows that are finished at a sink."""
+        for root, offset, count, variant in node.flow.finished:
+            for j in range(count):
+                where = root.source, root.partition, root.position + offset + j, variant
+                self.identities[node.spec.name, where] += 1
+        node.flow.finished = []
+
+    def _tell(self, acks: Iterable[Addressed]) -> None:
+        by_home: dict[int, list[Ack]] = {}
+        for home, ack in acks:
+            by_home.setdefault(home.number, []).append(ack)
+        for thread, batch in by_home.items():
+            self._put(thread, batch)
+
+    def _hear(self, node: Node, batch: list[Ack]) -> None:
+        ledger = node.ledger
+        assert ledger is not None
+        for number, ack in enumerate(batch):
+            if ack.key.incarnation != node.incarnation:
+                continue
+            before = ledger.acked
+            if ledger.ack(ack, self.now_ns):
+                self.net.append((node.thread, batch[number + 1 :]))
+                self._complete(ack.key)
+                self.net.pop()
+            assert ledger.acked >= before, "acked only moves forward"
+
+    def _crash(self) -> bool:
+        """A worker dies with all it holds; the sources learn of it."""
+        source = self.faults.source_crashes > 0 and self.random.random() < 0.5
+        victims = self.sources if source else [n for n in self.nodes.values() if n.spec.kind != "source"]
+        if (self.faults.source_crashes if source else self.faults.crashes) < 1:
+            return False
+        self.faults = replace(
+            self.faults,
+            crashes=self.faults.crashes - (not source),
+            source_crashes=self.faults.source_crashes - source,
+        )
+        node = self.random.choice(victims)
+        if node.ledger is not None:
+            self.acked[node.thread] = node.ledger.acked
+        self._make(node.spec, node.thread, node.partition, node.incarnation + 1)
+        self._route(self.nodes[node.thread])
+        self.net = [
+            (thread, what)
+            for thread, what in self.net
+            if thread != node.thread or self.random.random() < 0.5  # what was on its way may still come
+        ]
+        for other in self.sources:
+            if other.ledger is not None:
+                other.ledger.fault()
+        return True
+
+    # ── what must hold ──────────────────────────────────────────────────────────────────────────
+
+    def _complete(self, key: RootKey) -> None:
+        """The ledger says that everything that came of this attempt is done: then nothing of it is left."""
+        self.completed.append(key)
+        left = self.left_of(key)
+        assert not left, f"root {key} completed although {left}"
+
+    def left_of(self, key: RootKey) -> list[str]:
+        """Where there still is something of an attempt of a root."""
+        left = []
+        for thread, what in self.net:
+            if isinstance(what, Frame):
+                left += [f"a frame is on its way to {thread}" for root in what.roots if root.key == key]
+            else:
+                left += [f"an ack is on its way: {ack}" for ack in what if ack.key == key]
+        for node in self.nodes.values():
+            frames = [*node.outputs._buffers.values()]
+            left += [f"{node.spec.name} has not sent" for buffer in frames if key in buffer.roots]
+            left += [
+                f"{node.spec.name} has not sent"
+                for frame in node.outputs._full
+                for root in frame.roots
+                if root.key == key
+            ]
+            left += [f"{node.spec.name} keeps {kept.row}" for kept in self.kept(node) if kept.root.key == key]
+        return left
+
+    def kept(self, node: Node) -> list[Any]:
+        if not isinstance(node.flow, HoldFlow):
+            return []
+        held = node.flow.held
+        rows = [kept for bucket in held.buckets.values() for kept in bucket.kept()]
+        assert held.rows == len(rows), "the count of kept rows is right"
+        return rows
+
+    def standing(self) -> str:
+        ledgers = {
+            n.thread: (n.ledger.acked, n.ledger.position, n.ledger.in_flight, len(n.ledger._again))
+            for n in self.sources
+            if n.ledger
+        }
+        kept = {n.spec.name: len(self.kept(n)) for n in self.nodes.values() if n.flow.holding}
+        return f"seed {self.seed}, ledgers {ledgers}, net {len(self.net)}, kept {kept}"
+
+    def expected(self) -> Counter[tuple[str, Row]]:
+        """What the sinks get when every row passes every task once, worked out row by row."""
+        found: Counter[tuple[str, Row]] = Counter()
+        for node in self.sources:
+            for n in range(node.spec.rows):
+                waiting: dict[str, list[Row]] = {}
+                self._follow(node.spec, (node.partition * 1000 + n, ""), waiting, found)
+        return found
+
+    def _follow(
+        self, spec: Spec, row: Row, waiting: dict[str, list[Row]], found: Counter[tuple[str, Row]]
+    ) -> None:
+        outs = self._outs(spec, row, waiting)
+        edges = [edge for edge in self.edges if edge.source == spec.name]
+        if not edges:
+            found.update((spec.name, out) for out in outs)
+        for edge in edges:
+            target = next(s for s in self.specs if s.name == edge.target)
+            for out in outs:
+                for _ in range(target.threads if edge.grouping == "all" else 1):
+                    self._follow(target, out, waiting, found)
+
+    def _outs(self, spec: Spec, row: Row, waiting: dict[str, list[Row]]) -> list[Row]:
+        match spec.kind:
+            case "map":
+                return [(row[0], f"{row[1]}{spec.name}")]
+            case "flat_map":
+                return copies(row)
+            case "filter":
+                return [row] if passes(row) else []
+            case "join":
+                halves = waiting.setdefault(spec.name, [])
+                halves.append(row)
+                return [(row[0], "+".join(sorted(way for _, way in halves)))] if len(halves) == 2 else []
+            case _:
+                return [row]

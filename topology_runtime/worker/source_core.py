@@ -1,0 +1,202 @@
+"""What a source's thread decides, without a thread: paced by the schedule, bounded by its ledger, replaying
+what was lost. Pure but for `read`, which the caller gives.
+
+Position p of partition k of n threads is the global position p·n + k of the schedule, so every row has an
+intended emit time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from topology_runtime.messages import Ack, Mark, RootKey, RootPart, StateMove, StateTaken
+from topology_runtime.schedule import NS
+from topology_runtime.worker.flow import Flow
+from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
+from topology_runtime.worker.orders import Orders
+from topology_runtime.worker.task_core import LATEST_MARK, TaskCore, row_cap
+
+EXPIRE_EVERY_NS = NS // 10
+FAULT_PAUSE_NS = NS // 10  # after a fault, before replaying: let every worker learn of the new peer
+FRAMES_DOWNSTREAM = 2  # the window holds at least this many frames for each receiving thread
+EARLIEST_NS = NS // 2000  # a source looks for due rows at most this often
+LOOK_NS = NS // 20  # and at least this often
+
+Read = Callable[[int, int], Sequence[Any]]  # (position, most) → rows
+
+
+class SourceCore(TaskCore):
+    """One thread of a task without in-edges. `quiet_until_ns`: nothing can be read before (monotonic)."""
+
+    ledger: Ledger | None = None
+    stopped_reading = False
+    exhausted = False
+    quiet_until_ns = 0
+    _fault_due_ns = 0
+    _expire_due_ns = 0
+
+    # ── what others see ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def marked(self) -> int:
+        """A source has no upstream: it is marked once it reads no more."""
+        return LATEST_MARK if self.leaving and self.stopped_reading else 0
+
+    @property
+    def empty(self) -> bool:
+        return self.outputs.empty and (self.ledger is None or self.ledger.empty)
+
+    @property
+    def stopped(self) -> bool:
+        """Reads no more, and nothing is open."""
+        return self.stopped_reading and (self.ledger is None or self.ledger.empty)
+
+    @property
+    def leaving(self) -> bool:
+        orders = self.orders
+        return orders is not None and orders.switched and self.wanted.thread in orders.leaving
+
+    @property
+    def reading(self) -> bool:
+        orders = self.orders
+        if orders is None or self.exhausted or orders.wanted.draining:
+            return False
+        return not self.leaving
+
+    @property
+    def number(self) -> int:
+        """Which of the topology's sources this is."""
+        return [task.name for task in self.topology.sources].index(self.task.name)
+
+    @property
+    def partitions(self) -> int:
+        return self.task.static.threads if self.task.static else 1
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────
+
+    def on_acks(self, acks: Sequence[Ack], now_ns: int) -> None:
+        if self.ledger is not None:
+            for ack in acks:
+                self.ledger.ack(ack, now_ns)
+
+    def on_fault(self, now_ns: int) -> None:
+        """A peer was replaced: what is open is sent again, a moment later."""
+        self._fault_due_ns = now_ns + FAULT_PAUSE_NS
+
+    def on_word(self, word: Mark | StateMove | StateTaken, now_ns: int) -> bool:
+        raise TypeError(f"source {self.task.name} has no upstream, yet was sent {type(word).__name__}")
+
+    def obey(self, orders: Orders, now_ns: int) -> bool:
+        changed = super().obey(orders, now_ns)
+        self._resize()
+        return changed
+
+    # ── begin ───────────────────────────────────────────────────────────────────────────────────
+
+    def start_position(self) -> int | None:
+        """Where to read from, once the controller has said so; None: not yet, or nothing to read."""
+        if self.orders is None or self.ledger is not None:
+            return None
+        if not self.reading:
+            self.stopped_reading = True
+            return None
+        self.stopped_reading = False
+        return self.orders.position_of(self.task.name, self.wanted.partition)
+
+    def begin(self, position: int) -> None:
+        self.ledger = Ledger(position)
+        self._resize()
+
+    def _resize(self) -> None:
+        """The window: rows in flight at most (protocol: Backpressure)."""
+        orders, ledger = self.orders, self.ledger
+        if orders is None or ledger is None:
+            return
+        modelled = orders.wanted.modelled_tps.get(self.wanted.thread, 0.0)
+        frames = sum(
+            FRAMES_DOWNSTREAM * row_cap(orders, target)
+            for number, _ in self.topology.out_edges(self.task.name)
+            for target, _ in (orders.route_of[number].targets if number in orders.route_of else ())
+        )
+        ledger.window_rows = max(WINDOW_LEAST_ROWS, frames, int(modelled * orders.wanted.settings.window_s))
+
+    # ── a turn ──────────────────────────────────────────────────────────────────────────────────
+
+    def turn(self, now_ns: int, wall_ns: int, read: Read) -> None:
+        """Replay what is lost, emit what is due."""
+        if self.ledger is not None:
+            self._replay(now_ns)
+            self._emit_due(now_ns, wall_ns, read)
+
+    def wake_ns(self, now_ns: int, wall_ns: int) -> int:
+        """When the next turn has something to do (monotonic)."""
+        wake = now_ns + LOOK_NS
+        flush_ns = self.outputs.next_flush_ns()
+        if flush_ns is not None:
+            wake = min(wake, flush_ns)
+        schedule = self.orders.schedule if self.orders else None
+        ledger = self.ledger
+        if ledger is None or schedule is None or not self.reading or not ledger.room():
+            return wake
+        if now_ns < self.quiet_until_ns:
+            return min(wake, self.quiet_until_ns)
+        due_ns = schedule.intended_ns(ledger.position * self.partitions + self.wanted.partition)
+        if due_ns is None:
+            return wake
+        return min(wake, now_ns + max(EARLIEST_NS, due_ns - wall_ns))
+
+    def _replay(self, now_ns: int) -> None:
+        ledger = self.ledger
+        assert ledger is not None
+        if self._fault_due_ns and now_ns >= self._fault_due_ns:
+            self._fault_due_ns = 0
+            ledger.fault()
+        if now_ns >= self._expire_due_ns:
+            self._expire_due_ns = now_ns + EXPIRE_EVERY_NS
+            ledger.expire(now_ns)
+        while (root := ledger.next_replay(now_ns)) is not None:
+            self._send(root, now_ns)
+
+    def _emit_due(self, now_ns: int, wall_ns: int, read: Read) -> None:
+        ledger, orders = self.ledger, self.orders
+        assert ledger is not None and orders is not None
+        if not self.reading:
+            self.stopped_reading = True
+            return
+        schedule = orders.schedule
+        if schedule is None or now_ns < self.quiet_until_ns:
+            return
+        if self.outputs.edges < len(self.topology.out_edges(self.task.name)):
+            return
+        due = (schedule.due(wall_ns) - self.wanted.partition + self.partitions - 1) // self.partitions
+        limit = min(due - ledger.position, ledger.room(), orders.wanted.settings.frame_rows)
+        rows = read(ledger.position, limit) if limit > 0 else ()
+        if rows:
+            place = ledger.position * self.partitions + self.wanted.partition
+            intended_ns = schedule.intended_ns(place) or wall_ns
+            self._send(ledger.begin(list(rows), intended_ns, now_ns), now_ns)
+
+    def _send(self, root: Root, now_ns: int) -> None:
+        """An attempt of a root into the output buffers; the ledger learns the XOR of its ids."""
+        ledger, flow = self.ledger, self.flow
+        assert ledger is not None and flow is not None
+        post = self.post
+        key = RootKey(self.wanted.thread, post.incarnation, root.sequence, root.attempt)
+        part = RootPart(
+            key,
+            post.slot,
+            self.number,
+            self.wanted.partition,
+            root.position,
+            root.intended_ns,
+            ledger.floor,
+            0,
+        )
+        given = flow.emit(root.rows, [(0, 0, len(root.rows), 0)], [part], now_ns)
+        ledger.sent(root, given.get(key, 0), now_ns)
+        self.settle([])
+
+    def adopt(self, logic: Any, pause: Callable[[float], None]) -> Flow:
+        self.flow = Flow(self.around(), "source", logic, self.outputs, pause)
+        return self.flow
