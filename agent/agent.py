@@ -45,7 +45,7 @@ from topology_runtime.messages import (
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks round at least this often
 HANG_EVERY_NS = NS // 2
-SAMPLE_EVERY_NS, SAMPLE_RARELY_NS = NS, 5 * NS
+SAMPLE_EVERY_NS, SAMPLE_RARELY_NS, SAMPLE_SOON_NS = NS, 5 * NS, NS // 4
 SAMPLE_BUDGET = 0.01  # of a core; a costlier block makes the next one later
 WORKER_MESSAGES_MOST = 256  # taken in one turn: a flood from a worker must not drown the rest
 LAST_BLOCKS_MOST = 64  # at the end, so much of what is not sent yet is
@@ -68,7 +68,6 @@ class Agent:
         self._max_call_ns: dict[int, int] = {}
         self._names: tuple[str, ...] = ()
         self._hang_due_ns = self._sample_due_ns = 0
-        self._disk_error = ""
 
     # ── outline ─────────────────────────────────────────────────────────────────────────────────
 
@@ -87,6 +86,10 @@ class Agent:
     def startup(self) -> None:
         """Acquire what the agent needs; `shutdown` gives back what was acquired, last things first."""
         config, undo = self.config, self._undo
+        self.wake = Wake()
+        undo.callback(self.wake.close)
+        undo.callback(self._ignore_signals)
+        self._catch_signals()
         if config.owner:
             life.end_with(config.owner)
         undo.callback(os.close, life.lock(config.directory, config.vm))
@@ -102,15 +105,12 @@ class Agent:
         undo.callback(self.workers_channel.close, 0)
         self.uplink = Uplink(config.controller, config.vm, now_ns)
         undo.callback(self.uplink.close)
-        self.wake = Wake()
-        undo.callback(self.wake.close)
         self.sampler = Sampler(config.vm, boot, self.binding, config.directory, now_ns)
         undo.callback(self.sampler.close)
         self.supervisor = Supervisor(config, self.binding, self.workers_channel.endpoint)
         undo.callback(self._end_workers)
         self.state = AgentState(self._hello(boot), now_ns)
         self._watch_all()
-        self._catch_signals()
         log.info("agent of %s, %d slots of %g cores; %s", config.vm, config.slots, config.slot_cores, why)
         self.do(e.Tick())
 
@@ -137,7 +137,6 @@ class Agent:
             self._read_sources()
             self.do(e.Tick())
         if self.uplink.refresh(now_ns):
-            log.warning("the controller at %s does not answer", self.config.controller)
             self._watch_all()
 
     def shutdown(self) -> None:
@@ -184,6 +183,11 @@ class Agent:
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
 
+    def _ignore_signals(self) -> None:
+        """The end is near anyway, and nobody listens any more."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.signals.append(number)
         self.wake.set()
@@ -211,7 +215,10 @@ class Agent:
 
     def _learn(self, wanted: Wanted) -> None:
         """What the topology says about names and limits."""
-        self.sampler.obey(wanted)
+        try:
+            self.sampler.obey(wanted)
+        except OSError as error:
+            log.error("nothing can be measured yet: %s", error)  # it is tried again with the next state
         tasks = wanted.topology.tasks
         self._names = tuple(task.name for task in tasks)
         self._max_call_ns = {number: int(task.max_call_s * NS) for number, task in enumerate(tasks)}
@@ -277,17 +284,17 @@ class Agent:
             self.do(e.WorkerHung(self.state.slots[worker.slot].slot, worker.incarnation, why))
 
     def _sample(self, now_ns: int) -> None:
-        """Send a block; the next one is due in a second, later if this one was beyond its budget."""
+        """Send a block. The next one is due in a second: earlier while finished rows wait, later if this
+        one was beyond its budget."""
         block = self.sampler.block(now_ns, wall_ns(), self.state.token.epoch)
         every_ns = SAMPLE_EVERY_NS
         if block is not None:
             self.uplink.send(block)
             every_ns = max(every_ns, min(SAMPLE_RARELY_NS, int(block.cost_ns / SAMPLE_BUDGET)))
+        if self.sampler.behind():
+            every_ns = SAMPLE_SOON_NS
         late = now_ns - self._sample_due_ns >= every_ns
         self._sample_due_ns = now_ns + every_ns if late else self._sample_due_ns + every_ns
-        if self.sampler.disk_error != self._disk_error:
-            self._disk_error = self.sampler.disk_error
-            log.error("%s", self._disk_error or "finished rows can be sent again")
 
     # ── doing ───────────────────────────────────────────────────────────────────────────────────
 

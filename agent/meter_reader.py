@@ -1,7 +1,7 @@
 """One worker's meter as its agent reads it: deltas since the last reading, and where the sources are.
 
-Reading is a copy of the records in use; nothing that the worker does is disturbed. Latency buckets are
-compared in pieces of 16: of 320 counters a thread changes a handful in a second.
+Reading is a copy of the records in use; nothing that the worker does is disturbed. Buckets only grow, so the
+difference of two histograms is the difference of two long integers; of its 160 words a handful is not 0.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from topology_runtime.worker import meter as mt
 RECORD_BYTES = mt.THREAD_WORDS * 8
 FIELDS = struct.Struct(f"<{mt.FIELDS}q")
 FIELDS_BYTES = mt.FIELDS * 8
-PIECE = 16
-PIECE_BYTES = PIECE * 8
-PIECE_WORDS = struct.Struct(f"<{PIECE}q")
+BUCKET_BITS = 64
 LATENCY_END = FIELDS_BYTES + mt.BUCKETS * 8
 LINK = struct.Struct(f"<{mt.LINK_WORDS}q")
 LINK_BYTES = mt.LINK_WORDS * 8
@@ -38,23 +36,9 @@ class ThreadDelta(NamedTuple):
     latency: Buckets
     end_to_end: Buckets
 
-    def added(self, field: int) -> int:
-        return self.now[field] - self.before[field]
 
-
-class LinkDelta(NamedTuple):
-    from_thread: int
-    to_thread: int
-    tuples: int
-    bytes: int
-    frames: int
-    buffer_ns: int
-    channel_ns: int
-
-
-NOTHING = bytes(RECORD_BYTES)
-NO_COUNTS: Counts = (0,) * mt.FIELDS
-NO_LINK = bytes(LINK_BYTES)
+NOTHING = (bytes(RECORD_BYTES), (0,) * mt.FIELDS)
+NO_LINK: Counts = (0,) * mt.LINK_WORDS
 
 
 class MeterReader:
@@ -63,8 +47,8 @@ class MeterReader:
     def __init__(self, fd: int) -> None:
         self._meter = mt.Meter(fd)
         self._bytes = self._meter.words.cast("B")
-        self._records: list[bytes] = []
-        self._links: list[bytes] = []
+        self._records: list[tuple[bytes, Counts]] = []
+        self._links: list[Counts] = []
         self._ended: set[int] = set()
 
     def close(self) -> None:
@@ -79,29 +63,31 @@ class MeterReader:
 
     def _thread(self, i: int) -> ThreadDelta | None:
         at = mt.HEADER * 8 + i * RECORD_BYTES
-        record, before = self._bytes[at : at + RECORD_BYTES].tobytes(), self._records[i]
-        self._records[i] = record
+        record = self._bytes[at : at + RECORD_BYTES].tobytes()
         now = FIELDS.unpack_from(record)
+        before, last = self._records[i]
+        self._records[i] = record, now
         if now[mt.STATE] == ENDED:
             self._ended.add(i)
         if not now[mt.THREAD] or (now[mt.STATE] == ENDED and record == before):
             return None
-        last = FIELDS.unpack_from(before) if before is not NOTHING else NO_COUNTS
-        latency = _added(before, record, FIELDS_BYTES, LATENCY_END)
-        return ThreadDelta(now, last, latency, _added(before, record, LATENCY_END, RECORD_BYTES))
+        latency = added(before[FIELDS_BYTES:LATENCY_END], record[FIELDS_BYTES:LATENCY_END])
+        return ThreadDelta(now, last, latency, added(before[LATENCY_END:], record[LATENCY_END:]))
 
-    def links(self, most: int) -> list[LinkDelta]:
-        """At most `most` links over which something went; what is left out comes with the next reading."""
+    def links(self, most: int) -> list[tuple[Counts, Counts]]:
+        """(now, at the last reading) of links over which something went, at most so many; what is left out
+        comes with the next reading."""
         used = self._meter.words[mt.H_LINKS]
         self._links += [NO_LINK] * (used - len(self._links))
-        data = self._bytes[LINKS_AT : LINKS_AT + used * LINK_BYTES].tobytes()
-        found: list[LinkDelta] = []
-        for i, before in enumerate(self._links):
-            record = data[i * LINK_BYTES : (i + 1) * LINK_BYTES]
-            if record != before and len(found) < most:
-                self._links[i] = record
-                found.append(_link(LINK.unpack(record), LINK.unpack(before)))
-        return found
+        records = LINK.iter_unpack(self._bytes[LINKS_AT : LINKS_AT + used * LINK_BYTES])
+        changed = [
+            (i, now, before)
+            for i, (now, before) in enumerate(zip(records, self._links, strict=True))
+            if now != before
+        ][:most]
+        for i, now, _ in changed:
+            self._links[i] = now
+        return [(now, before) for _, now, before in changed]
 
     def sources(self, names: tuple[str, ...]) -> tuple[SourceNow, ...]:
         """Where the source threads are. `names`: of the topology's tasks, by number."""
@@ -126,28 +112,17 @@ class MeterReader:
         return Reading(now_ns, state, words[mt.H_PROGRESS], ran_ns, queued, tuple(calls))
 
 
-def _added(before: bytes, now: bytes, start: int, end: int) -> Buckets:
-    """Which buckets between two byte offsets of a record have grown, and by how much."""
-    if now[start:end] == before[start:end]:
+def added(before: bytes, now: bytes) -> Buckets:
+    """Which buckets of a histogram have grown, and by how much."""
+    if now == before:
         return []
-    found: Buckets = []
-    for at in range(start, end, PIECE_BYTES):
-        if now[at : at + PIECE_BYTES] != before[at : at + PIECE_BYTES]:
-            first = (at - start) // 8
-            pairs = zip(PIECE_WORDS.unpack_from(now, at), PIECE_WORDS.unpack_from(before, at), strict=True)
-            found += [(first + k, new - old) for k, (new, old) in enumerate(pairs) if new != old]
-    return found
-
-
-def _link(now: Counts, before: Counts) -> LinkDelta:
-    return LinkDelta(
-        now[mt.L_FROM],
-        now[mt.L_TO],
-        *(
-            now[k] - before[k]
-            for k in (mt.L_TUPLES, mt.L_BYTES, mt.L_FRAMES, mt.L_BUFFER_NS, mt.L_CHANNEL_NS)
-        ),
-    )
+    grown = int.from_bytes(now, "little") - int.from_bytes(before, "little")
+    if grown < 0:
+        return []  # no worker of ours wrote this
+    first = ((grown & -grown).bit_length() - 1) // BUCKET_BITS
+    last = (grown.bit_length() - 1) // BUCKET_BITS
+    words = (grown >> first * BUCKET_BITS).to_bytes((last - first + 1) * 8, "little")
+    return [(bucket, more) for bucket, more in enumerate(memoryview(words).cast("Q"), first) if more]
 
 
 def _source(now: Counts, names: tuple[str, ...]) -> SourceNow:
@@ -166,12 +141,14 @@ def _source(now: Counts, names: tuple[str, ...]) -> SourceNow:
     )
 
 
-def quantile_ns(buckets: Buckets, share: float) -> int:
-    """The latency below which `share` of the counted ones lie (0 when there are none)."""
-    want = share * sum(count for _, count in buckets)
+def quantiles_ns(buckets: Buckets, counted: int, shares: tuple[float, float]) -> tuple[int, int]:
+    """The latencies below which these shares (ascending) of the `counted` ones lie; 0 when there are none."""
+    if not counted:
+        return 0, 0
+    found: list[int] = []
     seen = 0
     for bucket, count in buckets:
         seen += count
-        if seen >= want:
-            return mt.bucket_ns(bucket)
-    return 0
+        while len(found) < 2 and seen >= shares[len(found)] * counted:
+            found.append(mt.bucket_ns(bucket))
+    return found[0], found[1]

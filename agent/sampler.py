@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 
 from agent import proc
 from agent.finished import FinishedTail
-from agent.meter_reader import LinkDelta, MeterReader, ThreadDelta, quantile_ns
+from agent.meter_reader import Counts, MeterReader, ThreadDelta, quantiles_ns
 from agent.slots import SlotBinding
 from topology_runtime.messages import (
     LINK_COLUMNS,
     SAMPLE_COLUMNS,
     SLOT_COLUMNS,
-    FinishedRuns,
     SampleBlock,
     Wanted,
 )
@@ -67,7 +66,6 @@ class Sampler:
     def __init__(self, vm: str, boot: int, binding: SlotBinding, directory: str, now_ns: int) -> None:
         self._vm, self._boot, self._binding = vm, boot, binding
         self.finished = FinishedTail(directory)
-        self.disk_error = ""
         self._watched: list[Watched] = []
         self._used: dict[int, SlotUse] = {}
         self._topology: Topology | None = None
@@ -80,6 +78,8 @@ class Sampler:
         """Learn the tasks' names and which source a sink's latency is booked on."""
         if wanted.topology == self._topology:
             return
+        if self._topology is None:
+            self.finished.begin(wanted.run)
         self._topology = topology = wanted.topology
         self._names = tuple(task.name for task in topology.tasks)
         self._source_of = {
@@ -118,7 +118,7 @@ class Sampler:
         for slot in sorted({watched.slot for watched in self._watched}):
             self._slot(slot, epoch, rows, tasks, slots, latency)
         for watched in self._watched:
-            links += map(_link_row, watched.reader.links(LINKS_MOST - len(links)))
+            links += [_link_row(*link) for link in watched.reader.links(LINKS_MOST - len(links))]
         self._forget_over()
         window_ns, self._last_ns = now_ns - self._last_ns, now_ns
         self._sequence += 1
@@ -137,23 +137,13 @@ class Sampler:
                 (self._names[sink], self._source_of[sink], tuple(buckets))
                 for sink, buckets in latency.items()
             ),
-            finished=self._finished(now_ns),
+            finished=self.finished.take(self._names, now_ns),
             cost_ns=time.thread_time_ns() - begin_ns,
         )
 
     def behind(self) -> bool:
         """Are there finished rows that did not fit into the last block?"""
-        return self._topology is not None and not self.disk_error and self.finished.behind()
-
-    def _finished(self, now_ns: int) -> tuple[FinishedRuns, ...]:
-        """Finished rows; when the disk does not take the note of what is sent, they wait."""
-        try:
-            taken = self.finished.take(self._names, now_ns)
-        except OSError as error:
-            self.disk_error = f"finished rows cannot be sent: {error}"
-            return ()
-        self.disk_error = ""
-        return taken
+        return self._topology is not None and self.finished.behind()
 
     def _forget_over(self) -> None:
         for watched in self._watched:
@@ -237,32 +227,32 @@ def _times(watched: Watched, delta: ThreadDelta) -> tuple[int, int]:
 
 def _counts(delta: ThreadDelta) -> tuple[int, ...]:
     """The rest of a thread's row, in the order of SAMPLE_COLUMNS from `tuples_in` on."""
-    now, added = delta.now, delta.added
-    counted = sum(count for _, count in delta.latency)
-    mean_ns = added(mt.LATENCY_SUM_NS) // counted if counted else 0
+    now, before, latency, _ = delta
+    counted = sum([count for _, count in latency])
+    mean_ns = (now[mt.LATENCY_SUM_NS] - before[mt.LATENCY_SUM_NS]) // counted if counted else 0
     return (
-        added(mt.TUPLES_IN),
-        added(mt.TUPLES_OUT),
+        now[mt.TUPLES_IN] - before[mt.TUPLES_IN],
+        now[mt.TUPLES_OUT] - before[mt.TUPLES_OUT],
         now[mt.QUEUE],
         mean_ns,
-        quantile_ns(delta.latency, 0.50),
-        quantile_ns(delta.latency, 0.99),
-        added(mt.BUSY_NS),
-        added(mt.WAIT_NS),
-        added(mt.BYTES_IN),
-        added(mt.BYTES_OUT),
+        *quantiles_ns(latency, counted, (0.50, 0.99)),
+        now[mt.BUSY_NS] - before[mt.BUSY_NS],
+        now[mt.WAIT_NS] - before[mt.WAIT_NS],
+        now[mt.BYTES_IN] - before[mt.BYTES_IN],
+        now[mt.BYTES_OUT] - before[mt.BYTES_OUT],
     )
 
 
-def _link_row(link: LinkDelta) -> Row:
+def _link_row(now: Counts, before: Counts) -> Row:
     """A link's row; its latencies are means over the frames of the window."""
-    frames = max(1, link.frames)
+    frames = now[mt.L_FRAMES] - before[mt.L_FRAMES]
+    each = frames or 1
     return (
-        link.from_thread,
-        link.to_thread,
-        link.tuples,
-        link.bytes,
-        link.frames,
-        link.buffer_ns // frames,
-        link.channel_ns // frames,
+        now[mt.L_FROM],
+        now[mt.L_TO],
+        now[mt.L_TUPLES] - before[mt.L_TUPLES],
+        now[mt.L_BYTES] - before[mt.L_BYTES],
+        frames,
+        (now[mt.L_BUFFER_NS] - before[mt.L_BUFFER_NS]) // each,
+        (now[mt.L_CHANNEL_NS] - before[mt.L_CHANNEL_NS]) // each,
     )

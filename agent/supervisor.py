@@ -165,7 +165,7 @@ class Supervisor:
         """Cut the log of a worker that floods it; it appends on from the new end."""
         for slot in self.workers:
             path = self.log_path(slot)
-            if os.path.getsize(path) > LOG_RUNAWAY_BYTES:
+            if os.path.exists(path) and os.path.getsize(path) > LOG_RUNAWAY_BYTES:
                 os.truncate(path, 0)
 
     def end_all(self, timeout_s: float) -> list[Worker]:

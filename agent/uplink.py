@@ -7,6 +7,8 @@ reports are repeated anyway, gaps in samples show by their numbers, finished row
 
 from __future__ import annotations
 
+import logging
+
 from topology_runtime import channels
 from topology_runtime.channels import LINGER_MS, ClientChannel
 from topology_runtime.clock import monotonic_ns
@@ -18,6 +20,8 @@ SILENT_NS = 3 * NS
 LOST_NS = 2 * NS  # after a silence this long, messages may have been lost on the way
 IN_DOUBT_NS = 2 * NS  # those sent up to so long before the silence, too
 READ_MOST = 64  # messages taken in one turn
+
+log = logging.getLogger("headgate.agent")
 
 
 class Uplink:
@@ -59,6 +63,8 @@ class Uplink:
         """Replace the connection if nothing has come for too long; True when it was."""
         if now_ns - max(self._heard_ns, self._opened_ns) < SILENT_NS:
             return False
+        if self._opened_ns <= self._heard_ns:  # the first time in this silence
+            log.warning("the controller at %s does not answer", self._endpoint)
         self.channel.close(linger_ms=0)
         self.channel = self._open()
         self._opened_ns = now_ns

@@ -57,6 +57,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
         _record(turn, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
     k.alarms.pop("plan", None)
+    k.considered = frozenset(vm.vm for vm in present(k, members))
     act(turn, members, diagnosis, choice)
 
 
@@ -142,7 +143,6 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
     sight = sight_of(members)
     dead = dead_slots(k, members, sight)
     here = present(k, members)
-    k.considered = frozenset(vm.vm for vm in here)
     request = PlanRequest(
         topology=run.topology,
         models=k.models,
@@ -237,6 +237,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
     except HeadgateError as error:
         _no_first_plan(turn, error)
         return
+    k.considered = frozenset(vm.vm for vm in present(k, members))
     text = f"{diagnosis.text}; {choice.text}"
     begin(turn, members, Order(choice.plan, "start", text, choice.asked, 0, choice.degraded))
     _record(turn, diagnosis, "plan", text, choice)

@@ -8,13 +8,13 @@ weighted  in proportion to I(q) ("sum" variant); where groups that share a slot'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
+from controller.plan.linear_program import LinearProgram
 from controller.plan.load import Limit, Load, tightest
-from topology_runtime.errors import HeadgateError
 
 SOLVED_TO = 1e-7  # what the solver leaves open: below, a marginal price is no price
 
@@ -97,57 +97,41 @@ class _Program:
 
     def _solution(self) -> tuple[float, dict[int, float], list[float]]:
         """(y, task → price of its rows, rate of each variable)."""
-        import numpy as np  # with scipy 0.7 s to import, and needed for crowded slots only
-        from scipy.optimize import linprog
-        from scipy.sparse import coo_array
-
         size = len(self.variables)
-        rows, row_tasks = self._flow_rows()
-        costs = np.zeros(size + 1)
-        costs[size] = -1.0
-        found = linprog(
-            costs,
-            A_ub=coo_array(self._slot_rows(), shape=(len(self.slots), size + 1)).tocsr(),
-            b_ub=[self.cpu_left[slot] for slot in self.slots],
-            A_eq=coo_array(rows, shape=(len(row_tasks), size + 1)).tocsr(),
-            b_eq=np.zeros(len(row_tasks)),
-            bounds=(0.0, 1.0),
-            method="highs",
-        )
-        if found.status != 0:
-            raise HeadgateError("the shares of this placement could not be computed", cause=found.message)
+        program = LinearProgram([0.0] * size + [-1.0])
+        flows, row_tasks = self._flow_rows()
+        for flow in flows:
+            program.add(0.0, 0.0, flow)
+        for slot, used in self._slot_rows().items():
+            program.add(-math.inf, self.cpu_left[slot], used)
+        found, dual = program.solve()
         prices: dict[int, float] = {}
-        for task, price in zip(row_tasks, found.eqlin.marginals, strict=True):
-            prices[task] = max(prices.get(task, 0.0), abs(float(price)))
-        rates = [float(u) * v.most_tps for u, v in zip(found.x, self.variables, strict=False)]
-        return float(found.x[size]), prices, rates
+        for task, price in zip(row_tasks, dual, strict=False):
+            prices[task] = max(prices.get(task, 0.0), abs(price))
+        rates = [u * v.most_tps for u, v in zip(found, self.variables, strict=False)]
+        return found[size], prices, rates
 
-    def _flow_rows(self) -> tuple[Any, list[int]]:
+    def _flow_rows(self) -> tuple[list[dict[int, float]], list[int]]:
         """Σ most u / (w Ω₁) − y = 0 for each task; for each group where the shares are not free."""
-        values: list[float] = []
-        at_row: list[int] = []
-        at_column: list[int] = []
+        rows: list[dict[int, float]] = []
         row_tasks: list[int] = []
         row_of: dict[tuple[int, int], int] = {}
         for column, v in enumerate(self.variables):
             copied = self.load.copied[v.task]
-            row = row_of.setdefault((v.task, v.members[0] if copied else -1), len(row_tasks))
-            if row == len(row_tasks):
+            row = row_of.setdefault((v.task, v.members[0] if copied else -1), len(rows))
+            if row == len(rows):
                 row_tasks.append(v.task)
-                values.append(-1.0)
-                at_row.append(row)
-                at_column.append(len(self.variables))
+                rows.append({len(self.variables): -1.0})
             rows_tps = self.load.unit[v.task] * self.most.rate_tps * (v.weight if copied else 1.0)
-            values.append(v.most_tps / rows_tps)
-            at_row.append(row)
-            at_column.append(column)
-        return (values, (at_row, at_column)), row_tasks
+            rows[row][column] = v.most_tps / rows_tps
+        return rows, row_tasks
 
-    def _slot_rows(self) -> Any:
-        row_of = {slot: row for row, slot in enumerate(self.slots)}
-        shared = [(column, v) for column, v in enumerate(self.variables) if v.slot is not None]
-        values = [v.cpu * v.most_tps for _, v in shared]
-        return values, ([row_of[v.slot] for _, v in shared if v.slot is not None], [c for c, _ in shared])
+    def _slot_rows(self) -> dict[int, dict[int, float]]:
+        rows: dict[int, dict[int, float]] = {slot: {} for slot in self.slots}
+        for column, v in enumerate(self.variables):
+            if v.slot is not None:
+                rows[v.slot][column] = v.cpu * v.most_tps
+        return rows
 
     def _towards_peaks(self, rate: float, rates: list[float]) -> None:
         """Move the rates of each task towards I(q) as far as the slots and the other tasks allow."""
@@ -194,6 +178,7 @@ class _Program:
 def _part(v: _Variable, rate: float, move: float, free: dict[int, float]) -> float:
     """Which part of a rise by `move` this variable and its slot can take."""
     part = max(0.0, v.most_tps - rate) / move
-    if v.slot is not None and v.cpu * move > free[v.slot]:
-        part = min(part, max(0.0, free[v.slot]) / (v.cpu * move))
+    if v.slot is not None:
+        needed, left = v.cpu * move, max(0.0, free[v.slot])
+        part = min(part, left / needed) if needed > left else part
     return min(1.0, part)

@@ -18,9 +18,8 @@ import pytest
 from agent import cgroups, proc
 from topology_runtime import channels
 from topology_runtime import messages as m
-from topology_runtime.channels import ServerChannel, Waiter
+from topology_runtime.channels import ClientChannel, ServerChannel, Waiter
 from topology_runtime.cluster import Slot
-from topology_runtime.errors import BadMessage
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Static, Task, Topology
 
@@ -61,30 +60,18 @@ class Cluster:
         self.topology = topology(self.rows)
         self.threads: tuple[m.ThreadWanted, ...] = ()
         self.schedule: Schedule | None = None
+        self.draining = False
+        self.known: object = None
         self.start_agent()
 
+    def command(self) -> list[str]:
+        """The agent's command line, without an owner."""
+        words = [sys.executable, "-P", "-m", "dashboards.cli", "agent", "run", "--vm", VM, "--run", self.run]
+        words += ["--controller", self.channel.endpoint, "--slots", "2", "--slot-cores", "0.4"]
+        return [*words, "--slot-memory", "256M", "--directory", str(self.folder / "vm1")]
+
     def start_agent(self) -> None:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "dashboards.cli",
-            "agent",
-            "run",
-            "--vm",
-            VM,
-            "--run",
-            self.run,
-        ]
-        command += ["--controller", self.channel.endpoint, "--slots", "2", "--slot-cores", "0.4"]
-        command += [
-            "--slot-memory",
-            "256M",
-            "--directory",
-            str(self.folder / "vm1"),
-            "--owner",
-            str(os.getpid()),
-        ]
+        command = [*self.command(), "--owner", str(os.getpid())]
         with (self.folder / "agent.log").open("ab") as log:
             self.agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
 
@@ -159,8 +146,8 @@ class Cluster:
         if not self.all(m.Report):
             return False
         now = {w.slot.number: (w.incarnation, w.endpoint) for w in self.report.workers}
-        if getattr(self, "_known", None) != now:
-            self._known = now
+        if self.known != now:
+            self.known = now
             self.tell_new()
         workers = [self.worker(n) for n in numbers]
         token = m.Token(self.boot, 1, self.counter)
@@ -307,6 +294,15 @@ def test_ctrl_c_and_hostile_bytes(cluster: Cluster) -> None:
     for junk in (b"", b"\xc1" * 1000, b"\x91" * 100_000, channels.encode(m.Goodbye(VM, 1))):
         cluster.channel.send(cluster.peer, junk)
     workers = cluster.pids()
+    words = (proc.read(f"/proc/{workers[0]}/cmdline") or b"").decode().split("\0")
+    stranger: ClientChannel[bytes, m.FromAgentToWorker] = ClientChannel(
+        channels.from_agent_to_worker, words[words.index("--agent") + 1], b"stranger"
+    )
+    report = m.WorkerReport(Slot(VM, 9), 1, m.Token(), True)
+    for _ in range(2000):
+        stranger.send(b"\xc1 flood")
+        stranger.send(channels.encode(report))
+    stranger.close()
     cluster.tell_new()
     cluster.wait(lambda: cluster.report.token.counter == cluster.counter)
     cluster.agent.send_signal(signal.SIGINT)
@@ -328,9 +324,24 @@ def test_an_agent_that_is_refused_says_why_and_ends(tmp_path: Path) -> None:
         cluster.close()
 
 
-def test_what_a_controller_would_refuse_to_read_is_never_sent(cluster: Cluster) -> None:
+def test_an_agent_whose_owner_dies_ends_its_workers_too(cluster: Cluster) -> None:
     cluster.wait(lambda: bool(cluster.all(m.Hello)))
+    cluster.agent.terminate()
+    assert cluster.agent.wait(LIMIT_S) == 0
+    cluster.pump()
+    cluster.heard.clear()
+    code = "import os, subprocess, sys, time\n"
+    code += "subprocess.Popen([*sys.argv[1:], '--owner', str(os.getpid())], stdin=subprocess.DEVNULL)\n"
+    code += "time.sleep(60)"
+    with (cluster.folder / "agent.log").open("ab") as log:
+        owner = subprocess.Popen([sys.executable, "-c", code, *cluster.command()], stderr=log)
     try:
-        cluster.wait(lambda: len(cluster.all(m.Report)) > 2)
-    except BadMessage as error:
-        pytest.fail(str(error.cause))
+        cluster.wait(lambda: bool(cluster.all(m.Hello)))
+        agent = cluster.all(m.Hello)[0].pid
+        cluster.want(*LINE)
+        cluster.wait(lambda: cluster.ready(0, 1))
+    finally:
+        owner.kill()
+        owner.wait()
+    cluster.wait(lambda: gone(agent), 3.0)
+    assert cluster.all(m.Goodbye) and cluster.report.workers[0].last_exit == "exit code 0"

@@ -119,6 +119,8 @@ class FakeVm:
             )
         if worker.state == "quarantined":
             return
+        for gone in set(worker.threads) - {t.thread for t in mine}:
+            self.sources.pop(gone, None)
         if not mine:
             worker.state, worker.threads = "exited", {}
             return
@@ -429,9 +431,9 @@ class World:
             assert len({t.thread for t in d.reign.threads}) == len(d.reign.threads)
             assert all(t.thread < d.next_thread for t in d.reign.threads)
             assert d.reign.routes_number < d.next_routes
-        reading = [s for one in self.vms.values() for s in one.sources.values() if s.reading and not one.down]
-        if not any(one.cut for one in self.vms.values()):
-            assert len(reading) <= 1, f"two threads read one partition: {reading}"
+        alive = [one for one in self.vms.values() if not (one.down or one.cut or one.name in d.held_dead)]
+        reading = [source for one in alive for source in one.sources.values() if source.reading]
+        assert len(reading) <= 1, f"two threads read one partition: {reading}"
 
     def check_recoverable(self, wanted: m.Wanted) -> None:
         """Whatever an agent is told can be made again from the journal (story B6)."""

@@ -39,7 +39,7 @@ def vms_of(*slots: int, first: int = 1) -> tuple[Vm, ...]:
 def models(draw: st.DrawFn, task: str) -> Model:
     """One to five points; rates may rise, stay or fall, memory and CPU may nearly fill the slot."""
     counts = sorted(draw(st.sets(st.integers(1, 60), min_size=1, max_size=5)))
-    fraction = st.floats(0.0, 1.05)
+    fraction = st.integers(0, 1050).map(lambda thousandths: thousandths / 1000)
     points = tuple(
         Point(count, draw(st.floats(0.5, 500.0)), draw(fraction), draw(fraction)) for count in counts
     )

@@ -225,17 +225,18 @@ def caught(planes: int, make: Callable[[int], None]) -> str:
 def test_a1_ids_shared_between_input_frames_are_caught() -> None:
     def make(seed: int) -> None:
         specs = [Spec("s", "source", 1, 30), Spec("a", "map", 2), Spec("b", "map"), Spec("end", "sink")]
-        edges = [Edge("s", "a"), Edge("a", "b"), Edge("b", "end")]
-        Plane(specs, edges, seed, outputs_of=OneIdPerBuffer).run()
+        edges = [Edge("s", "a", grouping="fields", key=0), Edge("a", "b"), Edge("b", "end")]
+        Plane(specs, edges, seed, cap=20, outputs_of=OneIdPerBuffer).run()
 
     assert "completed although" in caught(100, make)
 
 
 def test_a2_a_task_that_acks_what_it_keeps_is_caught() -> None:
     def make(seed: int) -> None:
-        Plane(*diamond(), seed, hold_of=AcksAtOnce).run()
+        specs = [Spec("s", "source", 1, 30), Spec("batch", "batch"), Spec("end", "sink")]
+        Plane(specs, [Edge("s", "batch"), Edge("batch", "end")], seed, hold_of=AcksAtOnce).run()
 
-    assert "completed although join keeps" in caught(10, make)
+    assert "completed although batch keeps" in caught(10, make)
 
 
 def test_a2_a_crash_after_such_an_ack_loses_rows() -> None:

@@ -250,13 +250,13 @@ class Plane:
             self._deliver(self.net.pop(self.random.randrange(len(self.net))))
         elif kind < 0.95 or not self._crash():
             self._flush(self.random.choice(list(self.nodes.values())))
-        if not self.net:
-            self.now_ns += 5 * MS if self._buffered() else S
+        self._idle = 0 if self.net else self._idle + 1
+        if self._idle:
+            self.now_ns += min(5 * MS << self._idle, 60 * S)
             for node in self.nodes.values():
                 self._flush(node)
 
-    def _buffered(self) -> bool:
-        return any(not node.outputs.empty or node.flow.holding for node in self.nodes.values())
+    _idle = 0
 
     def _emit(self, node: Node) -> None:
         """A source's turn: replays first, then what there is room for."""

@@ -105,11 +105,12 @@ class Outputs:
     def forward(
         self, edge: int, target: int, row: Any, run: Run, roots: Sequence[RootPart], now_ns: int
     ) -> Shares:
-        """One kept row to the thread that keeps its bucket from now on, as if it came by `edge`."""
+        """One kept row (of the one root in `roots`) to the thread that keeps its bucket from now on, as
+        if it came by `edge`."""
         given: Shares = {}
         buffer = self._buffer(edge, target, 1, now_ns)
-        self._share_all(buffer, roots, [0], given)
-        self._fill(buffer, (row,), [run], now_ns)
+        (number,) = self._share_all(buffer, roots, [0], given).values()
+        self._fill(buffer, (row,), [(number, *run[1:])], now_ns)
         return given
 
     def _put_all(
@@ -126,14 +127,14 @@ class Outputs:
         bare = _Rows(rows, runs)
         everyone = range(len(roots))
         for edge, router in self._routers:
-            for target, places in router.split(rows):
+            for target, places in router.split(rows if router.grouping == "direct" else bare.rows):
                 chosen, its_runs = bare.part(places)
                 buffer = self._buffer(edge, target, len(chosen), now_ns)
                 numbers = everyone if every_root else dict.fromkeys(run[0] for run in its_runs)
                 numbered = self._share_all(buffer, roots, numbers, given)
                 copy = router.copy_of.get(target, 0)
                 went = [
-                    (numbered[n], at, count, r.over_index(r.over_edge(way, edge), copy))
+                    (numbered[n], at, count, r.over_edge(way, edge, copy))
                     for n, at, count, way in its_runs
                 ]
                 self._fill(buffer, chosen, went, now_ns)

@@ -13,12 +13,13 @@ VARIANT_MASK = 0x7FFFFFFF
 OFFSET_MOST = 1 << 32  # more rows than any root has
 
 
-def over_edge(variant: int, edge: int) -> int:
-    return (variant * 1_000_003 + edge + 1) & VARIANT_MASK
+def over_edge(variant: int, edge: int, copy: int = 0) -> int:
+    """By this edge; `copy` tells apart the rows that an edge to all threads makes of one."""
+    return (variant * 1_000_003 + edge + 1 + copy * 100_003) & VARIANT_MASK
 
 
 def over_index(variant: int, index: int) -> int:
-    """Row `index` of a flat-map's output, or copy `index` by an edge to all; the first keeps its variant."""
+    """Row `index` of a flat-map's output; the first keeps its variant."""
     return (variant * 69_069 + index * 40_503) & VARIANT_MASK if index else variant
 
 

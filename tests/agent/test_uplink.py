@@ -1,0 +1,90 @@
+"""The connection to the controller (agent/uplink.py) over real sockets; its clock is the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from agent.uplink import Uplink
+from topology_runtime import channels
+from topology_runtime import messages as m
+from topology_runtime.channels import ServerChannel, Waiter
+
+NS = 1_000_000_000
+Server = ServerChannel[m.FromController, m.FromAgent]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server: Server = ServerChannel(channels.from_agent)
+    yield server
+    server.close(linger_ms=0)
+
+
+@pytest.fixture
+def uplink(server: Server) -> Iterator[Uplink]:
+    uplink = Uplink(server.endpoint, "vm1", 0)
+    yield uplink
+    uplink.channel.close(linger_ms=0)
+
+
+def came(server: Server) -> tuple[bytes, m.FromAgent]:
+    assert Waiter([server]).wait(5.0)
+    message = server.receive()
+    assert message is not None
+    return message
+
+
+def test_both_ways_and_bytes_that_are_no_message_are_counted(server: Server, uplink: Uplink) -> None:
+    uplink.send(m.Goodbye("vm1", 1))
+    peer, message = came(server)
+    assert message == m.Goodbye("vm1", 1) and peer == b"vm1"
+    welcome = m.Welcome(1, "run", 5)
+    for data in (b"\xc1", channels.encode(m.Quit()), channels.encode(welcome)):
+        server.send(peer, data)
+    got: list[tuple[m.FromController, bytes]] = []
+    while not got:
+        assert Waiter([uplink.channel]).wait(5.0)
+        got = uplink.receive()
+    assert got == [(welcome, channels.encode(welcome))] and uplink.bad == 2
+    assert uplink.receive() == []
+
+
+def test_after_three_silent_seconds_a_fresh_connection_and_nothing_stale(
+    server: Server, uplink: Uplink
+) -> None:
+    assert not uplink.refresh(int(2.9 * NS))
+    assert uplink.refresh(3 * NS)
+    assert not uplink.refresh(int(5.9 * NS)), "the fresh one gets its time too"
+    uplink.heard(6 * NS)
+    assert not uplink.refresh(int(8.9 * NS))
+    uplink.send(m.Goodbye("vm1", 2))
+    assert came(server)[1] == m.Goodbye("vm1", 2)
+
+
+def test_what_was_queued_for_a_controller_that_is_away_is_dropped() -> None:
+    server: Server = ServerChannel(channels.from_agent)
+    port = int(server.endpoint.rpartition(":")[2])
+    server.close(linger_ms=0)
+    uplink = Uplink(server.endpoint, "vm1", 0)
+    for n in range(100):
+        uplink.send(m.Goodbye("vm1", n))
+    assert uplink.refresh(4 * NS)
+    back: Server = ServerChannel(channels.from_agent, port=port)
+    uplink.send(m.Goodbye("vm1", 1000))
+    assert came(back)[1] == m.Goodbye("vm1", 1000)
+    uplink.channel.close(linger_ms=0)
+    back.close(linger_ms=0)
+
+
+def test_a_silence_puts_in_doubt_what_was_sent_shortly_before_it(uplink: Uplink) -> None:
+    assert uplink.heard(NS) is None
+    assert uplink.heard(int(2.9 * NS)) is None
+    assert uplink.heard(5 * NS) == int(0.9 * NS)
+    assert uplink.heard(6 * NS) is None
+
+
+def test_the_last_words_wait_only_for_a_controller_that_is_there(uplink: Uplink) -> None:
+    uplink.close()  # never heard: nothing to wait for
+    assert uplink.channel.socket.closed

@@ -1,0 +1,275 @@
+"""`headgate up` as a user sees it: a project of their own, run, stopped, killed; nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.live
+
+HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+START_S = 30.0  # a loaded machine; a quiet one needs two
+END_S = 30.0
+CGROUPS = Path("/sys/fs/cgroup")
+
+FLOW = """
+import controller                       # the user's own, not headgate's
+from agent import LETTERS
+from topology_runtime.builder import topology
+from topology_runtime.tasks.counter import Counter
+from topology_runtime.tasks.collect_to_file import CollectToFile
+
+def double(row):
+    if row == 13:
+        raise ValueError("unlucky")
+    return controller.twice(row)
+
+flow = topology("doubles")
+numbers = flow.source("numbers", Counter)
+numbers >> flow.task("double", double) >> flow.task("store", CollectToFile, path={path!r})
+"""
+
+
+def model(task: str, rate_tps: float) -> str:
+    points = [{"threads": n, "rate_tps": rate_tps, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
+    return json.dumps({"schema": "headgate/model/v1", "task": task, "points": points})
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's project, with modules of the same names as headgate's packages."""
+    (tmp_path / "controller.py").write_text("def twice(row):\n    return row * 2\n")
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "__init__.py").write_text("LETTERS = 'ab'\n")
+    (tmp_path / "flow.py").write_text(FLOW.format(path=str(tmp_path / "rows.jsonl")))
+    (tmp_path / "models").mkdir()
+    for task in ("double", "store"):
+        (tmp_path / "models" / f"{task}.json").write_text(model(task, 400.0))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+Start = Callable[..., "Up"]
+
+
+class Up:
+    """One `headgate up` that was started."""
+
+    def __init__(self, *words: str) -> None:
+        command = [*HEADGATE, "up", "flow.py:flow", "--models", "models", "--slot-cores", "0.2", "-o", "json"]
+        self.log = Path("err.txt").open("w+")  # noqa: SIM115 - closed by `end`
+        self.process = subprocess.Popen(
+            [*command, *words], stdout=subprocess.PIPE, stderr=self.log, text=True, process_group=0
+        )
+
+    def says(self) -> str:
+        return Path("err.txt").read_text()
+
+    def until(self, text: str) -> None:
+        deadline_s = time.monotonic() + START_S
+        while text not in self.says():
+            assert self.process.poll() is None and time.monotonic() < deadline_s, self.says()
+            time.sleep(0.02)
+
+    def end(self, number: signal.Signals | None = None) -> dict[str, Any]:
+        """Its summary, after a signal if one is given."""
+        if number is not None:
+            self.process.send_signal(number)
+        out, _ = self.process.communicate(timeout=END_S)
+        assert self.process.returncode == 0, self.says()
+        summary: dict[str, Any] = json.loads(out)
+        return summary
+
+    def children(self, what: str) -> list[int]:
+        """Processes of the run, by a word of their command line."""
+        return [pid for pid, line in processes() if f"-{self.process.pid} " in f"{line} " and what in line]
+
+    def is_gone(self) -> bool:
+        return self.children("") == [] and cgroups(self.process.pid) == []
+
+
+def processes() -> Iterator[tuple[int, str]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            yield int(entry.name), line
+
+
+def cgroups(pid: int) -> list[Path]:
+    return [path for place in ("", "*/") for path in CGROUPS.glob(f"{place}headgate-*-{pid}")]
+
+
+@pytest.fixture
+def up(project: Path) -> Iterator[Start]:
+    started: list[Up] = []
+
+    def start(*words: str) -> Up:
+        started.append(Up(*words))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
+        one.log.close()
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come true"
+        time.sleep(0.02)
+
+
+def ask(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*HEADGATE, *words], capture_output=True, text=True, timeout=END_S, check=False)
+
+
+def test_a_users_project_runs_to_its_end_and_leaves_a_trace_only(up: Start, project: Path) -> None:
+    one = up("--rates", "100", "--seconds", "3")
+    summary = one.end()
+    assert one.is_gone()
+    tuples = summary["tuples"]
+    assert summary["schema"] == "headgate/run/v1" and summary["topology"] == "doubles"
+    assert tuples["lost"] == 0 and tuples["in_flight"] == 0 and tuples["dead_lettered"] == 1
+    assert tuples["emitted"] == tuples["acked"] + 1 == tuples["offered"] >= 250
+    assert [plan["reason"] for plan in summary["plans"]] == ["start"]
+    rows = {json.loads(line) for line in (project / "rows.jsonl").read_text().splitlines()}
+    assert rows == {2 * n for n in range(tuples["emitted"]) if n != 13}
+    assert (project / summary["trace"] / "decisions.jsonl").exists()
+    assert not (project / ".headgate").exists()
+    assert "unlucky" in one.says()  # the dead letter was shown
+    assert re.search(r"the first tuples are through, \d+\.\d s after the start", one.says())
+
+
+def test_commands_speak_to_a_run(up: Start) -> None:
+    one = up("--rates", "50")
+    one.until("the first tuples are through")
+    status = json.loads(ask("status", "-o", "json").stdout)
+    assert status["schema"] == "headgate/status/v1" and status["topology"] == "doubles"
+    assert "doubles" in ask("status").stdout
+    assert ask("status", "-o", "csv").stdout.startswith("vm,vm_state,slot,")
+    assert ask("rate", "set", "20").stdout == "the input rate is 20 tuples/s; it was 50\n"
+    until(lambda: json.loads(ask("status", "--json").stdout)["rates"]["offered_now_tps"] == 20, 5.0)
+    refused = ask("rate", "set", "1e12")
+    assert refused.returncode == 2 and refused.stderr.startswith("error[HG-USAGE]")
+    lines = ask("watch", "--every", "0.2", "--seconds", "0.5", "-o", "jsonl").stdout.splitlines()
+    assert len(lines) == 3 and all(json.loads(line)["run"] == status["run"] for line in lines)
+    kinds = [event["kind"] for event in json.loads(ask("events", "-o", "json").stdout)["events"]]
+    assert {"vm_joined", "plan", "rate_set"} <= set(kinds)
+    assert "→ plan: 50 tuples/s are offered" in ask("explain").stdout
+    second = ask("submit", "flow.py:flow", "--models", "models", "--rates", "5")
+    assert second.returncode == 6 and "runs doubles already" in second.stderr
+    stopped = ask("stop", "-o", "json")
+    assert json.loads(stopped.stdout)["run"] == status["run"]
+    assert one.end()["tuples"]["lost"] == 0
+    assert one.is_gone()
+    gone = ask("status")
+    assert gone.returncode == 5 and gone.stderr.startswith("error[HG-UNREACHABLE]")
+    assert "→ plan: 50 tuples/s are offered" in ask("explain").stdout  # now from the trace
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains_and_ends(up: Start, number: signal.Signals) -> None:
+    one = up("--rates", "100")
+    one.until("the first tuples are through")
+    summary = one.end(number)
+    assert summary["tuples"]["lost"] == 0 and summary["tuples"]["in_flight"] == 0
+    assert one.is_gone()
+
+
+def test_two_signals_end_at_once(up: Start) -> None:
+    one = up("--rates", "100")
+    one.until("the first tuples are through")
+    one.process.send_signal(signal.SIGINT)
+    one.until("stopping")
+    one.process.send_signal(signal.SIGINT)
+    one.process.communicate(timeout=10.0)
+    assert one.process.returncode == 130
+    assert one.is_gone()
+    assert "state and the logs of this run are kept" in one.says()
+
+
+def test_a_killed_up_leaves_nothing_running(up: Start) -> None:
+    one = up("--rates", "100")
+    one.until("the first tuples are through")
+    one.process.kill()
+    until(one.is_gone, 5.0)
+
+
+@pytest.mark.parametrize("what", ["controller run", "agent run"])
+def test_what_is_killed_is_started_again_and_nothing_is_lost(up: Start, what: str) -> None:
+    one = up("--rates", "100")
+    one.until("the first tuples are through")
+    (before,) = one.children(what)
+    os.kill(before, signal.SIGKILL)
+    one.until("was killed by SIGKILL; started again")
+    until(lambda: one.children(what) not in ([], [before]), 5.0)
+    endpoint = json.loads(next(Path(".headgate").glob("*/controller/endpoint")).read_text())["commands"]
+
+    def acked() -> int:
+        found = ask("status", "--controller", endpoint, "-o", "json")
+        return json.loads(found.stdout)["tuples"]["acked"] if found.returncode == 0 else 0
+
+    seen = acked()
+    until(lambda: acked() > seen + 100, 20.0)
+    assert one.end(signal.SIGINT)["tuples"]["lost"] == 0
+    assert one.is_gone()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--rates", "5", "--models", "nowhere"], 3, "error[HG-INVALID]"),
+        (["--rates", "5", "--models", "faulty"], 3, "double.json: points[0].rate_tps"),
+        (["--rates", "nothing.csv"], 3, "error[HG-INVALID]"),
+        (["--rates", "5", "--input", "nothing.txt"], 3, "cannot read the events nothing.txt"),
+        (["--rates", "5", "--input", "flow.py"], 3, "--input cannot be used"),
+        (["--rates", "5", "--allocator", "magic"], 3, "magic"),
+        (["--rates", "5", "--vms", "4,x"], 2, "error[HG-USAGE]: --vms"),
+        ([], 2, "needs its input rate"),
+        (["--rates", "5", "--port", "BUSY"], 5, "cannot listen on"),
+    ],
+)
+def test_bad_input_says_what_and_leaves_nothing(
+    project: Path, up: Start, words: list[str], code: int, said: str
+) -> None:
+    (project / "faulty").mkdir()
+    (project / "faulty" / "double.json").write_text(model("double", -1.0))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        one = up(*(port if word == "BUSY" else word for word in words))
+        out, _ = one.process.communicate(timeout=START_S)
+    assert (one.process.returncode, out) == (code, ""), one.says()
+    assert said in one.says()
+    assert "Traceback" not in one.says()
+    assert one.is_gone()
+
+
+def test_every_fault_of_a_topology_is_listed(project: Path) -> None:
+    (project / "bad.json").write_text(
+        json.dumps({
+            "schema": "headgate/topology/v1", "name": "bad",
+            "tasks": [{"name": "a", "run": "x:y"}, {"name": "b", "run": "topology_runtime.tasks.tag:tag"}],
+            "edges": [{"from": "a", "to": "bb"}, {"from": "b", "to": "b"}],
+        })
+    )  # fmt: skip
+    done = ask("up", "bad.json", "--rates", "5")
+    assert done.returncode == 3 and done.stdout == ""
+    assert len([line for line in done.stderr.splitlines() if line.startswith("  - ")]) >= 2
+    assert not (project / ".headgate").exists()
