@@ -80,6 +80,9 @@ class Agent:
             self.shutdown()
         assert self.ended is not None
         log.info("ended: %s", self.ended.reason)
+        if self.uplink.bad or self.bad_from_workers:
+            bad = self.uplink.bad, self.bad_from_workers
+            log.warning("unreadable messages: %d of the controller, %d of workers", *bad)
         if self.ended.error:
             raise Conflict(f"the controller refuses the agent of {self.config.vm}", cause=self.ended.error)
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topology_runtime.messages import FinishedRuns
-from topology_runtime.worker.finished import FOLDER, WORDS_PER_RUN
 
+FOLDER, WORDS_PER_RUN = "finished", 5  # as the worker has them, whose module imports all of its data plane
 LOG_NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.log")
 RECORD_BYTES = WORDS_PER_RUN * 8
 RUN_NOTE = "run"  # holds the name of the run whose logs are here

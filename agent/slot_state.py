@@ -56,8 +56,10 @@ class SlotState:
         """What a report says of this slot; None when there never was a worker."""
         if self.status == "empty":
             return None
-        reported = {thread.thread for thread in self.threads}
-        threads = self.threads + tuple(now for n, now in self.ended.items() if n not in reported)
+        threads = self.threads
+        if self.ended:
+            reported = {thread.thread for thread in threads}
+            threads += tuple(now for n, now in self.ended.items() if n not in reported)
         return WorkerNow(
             self.slot, self.incarnation, self.status, self.endpoint, self.token, self.ready, threads,
             self.crashes, self.last_exit,

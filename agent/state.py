@@ -61,6 +61,7 @@ class AgentState:
         self.stopping = ""
         self.refused = ""
         self._data = b""
+        self._wanted_here: set[int] = set()
         self._sources: dict[int, tuple[int, SourceNow, int]] = {}
         self._letters: deque[DeadLetter] = deque(maxlen=LETTERS_KEPT)
         self._started_ns = now_ns
@@ -135,6 +136,7 @@ class AgentState:
         for number, state in self.slots.items():
             slot = Slot(self.hello.vm, number)
             state.want(tuple(t for t in wanted.threads if t.slot == slot), wanted.token.epoch)
+        self._wanted_here = {t.thread for state in self.slots.values() for t in state.wanted}
         running = [s for s in self.slots.values() if s.status == "running"]
         return notes + [e.ForwardWanted(s.slot, s.incarnation, data) for s in running]
 
@@ -322,11 +324,10 @@ class AgentState:
 
         One that was started again has nothing emitted until it is told from where: until then it has
         acked what its dead predecessor had."""
-        wanted = {t.thread for state in self.slots.values() for t in state.wanted}
         return tuple(
             replace(now, acked=max(now.acked, floor)) if now.emitted == 0 else now
             for thread, (_, now, floor) in sorted(self._sources.items())
-            if thread in wanted
+            if thread in self._wanted_here
         )
 
     def _end(self, now_ns: int) -> list[e.Instruction]:

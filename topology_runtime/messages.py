@@ -342,7 +342,9 @@ class RootPart(msgspec.Struct, array_like=True):
     """A root inside a frame: key, where its ledger is, what its rows are, and this frame's id for it.
 
     `position`: of the root's first row; row `offset` of a run adds to it. `intended_ns`: when that
-    first row was due (UTC). `floor`: every root of this source thread below this sequence is done."""
+    first row was due (UTC). `floor`: every root of this source thread below this sequence is done.
+    `along`: numbers in the frame of the roots that this root's rows come from too (the output of a bucket
+    is named after one row and made of many): whoever deals with these rows deals for all of those."""
 
     key: RootKey
     home: Slot
@@ -352,6 +354,7 @@ class RootPart(msgspec.Struct, array_like=True):
     intended_ns: int
     floor: int
     id: int
+    along: list[int] = []
 
 
 class Frame(msgspec.Struct, array_like=True):

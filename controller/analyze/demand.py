@@ -5,13 +5,13 @@ two seconds after it. Rules, with P the planned rate and h the headroom (1.25: a
 
  up    when the rate exceeds P (at once), or 0.9 P (10 s after the last plan), or would exceed P where its
        trend leads (5 s after). The plan is for the end of the trend × h, at most twice the rate × h.
- down  when rate × h was below 0.6 P for 8 s and the fall is over (or has lasted 12 s), not within 32 s of a
+ down  when rate × h was below 0.6 P for 8 s and the fall is over (or has lasted 12 s), not within 20 s of a
        plan that raised the rate, nor within 60 s of one that lowered it, nor while the rate flaps. So
        a rate must fall by 40 % below what was planned for: noise of ±10 % and waves of less than 1.67 : 1
        never cause a second plan, and higher waves two plans a minute at most on average.
  trend a rise of 25 % or more over 6, 12 or 24 s that is more than one step: besides its steepest two
-       seconds, what came before or after must have risen by 23 % (noise of ±10 % can make 22 %), and the
-       rate must be above all older than 5 s (a wave is not).
+       seconds, what came before or after must have risen by 23 % (noise of ±10 % can make 22 %), the
+       rate must be above all older than 5 s, and have fallen by less than it rose (a wave has not).
  flap  within the last 90 s the rate was high, then as low as now for under 24 s, and came back; then it
        must have been low for 5 s longer than that.
 """
@@ -33,7 +33,7 @@ UP_AGAIN_S, TREND_AGAIN_S, URGENT_AGAIN_S = 10.0, 5.0, 1.0  # after a plan came 
 QUIET_S = 8.0  # low for so long before a plan is lowered
 STILL_FALLING = 0.9  # of the rate 4 s ago
 FALL_S = 12.0  # a fall that lasts longer is not waited for
-DOWN_AFTER_UP_S = 32.0  # after a step that lasted 20 s the step down is decided within 15 s
+DOWN_AFTER_UP_S = 20.0  # so after a step that lasted 8 s the step down is decided within 15 s
 DOWN_AFTER_DOWN_S = 60.0  # so a flapping rate causes two plans a minute on average at most
 FLAP_S, FLAP_MEMORY_S, FLAP_LONGER_S = 24.0, 90.0, 5.0
 LOOKS = ((6, 8.0), (12, 8.0), (24, 16.0))  # a trend over so many seconds leads so many seconds ahead
@@ -103,6 +103,8 @@ def _rise_over(rates: Floats, look_s: int, ahead_s: float) -> float:
     rise = float(seen[0] - seen[-1])
     older = seen[5 * _S :]
     if rise < RISE * seen[0] or seen[0] <= 1.02 * older.max():
+        return 0.0
+    if -np.minimum(0.0, seen[:-1] - seen[1:]).sum() > rise:
         return 0.0
     jumps = seen[: -2 * _S] - seen[2 * _S :]
     at = int(jumps.argmax())

@@ -134,6 +134,18 @@ def test_a_step_of_the_rate_is_no_overload_when_the_latency_stays() -> None:
         assert wrong("stable", made, 60.0) == [], (before, after)
 
 
+@pytest.mark.parametrize("ago_s", [4, 6, 8, 10, 12])
+def test_a_latency_that_is_higher_since_the_load_rose_is_no_overload(ago_s: int) -> None:
+    window = window_of(
+        history(lambda s: 100 * s, 60.0, lambda s: 100 * s - (80 if s > 60 - ago_s else 5)),
+        LatencySeries(
+            tuple(-float(age) for age in range(14, 1, -1)),
+            tuple((0.8 if age < ago_s else 0.05) + 0.001 * (age * 7 % 5) for age in range(14, 1, -1)),
+        ),
+    )
+    assert stability(window, 60.0).verdict == "stable"
+
+
 def test_a_backlog_that_shrinks_after_a_plan_is_stable() -> None:
     def made(chance: np.random.Generator) -> Queue:
         rate, begins = chance.uniform(50, 300), END_S - 10.0

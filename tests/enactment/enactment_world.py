@@ -119,7 +119,7 @@ class FakeVm:
             )
         if worker.state == "quarantined":
             return
-        for gone in set(worker.threads) - {t.thread for t in mine}:
+        for gone in set(worker.threads) - {thread.thread for thread in mine}:
             self.sources.pop(gone, None)
         if not mine:
             worker.state, worker.threads = "exited", {}

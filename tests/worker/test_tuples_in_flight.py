@@ -104,7 +104,7 @@ def test_a_join_pairs_the_halves_of_every_row(seed: int, threads: int) -> None:
 def test_nothing_is_lost_when_frames_and_acks_are(seed: int) -> None:
     faults = Faults(loss=0.05)
     plane = Plane(*random_topology(seed, ("map", "flat_map", "filter", "batch")), seed, faults)
-    plane.run(60_000)
+    plane.run(20_000)
     covers(plane)
 
 
@@ -113,7 +113,7 @@ def test_nothing_is_lost_when_frames_and_acks_are(seed: int) -> None:
 def test_nothing_is_lost_when_workers_die(seed: int) -> None:
     faults = Faults(crashes=3, source_crashes=1)
     plane = Plane(*random_topology(seed, ("map", "flat_map", "filter", "batch")), seed, faults)
-    plane.run(60_000)
+    plane.run(20_000)
     covers(plane)
 
 
@@ -124,7 +124,7 @@ def test_a_join_never_mixes_replays_and_never_waits_for_ever(
 ) -> None:
     """`Pairs` refuses a pair of two ids or of two left halves; `run` ends only when all is done."""
     plane = Plane(*diamond(2), seed, Faults(loss, crashes, source_crashes))
-    plane.run(60_000)
+    plane.run(20_000)
     covers(plane)
     left = [kept for node in plane.nodes.values() for kept in plane.kept(node)]
     floors = {n.thread: (n.incarnation, n.ledger.floor) for n in plane.sources if n.ledger}
@@ -142,7 +142,7 @@ def test_identities_at_a_sink_are_the_same_in_every_replay(seed: int, loss: floa
     specs, edges = diamond(2, rows=20)
     plain, faulty = Plane(specs, edges, seed), Plane(specs, edges, seed + 1, Faults(loss, 2))
     plain.run()
-    faulty.run(60_000)
+    faulty.run(20_000)
     assert set(plain.identities) == set(faulty.identities)
     assert set(plain.identities.values()) == {1}
     for (_, (_, partition, position, _)), count in faulty.identities.items():
@@ -236,7 +236,7 @@ def test_a2_a_task_that_acks_what_it_keeps_is_caught() -> None:
         specs = [Spec("s", "source", 1, 30), Spec("batch", "batch"), Spec("end", "sink")]
         Plane(specs, [Edge("s", "batch"), Edge("batch", "end")], seed, hold_of=AcksAtOnce).run()
 
-    assert "completed although batch keeps" in caught(10, make)
+    assert "completed although [\"batch keeps" in caught(10, make)
 
 
 def test_a2_a_crash_after_such_an_ack_loses_rows() -> None:

@@ -27,6 +27,7 @@ from topology_runtime.worker.router import Router
 
 S = 1_000_000_000
 MS = 1_000_000
+IDLE_STEPS = 4  # events without anything on its way before time makes a leap
 Row = tuple[int, str]  # (id, the way it came)
 Where = tuple[int, int, int, int]  # source, partition, position, variant
 
@@ -117,11 +118,12 @@ class Node:
 
 @dataclass
 class Faults:
-    """What may go wrong: shares of frames and acks that are lost, crashes left."""
+    """What may go wrong in the first `events`: shares of frames and acks that are lost, crashes left."""
 
     loss: float = 0.0
     crashes: int = 0
     source_crashes: int = 0
+    events: int = 2000
 
 
 @dataclass
@@ -230,9 +232,11 @@ class Plane:
         """Random events until all sources have emitted and everything is done, or `steps` are over."""
         for node in self.nodes.values():
             self._route(node)
-        for _ in range(steps):
+        for step in range(steps):
             if self.quiet():
                 return
+            if step == self.faults.events:
+                self.faults = Faults()
             self._step()
         raise AssertionError(f"not done after {steps} events: {self.standing()}")
 
@@ -251,8 +255,8 @@ class Plane:
         elif kind < 0.95 or not self._crash():
             self._flush(self.random.choice(list(self.nodes.values())))
         self._idle = 0 if self.net else self._idle + 1
-        if self._idle:
-            self.now_ns += min(5 * MS << self._idle, 60 * S)
+        if self._idle > IDLE_STEPS:
+            self.now_ns += min(MS << self._idle, 60 * S)
             for node in self.nodes.values():
                 self._flush(node)
 
@@ -291,7 +295,7 @@ class Plane:
             self._emit(node)
         for frame in node.outputs.flush(self.now_ns):
             assert 0 < len(frame.rows) <= self.cap, "a frame never holds more than its receiver's cap"
-            assert r.fit(frame.runs, len(frame.roots), len(frame.rows))
+            assert r.fits(frame)
             self._put(frame.target, frame)
 
     def _put(self, thread: int, what: Frame | list[Ack]) -> None:

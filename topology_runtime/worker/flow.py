@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
+from msgspec.structs import replace
+
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadRow
 from topology_runtime.logic import To
@@ -19,7 +21,7 @@ from topology_runtime.messages import Ack, DeadLetter, Frame, RootKey, RootPart
 from topology_runtime.worker import attempts
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
-from topology_runtime.worker.held import Bucket, HeldRows, Kept
+from topology_runtime.worker.held import Bucket, HeldRows, Kept, alone
 from topology_runtime.worker.outputs import Outputs, Shares
 from topology_runtime.worker.runs import Run
 
@@ -182,6 +184,11 @@ class Acks:
         _, before, kept = self._sums.get(root.key, (root.home, 0, 0))
         self._sums[root.key] = root.home, before ^ value, kept + held
 
+    def add_for(self, kept: Kept, value: int, held: int = 0) -> None:
+        """The same for every root of a kept row."""
+        for root in kept.roots:
+            self.add(root, value, held)
+
     def all(self) -> list[Addressed]:
         return [(home, Ack(key, value, held)) for key, (home, value, held) in self._sums.items()]
 
@@ -204,11 +211,19 @@ class HoldFlow(Flow):
         acks = Acks()
         for root in frame.roots:
             acks.add(root, root.id)
-        stale = [self.held.stale(root.key) for root in frame.roots]
+        parts = [alone(frame.roots, number) for number in range(len(frame.roots))]
         for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
-            if not stale[number]:
-                root = frame.roots[number]
-                self._keep(Kept(row, frame.edge, root, offset, variant, self.random64()), now_ns, acks)
+            root, along = parts[number]
+            kept = Kept(row, frame.edge, root, offset, variant, self.random64(), along)
+            if not self.held.stale_row(kept):
+                self._keep(kept, now_ns, acks)
+        return self._told(acks)
+
+    def _told(self, acks: Acks) -> list[Addressed]:
+        """These acks, and that rows are kept no more though they were not finished."""
+        given_up, self.held.given_up = self.held.given_up, []
+        for kept in given_up:
+            acks.add_for(kept, 0, -1)
         return acks.all()
 
     def _keep(self, kept: Kept, now_ns: int, acks: Acks) -> None:
@@ -219,9 +234,9 @@ class HoldFlow(Flow):
             return
         bucket = self.held.keep(key, kept, now_ns)
         if bucket is None:
-            acks.add(kept.root, kept.share)  # refused: never cancelled, so this attempt never completes
+            acks.add_for(kept, kept.share)  # refused: never cancelled, so this attempt never completes
             return
-        acks.add(kept.root, kept.share, 1)
+        acks.add_for(kept, kept.share, 1)
         ready, failed = attempts.once(lambda: bool(self.logic.ready(key, bucket.rows())), self.pause)
         if failed is not None:
             self._bury_kept(self._released(bucket, acks), failed)
@@ -232,7 +247,7 @@ class HoldFlow(Flow):
         """The rows of a bucket, kept no more."""
         kept = self.held.release(bucket)
         for one in kept:
-            acks.add(one.root, one.share, -1)
+            acks.add_for(one, one.share, -1)
         return kept
 
     def _let_go(self, bucket: Bucket, now_ns: int, acks: Acks) -> None:
@@ -244,28 +259,29 @@ class HoldFlow(Flow):
         if failed is not None:
             self._bury_kept(kept, failed)
             return
-        roots, runs = _roots_of(kept)
         if self.around.sink:
-            self._finish(roots, runs)
-        given = self._emit_for_all(out, kept, roots, now_ns)
-        for root in roots:
-            acks.add(root, given.get(root.key, 0))
+            self._finish_kept(kept)
+        self._emit_for_all(out, kept, now_ns, acks)
 
-    def _emit_for_all(
-        self, out: Sequence[Any], kept: Sequence[Kept], roots: Sequence[RootPart], now_ns: int
-    ) -> Shares:
+    def _finish_kept(self, kept: Sequence[Kept]) -> None:
+        roots = {one.root.key: one.root for one in kept}
+        numbers = {key: number for number, key in enumerate(roots)}
+        runs = r.joined((numbers[one.root.key], one.offset, one.variant) for one in kept)
+        self._finish(list(roots.values()), runs)
+
+    def _emit_for_all(self, out: Sequence[Any], kept: Sequence[Kept], now_ns: int, acks: Acks) -> None:
         """Output rows of a bucket keep *every* root of the bucket open until they are done. They are named
         after the bucket's lowest row, whichever came first, so that a replay gives them the same names."""
         if not out or not self.outputs.edges:
-            return {}
+            return
         first = min(kept, key=lambda one: (one.position, one.variant))
-        number = next(n for n, root in enumerate(roots) if root.key == first.root.key)
-        named = [(number, first.offset, 1, r.over_index(first.variant, i)) for i in range(len(out))]
-        rows, its_runs = self._plain_only(out, named, roots)
-        self.tuples_out += len(rows)
-        given = self.outputs.put_with(rows, its_runs, roots, now_ns)
-        self._bury_unroutable(rows, its_runs, roots)
-        return given
+        others = {root.key: root for one in kept for root in one.roots if root.key != first.root.key}
+        root = replace(first.root, along=list(range(1, len(others) + 1)))
+        roots = [root, *others.values()]
+        named = [(0, first.offset, 1, r.over_index(first.variant, i)) for i in range(len(out))]
+        given = self.emit(out, named, roots, now_ns)
+        for root in roots:
+            acks.add(root, given.get(root.key, 0))
 
     def _bury_kept(self, kept: Sequence[Kept], failed: attempts.Failure) -> None:
         """The failure of a call about these rows is the failure of each of them."""
@@ -284,7 +300,7 @@ class HoldFlow(Flow):
         acks = Acks()
         for bucket in self.held.older_than(now_ns if draining else now_ns - int(limit_s * 1e9)):
             self._let_go(bucket, now_ns, acks)
-        return acks.all()
+        return self._told(acks)
 
     def forget(self, threads: Iterable[int]) -> None:
         self.held.forget(threads)
@@ -302,16 +318,17 @@ class HoldFlow(Flow):
             for one, target in zip(self._released(bucket, acks), targets, strict=True):
                 run = (0, one.offset, 1, one.variant)
                 to = other if target is None else target
-                given = self.outputs.forward(one.edge, to, one.row, run, [one.root], now_ns)
-                acks.add(one.root, given[one.root.key])
-        return acks.all()
+                given = self.outputs.forward(one.edge, to, one.row, run, one.roots, now_ns)
+                for root in one.roots:
+                    acks.add(root, given[root.key])
+        return self._told(acks)
 
     def finish_all(self, now_ns: int) -> list[Addressed]:
         """Finish every bucket now (a leaver whose rows no other thread can take over)."""
         acks = Acks()
         for bucket in list(self.held.buckets.values()):
             self._let_go(bucket, now_ns, acks)
-        return acks.all()
+        return self._told(acks)
 
 
 def _hashable(key: Any) -> Hashable:
@@ -326,13 +343,6 @@ def _travel(rows: Sequence[Any]) -> bool:
     except BadRow:
         return False
     return True
-
-
-def _roots_of(kept: Sequence[Kept]) -> tuple[list[RootPart], list[Run]]:
-    """The roots of these rows, each once, and whose each row is."""
-    roots = {one.root.key: one.root for one in kept}
-    numbers = {key: number for number, key in enumerate(roots)}
-    return list(roots.values()), r.joined((numbers[one.root.key], one.offset, one.variant) for one in kept)
 
 
 def _chosen(answers: Sequence[bool], rows: Sequence[Any], runs: Sequence[Run]) -> tuple[list[Any], list[Run]]:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
+import msgspec
+
 from topology_runtime.messages import RootKey, RootPart
 
 ALL = 1 << 63  # above every sequence
@@ -30,7 +32,8 @@ Generation = tuple[int, int, int]  # source thread (never reused), incarnation o
 
 @dataclass(slots=True)
 class Kept:
-    """One kept row: what it is, whence it came, and the share that keeps its root open."""
+    """One kept row: what it is, whence it came, and the share that keeps its roots open: the one it is
+    named after and those that go along."""
 
     row: Any
     edge: int
@@ -38,10 +41,25 @@ class Kept:
     offset: int
     variant: int
     share: int
+    along: tuple[RootPart, ...] = ()
+
+    @property
+    def roots(self) -> tuple[RootPart, ...]:
+        """All its roots; the first one names the others by their places here."""
+        return (self.root, *self.along)
 
     @property
     def position(self) -> Position:
         return self.root.source, self.root.partition, self.root.position + self.offset
+
+
+def alone(roots: Sequence[RootPart], number: int) -> tuple[RootPart, tuple[RootPart, ...]]:
+    """Root `number` of a frame and those that go along with it, out of their frame."""
+    root = roots[number]
+    if not root.along:
+        return root, ()
+    along = tuple(roots[other] for other in root.along)
+    return msgspec.structs.replace(root, along=list(range(1, len(along) + 1))), along
 
 
 def generation(key: RootKey) -> Generation:
@@ -69,10 +87,9 @@ class Bucket:
         """The rows as they are now; its length costs nothing, however many there are."""
         return _Rows(self)
 
-    def root_at(self, position: Position) -> RootKey | None:
-        """Whose the rows of a position are: all of one generation, so of one root."""
-        serials = self.by_position.get(position)
-        return self.by_serial[serials[0]].root.key if serials else None
+    def at(self, position: Position) -> list[Kept]:
+        """The rows of a position: all of one generation, so of one root."""
+        return [self.by_serial[serial] for serial in self.by_position.get(position, ())]
 
     def add(self, kept: Kept, position: Position) -> bool:
         """Put a row at the end; True when it is the first of its position."""
@@ -82,12 +99,9 @@ class Bucket:
         self.serial += 1
         return len(serials) == 1
 
-    def remove(self, position: Position) -> int:
-        """Forget all rows of a position; how many they were."""
-        serials = self.by_position.pop(position, ())
-        for serial in serials:
-            del self.by_serial[serial]
-        return len(serials)
+    def remove(self, position: Position) -> list[Kept]:
+        """Forget all rows of a position."""
+        return [self.by_serial.pop(serial) for serial in self.by_position.pop(position, ())]
 
 
 class _Rows(Sequence[Any]):
@@ -139,6 +153,7 @@ class HeldRows:
     def __init__(self) -> None:
         self.buckets: dict[Hashable, Bucket] = {}  # the oldest first
         self.rows = 0
+        self.given_up: list[Kept] = []  # rows that went without being finished; their ledgers are to know
         self._sources: dict[int, _Source] = {}
         self._gone: set[int] = set()  # source threads that are wanted no more
 
@@ -171,19 +186,24 @@ class HeldRows:
             return key.thread in self._gone
         return (key.incarnation, key.sequence) < (source.incarnation, source.floor)
 
+    def stale_row(self, kept: Kept) -> bool:
+        """Does nobody wait for this row any more?"""
+        return all(self.stale(root.key) for root in kept.roots)
+
     def keep(self, key: Hashable, kept: Kept, now_ns: int) -> Bucket | None:
         """Put a row into its bucket; None when its position is there in a newer generation."""
         bucket = self.buckets.get(key)
         if bucket is None:
             bucket = self.buckets[key] = Bucket(key, now_ns)
         position = kept.position
-        present = bucket.root_at(position)
-        if present is not None and generation(present) != generation(kept.root.key):
-            if generation(present) > generation(kept.root.key):
+        present = bucket.at(position)
+        if present and generation(present[0].root.key) != generation(kept.root.key):
+            if generation(present[0].root.key) > generation(kept.root.key):
                 return None
-            self.rows -= bucket.remove(position)
+            self._give_up(bucket, position)
         if bucket.add(kept, position):
-            self._source(kept.root.key.thread).put(kept.root.key.sequence, (bucket, position))
+            for root in kept.roots:
+                self._source(root.key.thread).put(root.key.sequence, (bucket, position))
         self.rows += 1
         return bucket
 
@@ -211,9 +231,12 @@ class HeldRows:
     def _drop(self, places: Iterable[tuple[Bucket, Position]]) -> None:
         """Rows of roots that are done (by another attempt), or whose ledger is no more."""
         for bucket, position in places:
-            root = bucket.root_at(position)
-            if root is None or self.buckets.get(bucket.key) is not bucket or not self.stale(root):
-                continue
-            self.rows -= bucket.remove(position)
-            if not bucket.size:
-                del self.buckets[bucket.key]
+            if self.buckets.get(bucket.key) is bucket and all(map(self.stale_row, bucket.at(position))):
+                self._give_up(bucket, position)
+                if not bucket.size:
+                    del self.buckets[bucket.key]
+
+    def _give_up(self, bucket: Bucket, position: Position) -> None:
+        rows = bucket.remove(position)
+        self.rows -= len(rows)
+        self.given_up += rows

@@ -6,8 +6,8 @@ Rules (protocol: Keyed ranges that move; A4, A5, B4):
  2. A processed row stays kept until a snapshot covers it, so a killed owner's rows come again.
  3. A range leaves when marks of all upstream threads are in: its states go to the new owner in one
     message, sent again until the owner has them durably; only then are they forgotten here.
- 4. A row whose identity was processed already (a replay) is acked and not processed again, as far back
-    as `REMEMBERED` rows.
+ 4. A row whose identity was processed already (a replay) changes no state again, as far back as
+    `REMEMBERED` rows. Its output goes out again: it may be what was lost.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from topology_runtime.messages import Ack, Frame, RootKey, RootPart, StateMove, StateTaken
+from topology_runtime.messages import Frame, StateMove, StateTaken
 from topology_runtime.worker import attempts
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
-from topology_runtime.worker.flow import Addressed, Flow
-from topology_runtime.worker.held import Kept
+from topology_runtime.worker.flow import Acks, Addressed, Flow
+from topology_runtime.worker.held import Kept, alone
 from topology_runtime.worker.router import range_of
 
 REMEMBERED = 50_000
@@ -32,7 +32,7 @@ Identity = tuple[int, int, int, int]
 class KeyedFlow(Flow):
     """`owner(range)`: the thread that owns a range by the routes in force; `key(edge, row)`."""
 
-    random64: Callable[[], int] = lambda: 0
+    random64: Callable[[], int] = field(kw_only=True)
     key: Callable[[int, Any], Hashable] = lambda _, row: row
     owner: Callable[[int], int | None] = lambda _: None
     owned: set[int] = field(default_factory=set)
@@ -40,8 +40,8 @@ class KeyedFlow(Flow):
     leaving: dict[int, StateMove] = field(default_factory=dict)  # range → the message it goes in
     dirty: bool = False
     _side: dict[int, list[Kept]] = field(default_factory=dict)
-    _uncovered: list[Addressed] = field(default_factory=list)
-    _seen: dict[Identity, None] = field(default_factory=dict)
+    _uncovered: list[Kept] = field(default_factory=list)
+    _seen: dict[Identity, list[Any]] = field(default_factory=dict)  # → its output
 
     @property
     def holding(self) -> int:
@@ -55,60 +55,67 @@ class KeyedFlow(Flow):
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
-        acks: dict[RootKey, tuple[RootPart, int, int]] = {
-            root.key: (root, root.id, 0) for root in frame.roots
-        }
+        acks = Acks()
+        for root in frame.roots:
+            acks.add(root, root.id)
+        parts = [alone(frame.roots, number) for number in range(len(frame.roots))]
         for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
-            kept = Kept(row, frame.edge, frame.roots[number], offset, variant, self.random64())
-            root, value, held = acks[kept.root.key]
-            change, count = self._one(kept, now_ns)
-            acks[kept.root.key] = root, value ^ change, held + count
-        return [(root.home, Ack(root.key, value, held)) for root, value, held in acks.values()]
+            root, along = parts[number]
+            self._one(Kept(row, frame.edge, root, offset, variant, self.random64(), along), now_ns, acks)
+        return acks.all()
 
-    def _one(self, kept: Kept, now_ns: int) -> tuple[int, int]:
-        """What this row adds to its root's ack: (shares, rows kept)."""
-        key, failed = attempts.once(lambda: self.key(kept.edge, kept.row), self.pause)
+    def _one(self, kept: Kept, now_ns: int, acks: Acks) -> None:
+        found, failed = attempts.once(lambda: self._place_of(kept), self.pause)
         if failed is not None:
             self._bury_one(kept, failed)
-            return 0, 0
-        key_range = range_of(key)
-        if key_range in self.owned:
-            return self._process(kept, key, key_range, now_ns)
+            return
+        key, key_range = found
         target = self.owner(key_range)
-        if target is not None and target != self.around.thread:
+        if key_range in self.owned:
+            self._process(kept, key, key_range, now_ns, acks)
+        elif target is not None and target != self.around.thread:
             run = (0, kept.offset, 1, kept.variant)
-            given = self.outputs.forward(kept.edge, target, kept.row, run, [kept.root], now_ns)
-            return given[kept.root.key], 0
-        self._side.setdefault(key_range, []).append(kept)
-        return kept.share, 1
+            given = self.outputs.forward(kept.edge, target, kept.row, run, kept.roots, now_ns)
+            for root in kept.roots:
+                acks.add(root, given[root.key])
+        else:
+            self._side.setdefault(key_range, []).append(kept)
+            acks.add_for(kept, kept.share, 1)
 
-    def _process(self, kept: Kept, key: Hashable, key_range: int, now_ns: int) -> tuple[int, int]:
+    def _place_of(self, kept: Kept) -> tuple[Hashable, int]:
+        key = self.key(kept.edge, kept.row)
+        return key, range_of(key)
+
+    def _process(self, kept: Kept, key: Hashable, key_range: int, now_ns: int, acks: Acks) -> None:
+        """A row into its key's state, and its output on; it stays kept until a snapshot covers it."""
         identity = (*kept.position, kept.variant)
-        if identity in self._seen:
-            return 0, 0
-        states = self.states.setdefault(key_range, {})
-
-        def call() -> tuple[Any, list[Any]]:
-            state = states[key] if key in states else self.logic.new(key)
-            new, out = self.logic.process(key, kept.row, state)
-            return new, list(out)
-
-        result, failed = attempts.once(call, self.pause)
-        if failed is not None:
-            self._bury_one(kept, failed)
-            return 0, 0
-        states[key], out = result
+        out = self._seen.get(identity)
+        if out is None:
+            out, failed = attempts.once(lambda: self._change(kept, key, key_range), self.pause)
+            if failed is not None:
+                self._bury_one(kept, failed)
+                return
+            self._seen[identity] = out
+            if len(self._seen) > REMEMBERED:
+                del self._seen[next(iter(self._seen))]
         self.dirty = True
-        self._seen[identity] = None
-        if len(self._seen) > REMEMBERED:
-            del self._seen[next(iter(self._seen))]
         run = (0, kept.offset, 1, kept.variant)
         runs = [(0, kept.offset, 1, r.over_index(kept.variant, i)) for i in range(len(out))]
-        given = self.emit(out, runs, [kept.root], now_ns)
+        given = self.emit(out, runs, kept.roots, now_ns)
         if self.around.sink:
             self._finish([kept.root], [run])
-        self._uncovered.append((kept.root.home, Ack(kept.root.key, kept.share, -1)))
-        return given.get(kept.root.key, 0) ^ kept.share, 1
+        for root in kept.roots:
+            acks.add(root, given.get(root.key, 0) ^ kept.share, 1)
+        self._uncovered.append(kept)
+
+    def _change(self, kept: Kept, key: Hashable, key_range: int) -> list[Any]:
+        """Process a row; returns its output."""
+        states = self.states.setdefault(key_range, {})
+        state = states[key] if key in states else self.logic.new(key)
+        new, out = self.logic.process(key, kept.row, state)
+        rows = list(out)
+        states[key] = new
+        return rows
 
     def _bury_one(self, kept: Kept, failed: attempts.Failure) -> None:
         self._bury([kept.row], [(0, kept.offset, 1, kept.variant)], [kept.root], [failed])
@@ -127,8 +134,11 @@ class KeyedFlow(Flow):
     def covered(self) -> list[Addressed]:
         """A snapshot of all that was processed is durable: its rows need not come again."""
         self.dirty = False
-        done, self._uncovered = self._uncovered, []
-        return done
+        acks = Acks()
+        for kept in self._uncovered:
+            acks.add_for(kept, kept.share, -1)
+        self._uncovered = []
+        return acks.all()
 
     def restore(self, saved: Iterable[Any]) -> None:
         """Take up a snapshot (of this thread's former life, or of a thread that is no more)."""
@@ -142,14 +152,13 @@ class KeyedFlow(Flow):
 
     def claim(self, ranges: Iterable[int], now_ns: int) -> list[Addressed]:
         """These ranges are this thread's; rows that waited for them are processed."""
-        acks: list[Addressed] = []
+        acks = Acks()
         for key_range in ranges:
             self.owned.add(key_range)
             for kept in self._side.pop(key_range, ()):
-                key = self.key(kept.edge, kept.row)
-                value, count = self._process(kept, key, key_range, now_ns)
-                acks.append((kept.root.home, Ack(kept.root.key, value ^ kept.share, count - 1)))
-        return acks
+                acks.add_for(kept, kept.share, -1)
+                self._process(kept, self.key(kept.edge, kept.row), key_range, now_ns, acks)
+        return acks.all()
 
     def let_ranges_go(self, number: int) -> None:
         """All marks are in: ranges that belong to other threads now are frozen and ready to be sent."""

@@ -2,15 +2,15 @@
 
 Rules (protocol: Ledger, Frame; performance: flush by gap):
  1. For each root, each input frame gives one fresh random share to every buffer part into which it put
-    rows of that root; a frame's id for the root is the XOR of the shares in it. So ids are never shared
-    between input frames [A1].
+    rows of that root, or rows that root goes along with; a frame's id for the root is the XOR of the
+    shares in it. So ids are never shared between input frames [A1].
  2. A buffer is flushed at once when its edge's last flush is a gap or more ago, else a gap after it;
     and when it is full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,13 +85,17 @@ class Outputs:
         """Rows of one input frame (or source root) into the buffers of every edge.
 
         Returns the XOR of all shares given, per root."""
-        return self._put_all(rows, runs, roots, now_ns, every_root=False)
-
-    def put_with(
-        self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart], now_ns: int
-    ) -> Shares:
-        """As `put`, but every row depends on every one of `roots` (the output of a bucket)."""
-        return self._put_all(rows, runs, roots, now_ns, every_root=True)
+        given: Shares = {}
+        if not rows:
+            return given
+        bare = _Rows(rows, runs)
+        for edge, router in self._routers:
+            for target, places in router.split(rows if router.grouping == "direct" else bare.rows):
+                chosen, its_runs = bare.part(places)
+                copy = router.copy_of.get(target, 0)
+                went = [(n, at, count, r.over_edge(way, edge, copy)) for n, at, count, way in its_runs]
+                self._add(edge, target, chosen, went, roots, now_ns, given)
+        return given
 
     def unroutable(self) -> list[tuple[int, Exception]]:
         """(place, why) of rows of the last `put` that had no usable key for an edge; told once."""
@@ -105,40 +109,32 @@ class Outputs:
     def forward(
         self, edge: int, target: int, row: Any, run: Run, roots: Sequence[RootPart], now_ns: int
     ) -> Shares:
-        """One kept row (of the one root in `roots`) to the thread that keeps its bucket from now on, as
-        if it came by `edge`."""
+        """One kept row (of the first of `roots`) to the thread that keeps its bucket from now on, as if
+        it came by `edge`."""
         given: Shares = {}
-        buffer = self._buffer(edge, target, 1, now_ns)
-        (number,) = self._share_all(buffer, roots, [0], given).values()
-        self._fill(buffer, (row,), [(number, *run[1:])], now_ns)
+        self._add(edge, target, (row,), [run], roots, now_ns, given)
         return given
 
-    def _put_all(
+    def _add(
         self,
+        edge: int,
+        target: int,
         rows: Sequence[Any],
         runs: Sequence[Run],
         roots: Sequence[RootPart],
         now_ns: int,
-        every_root: bool,
-    ) -> Shares:
-        given: Shares = {}
-        if not rows:
-            return given
-        bare = _Rows(rows, runs)
-        everyone = range(len(roots))
-        for edge, router in self._routers:
-            for target, places in router.split(rows if router.grouping == "direct" else bare.rows):
-                chosen, its_runs = bare.part(places)
-                buffer = self._buffer(edge, target, len(chosen), now_ns)
-                numbers = everyone if every_root else dict.fromkeys(run[0] for run in its_runs)
-                numbered = self._share_all(buffer, roots, numbers, given)
-                copy = router.copy_of.get(target, 0)
-                went = [
-                    (numbered[n], at, count, r.over_edge(way, edge, copy))
-                    for n, at, count, way in its_runs
-                ]
-                self._fill(buffer, chosen, went, now_ns)
-        return given
+        given: Shares,
+    ) -> None:
+        buffer = self._buffer(edge, target, len(rows), now_ns)
+        numbers: dict[int, int] = {}  # number in `roots` → number in the buffer
+        for number, _, _, _ in runs:
+            if number not in numbers:
+                numbers[number] = self._share(buffer, roots[number], given)
+        self._take_along(buffer, roots, numbers, given)
+        buffer.runs += [(numbers[number], at, count, way) for number, at, count, way in runs]
+        buffer.rows.extend(rows)
+        if len(buffer.rows) >= self.cap_of(target):
+            self._full.append(self._frame(self._buffers.pop((edge, target)), now_ns))
 
     def _buffer(self, edge: int, target: int, rows: int, now_ns: int) -> Buffer:
         """The buffer of this thread and edge, with room for so many more rows."""
@@ -150,18 +146,6 @@ class Outputs:
         if buffer is None:
             buffer = self._buffers[place] = Buffer(edge, target, now_ns)
         return buffer
-
-    def _fill(self, buffer: Buffer, rows: Sequence[Any], runs: list[Run], now_ns: int) -> None:
-        buffer.runs += runs
-        buffer.rows.extend(rows)
-        if len(buffer.rows) >= self.cap_of(buffer.target):
-            self._full.append(self._frame(self._buffers.pop((buffer.edge, buffer.target)), now_ns))
-
-    def _share_all(
-        self, buffer: Buffer, roots: Sequence[RootPart], numbers: Iterable[int], given: Shares
-    ) -> dict[int, int]:
-        """A fresh share for each of these roots; their numbers in the buffer."""
-        return {number: self._share(buffer, roots[number], given) for number in numbers}
 
     def _share(self, buffer: Buffer, root: RootPart, given: Shares) -> int:
         share = self._random64()
@@ -185,6 +169,18 @@ class Outputs:
             ),
         )
         return number
+
+    def _take_along(
+        self, buffer: Buffer, roots: Sequence[RootPart], numbers: dict[int, int], given: Shares
+    ) -> None:
+        """Roots that go along with those of `numbers` get shares too, and are named beside them."""
+        for number in [n for n in numbers if roots[n].along]:
+            known = list(buffer.roots.values())[numbers[number]][1]
+            for other in roots[number].along:
+                if other not in numbers:
+                    numbers[other] = self._share(buffer, roots[other], given)
+                if numbers[other] not in known.along:
+                    known.along.append(numbers[other])
 
     def flush(self, now_ns: int, everything: bool = False) -> list[Frame]:
         """Frames that are due now."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from topology_runtime.messages import Frame
+
 Run = tuple[int, int, int, int]
 VARIANT_MASK = 0x7FFFFFFF
 OFFSET_MOST = 1 << 32  # more rows than any root has
@@ -61,13 +63,13 @@ def rows_in(runs: Sequence[Run]) -> int:
     return sum(run[2] for run in runs)
 
 
-def fit(runs: Sequence[Run], roots: int, rows: int) -> bool:
-    """Do these runs name `rows` rows of `roots` roots? Asked of a peer's frame before it is believed."""
-    left = rows
-    for root, offset, count, variant in runs:
+def fits(frame: Frame) -> bool:
+    """Do the runs of a peer's frame name its rows and its roots? Asked before it is believed."""
+    roots, left = len(frame.roots), len(frame.rows)
+    for root, offset, count, variant in frame.runs:
         if not (0 <= root < roots and 0 <= offset <= OFFSET_MOST and 0 <= variant <= VARIANT_MASK):
             return False
         left -= count
         if count < 1 or left < 0:
             return False
-    return left == 0
+    return left == 0 and all(0 <= number < roots for root in frame.roots for number in root.along)

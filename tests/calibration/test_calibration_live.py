@@ -1,0 +1,116 @@
+"""A calibration in real workers: what it measures, and that nothing is left of it, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from topology_runtime.calibrate import TEMPORARY, models_for
+from topology_runtime.calibration.quota import PREFIX, Quotas
+from topology_runtime.errors import HeadgateError
+from topology_runtime.topology import Edge, Static, Task, Topology
+
+MEMORY_BYTES = 256 * 1024 * 1024
+pytestmark = pytest.mark.live
+
+
+def topology(*tasks: Task) -> Topology:
+    """source → each task in turn."""
+    source = Task("source", "source", "topology_runtime.tasks.counter:Counter", static=Static())
+    chain = [source, *tasks]
+    edges = [Edge(a.name, b.name) for a, b in zip(chain, chain[1:], strict=False)]
+    return Topology("t", tuple(chain), tuple(edges))
+
+
+SPIN = Task("spin", run="topology_runtime.tasks.spin:Spin", params={"cpu_ms": 2.0})
+WAIT = Task("wait", run="topology_runtime.tasks.wait:Wait", params={"ms": 20.0})
+
+
+def left_over() -> list[str]:
+    """Processes, folders and cgroups of calibrations."""
+    found = [path.name for path in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*")]
+    found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{PREFIX}*")]
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if "calibrat" in command and "topology_runtime" in command:
+            found.append(command)
+    return found
+
+
+def wait_until_nothing_is_left(seconds: float) -> None:
+    deadline_s = time.monotonic() + seconds
+    while left := left_over():
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.02)
+
+
+def test_computing_is_flat_and_waiting_rises_and_all_is_kept(tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int, int]] = []
+    t = topology(SPIN, WAIT)
+    folder, fresh = models_for(
+        t, (), 0.2, MEMORY_BYTES, seconds=0.6, tell=lambda *line: heard.append(line), cache=tmp_path
+    )
+    assert fresh
+    models = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("spin", "wait")}
+    spin, wait = ([p["rate_tps"] for p in models[name]["points"]] for name in ("spin", "wait"))
+    assert not models["spin"]["waiting"] and models["wait"]["waiting"]
+    assert max(spin) <= 1.5 * spin[0]
+    assert wait[2] > 2.5 * wait[0]
+    assert wait[0] <= 50.0 and (spin[0] <= 105.0 or not Quotas().enforced)
+    assert models["spin"]["slot"]["cores"] == 0.2 and heard[-1][2] == heard[-1][3] > 0
+    assert models_for(t, (), 0.2, MEMORY_BYTES, cache=tmp_path) == (folder, False)
+    wait_until_nothing_is_left(1.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def work(row):\n    raise ConnectionRefusedError('no service')\n", "no service"),
+        ("import missing_module\n", "missing_module"),
+        ("import os\ndef work(row):\n    os._exit(3)\n", "'source'|'work'|sample"),
+    ],
+)
+def test_a_task_that_fails_is_one_error_and_nothing_is_left(tmp_path: Path, code: str, words: str) -> None:
+    (tmp_path / "mine.py").write_text(code)
+    t = topology(Task("work", run="mine:work"), SPIN)
+    with pytest.raises(HeadgateError) as caught:
+        models_for(t, (str(tmp_path),), 0.2, MEMORY_BYTES, seconds=0.3, cache=tmp_path)
+    assert any(word in " ".join(caught.value.lines()) for word in words.split("|"))
+    wait_until_nothing_is_left(1.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "t.json").write_bytes(msgspec.json.encode(topology(SPIN, WAIT)))
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "topology_runtime.calibrate",
+        "--topology",
+        str(tmp_path / "t.json"),
+    ]
+    command += ["--output", str(tmp_path), "--slot-cores", "0.2", "--slot-memory-bytes", str(MEMORY_BYTES)]
+    command += ["--owner", str(os.getpid())]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert b"threads" in process.stdout.readline()
+    time.sleep(0.8)  # into the measurement, by which the slots are bound
+    process.send_signal(number)
+    process.wait(5.0)
+    process.stdout.close()
+    if number == signal.SIGKILL:  # the next one sweeps what no process could remove any more
+        models_for(topology(SPIN), (), 0.2, MEMORY_BYTES, seconds=0.2, cache=tmp_path)
+    wait_until_nothing_is_left(1.0)

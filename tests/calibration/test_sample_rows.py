@@ -1,0 +1,169 @@
+"""Sample rows reach every task as they would in a run, and survive the way to the bench."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from topology_runtime.calibration import bench, collect, samples
+from topology_runtime.errors import HeadgateError
+from topology_runtime.logic import Hold, flat_map, keep_if
+from topology_runtime.tasks.count import CountByKey
+from topology_runtime.tasks.counter import Counter
+from topology_runtime.tasks.join import Join
+from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.validate import faults_of
+
+LIVE = [0]
+
+
+class TakesFour(Hold):
+    def ready(self, key: Hashable, rows: Sequence[Any]) -> bool:
+        return len(rows) == 4
+
+    def finish(self, key: Hashable, rows: Sequence[Any]) -> Iterable[Any]:
+        return [sum(rows)]
+
+
+def left(row: int) -> dict[str, Any]:
+    return {"id": row, "left": row}
+
+
+def right(row: int) -> dict[str, Any]:
+    if row % 4 == 3:
+        raise ValueError("every fourth is bad")
+    return {"id": row, "right": -row}
+
+
+@flat_map
+def twice(row: int) -> list[int]:
+    return [row, row]
+
+
+@keep_if
+def even(row: int) -> bool:
+    return row % 2 == 0
+
+
+def fails(row: Any) -> Any:
+    raise KeyError(row)
+
+
+CODE: dict[str, Callable[..., Any]] = {
+    "twice": twice,
+    "even": even,
+    "left": left,
+    "right": right,
+    "fails": fails,
+    "four": TakesFour,
+    "join": lambda: Join(["left", "right"], max_age_s=None),
+    "count": lambda: CountByKey(),
+    "slow": lambda: lambda row: time.sleep(0.001) or row,
+    "last": lambda: lambda row: row,
+}
+OBJECTS = {"four", "join", "count", "slow", "last"}
+
+
+@pytest.fixture(autouse=True)
+def own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks are built from the functions above instead of importing them by name."""
+
+    def build(task: Task) -> Any:
+        if task.kind == "source":
+            return Counter(**task.params)
+        made = CODE[task.name]
+        return made() if task.name in OBJECTS else made
+
+    monkeypatch.setattr(collect, "build", build)
+
+
+def topology(*edges: tuple[str, str], limit: int | None = None) -> Topology:
+    names = list(dict.fromkeys(name for edge in edges for name in edge))
+    tasks = [Task("source", "source", "x:y", {"limit": limit}, static=Static())]
+    kinds: dict[str, Any] = {"four": "hold", "join": "hold", "count": "keyed", "twice": "flat_map"}
+    tasks += [Task(name, kinds.get(name, "map"), "x:y") for name in names if name != "source"]
+    keyed = {"join": "id", "count": 0}
+    made = [Edge(a, b, grouping="fields" if b in keyed else "shuffle", key=keyed.get(b)) for a, b in edges]
+    return Topology("t", tuple(tasks), tuple(made))
+
+
+def collected(t: Topology, *wanted: str) -> dict[str, list[samples.Sample]]:
+    return collect.collect(t, set(wanted), "", LIVE.append)  # type: ignore[arg-type]
+
+
+def test_rows_pass_maps_flat_maps_and_filters() -> None:
+    t = topology(("source", "even"), ("even", "twice"), ("twice", "last"), limit=20)
+    t = msgspec.structs.replace(
+        t, tasks=tuple(msgspec.structs.replace(x, kind="filter") if x.name == "even" else x for x in t.tasks)
+    )
+    found = collected(t, "twice", "last")
+    assert found["twice"] == [("even", n) for n in range(0, 20, 2)]
+    assert found["last"] == [("twice", n) for n in range(0, 20, 2) for _ in range(2)]
+
+
+def test_a_join_gets_whole_pairs_in_the_order_of_a_run() -> None:
+    t = topology(
+        ("source", "left"), ("source", "right"), ("left", "join"), ("right", "join"), ("join", "last")
+    )
+    found = collected(t, "join", "last")
+    ids: dict[str, list[int]] = {"left": [], "right": []}
+    for source, row in found["join"]:
+        ids[source].append(row["id"])
+    assert ids["left"] == ids["right"] != []  # what lost its other half to an error is left out
+    assert not any(n % 4 == 3 for n in ids["left"])
+    assert all({"left", "right"} <= row.keys() for _, row in found["last"])
+
+
+def test_windows_keep_their_rest() -> None:
+    found = collected(topology(("source", "four"), ("four", "last"), limit=10), "four", "last")
+    assert found["last"] == [("four", 6), ("four", 22)]
+
+
+def test_keyed_tasks_see_their_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CODE, "left", lambda row: (row % 2, row))
+    found = collected(topology(("source", "left"), ("left", "count"), ("count", "last"), limit=4), "last")
+    assert [row for _, row in found["last"]] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+
+
+def test_a_slow_task_gives_fewer_rows_and_not_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "SECONDS_A_TASK", 0.01)
+    found = collected(topology(("source", "slow"), ("slow", "last")), "last")
+    assert 0 < len(found["last"]) < collect.ROWS
+
+
+def test_a_task_that_fails_is_named_with_its_error() -> None:
+    with pytest.raises(HeadgateError, match="'fails'") as caught:
+        collected(topology(("source", "fails"), ("fails", "last")), "last")
+    assert caught.value.cause == "KeyError: 0"
+
+
+def test_a_source_without_rows_is_named() -> None:
+    with pytest.raises(HeadgateError, match="'source'"):
+        collected(topology(("source", "last"), limit=0), "last")
+
+
+@pytest.mark.parametrize("row", [1, "a", b"\xff", None, (1, (2, [3])), {"a": datetime(2020, 1, 1)}])
+def test_types_survive_the_file(tmp_path: Path, row: Any) -> None:
+    samples.write(tmp_path / "rows", [("a", row), ("b", row)])
+    assert samples.read(tmp_path / "rows") == [("a", row), ("b", row)]
+    replay = samples.Replay(str(tmp_path / "rows"))
+    assert list(replay.read(3, 3)) == [row] * 3
+
+
+def test_the_bench_keeps_the_names_above_a_task(tmp_path: Path) -> None:
+    t = topology(
+        ("source", "left"), ("source", "right"), ("left", "join"), ("right", "join"), ("join", "last")
+    )
+    small = bench.bench_topology(t, t.by_name["join"], tmp_path / "join.rows")
+    assert faults_of(small) == []
+    assert {edge.source for _, edge in small.in_edges("join")} == {"left", "right"}
+    assert small.rates(1.0)["join"] == 2.0
+    only = samples.Only("left")
+    assert [list(only(row)) for row in (["left", 5], ["right", 6])] == [[5], []]
+    assert faults_of(bench.bench_topology(t, t.by_name["left"], tmp_path / "left.rows")) == []

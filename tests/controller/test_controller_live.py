@@ -1,0 +1,199 @@
+"""The controller as a process: its endpoint, its lock, its signals, its return after a kill, hostile peers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topology_runtime import channels
+from topology_runtime import messages as m
+
+pytestmark = pytest.mark.live
+
+LIMIT_S = 15.0
+
+
+class Process:
+    """`headgate controller run` on a state directory."""
+
+    def __init__(self, state: Path, *options: str) -> None:
+        words = ["controller", "run", "--state-dir", str(state), "--run", "test", *options]
+        self.state = state
+        self.popen = subprocess.Popen(
+            [sys.executable, "-P", "-m", "dashboards.cli", *words], stderr=subprocess.PIPE, text=True
+        )
+
+    def where(self) -> dict[str, Any]:
+        """The endpoint file of this very process."""
+        deadline = time.monotonic() + LIMIT_S
+        path = self.state / "controller" / "endpoint"
+        while time.monotonic() < deadline:
+            assert self.popen.poll() is None, self.popen.communicate()[1]
+            if path.exists():
+                found: dict[str, Any] = json.loads(path.read_bytes())
+                if found["pid"] == self.popen.pid:
+                    return found
+            time.sleep(0.01)
+        raise AssertionError("no endpoint")
+
+    def ask(self, command: str, **arguments: Any) -> m.Reply:
+        return channels.ask(self.where()["commands"], m.Request(command, arguments), LIMIT_S)
+
+    def end(self, number: int) -> tuple[int, str]:
+        """Signal it; its exit code and what it said."""
+        self.popen.send_signal(number)
+        said = self.popen.communicate(timeout=LIMIT_S)[1]
+        return self.popen.returncode, said
+
+
+@contextmanager
+def controller(state: Path, *options: str) -> Iterator[Process]:
+    process = Process(state, *options)
+    try:
+        yield process
+    finally:
+        if process.popen.poll() is None:
+            process.popen.kill()
+            process.popen.communicate()
+        elif process.popen.stderr is not None:
+            process.popen.stderr.close()
+
+
+def test_it_answers_where_its_endpoint_says_and_leaves_no_endpoint(tmp_path: Path) -> None:
+    with controller(tmp_path) as one:
+        assert one.ask("ping").data["pid"] == one.popen.pid
+        assert one.ask("status").data["stage"] == "idle"
+        assert one.end(signal.SIGTERM)[0] == 0
+        assert not (tmp_path / "controller" / "endpoint").exists()
+
+
+def test_a_second_one_on_the_same_directory_says_who_is_there(tmp_path: Path) -> None:
+    with controller(tmp_path) as one:
+        one.where()
+        with controller(tmp_path) as second:
+            said = second.popen.communicate(timeout=LIMIT_S)[1]
+            assert second.popen.returncode == 6
+            assert f"process {one.popen.pid}" in said
+        assert one.ask("ping").error is None
+
+
+def test_a_killed_one_comes_back_on_its_ports_with_a_higher_boot(tmp_path: Path) -> None:
+    with controller(tmp_path) as one:
+        where = one.where()
+        one.popen.kill()
+        one.popen.communicate()
+    ports = [
+        "--port",
+        where["control"].rsplit(":", 1)[1],
+        "--command-port",
+        where["commands"].rsplit(":", 1)[1],
+    ]
+    with controller(tmp_path, *ports) as again:
+        assert again.where() == {**where, "pid": again.popen.pid}
+        assert again.ask("ping").data["boot"] == 2
+
+
+def test_a_busy_port_is_an_error_in_the_contracts_form(tmp_path: Path) -> None:
+    with controller(tmp_path / "a") as one:
+        port = one.where()["control"].rsplit(":", 1)[1]
+        with controller(tmp_path / "b", "--port", port) as second:
+            said = second.popen.communicate(timeout=LIMIT_S)[1]
+        assert second.popen.returncode == 5
+        assert "error[HG-UNREACHABLE]: cannot listen" in said and "try:" in said
+
+
+def test_a_corrupt_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with controller(tmp_path) as one:
+        one.ask("submit", topology={}, models=[], steps=[])
+        one.end(signal.SIGKILL)
+    path = tmp_path / "controller" / "journal.bin"
+    good = path.read_bytes()
+    path.write_bytes(bytes([good[0] ^ 0x40]) + good[1:] + good)
+    broken = path.read_bytes()
+    with controller(tmp_path) as one:
+        said = one.popen.communicate(timeout=LIMIT_S)[1]
+        assert one.popen.returncode == 3 and "offset 0" in said
+    assert path.read_bytes() == broken
+
+
+def test_it_dies_with_its_owner(tmp_path: Path) -> None:
+    words = [sys.executable, "-P", "-m", "dashboards.cli", "controller", "run", "--state-dir", str(tmp_path)]
+    script = f"import os,subprocess,time; p=subprocess.Popen({words!r}+['--owner',str(os.getpid())]); time.sleep(60)"
+    owner = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    path = tmp_path / "controller" / "endpoint"
+    deadline = time.monotonic() + LIMIT_S
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    pid = json.loads(path.read_bytes())["pid"]
+    owner.kill()
+    owner.wait()
+    deadline = time.monotonic() + 1.0
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_peer_that_talks_nonsense_is_told_so_and_not_heard(tmp_path: Path) -> None:
+    with controller(tmp_path) as one:
+        where = one.where()
+        peer: channels.ClientChannel[m.FromAgent, m.FromController] = channels.ClientChannel(
+            channels.from_controller, where["control"], b"vm1"
+        )
+        try:
+            for _ in range(10):
+                peer.send(os.urandom(2000))
+            assert channels.Waiter([peer]).wait(LIMIT_S)
+            told = peer.receive()
+            assert isinstance(told, m.Welcome) and "too many bad messages" in told.refused
+            peer.send(m.Hello("vm1", 1, 4, 0.2, 1 << 28, "none", 1))
+        finally:
+            peer.close()
+        assert one.ask("ping").error is None
+        assert one.ask("status").data["vms"] == []
+
+
+def test_nonsense_on_the_command_port_gets_an_error(tmp_path: Path) -> None:
+    with controller(tmp_path) as one:
+        client: channels.ClientChannel[m.Request, m.Reply] = channels.ClientChannel(
+            channels.replies, one.where()["commands"], b"x"
+        )
+        try:
+            client.send(b"\xc1 nothing")
+            assert channels.Waiter([client]).wait(LIMIT_S)
+            reply = client.receive()
+        finally:
+            client.close()
+        assert reply is not None and reply.error is not None
+        assert one.ask("ping").error is None
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--topology", "/no/such.json", "--models", "/no", "--rate", "5"], 3),
+        (["--topology", "x.json", "--rate", "5"], 2),
+        (["--initial-vms", "vm1=0,vm2"], 2),
+        (["--run", "../x"], 2),
+    ],
+)
+def test_senseless_options_are_refused(tmp_path: Path, options: list[str], code: int) -> None:
+    with controller(tmp_path, *options) as one:
+        said = one.popen.communicate(timeout=LIMIT_S)[1]
+        assert one.popen.returncode == code and said.startswith("error[HG-")
