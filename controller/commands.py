@@ -13,6 +13,7 @@ import msgspec
 
 from controller.deciding import enact_proposal, plan_for
 from controller.execute.ending import SCHEDULE_LEAD_NS
+from controller.knowledge.knowledge import Proposal
 from controller.knowledge.models import Model
 from controller.knowledge.records import Scheduled, Seen, Submitted
 from controller.knowledge.turn import Turn
@@ -122,11 +123,15 @@ def _submit(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
 
 
 def _plan(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
-    """What would be planned now for a rate; nothing is enacted."""
+    """What would be planned now for a rate. Nothing is enacted; with `propose` it waits for `apply`."""
     rate = arguments.get("rate_tps")
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate <= RATE_MOST_TPS:
         raise InvalidInput(f"the rate {rate!r} is no rate", hint="tuples per second, more than 0")
-    return msgspec.to_builtins(plan_for(loop.knowledge, loop.members, float(rate)))
+    k = loop.knowledge
+    plan = plan_for(k, loop.members, float(rate))
+    if arguments.get("propose"):
+        k.proposal = Proposal(plan, "operator", f"asked for {rate:g} tuples/s", k.epoch, (), "")
+    return msgspec.to_builtins(plan)
 
 
 def _apply(loop: Loop, turn: Turn, arguments: Arguments) -> Any:

@@ -25,6 +25,7 @@ from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
 from controller.monitor.membership import Membership, natural
 from controller.plan.planner import PlanRequest, make_plan
+from controller.plan.relabel import relabel
 from topology_runtime.clock import utc_iso
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
@@ -162,8 +163,9 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
 
 
 def plan_for(k: Knowledge, members: Membership, rate_tps: float) -> Plan:
-    """What would be planned for a rate now; raises Infeasible."""
-    return make_plan(question(k, members, rate_tps, False).request)
+    """What would be planned for a rate now, moving little; raises Infeasible."""
+    asked = question(k, members, rate_tps, False)
+    return relabel(make_plan(asked.request), asked.threads)
 
 
 def present(k: Knowledge, members: Membership) -> tuple[Vm, ...]:

@@ -146,7 +146,7 @@ class Loop:
         enact(turn, self.members)
         self.ending.advance(turn, self.members)
         if self.ending.stage == "over":
-            turn.do(t.Finish(self.summary(turn.now)))
+            turn.do(t.Finish(self.summary(turn.now) if k.durable.run else None))
         elif self.ending.stage == "leaving":
             self.ending.tell(turn, self.members)
         elif isinstance(event, t.FromVm) and k.wanted is told:

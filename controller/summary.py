@@ -61,9 +61,10 @@ def plans_of(k: Knowledge, wall_ns: int) -> list[dict[str, Any]]:
     started_ns = k.durable.started_ns or wall_ns
     reigns = [reign for reign in k.durable.reigns if not reign.abandoned]
     ends = [reign.decided_ns for reign in reigns[1:]] + [wall_ns]
+    planning_s = k.counts.planning_s
     return [
-        _plan(reign, k.counts.planning_s.get(reign.epoch, 0.0), end, started_ns)
-        for reign, end in zip(reigns, ends, strict=True)
+        _plan(reign, planning_s.get(reign.epoch, 0.0), end, started_ns)
+        for reign, end in zip(reigns, ends, strict=False)  # without plans there is no end either
     ]
 
 

@@ -94,7 +94,7 @@ def _cell(value: Any, exact: bool = False) -> str:
     if value is None:
         return "" if exact else "N/A"
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return to_json(value) if exact else "yes" if value else "no"
     if isinstance(value, float) and not exact:
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, Mapping | list | tuple):

@@ -149,7 +149,9 @@ class Progress:
     def tell(self, task: str, threads: int, done: int, of: int) -> None:
         """`done` of about `of` points are measured; now `task` with so many threads."""
         if not self._task:
-            self._say("measuring the tasks on this machine, once, some seconds each (they really run, with sample rows)")
+            self._say(
+                "measuring the tasks on this machine, once, some seconds each (they really run, with sample rows)"
+            )
         if sys.stderr.isatty():
             self._bar = self._bar or BarOf()
             self._bar.at(f"{task}, {threads} thread(s)", done, of)

@@ -104,7 +104,7 @@ def _rise_over(rates: Floats, look_s: int, ahead_s: float) -> float:
     older = seen[5 * _S :]
     if rise < RISE * seen[0] or seen[0] <= 1.02 * older.max():
         return 0.0
-    if -np.minimum(0.0, seen[:-1] - seen[1:]).sum() > rise:
+    if np.maximum(0.0, seen[1:] - seen[:-1]).sum() > rise:  # it fell as much as it rose: a wave
         return 0.0
     jumps = seen[: -2 * _S] - seen[2 * _S :]
     at = int(jumps.argmax())

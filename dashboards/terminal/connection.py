@@ -25,6 +25,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     """The part of a controller's endpoint file that clients need."""
 
     commands: str
+    pid: int
 
 
 class Refused(HeadgateError):
@@ -52,12 +53,13 @@ def endpoint_of(where: str | None) -> str:
     if where is not None and "://" in where:
         return where
     if where is not None:
-        return _read(Path(where) / ENDPOINT) or _nothing_in(where)
+        found = _read(Path(where) / ENDPOINT)
+        return found.commands if found else _nothing_in(where)
     files = sorted(RUNS.glob(f"*/{ENDPOINT}"), key=_changed, reverse=True)
     for file in files:
-        endpoint = _read(file)
-        if endpoint and _alive(endpoint):
-            return endpoint
+        found = _read(file)
+        if found and _alive(found):
+            return found.commands
     raise Unreachable(
         f"no running controller is found below {RUNS.absolute()}",
         hint="start one with `headgate up`, or name it: --controller tcp://HOST:PORT",
@@ -68,10 +70,10 @@ def _nothing_in(where: str) -> str:
     raise Unreachable(f"no controller runs in {where}", cause=f"there is no {ENDPOINT} in it")
 
 
-def _read(file: Path) -> str | None:
-    """Where the controller that wrote this file takes commands; None without a file."""
+def _read(file: Path) -> Endpoint | None:
+    """What the controller wrote there; None without a file."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Endpoint).commands
+        return msgspec.json.decode(file.read_bytes(), type=Endpoint)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except msgspec.DecodeError as error:
@@ -85,9 +87,12 @@ def _changed(file: Path) -> float:
         return 0.0
 
 
-def _alive(endpoint: str) -> bool:
+def _alive(endpoint: Endpoint) -> bool:
+    """Does it answer? A controller that was killed left its file: its process is not there any more."""
+    if not Path(f"/proc/{endpoint.pid}").exists():
+        return False
     try:
-        return ask(endpoint, Request("ping"), PING_S).error is None
+        return ask(endpoint.commands, Request("ping"), PING_S).error is None
     except Unreachable:
         return False
 

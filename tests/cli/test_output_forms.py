@@ -31,6 +31,7 @@ def test_csv_has_every_column_and_exact_numbers(capsys):
     output.emit("csv", DOCUMENT, ROWS)
     read = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert read[0]["cpu"] == "0.51234" and read[0]["note"] == ""
+    assert (read[0]["ready"], read[1]["ready"]) == ("true", "false")
     assert read[1]["note"] == "a,b" and read[1]["cpu"] == ""
     assert json.loads(read[0]["threads"]) == {"parse": 2}
 

@@ -18,11 +18,8 @@ def hello(
     return m.Hello(vm, boot, slots, cores, memory, "cgroup1", 7)
 
 
-def report(**changes: int) -> m.Report:
-    values = {"emitted": 5, "acked": 3, "acked_above": 0, "in_flight": 2, "replayed": 0} | changes
-    source = m.SourceNow(
-        "source", changes.get("partition", 0), 1, *(values[n] for n in values if n != "partition")
-    )
+def report(emitted: int = 5, acked: int = 3, in_flight: int = 2, partition: int = 0) -> m.Report:
+    source = m.SourceNow("source", partition, 1, emitted, acked, 0, in_flight, 0)
     return m.Report("vm1", 3, 1, m.Token(), (), (source,))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from controller.config import Settings
 from controller.knowledge import turns as t
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Durable, Planned, Record, Submitted, fold_all
+from controller.knowledge.store import Tallies
 from controller.loop import Loop
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot, Vm
@@ -56,7 +58,7 @@ class FakeWorker:
     switched: int = 0
     token: m.Token = m.Token()
     crashes: int = 0
-    state: str = "running"
+    state: Literal["running", "exited", "quarantined"] = "running"
 
 
 @dataclass
@@ -191,7 +193,7 @@ class FakeVm:
             ready,
             threads,
             worker.crashes,
-        )  # type: ignore[arg-type]
+        )
 
     def _thread_now(self, worker: FakeWorker, thread: m.ThreadWanted) -> m.ThreadNow:
         ended = thread.thread in worker.ended
@@ -252,7 +254,7 @@ class World:
     """Controller and VMs; time goes by in steps of 50 ms."""
 
     def __init__(
-        self, vms: Iterable[Vm] = (vm("vm1"), vm("vm2")), rate_tps: float = 100.0, **settings: object
+        self, vms: Iterable[Vm] = (vm("vm1"), vm("vm2")), rate_tps: float = 100.0, **settings: Any
     ) -> None:
         shapes = tuple(vms)
         self._number = 0
@@ -260,10 +262,10 @@ class World:
         self._folded: tuple[int, Durable] = (0, Durable())
         self.mono_ns, self.hold_acks = S, False
         self.vms: dict[str, FakeVm] = {}
-        self.settings = Settings("test", initial=shapes, **settings)  # type: ignore[arg-type]
+        self.settings = Settings("test", initial=shapes, **settings)
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
         self.journal: list[Record] = []
-        self.tallies: t.Tallies | None = None
+        self.tallies: Tallies | None = None
         self.sent: list[tuple[str, m.FromController]] = []
         self.answers: dict[int, m.Reply] = {}
         self.asked: dict[str, Vm] = {}

@@ -17,7 +17,7 @@ from topology_runtime import messages as m
 S = 1_000_000_000
 
 
-def running(**settings: object) -> World:
+def running(**settings: Any) -> World:
     return World(**settings).start().until("committed").run(10)
 
 

@@ -3,6 +3,8 @@ stories B1, B2 and B6 of the protocol."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from enactment_world import World, vm
 
@@ -15,7 +17,7 @@ S = 1_000_000_000
 THREE = (vm("vm1"), vm("vm2"), vm("vm3"))
 
 
-def spread(rate_tps: float = 1400.0, **settings: object) -> World:
+def spread(rate_tps: float = 1400.0, **settings: Any) -> World:
     """A world whose committed plan uses all its three VMs."""
     world = World(THREE, rate_tps=rate_tps, **settings).start().until("committed")
     assert {slot.vm for slot in world.reign.slots} == {"vm1", "vm2", "vm3"} or rate_tps < 900

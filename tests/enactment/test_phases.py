@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from enactment_world import World, vm
 
 from controller.execute.steps import PREPARED_LIMIT_NS
+from controller.knowledge import turns as t
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import Token, Wanted
 
 S = 1_000_000_000
 
 
-def running(rate_tps: float = 100.0, **settings: object) -> World:
+def running(rate_tps: float = 100.0, **settings: Any) -> World:
     """A world whose first plan is committed."""
     return World(rate_tps=rate_tps, **settings).start().until("committed")
 
@@ -34,7 +37,7 @@ def test_the_first_plan_waits_for_all_vms_that_shall_be_there() -> None:
     world.start().run(5)
     assert world.durable.reign is None
     world.vms["vm2"] = late
-    world.do(world_hello(late))
+    world.do(t.FromVm(late.hello()))
     world.run(1)
     assert world.durable.reign is not None
 
@@ -46,15 +49,6 @@ def test_after_ten_seconds_the_first_plan_takes_those_there_are() -> None:
     assert world.durable.reign is None
     world.run(1.5)
     assert {slot.vm for slot in world.reign.slots} == {"vm1"}
-
-
-def world_hello(one: object) -> object:
-    from enactment_world import FakeVm
-
-    from controller.knowledge import turns as t
-
-    assert isinstance(one, FakeVm)
-    return t.FromVm(one.hello())
 
 
 def test_the_offer_begins_when_the_first_plan_is_switched() -> None:

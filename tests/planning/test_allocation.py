@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from worlds import chain, checked, model_of, models
 
 from controller.knowledge.models import peak, peak_rate
+from controller.knowledge.plans import TaskAllocation
+from controller.plan.allocating import slots_for
 from controller.plan.lsa import lsa
 from controller.plan.mba import bundles_for, mba
 from topology_runtime.errors import Infeasible
@@ -47,6 +49,12 @@ def test_tasks_of_fixed_size_are_not_counted_in_slots():
     allocation = mba(topology, {"pi": PI}, 105.0)
     assert allocation.slots == 1
     assert [(t.task, t.threads, t.static) for t in allocation.tasks] == [("in", 3, True), ("pi", 1, False)]
+
+
+@pytest.mark.parametrize(("used", "slots"), [(0.0, 0), (1e-12, 0), (1.0, 1), (3 * 1.1 / 3.3, 1), (1.001, 2)])
+def test_rounding_makes_no_slot(used, slots):
+    assert slots_for([TaskAllocation("a", 1.0, 1, used, 0.0)]) == slots
+    assert slots_for([TaskAllocation("a", 1.0, 1, 0.0, used)]) == slots
 
 
 @pytest.mark.parametrize("allocator", [mba, lsa])

@@ -125,6 +125,33 @@ def test_pinned_threads_keep_their_slot():
     assert {"source", "sink"} <= {thread.task for thread in stay}
 
 
+def test_a_running_task_of_fixed_size_outweighs_any_gain():
+    """Swapping the two slots would keep eight threads more and move the source."""
+    topology = chain("a", "b", ends=True)
+    plan = make_plan(PlanRequest(topology, KNOWN, 100.0, vms_of(4)))
+    slots = [bundle.slot for bundle in plan.placement.bundles]
+    home = next(b.slot for b in plan.placement.bundles if b.task == "source")
+    other = next(slot for slot in slots if slot != home)
+    there = [b.task for b in plan.placement.bundles if b.slot == other]
+    threads = (ThreadAt(1, "source", home), *[ThreadAt(n, t, home) for t in there for n in (2, 3, 4, 5)])
+    for excluded in (None, frozenset()):
+        moved = relabel(plan, threads, excluded)
+        assert [b.slot for b in moved.placement.bundles if b.task == "source"] == [home]
+
+
+def test_what_gains_nothing_keeps_its_name():
+    plan = plan_for(450.0, 4, 4, 4, 4)
+    swap = {"vm1": "vm2", "vm2": "vm1"}
+    here = [thread for thread in started(plan) if thread.slot.vm in swap]
+    threads = tuple(replace(t, slot=Slot(swap[t.slot.vm], t.slot.number)) for t in here)
+    moved = relabel(plan, threads, frozenset())
+    assert kept(moved, threads) > kept(plan, threads)
+    for vm in ("vm3", "vm4"):
+        assert [b for b in moved.placement.bundles if b.slot.vm == vm] == [
+            b for b in plan.placement.bundles if b.slot.vm == vm
+        ]
+
+
 @st.composite
 def small_moves(draw: st.DrawFn):
     """(plan, threads of another plan with its slots renamed at random, excluded slots)."""

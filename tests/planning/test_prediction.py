@@ -63,6 +63,15 @@ def test_weights_lean_to_where_cpu_is_left():
     assert found.slots[0].cpu == pytest.approx(1)
 
 
+def test_tasks_out_of_the_crowd_keep_to_their_peaks():
+    """a and b crowd slot 0, which the linear program sorts out; c shares no crowded slot."""
+    topology = Topology("t", (Task("a"), Task("b"), Task("table")), (Edge("a", "b"), Edge("b", "table", 0.3)))
+    placement = placed((0, "a", 1), (0, "b", 1), (1, "table", 60), (2, "table", 40), (3, "table", 10))
+    found = predict(topology, {"a": BUSY, "b": BUSY, "table": TABLE}, placement, VMS)
+    assert found.rate_tps == pytest.approx(62.5)
+    assert share_of(found, "table") == pytest.approx({"vm1/1": 4 / 7, "vm1/2": 2 / 7, "vm2/0": 1 / 7})
+
+
 def test_tasks_of_fixed_size_reserve_their_cpu_and_are_shown():
     topology = Topology("t", (Task("in", static=Static(2, 0.4, 0.2)), Task("a")), (Edge("in", "a"),))
     found = predict(topology, {"a": BUSY}, placed((0, "in", 2), (0, "a", 1)), VMS)

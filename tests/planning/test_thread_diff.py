@@ -62,9 +62,9 @@ def test_a_partition_that_exists_twice_stays_once():
 
 
 def test_partitions_beyond_the_number_of_threads_leave():
-    now = tuple(ThreadAt(number, "in", S0, number - 1) for number in (1, 2, 3))
+    now = tuple(ThreadAt(number, "in", S0, 3 - number) for number in (1, 2, 3))
     change = diff(now, placement((S0, "in", 2)), TOPOLOGY, 4)
-    assert [thread.partition for thread in change.keep] == [0, 1]
+    assert [thread.partition for thread in change.keep] == [1, 0]
 
 
 @checked

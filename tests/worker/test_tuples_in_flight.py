@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace as replaced
 
 import pytest
 from hypothesis import given
@@ -16,8 +17,10 @@ from topology_runtime.messages import RootKey, RootPart
 from topology_runtime.topology import Edge, Grouping
 from topology_runtime.worker.flow import Acks, HoldFlow
 from topology_runtime.worker.held import Bucket, HeldRows, Kept
+from topology_runtime.worker.keyed import KeyedFlow
 from topology_runtime.worker.outputs import Buffer, Outputs, Shares
 
+KINDS = ("map", "flat_map", "filter", "batch", "keyed")
 GROUPINGS: tuple[Grouping, ...] = ("shuffle", "fields", "all", "global", "direct", "local")
 seeds = st.integers(0, 2**32)
 
@@ -31,7 +34,8 @@ def random_topology(seed: int, kinds: Sequence[str]) -> tuple[list[Spec], list[E
     for i in range(choose.randint(1, 4)):
         spec = Spec(f"t{i}", choose.choice(kinds), choose.randint(1, 3))
         for feeder in choose.sample(specs, min(len(specs), choose.randint(1, 2))):
-            edges.append(Edge(feeder.name, spec.name, grouping=grouping(choose, feeder)))
+            chosen = "fields" if spec.kind == "keyed" else grouping(choose, feeder)
+            edges.append(Edge(feeder.name, spec.name, grouping=chosen))
         specs.append(spec)
     for spec in [s for s in specs if all(e.source != s.name for e in edges)]:
         sink = Spec(f"{spec.name}end", choose.choice(("sink", "batch")), choose.randint(1, 2))
@@ -72,7 +76,7 @@ def diamond(threads: int = 2, rows: int = 30) -> tuple[list[Spec], list[Edge]]:
 @searching(120)
 @given(seeds)
 def test_a_root_completes_when_all_its_rows_are_done_and_not_before(seed: int) -> None:
-    plane = Plane(*random_topology(seed, ("map", "flat_map", "filter", "batch")), seed)
+    plane = Plane(*random_topology(seed, KINDS), seed)
     plane.run()
     assert plane.arrived == plane.expected()
     assert not plane.net
@@ -96,14 +100,43 @@ def test_a_join_pairs_the_halves_of_every_row(seed: int, threads: int) -> None:
     assert plane.arrived == plane.expected()
 
 
+@searching(60)
+@given(seeds, st.integers(0, 40), st.integers(0, 40))
+def test_a_join_whose_keys_move_pairs_every_row_once(seed: int, first: int, second: int) -> None:
+    """Kept halves go to the thread that keeps their key from now on, with their roots open."""
+    plane = Plane(*diamond(3), seed)
+    for events in (first, second):
+        plane.begin(events)
+        plane.move_ranges("join")
+    plane.run()
+    assert plane.arrived == plane.expected()
+
+
+@searching(40)
+@given(seeds, st.floats(0, 0.05))
+def test_a_keyed_task_counts_each_row_once_unless_it_dies(seed: int, loss: float) -> None:
+    specs, edges = diamond(2)
+    specs = [replaced(spec, kind="keyed") if spec.name == "join" else spec for spec in specs]
+    plane = Plane(specs, edges, seed, Faults(loss))
+    plane.run(20_000)
+    covers(plane)
+    states = [
+        (key, sorted(ways))
+        for node in plane.nodes.values()
+        if isinstance(node.flow, KeyedFlow)
+        for of_range in node.flow.states.values()
+        for key, ways in of_range.items()
+    ]
+    assert sorted(states) == [(key, ["a", "b"]) for key in range(30)]
+
+
 # ── with faults ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @searching(60)
 @given(seeds)
 def test_nothing_is_lost_when_frames_and_acks_are(seed: int) -> None:
-    faults = Faults(loss=0.05)
-    plane = Plane(*random_topology(seed, ("map", "flat_map", "filter", "batch")), seed, faults)
+    plane = Plane(*random_topology(seed, KINDS), seed, Faults(loss=0.05))
     plane.run(20_000)
     covers(plane)
 
@@ -111,8 +144,7 @@ def test_nothing_is_lost_when_frames_and_acks_are(seed: int) -> None:
 @searching(60)
 @given(seeds)
 def test_nothing_is_lost_when_workers_die(seed: int) -> None:
-    faults = Faults(crashes=3, source_crashes=1)
-    plane = Plane(*random_topology(seed, ("map", "flat_map", "filter", "batch")), seed, faults)
+    plane = Plane(*random_topology(seed, KINDS), seed, Faults(crashes=3, source_crashes=1))
     plane.run(20_000)
     covers(plane)
 
@@ -184,6 +216,15 @@ class AcksAtOnce(HoldFlow):
     def _keep(self, kept: Kept, now_ns: int, acks: Acks) -> None:
         kept.share = 0
         super()._keep(kept, now_ns, acks)
+
+
+class NamedOnly(Outputs):
+    """The output of a bucket holds open the row it is named after, not the others it is made of."""
+
+    def _take_along(
+        self, buffer: Buffer, roots: Sequence[RootPart], numbers: dict[int, int], given: Shares
+    ) -> None:
+        return
 
 
 class CompletesRefused(HoldFlow):
@@ -261,6 +302,17 @@ def test_a2_a_refused_row_that_counts_as_done_is_caught() -> None:
         covers(plane)
 
     assert caught(200, make)
+
+
+def test_a_bucket_whose_output_holds_one_root_only_is_caught() -> None:
+    def make(seed: int) -> None:
+        specs = [Spec("s", "source", 1, 30), Spec("batch", "batch"), Spec("a", "map"), Spec("end", "sink")]
+        edges = [Edge("s", "batch"), Edge("batch", "a"), Edge("a", "end")]
+        plane = Plane(specs, edges, seed, Faults(0.1), outputs_of=NamedOnly)
+        plane.run(20_000)
+        covers(plane)
+
+    assert "ledgers" in caught(20, make)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

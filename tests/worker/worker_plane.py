@@ -9,21 +9,24 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 from hypothesis import HealthCheck, settings
 
 from topology_runtime.cluster import Slot
-from topology_runtime.logic import Hold, To
+from topology_runtime.logic import Hold, Keyed, To
 from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route, Tuples, WireFrame
 from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.flow import Addressed, Around, Flow, HoldFlow
+from topology_runtime.worker.held import Kept
+from topology_runtime.worker.keyed import KeyedFlow
 from topology_runtime.worker.ledger import Ledger, Root
 from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.router import Router
+from topology_runtime.worker.router import Router, range_of
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -50,7 +53,8 @@ def searching(examples: int) -> settings:
 
 @dataclass(frozen=True)
 class Spec:
-    """One task: `source` (with `rows` to offer), `map`, `flat_map`, `filter`, `batch`, `join` or `sink`."""
+    """One task: `source` (with `rows` to offer), `map`, `flat_map`, `filter`, `batch`, `join`, `keyed` or
+    `sink`."""
 
     name: str
     kind: str
@@ -91,6 +95,16 @@ class Pairs(Hold):
         return [(rows[0][0], "+".join(sorted(way for _, way in rows)))]
 
 
+class Seen(Keyed):
+    """Which rows of a key were processed; lets them pass."""
+
+    def new(self, key: Hashable) -> list[str]:
+        return []
+
+    def process(self, key: Hashable, row: Row, state: list[str]) -> tuple[list[str], Iterable[Row]]:
+        return [*state, row[1]], [row]
+
+
 def copies(row: Row) -> list[Row]:
     return [(row[0], f"{row[1]}.{n}") for n in range(row[0] % 3)]
 
@@ -114,6 +128,7 @@ class Node:
     outputs: Outputs
     flow: Flow
     ledger: Ledger | None = None
+    saved: list[Any] = field(default_factory=list)  # a keyed task's last snapshot, as bytes would keep it
 
 
 @dataclass
@@ -150,9 +165,11 @@ class Plane:
         self.acked: dict[int, int] = {}
         numbers = iter(range(1, 1000))
         self.nodes: dict[int, Node] = {}
+        threads = {spec.name: [next(numbers) for _ in range(spec.threads)] for spec in self.specs}
+        self.tables = {name: self._table(of) for name, of in threads.items()}
         for spec in self.specs:
-            for partition in range(spec.threads):
-                self._make(spec, next(numbers), partition, incarnation=1)
+            for partition, thread in enumerate(threads[spec.name]):
+                self._make(spec, thread, partition, incarnation=1)
 
     @property
     def sources(self) -> list[Node]:
@@ -170,6 +187,8 @@ class Plane:
         names = tuple(s.name for s in self.specs if s.kind == "source")
         around = Around(spec.name, thread, names, feeders, leaves)
         flow = self._flow(spec, around, outputs)
+        if isinstance(flow, KeyedFlow):
+            flow.claim([n for n, owner in enumerate(self.tables[spec.name]) if owner == thread], self.now_ns)
         ledger = Ledger(self.acked.get(thread, 0), self.window) if spec.kind == "source" else None
         self.nodes[thread] = Node(spec, thread, slot, partition, incarnation, outputs, flow, ledger)
 
@@ -184,6 +203,17 @@ class Plane:
             return self.hold_of(around, "hold", Batch(5, keep), outputs, pause, random64=self._random64)
         if spec.kind == "join":
             return self.hold_of(around, "hold", Pairs(), outputs, pause, random64=self._random64)
+        if spec.kind == "keyed":
+            return KeyedFlow(
+                around,
+                "keyed",
+                Seen(),
+                outputs,
+                pause,
+                random64=self._random64,
+                key=lambda _, row: row[0],
+                owner=lambda number: self.tables[spec.name][number],
+            )
         logic: dict[str, Any] = {
             "map": self._mapper(spec.name),
             "flat_map": copies,
@@ -209,6 +239,12 @@ class Plane:
     def _random64(self) -> int:
         return self.random.getrandbits(64)
 
+    def _table(self, threads: Sequence[int]) -> list[int]:
+        """A thread for each key range, in runs of random length."""
+        cuts = sorted(self.random.randrange(KEY_RANGES) for _ in threads[1:])
+        bounds = [0, *cuts, KEY_RANGES]
+        return [t for t, (a, b) in zip(threads, pairwise(bounds), strict=True) for _ in range(b - a)]
+
     def _route(self, node: Node) -> None:
         """Fresh routers with random weights, made when the thread first sends."""
         made = []
@@ -218,10 +254,8 @@ class Plane:
             threads = self.threads_of(edge.target)
             weights = [self.random.random() + 0.1 for _ in threads]
             targets = tuple((t, w / sum(weights)) for t, w in zip(threads, weights, strict=True))
-            size = KEY_RANGES // len(threads)
-            ranges = [[t, size] for t in threads]
-            ranges[-1][1] += KEY_RANGES - size * len(threads)
-            route = Route(number, targets, tuple((t, n) for t, n in ranges))
+            ranges = tuple((owner, 1) for owner in self.tables[edge.target])
+            route = Route(number, targets, ranges)
             local = frozenset(threads[:1])
             made.append((number, Router(edge, route, local, lambda row: row[0], lambda _: self.cap)))
         node.outputs.route_by(made)
@@ -230,8 +264,7 @@ class Plane:
 
     def run(self, steps: int = 4000) -> None:
         """Random events until all sources have emitted and everything is done, or `steps` are over."""
-        for node in self.nodes.values():
-            self._route(node)
+        self.begin(0)
         for step in range(steps):
             if self.quiet():
                 return
@@ -239,6 +272,14 @@ class Plane:
                 self.faults = Faults()
             self._step()
         raise AssertionError(f"not done after {steps} events: {self.standing()}")
+
+    def begin(self, events: int) -> None:
+        """Routes, when there are none yet, and so many events."""
+        for node in self.nodes.values():
+            if not node.outputs.edges:
+                self._route(node)
+        for _ in range(events):
+            self._step()
 
     def quiet(self) -> bool:
         return all(
@@ -288,6 +329,10 @@ class Plane:
             self._complete(key)
 
     def _flush(self, node: Node) -> None:
+        if isinstance(node.flow, KeyedFlow) and node.flow.dirty:
+            data = wire.write(node.flow.snapshot(), wire.NESTED)
+            node.saved = wire.read(data, wire.NESTED)
+            self._tell(node.flow.covered())
         if node.flow.holding:
             self._tell(node.flow.on_time(self.now_ns, draining=False))
             self._note(node)
@@ -368,7 +413,11 @@ class Plane:
         if node.ledger is not None:
             self.acked[node.thread] = node.ledger.acked
         self._make(node.spec, node.thread, node.partition, node.incarnation + 1)
-        self._route(self.nodes[node.thread])
+        fresh = self.nodes[node.thread]
+        if isinstance(fresh.flow, KeyedFlow) and node.saved:
+            fresh.saved = node.saved
+            fresh.flow.restore(node.saved)
+        self._route(fresh)
         self.net = [
             (thread, what)
             for thread, what in self.net
@@ -378,6 +427,32 @@ class Plane:
             if other.ledger is not None:
                 other.ledger.fault()
         return True
+
+    def move_ranges(self, task: str) -> None:
+        """A re-plan: senders go by new key ranges; what went by the old ones is in when rows move on."""
+        before = {edge.source for edge in self.edges if edge.target == task}
+        for node in self.nodes.values():
+            if node.spec.name in before:
+                for frame in node.outputs.flush(self.now_ns, everything=True):
+                    self.net.append((frame.target, frame))
+        self.tables[task] = self._table(self.threads_of(task))
+        for node in self.nodes.values():
+            if node.spec.name in before:
+                self._route(node)
+        threads = self.threads_of(task)
+        ours = [(t, what) for t, what in self.net if t in threads]
+        self.net = [(t, what) for t, what in self.net if t not in threads]
+        for letter in ours:
+            self._deliver(letter)
+        for node in [self.nodes[thread] for thread in threads]:
+            self._tell(node.flow.hand_over(self._keeper(node), self.now_ns))
+
+    def _keeper(self, node: Node) -> Callable[[int, Row], int | None]:
+        def keeper(_: int, row: Row) -> int | None:
+            owner = self.tables[node.spec.name][range_of(row[0])]
+            return None if owner == node.thread else owner
+
+        return keeper
 
     # ── what must hold ──────────────────────────────────────────────────────────────────────────
 
@@ -404,10 +479,16 @@ class Plane:
                 for root in frame.roots
                 if root.key == key
             ]
-            left += [f"{node.spec.name} keeps {kept.row}" for kept in self.kept(node) if kept.root.key == key]
+            left += [
+                f"{node.spec.name} keeps {kept.row}"
+                for kept in self.kept(node)
+                if key in [root.key for root in kept.roots]
+            ]
         return left
 
-    def kept(self, node: Node) -> list[Any]:
+    def kept(self, node: Node) -> list[Kept]:
+        if isinstance(node.flow, KeyedFlow):
+            return [*node.flow._uncovered, *(kept for side in node.flow._side.values() for kept in side)]
         if not isinstance(node.flow, HoldFlow):
             return []
         held = node.flow.held

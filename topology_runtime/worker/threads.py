@@ -146,7 +146,7 @@ class TaskThread(threading.Thread):
     def _take(self, arrived_ns: int, frame: Frame, wire_bytes: int) -> None:
         words, at = self.host.meter.words, self.at
         start_ns, cpu_ns, rows = monotonic_ns(), time.thread_time_ns(), len(frame.rows)
-        words[at + mt.CALL_STARTED_NS] = start_ns
+        words[at + mt.CALL_STARTED_NS] = start_ns + (rows - 1) * int(self.task.max_call_s * 1e9)
         self.core.take(frame, start_ns)
         end_ns = monotonic_ns()
         words[at + mt.CALL_STARTED_NS] = 0

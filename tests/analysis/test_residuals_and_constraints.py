@@ -1,0 +1,123 @@
+"""Measured against predicted; latency against its limits."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from analysis_made import IDLE, VM1, line_topology, window_of
+
+from controller.analyze.constraints import violation, violations
+from controller.analyze.residuals import predicted_slots, residuals
+from controller.knowledge.plans import Allocation, Prediction, Share, SlotUse, TaskAllocation
+from controller.knowledge.windows import EdgeWindow, Latency, Progress, SlotWindow, Window
+from topology_runtime.cluster import Slot
+from topology_runtime.topology import LatencyConstraint
+
+S0, S1 = Slot("vm1", 0), Slot("vm1", 1)
+PREDICTION = Prediction(
+    rate_tps=120.0,
+    limited_by="score",
+    limited_by_slot="vm1/1",
+    slots=(SlotUse("vm1", 0, 0.3, 0.2), SlotUse("vm1", 1, 0.8, 0.4)),
+    vms=(),
+    at_rate_tps=100.0,
+    shares=(Share(S0, "source", 1.0), Share(S0, "sink", 1.0), Share(S1, "score", 1.0)),
+)
+ALLOCATION = Allocation(
+    "mba",
+    100.0,
+    (
+        TaskAllocation("source", 100.0, 1, 0.1, 0.1, static=True),
+        TaskAllocation("score", 100.0, 2, 0.8, 0.4),
+        TaskAllocation("sink", 200.0, 1, 0.2, 0.1),
+    ),
+    1,
+)
+
+
+def measured(emitted_tps: float, score_tps: float, **more: float) -> Window:
+    slots = {
+        S0: SlotWindow(0.2, 0.25, 0.04, 2.5e8, 0.0, 0.0),
+        S1: SlotWindow(0.48, 0.4, 0.096, 4e8, 0.0, 0.0),
+    }
+    tasks = {
+        "source": msgspec.structs.replace(IDLE, rate_out_tps=emitted_tps),
+        "score": msgspec.structs.replace(IDLE, rate_in_tps=score_tps, latency_mean_ms=4.0, busy_share=0.6),
+        "sink": msgspec.structs.replace(IDLE, rate_in_tps=2 * score_tps, latency_mean_ms=1.0, busy_share=0.1),
+    }
+    return window_of(Progress(), None, more.get("complete", 1.0), tasks, slots, emitted_tps=emitted_tps)
+
+
+def test_cpu_is_compared_at_the_rate_that_is_emitted_static_shares_apart() -> None:
+    predicted = predicted_slots(PREDICTION, ALLOCATION, 50.0)
+    assert predicted[S0] == pytest.approx((0.1 + 0.2 * 0.5, 0.2))
+    assert predicted[S1] == pytest.approx((0.4, 0.4))
+    above = predicted_slots(PREDICTION, ALLOCATION, 500.0)
+    assert above[S1][0] == pytest.approx(0.8 * 1.2), "no more than the supported rate gets through"
+    assert (
+        predicted_slots(msgspec.structs.replace(PREDICTION, at_rate_tps=0.0), ALLOCATION, 50.0)[S1][0] == 0.0
+    )
+
+
+def test_residuals() -> None:
+    found = {
+        (r.what, r.where): r
+        for r in residuals(measured(60, 54), PREDICTION, ALLOCATION, line_topology(), [VM1])
+    }
+    assert found["rate", "score"].ratio == pytest.approx(0.9)
+    assert found["rate", "sink"].predicted == pytest.approx(120)
+    assert found["rate", "sink"].measured == pytest.approx(108)
+    assert found["cpu", "vm1/1"].ratio == pytest.approx(1.0)
+    assert found["memory", "vm1/0"].ratio == pytest.approx(1.25)
+    assert ("rate", "source") not in found
+    assert ("cpu", "vm1/2") not in found
+
+
+def test_no_residuals_from_missing_samples() -> None:
+    assert residuals(measured(60, 54, complete=0.9), PREDICTION, ALLOCATION, line_topology(), [VM1]) == ()
+    idle = residuals(measured(0.0, 0.0), PREDICTION, ALLOCATION, line_topology(), [VM1])
+    assert all(r.what != "rate" for r in idle)
+
+
+def late(latency_ms: float | None = None) -> Window:
+    edges = {("source", "score"): EdgeWindow(1, 1, 2.0, 3.0), ("score", "sink"): EdgeWindow(1, 1, 0.5, 1.5)}
+    whole = {} if latency_ms is None else {("source", "sink"): Latency(100.0, latency_ms, 0, 0, 0)}
+    return msgspec.structs.replace(measured(60, 60), edges=edges, latencies=whole)
+
+
+def test_a_path_is_the_sum_of_its_tasks_and_edges() -> None:
+    path = ("source", "score", "sink")
+    found = violation(line_topology(), LatencyConstraint(path, 11.9), late())
+    assert found is not None
+    assert found.measured_ms == pytest.approx(12.0)
+    assert found.parts_ms == pytest.approx({"source → score": 5, "score": 4, "score → sink": 2, "sink": 1})
+    assert found.busiest == 0.6
+    assert violation(line_topology(), LatencyConstraint(path, 12.1), late()) is None
+
+
+def test_from_source_to_sink_it_is_measured_whole() -> None:
+    path = ("source", "score", "sink")
+    found = violation(line_topology(), LatencyConstraint(path, 50.0), late(80.0))
+    assert found is not None
+    assert found.measured_ms == 80.0
+    part = violation(line_topology(), LatencyConstraint(("score", "sink"), 50.0), late(80.0))
+    assert part is None
+
+
+def test_each_constraint_has_its_own_window_and_missing_samples_are_no_violation() -> None:
+    topology = msgspec.structs.replace(
+        line_topology(),
+        latency_constraints=(
+            LatencyConstraint(("score", "sink"), 1.0, 5.0),
+            LatencyConstraint(("score", "sink"), 2.0, 30.0),
+        ),
+    )
+    asked: list[float] = []
+
+    def window(seconds: float) -> Window:
+        asked.append(seconds)
+        return msgspec.structs.replace(late(), complete=1.0 if seconds > 10 else 0.5)
+
+    found = violations(topology, window)
+    assert asked == [5.0, 30.0]
+    assert [v.limit_ms for v in found] == [2.0]

@@ -1,0 +1,44 @@
+"""The highest rate that fits, which `--rate-scale auto` asks for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controller.capacity import highest_tps
+from controller.knowledge.models import Model, ModelSlot, Point
+from controller.plan.planner import PlanRequest, make_plan
+from dashboards import cli
+from topology_runtime.cluster import Vm
+from topology_runtime.topology import Edge, Static, Task, Topology
+
+FLOW = Topology("flow", (Task("source", static=Static()), Task("work", run="x:y")), (Edge("source", "work"),))
+MODEL = Model("work", ModelSlot(), (Point(1, 100.0, 1.0, 0.1),))
+
+
+@pytest.mark.parametrize("slots", [2, 3, 8])
+def test_the_highest_rate_fits_and_little_more_does_not(slots):
+    request = PlanRequest(FLOW, {"work": MODEL}, 1.0, (Vm("vm1", slots),))
+    found = highest_tps(request)
+    assert 0.99 * 100.0 * slots <= found <= 100.0 * slots
+    make_plan(PlanRequest(FLOW, {"work": MODEL}, found, (Vm("vm1", slots),)))
+
+
+def test_the_command_prints_a_number(tmp_path, capsys):
+    points = [{"threads": 1, "rate_tps": 100.0, "cpu": 1.0, "memory": 0.1}]
+    model = {"schema": "headgate/model/v1", "task": "work", "points": points}
+    (tmp_path / "work.json").write_text(json.dumps(model))
+    flow = {
+        "schema": "headgate/topology/v1", "name": "flow",
+        "tasks": [{"name": "source", "kind": "source", "static": {}}, {"name": "work"}],
+        "edges": [{"from": "source", "to": "work"}],
+    }  # fmt: skip
+    (tmp_path / "flow.json").write_text(json.dumps(flow))
+    words = ["controller", "capacity", str(tmp_path / "flow.json"), "--vms", "1,1"]
+    (tmp_path / "models").mkdir()
+    (tmp_path / "work.json").rename(tmp_path / "models" / "work.json")
+    assert cli.main([*words, "--models", str(tmp_path / "models")]) == 0
+    assert 198.0 <= float(capsys.readouterr().out) <= 200.0
+    assert cli.main([*words, "--models", str(tmp_path / "nowhere")]) == 3
+    assert "error[HG-INVALID]" in capsys.readouterr().err
