@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +43,7 @@ TICK_NS = NS // 4
 MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
 MACHINES_EVERY_NS = NS
 LINGER_MS = 200  # last words to agents and clients are given this long to leave
+IMPORT_AHEAD_S = 3.0  # then what a re-plan needs and a first plan does not is imported (0.7 s)
 EARLY_INPUTS = 1000  # events before there is a topology, kept for the trace
 
 
@@ -103,6 +106,9 @@ class Controller:
             signal.signal(number, self._on_signal)
         self._do(t.Started(self._journal.records, self._store.read(), os.getpid()))
         _write_whole(self._endpoint, msgspec.json.encode(self._where()) + b"\n")
+        ahead = threading.Timer(IMPORT_AHEAD_S, importlib.import_module, ["scipy.optimize"])
+        ahead.daemon = True
+        ahead.start()
 
     def turn(self) -> None:
         """One look round."""

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -112,11 +113,23 @@ class Interrupted(Exception):
     """SIGTERM or SIGINT."""
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted
+def _interrupted_by(numbers: Sequence[signal.Signals]) -> threading.Event:
+    """The first of these signals sets the event, which ends all measuring threads, and raises
+    Interrupted; later ones do not disturb the tidying up."""
+    stop = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        stop.set()
+        raise Interrupted
+
+    for number in numbers:
+        signal.signal(number, interrupt)
+    return stop
 
 
-def run(a: argparse.Namespace, speaker: Speaker) -> None:
+def run(a: argparse.Namespace, speaker: Speaker, stop: threading.Event) -> None:
     """Collect sample rows, measure, save. Leaves nothing but models, however it ends."""
     from topology_runtime.calibration.bench import Place
     from topology_runtime.calibration.measuring import Measuring, Progress, about
@@ -131,7 +144,7 @@ def run(a: argparse.Namespace, speaker: Speaker) -> None:
         lambda task, threads, done, of: speaker.say(task=task, threads=threads, done=done, of=of)
     )
     place = Place(temporary, tuple(a.user_path), a.slot_cores)
-    measuring = Measuring(topology, place, quotas, a.seconds, progress)
+    measuring = Measuring(topology, place, quotas, a.seconds, progress, stop)
     slot = {"cores": a.slot_cores, "memory_bytes": a.slot_memory_bytes, "machine": store.machine()}
     began = utc_iso(wall_ns())
 
@@ -141,9 +154,6 @@ def run(a: argparse.Namespace, speaker: Speaker) -> None:
     try:
         _collect(a, topology, [task.name for task in tasks.values()], temporary)
         measuring.all(tasks, done)
-    except Interrupted:
-        measuring.stop.set()
-        raise
     finally:
         quotas.remove()
         shutil.rmtree(temporary, ignore_errors=True)
@@ -200,13 +210,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", action="append", default=[], help="only these (default: all)")
     parser.add_argument("--owner", type=int, default=None, help="process to end with")
     a = parser.parse_args(arguments)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
+    stop = _interrupted_by((signal.SIGTERM, signal.SIGINT))
     if a.owner is not None:
         die_with(a.owner, signal.SIGTERM)
     speaker = Speaker()
     try:
-        run(a, speaker)
+        run(a, speaker, stop)
     except HeadgateError as error:
         speaker.say_error(error)
         return error.exit_code

@@ -109,7 +109,7 @@ def _rise_over(rates: Floats, look_s: int, ahead_s: float) -> float:
     jumps = seen[: -2 * _S] - seen[2 * _S :]
     at = int(jumps.argmax())
     besides = rise - max(0.0, float(jumps[at]))
-    after, before = seen[at], seen[at + 2 * _S]
+    after, before = float(seen[at]), float(seen[at + 2 * _S])
     if seen[0] < RISE_BESIDES * after and before < RISE_BESIDES * seen[-1]:
         return 0.0
     return ahead_s * min(rise / look_s, BESIDES_WEIGHT * max(0.0, besides) / (look_s - 2))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from topology_runtime.logic import Context, Hold, Source, flat_map, keep_if
+from topology_runtime.logic import Context, Hold, Keyed, Source, flat_map, keep_if
 
 
 class Ids(Source):
@@ -79,3 +79,17 @@ class Lines(Hold):
         with open(self.path, "a", encoding="ascii") as file:
             file.write("".join(f"{row['id']}\n" for row in rows))
         return []
+
+
+class Tally(Keyed):
+    """How many rows of a key there were so far, with each row."""
+
+    def new(self, key: Hashable) -> int:
+        return 0
+
+    def process(self, key: Hashable, row: dict[str, int], state: int) -> tuple[int, Iterable[dict[str, int]]]:
+        return state + 1, [{"id": row["group"] * 1_000_000 + state + 1}]
+
+
+def group(row: dict[str, int]) -> dict[str, int]:
+    return {"id": row["id"], "group": row["id"] % 7}

@@ -156,6 +156,7 @@ class Plane:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.now_ns = S
+        self.moved: set[str] = set()
         self.net: list[tuple[int, Frame | list[Ack]]] = []
         self.arrived: Counter[tuple[str, Row]] = Counter()
         self.identities: Counter[tuple[str, Where]] = Counter()
@@ -333,6 +334,8 @@ class Plane:
             data = wire.write(node.flow.snapshot(), wire.NESTED)
             node.saved = wire.read(data, wire.NESTED)
             self._tell(node.flow.covered())
+        if node.spec.name in self.moved:
+            self._tell(node.flow.hand_over(self._keeper(node), self.now_ns))
         if node.flow.holding:
             self._tell(node.flow.on_time(self.now_ns, draining=False))
             self._note(node)
@@ -429,7 +432,9 @@ class Plane:
         return True
 
     def move_ranges(self, task: str) -> None:
-        """A re-plan: senders go by new key ranges; what went by the old ones is in when rows move on."""
+        """A re-plan: senders go by new key ranges; what went by the old ones is in when rows move on.
+        Rows that are still on their way from one keeper to the next follow later."""
+        self.moved.add(task)
         before = {edge.source for edge in self.edges if edge.target == task}
         for node in self.nodes.values():
             if node.spec.name in before:
@@ -444,8 +449,6 @@ class Plane:
         self.net = [(t, what) for t, what in self.net if t not in threads]
         for letter in ours:
             self._deliver(letter)
-        for node in [self.nodes[thread] for thread in threads]:
-            self._tell(node.flow.hand_over(self._keeper(node), self.now_ns))
 
     def _keeper(self, node: Node) -> Callable[[int, Row], int | None]:
         def keeper(_: int, row: Row) -> int | None:

@@ -47,7 +47,7 @@ class Measuring:
     quotas: Quotas
     seconds: float
     progress: Progress
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event
 
     def all(self, tasks: dict[str, Task], done: Callable[[str, list[Measured]], None]) -> None:
         """Every model's task; `done(model, points)` as soon as one is finished. The first failure

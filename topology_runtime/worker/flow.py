@@ -251,8 +251,9 @@ class HoldFlow(Flow):
         return kept
 
     def _let_go(self, bucket: Bucket, now_ns: int, acks: Acks) -> None:
-        """Finish a bucket: let its rows go and emit its output."""
-        kept = self._released(bucket, acks)
+        """Finish a bucket: let its rows go and emit its output. The task gets the rows in the order of their
+        sources, so that its output and the names of that are the same whatever order they came in."""
+        kept = sorted(self._released(bucket, acks), key=_place)
         out, failed = attempts.once(
             lambda: list(self.logic.finish(bucket.key, [one.row for one in kept])), self.pause
         )
@@ -271,14 +272,14 @@ class HoldFlow(Flow):
 
     def _emit_for_all(self, out: Sequence[Any], kept: Sequence[Kept], now_ns: int, acks: Acks) -> None:
         """Output rows of a bucket keep *every* root of the bucket open until they are done. They are named
-        after the bucket's lowest row, whichever came first, so that a replay gives them the same names."""
+        after its first row, and a replay that fills the bucket with the same rows gives the same names."""
         if not out or not self.outputs.edges:
             return
-        first = min(kept, key=lambda one: (one.position, one.variant))
+        first, variant = kept[0], r.over_bucket(map(_place, kept))
         others = {root.key: root for one in kept for root in one.roots if root.key != first.root.key}
         root = replace(first.root, along=list(range(1, len(others) + 1)))
         roots = [root, *others.values()]
-        named = [(0, first.offset, 1, r.over_index(first.variant, i)) for i in range(len(out))]
+        named = [(0, first.offset, 1, r.over_index(variant, i)) for i in range(len(out))]
         given = self.emit(out, named, roots, now_ns)
         for root in roots:
             acks.add(root, given.get(root.key, 0))
@@ -329,6 +330,10 @@ class HoldFlow(Flow):
         for bucket in list(self.held.buckets.values()):
             self._let_go(bucket, now_ns, acks)
         return self._told(acks)
+
+
+def _place(kept: Kept) -> tuple[int, int, int, int]:
+    return (*kept.position, kept.variant)
 
 
 def _hashable(key: Any) -> Hashable:

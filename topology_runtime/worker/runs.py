@@ -25,6 +25,17 @@ def over_index(variant: int, index: int) -> int:
     return (variant * 69_069 + index * 40_503) & VARIANT_MASK if index else variant
 
 
+def over_bucket(rows: Iterable[tuple[int, int, int, int]]) -> int:
+    """The variant of what comes of these rows, (source, partition, position, variant) each, in order: other
+    rows give another one, and a row alone keeps its own."""
+    rows = iter(rows)
+    mixed = next(rows)[3]
+    for source, partition, position, variant in rows:
+        mixed = mixed * 69_069 + variant
+        mixed = (mixed * 1_000_003 + (source * 8_191 + partition) * 131_071 + position) & VARIANT_MASK
+    return mixed
+
+
 def part(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
     """The runs of rows start … stop − 1."""
     out: list[Run] = []
