@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from controller.deciding import enact_proposal, plan_for
+from controller.deciding import enact_proposal, plan_for, present
 from controller.execute.ending import SCHEDULE_LEAD_NS
 from controller.knowledge.knowledge import Proposal
 from controller.knowledge.models import Model
@@ -130,7 +130,9 @@ def _plan(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
     k = loop.knowledge
     plan = plan_for(k, loop.members, float(rate))
     if arguments.get("propose"):
-        k.proposal = Proposal(plan, "operator", f"asked for {rate:g} tuples/s", k.epoch, (), "")
+        here = {vm.vm for vm in present(k, loop.members)}
+        asked = tuple(vm for vm in plan.vms if vm.vm not in here)
+        k.proposal = Proposal(plan, "operator", f"asked for {rate:g} tuples/s", k.epoch, asked, "")
     return msgspec.to_builtins(plan)
 
 

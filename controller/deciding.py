@@ -19,11 +19,11 @@ from controller.execute.executor import (
 from controller.execute.steps import Sight
 from controller.knowledge.diagnoses import Diagnosis
 from controller.knowledge.knowledge import Knowledge, Proposal
+from controller.knowledge.membership import Membership, natural
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Adopted
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
-from controller.monitor.membership import Membership, natural
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.relabel import relabel
 from topology_runtime.clock import utc_iso

@@ -30,13 +30,13 @@ from controller.execute.watching import (
 )
 from controller.knowledge import turns as t
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Change, Membership
 from controller.knowledge.models import missing_models
 from controller.knowledge.records import Submitted
 from controller.knowledge.turn import Turn
 from controller.monitor import hearing
 from controller.monitor.finished import FinishedRows
 from controller.monitor.intake import Intake
-from controller.monitor.membership import Change, Membership
 from controller.seen import Seen, data, predicted_now
 from controller.summary import summary
 from controller.tracing import rates_of, run_of

@@ -8,10 +8,10 @@ from controller.execute import steps
 from controller.execute.ending import offered_of
 from controller.execute.executor import sight_of, stand_of
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Member, Membership, natural
 from controller.knowledge.plans import Plan
 from controller.knowledge.turns import Now
 from controller.monitor.hearing import in_flight
-from controller.monitor.membership import Member, Membership, natural
 from controller.summary import latency_ms
 from topology_runtime.clock import utc_iso
 from topology_runtime.messages import WorkerNow
@@ -105,12 +105,11 @@ def enactment(k: Knowledge, members: Membership, now: Now) -> dict[str, Any] | N
     stand = stand_of(k, sight_of(members), now.mono_ns)
     if stand is None:
         return None
-    step = steps.next_step(stand)
     return {
         "epoch": stand.planned.epoch,
         "phase": stand.phase,
         "for_s": round((now.mono_ns - stand.since_ns) / NS, 3),
-        "waits_for": step.why or None,
+        "waits_for": steps.waits_for(stand) or None,
         "leaving": sum(thread.leaving for thread in stand.planned.threads),
         "fresh": len(stand.planned.fresh),
     }

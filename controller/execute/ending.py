@@ -16,10 +16,10 @@ from typing import Literal
 
 from controller.execute.executor import sight_of
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Membership
 from controller.knowledge.records import Draining, Ended, Scheduled
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import ReleaseMachine, Send
-from controller.monitor.membership import Membership
 from topology_runtime.messages import SampleBlock, Shutdown, Token
 
 NS = 1_000_000_000

@@ -16,6 +16,7 @@ from controller.execute.diff import diff
 from controller.execute.routes import modelled_tps, routes
 from controller.execute.wanted import compose, routes_now, wire_threads
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Membership
 from controller.knowledge.plans import Plan, ThreadAt
 from controller.knowledge.records import (
     Durable,
@@ -30,7 +31,6 @@ from controller.knowledge.records import (
 )
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish, ReleaseMachine, RequestMachine, Send
-from controller.monitor.membership import Membership
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import EnactmentFailed
 from topology_runtime.messages import Route, ThreadWanted, Token
@@ -49,7 +49,15 @@ IN_FORCE: frozenset[Phase] = frozenset({"switched", "probation", "committed"})
 
 def sight_of(members: Membership) -> steps.Sight:
     """What the VMs reported last (the dicts themselves: they change with the next report)."""
-    return steps.Sight(members.here, members.workers, members.sources, members.tokens, members.quarantined)
+    return steps.Sight(
+        members.here,
+        members.workers,
+        members.threads,
+        members.sources,
+        members.tokens,
+        members.quarantined,
+        members.failed,
+    )
 
 
 def dead_slots(k: Knowledge, members: Membership, sight: steps.Sight) -> frozenset[Slot]:
@@ -241,11 +249,13 @@ def _advance(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
     failed = _fresh_failures(stand)
     if failed:
         return _failed(turn, members, stand, failed)
-    step = steps.next_step(stand)
+    look_first = k.missing[1] if k.missing[0] == (stand.planned.epoch, stand.phase) else None
+    step = steps.next_step(stand, look_first)
+    k.missing = (stand.planned.epoch, stand.phase), step.item
     if step.kind == "enter":
         _enter(turn, stand, step.phase)
         return True
-    return step.kind == "late" and _late(turn, members, stand, step.why)
+    return step.kind == "late" and _late(turn, members, stand)
 
 
 def stand_of(k: Knowledge, sight: steps.Sight, now_ns: int) -> steps.Stand | None:
@@ -287,8 +297,8 @@ def _fresh_failures(stand: steps.Stand) -> list[str]:
     """Why threads of this plan could not be built (the logic of a fresh thread raised)."""
     if stand.phase != "prepared":
         return []
-    fresh = set(stand.planned.fresh)
-    return [text for thread, text in steps.failures(stand) if thread in fresh]
+    fresh = stand.planned.fresh
+    return [text for thread, text in sorted(stand.sight.failed.items()) if thread in fresh]
 
 
 def _failed(turn: Turn, members: Membership, stand: steps.Stand, failed: list[str]) -> bool:
@@ -301,8 +311,8 @@ def _failed(turn: Turn, members: Membership, stand: steps.Stand, failed: list[st
     return False
 
 
-def _late(turn: Turn, members: Membership, stand: steps.Stand, missing: str) -> bool:
-    k = turn.knowledge
+def _late(turn: Turn, members: Membership, stand: steps.Stand) -> bool:
+    k, missing = turn.knowledge, steps.waits_for(stand)
     if stand.phase == "machines":
         give_up(turn, f"after {steps.MACHINES_LIMIT_NS / NS:g} s these were not there: {missing}")
         return True

@@ -10,9 +10,9 @@ from controller.execute.executor import roll_back
 from controller.execute.steps import PROBATION_WINDOWS
 from controller.knowledge.diagnoses import Stability
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Membership
 from controller.knowledge.turn import Turn
 from controller.knowledge.windows import Window
-from controller.monitor.membership import Membership
 
 NS = 1_000_000_000
 FAR_BELOW = 0.5  # of the predicted rate: no model is that far off where a plan works at all

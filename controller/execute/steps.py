@@ -16,9 +16,9 @@ Rules (protocol: Plans):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from controller.knowledge.records import Phase, Planned
 from topology_runtime.cluster import Slot
@@ -35,20 +35,23 @@ NAMED_MOST = 4  # things named in a sentence
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the VMs that are `up` reported last. `reported`: the token each VM obeys."""
+    """What the VMs that are `up` reported last. `reported`: the token each VM obeys. `failed`: threads
+    whose logic could not be built, and why."""
 
     up: Set[str] = frozenset()
     workers: Mapping[Slot, WorkerNow] = field(default_factory=dict)
+    threads: Mapping[int, ThreadNow] = field(default_factory=dict)
     sources: Mapping[int, SourceNow] = field(default_factory=dict)
     reported: Mapping[str, Token] = field(default_factory=dict)
     quarantined: Set[Slot] = frozenset()
+    failed: Mapping[int, str] = field(default_factory=dict)
 
     def thread(self, wanted: ThreadWanted) -> ThreadNow | None:
         """This thread as its present worker reports it."""
         worker = self.workers.get(wanted.slot)
         if worker is None or worker.state != "running":
             return None
-        return next((now for now in worker.threads if now.thread == wanted.thread), None)
+        return self.threads.get(wanted.thread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,75 +70,56 @@ class Stand:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do: stay, enter `phase`, or say that the phase is late; `why` names what is missing."""
+    """What to do: stay, enter `phase`, or say that the phase is late. `item`: something that is missing."""
 
     kind: Literal["stay", "enter", "late"]
     phase: Phase
-    why: str = ""
+    item: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table."""
+    """One line of the table. items: what the phase is about; lacks: what an item still lacks, in words,
+    or nothing; then: the next phase; limit_ns: how long it may take."""
 
-    missing: Callable[[Stand], list[str]]
+    items: Callable[[Stand], Sequence[Any]]
+    lacks: Callable[[Stand, Any], str]
     then: Phase
     limit_ns: int | None
 
 
-def awaited_machines(stand: Stand) -> list[str]:
-    return [f"VM {vm}" for vm in stand.planned.awaits if vm not in stand.sight.up]
+def _machine(stand: Stand, vm: str) -> str:
+    return "" if vm in stand.sight.up else f"VM {vm}"
 
 
-def not_ready(stand: Stand) -> list[str]:
-    """Workers that are not up and connected under the newest wanted state."""
-    return [f"worker {slot}" for slot in stand.planned.slots if not _ready(stand, slot)]
-
-
-def _ready(stand: Stand, slot: Slot) -> bool:
+def _worker(stand: Stand, slot: Slot) -> str:
+    """Is its worker up and connected both ways under the newest wanted state?"""
     worker = stand.sight.workers.get(slot)
-    return worker is not None and worker.state == "running" and worker.ready and worker.token >= stand.token
+    ready = worker is not None and worker.state == "running" and worker.ready and worker.token >= stand.token
+    return "" if ready else f"worker {slot}"
 
 
-def failures(stand: Stand) -> list[tuple[int, str]]:
-    """Threads whose logic could not be built, with the reason."""
-    return [
-        (now.thread, f"thread {now.thread} in {slot}: {now.failed}")
-        for slot, worker in sorted(stand.sight.workers.items())
-        for now in worker.threads
-        if now.failed
-    ]
-
-
-def not_switched(stand: Stand) -> list[str]:
-    """Threads that still send by older routes, and leaving ones that may still get rows by those."""
-    return [text for thread in stand.planned.threads if (text := _behind(stand, thread))]
-
-
-def _behind(stand: Stand, thread: ThreadWanted) -> str:
+def _switched(stand: Stand, thread: ThreadWanted) -> str:
+    """Does it send by the new routes, and, if it is leaving, has it all its marks?"""
     now = stand.sight.thread(thread)
     name = f"thread {thread.thread} of {thread.task}"
     if now is None:
         return f"{name} (not reported)"
-    if now.ended:
-        return ""
     number = stand.planned.routes_number
-    if stand.topology.out_edges(thread.task) and now.switched < number:
+    if not now.ended and stand.topology.out_edges(thread.task) and now.switched < number:
         return f"{name} (sends by routes {now.switched})"
-    if thread.leaving and stand.topology.in_edges(thread.task) and now.marked < number:
+    if not now.ended and thread.leaving and stand.topology.in_edges(thread.task) and now.marked < number:
         return f"{name} (not marked)"
     return ""
 
 
-def windows_left(stand: Stand) -> list[str]:
-    left = PROBATION_WINDOWS - stand.windows
-    return [f"{left} windows of probation"] if left > 0 else []
+def _window(stand: Stand, windows: int) -> str:
+    left = windows - stand.windows
+    return f"{left} windows of probation" if left > 0 else ""
 
 
-def leaving(stand: Stand) -> list[str]:
-    """Leaving threads that have not ended yet."""
-    gone = set(ended_leavers(stand))
-    return [f"thread {t.thread} of {t.task}" for t in stand.planned.leaving if t.thread not in gone]
+def _left(stand: Stand, thread: ThreadWanted) -> str:
+    return "" if _ended(stand, thread) else f"thread {thread.thread} of {thread.task}"
 
 
 def ended_leavers(stand: Stand) -> tuple[int, ...]:
@@ -158,23 +142,33 @@ def _ended(stand: Stand, thread: ThreadWanted) -> bool:
 
 
 TABLE: dict[Phase, Row] = {
-    "machines": Row(awaited_machines, "prepared", MACHINES_LIMIT_NS),
-    "prepared": Row(not_ready, "switched", PREPARED_LIMIT_NS),
-    "switched": Row(not_switched, "probation", SWITCHED_ALARM_NS),
-    "probation": Row(windows_left, "committed", None),
-    "committed": Row(leaving, "committed", None),
+    "machines": Row(lambda stand: stand.planned.awaits, _machine, "prepared", MACHINES_LIMIT_NS),
+    "prepared": Row(lambda stand: stand.planned.slots, _worker, "switched", PREPARED_LIMIT_NS),
+    "switched": Row(lambda stand: stand.planned.threads, _switched, "probation", SWITCHED_ALARM_NS),
+    "probation": Row(lambda stand: (PROBATION_WINDOWS,), _window, "committed", None),
+    "committed": Row(lambda stand: stand.planned.leaving, _left, "committed", None),
 }
 
 
-def next_step(stand: Stand) -> Step:
-    """What the table says now. In COMMITTED there is no further phase: it only says what still leaves."""
+def next_step(stand: Stand, look_first: object = None) -> Step:
+    """What the table says now. `look_first`: what was missing the last time; while it still is, nothing
+    else is looked at. In COMMITTED there is no further phase: it only says what still leaves."""
     row = TABLE[stand.phase]
-    missing = row.missing(stand)
-    if not missing and row.then != stand.phase:
+    if look_first is not None and row.lacks(stand, look_first):
+        missing = look_first
+    else:
+        missing = next((item for item in row.items(stand) if row.lacks(stand, item)), None)
+    if missing is None and row.then != stand.phase:
         return Step("enter", row.then)
     if row.limit_ns is not None and stand.now_ns - stand.since_ns >= row.limit_ns:
-        return Step("late", stand.phase, named(missing))
-    return Step("stay", stand.phase, named(missing))
+        return Step("late", stand.phase, missing)
+    return Step("stay", stand.phase, missing)
+
+
+def waits_for(stand: Stand) -> str:
+    """All that is missing, in words."""
+    row = TABLE[stand.phase]
+    return named([text for item in row.items(stand) if (text := row.lacks(stand, item))])
 
 
 def named(missing: list[str]) -> str:

@@ -9,10 +9,10 @@ from controller.execute.executor import IN_FORCE
 from controller.execute.wanted import HAND_OVER_NS
 from controller.knowledge.diagnoses import Past
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Member, Membership
 from controller.knowledge.records import HeldDead
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Now
-from controller.monitor.membership import Member, Membership
 from topology_runtime.cluster import Slot
 
 NS = 1_000_000_000

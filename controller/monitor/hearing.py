@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from controller.knowledge.membership import Change, Member, Membership
 from controller.knowledge.records import Joined
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Send
-from controller.monitor.membership import Change, Member, Membership
 from topology_runtime import messages as m
 
 LETTERS_SAID = 20  # dead letters told one by one; the others are only counted

@@ -61,15 +61,13 @@ TaskOf = Callable[[NDArray[np.int64]], list[str]]
 Predicted = Mapping[Slot, tuple[float, float]]
 
 
-def _same(block: SampleBlock, rows: int, *, window: bool = True) -> Columns:
+def _same(block: SampleBlock, rows: int) -> Columns:
     """Columns that are the same in all rows."""
-    out: Columns = {
+    return {
         "time": np.full(rows, block.wall_ns // 1000),
+        "window_s": np.full(rows, block.window_ns / 1e9),
         "epoch": np.full(rows, block.epoch),
     }
-    if window:
-        out["window_s"] = np.full(rows, block.window_ns / 1e9)
-    return out
 
 
 def samples(block: SampleBlock, arrays: Arrays) -> Columns:
@@ -124,8 +122,6 @@ def latency(block: SampleBlock, arrays: Arrays) -> Columns:
     parts = [
         _sampled(block, sink, source, counts) for sink, source, counts in arrays.latency if counts.sum() > 0
     ]
-    if not parts:
-        return {name: [] for name in SCHEMAS["latency"]}
     return {name: [value for part in parts for value in part[name]] for name in SCHEMAS["latency"]}
 
 
@@ -135,10 +131,12 @@ def _sampled(block: SampleBlock, sink: str, source: str, counts: NDArray[np.int6
     shares = tuple(((np.arange(n) + 0.5) / n).tolist())
     at_ns = percentiles_ns(counts[None].astype(np.float64), shares)[0]
     bucket = np.clip(np.searchsorted(EDGES_NS, at_ns, side="left") - 1, 0, None)
-    return _same(block, n, window=False) | {
+    return {
+        "time": [block.wall_ns // 1000] * n,
+        "epoch": [block.epoch] * n,
         "source": [source] * n,
         "sink": [sink] * n,
-        "latency_s": at_ns / 1e9,
-        "error_s": (EDGES_NS[bucket + 1] - EDGES_NS[bucket]) / 2e9,
+        "latency_s": (at_ns / 1e9).tolist(),
+        "error_s": ((EDGES_NS[bucket + 1] - EDGES_NS[bucket]) / 2e9).tolist(),
         "tuples": [rows / n] * n,
     }

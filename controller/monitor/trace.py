@@ -19,6 +19,7 @@ from controller.monitor.blocks import Arrays, arrays_of
 from controller.monitor.lines import LineFile
 from controller.monitor.segments import Segments
 from topology_runtime.cluster import Vm
+from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import SampleBlock
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,8 @@ class TraceWriter:
         try:
             work()
         except Exception as error:
-            why = f"{name}: {type(error).__name__}: {error}"
+            cause = error.cause if isinstance(error, HeadgateError) else None
+            why = f"{name}: {type(error).__name__}: {error}" + (f": {cause}" if cause else "")
             self._dropped += rows
             if self._troubles.get(name) != why:
                 log.error("trace: %d records dropped so far; %s", self._dropped, why)

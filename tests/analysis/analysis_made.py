@@ -107,10 +107,10 @@ def history(
     offered: Callable[[float], float], now_s: float, acked: Callable[[float], float] | None = None
 ) -> Progress:
     """Progress at `now_s` of a run that began at 0 s."""
-    at = -np.arange(int(min(now_s, HISTORY_S) / SERIES_STEP_S), -1, -1) * SERIES_STEP_S
+    at = [-n * SERIES_STEP_S for n in range(int(min(now_s, HISTORY_S) / SERIES_STEP_S), -1, -1)]
     done = acked or offered
     positions = tuple(offered(now_s + a) for a in at)
-    return Progress(tuple(at.tolist()), positions, positions, tuple(done(now_s + a) for a in at))
+    return Progress(tuple(at), positions, positions, tuple(done(now_s + a) for a in at))
 
 
 @dataclass

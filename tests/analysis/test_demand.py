@@ -16,7 +16,7 @@ from topology_runtime.schedule import NS, Schedule
 
 TAXI = Path(__file__).resolve().parents[3] / "shared/data/rates/nyc-taxi-30min.csv"
 OLD = Past(since_plan_s=1e6)
-SEEDS = range(40)
+SEEDS = range(25)
 
 # A day of city taxi demand in half hours as shares of its peak (rounded; 2014-07-01)
 DAY = (
@@ -106,6 +106,12 @@ def test_a_rate_that_flaps_fast_causes_two_plans_a_minute_at_most() -> None:
     for seed in SEEDS:
         _, run, text = square(seed, 16, 6)
         assert run.most_in_a_minute <= 2, text
+
+
+def test_a_rate_that_flaps_is_held_high_once_it_was_seen_to_come_back() -> None:
+    for seed in SEEDS:
+        _, run, text = square(seed, 45, 6)
+        assert len(run.replans) <= 3, text
 
 
 def test_a_rate_that_flaps_about_a_threshold_causes_two_plans_at_most() -> None:

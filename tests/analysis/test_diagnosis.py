@@ -191,8 +191,9 @@ def test_every_combination_gives_one_diagnosis_with_plain_evidence_and_finite_nu
         "held": ["", "circuit open"],
     }
     for window in windows:
+        base = given(window)
         for values in itertools.product(*choices.values()):
-            found = diagnose(given(window, **dict(zip(choices, values, strict=True))))
+            found = diagnose(msgspec.structs.replace(base, **dict(zip(choices, values, strict=True))))
             assert isinstance(found, Diagnosis)
             assert (found.kind == "replan") == (found.rate_tps is not None)
             assert found.text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from controller.knowledge.membership import Membership, natural
 from controller.knowledge.turns import Now
-from controller.monitor.membership import Membership, natural
 from topology_runtime.cluster import Vm
 from topology_runtime.messages import Hello, Report, Token
 

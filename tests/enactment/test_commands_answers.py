@@ -181,6 +181,15 @@ def test_approve_waits_for_the_word() -> None:
     assert exit_code(world.ask("apply", id=proposal["id"])) == 6
 
 
+def test_an_operator_may_propose_a_plan_also_one_with_more_vms() -> None:
+    world = running(max_vms=3, spare=vm("x"))
+    plan = world.ask("plan", rate_tps=1700.0, propose=True).data
+    assert world.reign.epoch == 1
+    assert world.ask("apply", id=plan["id"]).error is None
+    world.run(1).until("committed", 25)
+    assert world.reign.reason == "operator" and "vm3" in {slot.vm for slot in world.reign.slots}
+
+
 def test_approve_does_not_wait_when_a_vm_is_lost() -> None:
     world = (
         World((vm("vm1"), vm("vm2"), vm("vm3")), rate_tps=1400.0, mode="approve").start().until("committed")

@@ -125,18 +125,36 @@ def test_pinned_threads_keep_their_slot():
     assert {"source", "sink"} <= {thread.task for thread in stay}
 
 
-def test_a_running_task_of_fixed_size_outweighs_any_gain():
-    """Swapping the two slots would keep eight threads more and move the source."""
-    topology = chain("a", "b", ends=True)
-    plan = make_plan(PlanRequest(topology, KNOWN, 100.0, vms_of(4)))
-    slots = [bundle.slot for bundle in plan.placement.bundles]
+@pytest.mark.parametrize(
+    ("rate", "elsewhere"), [(330.0, Slot("vm1", 3)), (330.0, Slot("vm2", 3)), (30.0, Slot("vm1", 3))]
+)
+def test_a_running_task_of_fixed_size_outweighs_any_gain(rate, elsewhere):
+    """All that is to share the source's slot runs elsewhere: giving the plan's slot that name would keep
+    more threads, and move the source."""
+    topology = chain("a", "b", "c", ends=True)
+    plan = make_plan(PlanRequest(topology, KNOWN, rate, vms_of(4, 4, 4)))
     home = next(b.slot for b in plan.placement.bundles if b.task == "source")
-    other = next(slot for slot in slots if slot != home)
-    there = [b.task for b in plan.placement.bundles if b.slot == other]
-    threads = (ThreadAt(1, "source", home), *[ThreadAt(n, t, home) for t in there for n in (2, 3, 4, 5)])
-    for excluded in (None, frozenset()):
-        moved = relabel(plan, threads, excluded)
-        assert [b.slot for b in moved.placement.bundles if b.task == "source"] == [home]
+    beside = [b.task for b in plan.placement.bundles if b.slot == home and b.task != "source"]
+    assert elsewhere != home
+    assert len(beside) > 1
+    others = [ThreadAt(number, task, elsewhere) for number, task in enumerate(beside, 2)]
+    moved = relabel(plan, (ThreadAt(1, "source", home), *others), frozenset())
+    assert [b.slot for b in moved.placement.bundles if b.task == "source"] == [home]
+    free = relabel(plan, tuple(others), frozenset())
+    assert [b.slot for b in free.placement.bundles if b.task == "source"] == [elsewhere]
+
+
+def test_a_vm_with_a_running_task_of_fixed_size_keeps_its_name():
+    """All else of the source's VM runs on another VM of its kind."""
+    topology = chain("a", "b", "c", ends=True)
+    plan = make_plan(PlanRequest(topology, KNOWN, 330.0, vms_of(4, 4, 4)))
+    home = next(b.slot for b in plan.placement.bundles if b.task == "source")
+    beside = [b for b in plan.placement.bundles if b.slot.vm == home.vm and b.slot != home]
+    threads = [ThreadAt(n, b.task, Slot("vm2", b.slot.number)) for n, b in enumerate(beside, 2)]
+    moved = relabel(plan, (ThreadAt(1, "source", home), *threads), frozenset())
+    assert [b.slot for b in moved.placement.bundles if b.task == "source"] == [home]
+    free = relabel(plan, tuple(threads), frozenset())
+    assert [b.slot.vm for b in free.placement.bundles if b.task == "source"] == ["vm2"]
 
 
 def test_what_gains_nothing_keeps_its_name():

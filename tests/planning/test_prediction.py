@@ -64,12 +64,16 @@ def test_weights_lean_to_where_cpu_is_left():
 
 
 def test_tasks_out_of_the_crowd_keep_to_their_peaks():
-    """a and b crowd slot 0, which the linear program sorts out; c shares no crowded slot."""
-    topology = Topology("t", (Task("a"), Task("b"), Task("table")), (Edge("a", "b"), Edge("b", "table", 0.3)))
-    placement = placed((0, "a", 1), (0, "b", 1), (1, "table", 60), (2, "table", 40), (3, "table", 10))
-    found = predict(topology, {"a": BUSY, "b": BUSY, "table": TABLE}, placement, VMS)
+    """a and b crowd slot 0, which the linear program sorts out; the table's slots are shared, not full."""
+    edges = (Edge("a", "b"), Edge("b", "table", 0.3), Edge("b", "light"))
+    topology = Topology("t", (Task("a"), Task("b"), Task("table"), Task("light")), edges)
+    known = {"a": BUSY, "b": BUSY, "table": TABLE, "light": model_of("light", (1, 1000, 0.01, 0.01))}
+    tables = [(1, "table", 60), (2, "table", 40), (3, "table", 10)]
+    lights = [(slot, "light", 1) for slot in (1, 2, 3)]
+    found = predict(topology, known, placed((0, "a", 1), (0, "b", 1), *tables, *lights), VMS)
     assert found.rate_tps == pytest.approx(62.5)
     assert share_of(found, "table") == pytest.approx({"vm1/1": 4 / 7, "vm1/2": 2 / 7, "vm2/0": 1 / 7})
+    assert share_of(found, "light") == pytest.approx({"vm1/1": 1 / 3, "vm1/2": 1 / 3, "vm2/0": 1 / 3})
 
 
 def test_tasks_of_fixed_size_reserve_their_cpu_and_are_shown():

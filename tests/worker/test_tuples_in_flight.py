@@ -277,7 +277,7 @@ def test_a2_a_task_that_acks_what_it_keeps_is_caught() -> None:
         specs = [Spec("s", "source", 1, 30), Spec("batch", "batch"), Spec("end", "sink")]
         Plane(specs, [Edge("s", "batch"), Edge("batch", "end")], seed, hold_of=AcksAtOnce).run()
 
-    assert "completed although [\"batch keeps" in caught(10, make)
+    assert 'completed although ["batch keeps' in caught(10, make)
 
 
 def test_a2_a_crash_after_such_an_ack_loses_rows() -> None:

@@ -17,7 +17,16 @@ from typing import Literal
 
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import PROTOCOL, Hello, Report, SourceNow, SpoolLeft, Token, WorkerNow
+from topology_runtime.messages import (
+    PROTOCOL,
+    Hello,
+    Report,
+    SourceNow,
+    SpoolLeft,
+    ThreadNow,
+    Token,
+    WorkerNow,
+)
 
 NS = 1_000_000_000
 SILENT_NS = 2 * NS
@@ -65,17 +74,19 @@ class Member:
 class Membership:
     """All VMs ever heard of in this life. `known`: sizes of VMs told beforehand (settings, journal).
 
-    here, workers, sources, tokens, quarantined: what the VMs that are up reported last, kept up to date
-    report by report, so that looking at it costs nothing. version: rises when workers come, go or move,
-    or when sources start or stop. roster: rises when VMs come, go or change their size."""
+    here, workers, threads, sources, tokens, quarantined, failed: what the VMs that are up reported last,
+    kept up to date report by report, so that looking at it costs nothing. version: rises when workers
+    come, go or move, or when sources start or stop. roster: rises when VMs come, go or change their size."""
 
     known: dict[str, Vm] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     here: set[str] = field(default_factory=set)
     workers: dict[Slot, WorkerNow] = field(default_factory=dict)
+    threads: dict[int, ThreadNow] = field(default_factory=dict)
     sources: dict[int, SourceNow] = field(default_factory=dict)
     tokens: dict[str, Token] = field(default_factory=dict)
     quarantined: set[Slot] = field(default_factory=set)
+    failed: dict[int, str] = field(default_factory=dict)
     version: int = 0
     roster: int = 0
     _ticked_ns: int = 0
@@ -233,19 +244,34 @@ class Membership:
             self.roster += 1
         if report is before:
             return
-        for worker in before.workers if before else ():
+        if before is not None:
+            self._forget(before)
+        if report is not None:
+            self._learn(report)
+        self.tokens[member.vm.vm] = report.token if report else Token()
+        self.version += _standing(report) != _standing(before)
+
+    def _forget(self, report: Report) -> None:
+        for worker in report.workers:
             self.workers.pop(worker.slot, None)
             self.quarantined.discard(worker.slot)
-        for source in before.sources if before else ():
+            for thread in worker.threads:
+                self.threads.pop(thread.thread, None)
+                self.failed.pop(thread.thread, None)
+        for source in report.sources:
             self.sources.pop(source.thread, None)
-        for worker in report.workers if report else ():
+
+    def _learn(self, report: Report) -> None:
+        for worker in report.workers:
             self.workers[worker.slot] = worker
             if worker.state == "quarantined":
                 self.quarantined.add(worker.slot)
-        for source in report.sources if report else ():
+            for thread in worker.threads:
+                self.threads[thread.thread] = thread
+                if thread.failed:
+                    self.failed[thread.thread] = f"thread {thread.thread} in {worker.slot}: {thread.failed}"
+        for source in report.sources:
             self.sources[source.thread] = source
-        self.tokens[member.vm.vm] = report.token if report else Token()
-        self.version += _standing(report) != _standing(before)
 
     def expect(self, vms: tuple[Vm, ...]) -> None:
         """VMs whose sizes are known before they say HELLO."""

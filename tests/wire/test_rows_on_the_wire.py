@@ -1,0 +1,269 @@
+"""Rows keep their values and types over the wire, or are refused by name."""
+
+from __future__ import annotations
+
+import collections
+import enum
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wire_values import INT64, frames_of_rows, offsets, same, searching, values
+
+from topology_runtime.errors import BadRow
+from topology_runtime.worker import rows as wire
+from topology_runtime.worker.router import range_of
+
+
+def over(rows: list[Any]) -> list[Any]:
+    return wire.read(wire.write(rows, shape := wire.check(rows)), shape)
+
+
+@searching(400)
+@given(frames_of_rows)
+def test_rows_come_out_as_they_went_in(rows: list[Any]) -> None:
+    assert same(over(rows), rows)
+
+
+EXACT = [
+    *(True, False, None, 0, -(2**63), 2**63 - 1, 2**64 - 1, float("inf"), float("-inf"), -0.0, 5e-324),
+    *("", "ä€😀", b"", b"\xff\x00", (), (1,), [], [()], ((),), {}, {"a": (1, [2, (3,)])}),
+    *(datetime(2024, 2, 29, 1, 2, 3, 4), datetime.min, datetime.max),
+    *(datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 7, 1, 12, tzinfo=timezone(timedelta(hours=2)))),
+    datetime.min.replace(tzinfo=timezone(timedelta(hours=5))),  # before the year 1 in UTC
+    {"true": True, "one": 1, "float": 1.0},
+]
+
+
+@pytest.mark.parametrize("row", EXACT, ids=repr)
+@pytest.mark.parametrize("beside", [(), [[]]], ids=["alone", "beside a list"])
+def test_a_row_keeps_its_type(row: Any, beside: list[Any]) -> None:
+    assert same(over([row, *beside]), [row, *beside])
+
+
+def test_nan_stays_nan() -> None:
+    (row,) = over([(float("nan"), 1)])
+    assert row[0] != row[0] and row[1] == 1
+
+
+def test_a_named_zone_keeps_its_clock_and_its_moment() -> None:
+    moment = datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Vienna"), fold=1)
+    (row,) = over([[moment]])
+    assert row[0] == moment and row[0].utcoffset() == timedelta(hours=1) and row[0].hour == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape"),
+    [
+        ([1, "a", None], wire.PLAIN),
+        ([{"a": 1}, {"b": b""}], wire.PLAIN),
+        ([(1, "a"), (2.0, None)], wire.TUPLES),
+        ([(1, (2,))], wire.NESTED),
+        ([{"a": [1]}], wire.NESTED),
+        ([1, (1,)], wire.NESTED),
+        ([datetime(2024, 1, 1)], wire.NESTED),
+    ],
+)
+def test_the_cheapest_shape_is_taken(rows: list[Any], shape: int) -> None:
+    assert wire.check(rows) == wire.shape_of(rows) == shape
+
+
+# ── what is refused ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+@dataclass
+class Thing:
+    a: int = 1
+
+
+Point = collections.namedtuple("Point", "x y")
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def endless() -> list[Any]:
+    row: list[Any] = []
+    row.append(row)
+    return row
+
+
+REFUSED = {
+    "numpy.float64": np.float64(1.5),
+    "numpy.int64": np.int64(1),
+    "numpy.ndarray": np.zeros(2),
+    "builtins.set": {1},
+    "builtins.bytearray": bytearray(b"a"),
+    "builtins.object": object(),
+    "builtins.complex": 1j,
+    "Colour": Colour.RED,
+    "Thing": Thing(),
+    "Point": Point(1, 2),
+    "decimal.Decimal": Decimal(1),
+    "datetime.date": date(2024, 1, 1),
+    "has the key 1": {1: 2},
+    "nested more than": nested(40),
+    "levels deep": endless(),
+    "cannot be written": 2**64,
+    "cannot be written ": -(2**63) - 1,
+    "cannot be written  ": "\ud800",
+}
+
+
+@pytest.mark.parametrize("what", REFUSED, ids=str.strip)
+@pytest.mark.parametrize("inside", ["itself", "tuple", "list", "dict", "deep"])
+def test_what_is_not_plain_is_refused_by_name(what: str, inside: str) -> None:
+    value = REFUSED[what]
+    row = {
+        "itself": value,
+        "tuple": (1, value),
+        "list": [value],
+        "dict": {"a": value},
+        "deep": {"a": ([value],)},
+    }
+    with pytest.raises(BadRow) as caught:
+        wire.check([row[inside]])
+    assert what.strip() in caught.value.what
+    assert caught.value.hint or "key" in caught.value.what or "deep" in caught.value.what
+
+
+def test_deep_but_not_too_deep() -> None:
+    assert same(over([nested(wire.DEEPEST)]), [nested(wire.DEEPEST)])
+
+
+@pytest.mark.parametrize("rows", [[(1,), (2**64,), (3,)], [1, {2}, 3], [{"a": 1}, {"a": "\ud800"}, {"a": 3}]])
+def test_good_rows_are_told_from_bad_ones(rows: list[Any]) -> None:
+    good, bad = wire.good_rows(rows)
+    assert good == [0, 2]
+    assert [(place, type(error)) for place, error in bad] == [(1, BadRow)]
+
+
+def test_a_text_key_that_cannot_be_written_is_refused_too() -> None:
+    with pytest.raises(BadRow):
+        wire.check([{"\ud800": [1]}])
+
+
+# ── hostile bytes ───────────────────────────────────────────────────────────────────────────────────
+
+
+@searching(500)
+@given(st.binary(max_size=60), st.integers(-1, 4))
+def test_random_bytes_are_rows_or_refused(data: bytes, shape: int) -> None:
+    try:
+        assert isinstance(wire.read(data, shape), list)
+    except msgspec.DecodeError:
+        return
+
+
+@searching(300)
+@given(frames_of_rows, st.data())
+def test_damaged_rows_are_rows_or_refused(rows: list[Any], data: st.DataObject) -> None:
+    shape = wire.check(rows)
+    whole = bytearray(wire.write(rows, shape))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(whole)))
+    for damaged in (bytes(whole), bytes(whole[:cut])):
+        try:
+            wire.read(damaged, shape)
+        except msgspec.DecodeError:
+            continue
+
+
+def deep_extensions(levels: int) -> bytes:
+    data = b"\x90"
+    for _ in range(levels):
+        data = b"\x91\xc9" + len(data).to_bytes(4, "big") + b"\x01" + data
+    return data
+
+
+HOSTILE = {
+    "deep arrays": b"\x91" * 100_000,
+    "deep extensions": deep_extensions(2000),
+    "not a moment": b"\x91\xc7\x03\x02abc",
+    "not text": b"\x91\xc7\x02\x02\xff\xfe",
+    "a moment out of range": b"\x91\xc7\x0c\xff" + b"\xff" * 12,
+    "an unknown extension": b"\x91\xc7\x01\x05\x00",
+    "a dict as a key": b"\x91\x81\x80\x02",
+    "not a list": b"\x81\xa1a\x01",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("shape", [wire.PLAIN, wire.TUPLES, wire.NESTED])
+def test_hostile_rows_are_refused_in_one_way(what: str, shape: int) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        wire.read(HOSTILE[what], shape)
+
+
+# ── keys ────────────────────────────────────────────────────────────────────────────────────────────
+
+GOLDEN = {
+    "text": ("taxi-7", 433),
+    "empty": ("", 442),
+    "zero": (0, 82),
+    "negative": (-5, 211),
+    "large": (2**63 - 1, 788),
+    "float": (2.5, 203),
+    "bytes": (b"taxi", 224),
+    "none": (None, 420),
+    "true": (True, 903),
+    "pair": (("north", 7), 368),
+    "moment": (datetime(2024, 7, 1, 12, tzinfo=UTC), 4),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_key_has_one_range_in_every_process_and_every_version(name: str) -> None:
+    """Values written down once: another one would tear running topologies and saved states apart."""
+    key, expected = GOLDEN[name]
+    assert range_of(key) == expected
+
+
+@searching(200)
+@given(INT64 | st.text() | st.binary() | st.tuples(st.text(), INT64))
+def test_a_key_finds_its_range_after_it_crossed_the_wire(key: Any) -> None:
+    assert range_of(over([[key]])[0][0]) == range_of(key)
+
+
+@searching(100)
+@given(
+    st.datetimes(timezones=st.just(UTC), min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)), offsets
+)
+def test_equal_moments_have_one_range(moment: datetime, zone: timezone) -> None:
+    assert range_of(moment.astimezone(zone)) == range_of(moment)
+
+
+def test_equal_zeros_have_one_range() -> None:
+    assert range_of((0.0, "a")) == range_of((-0.0, "a")) and range_of(0.0) == range_of(-0.0)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8])
+@pytest.mark.parametrize(
+    "keys", [range(128), [f"sensor-{i}" for i in range(128)], [i / 2 for i in range(128)]]
+)
+def test_few_keys_spread_over_the_ranges(keys: Any, parts: int) -> None:
+    counts = collections.Counter(range_of(key) * parts // 1024 for key in keys)
+    assert max(counts.values()) < 2 * 128 / parts and len(counts) == parts
+
+
+@searching(100)
+@given(values)
+def test_whatever_is_a_row_can_be_looked_at(row: Any) -> None:
+    """No plain value is refused."""
+    wire.check([row])

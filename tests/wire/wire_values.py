@@ -1,0 +1,104 @@
+"""Values to send: rows of every plain kind, and any message a type allows."""
+
+from __future__ import annotations
+
+import types
+import typing
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def searching(examples: int) -> settings:
+    """Random examples, another set each run; a failing one is printed so that it can be repeated."""
+    return settings(
+        max_examples=examples,
+        derandomize=False,
+        print_blob=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+# ── rows ────────────────────────────────────────────────────────────────────────────────────────────
+
+scalars = st.none() | st.booleans() | INT64 | st.floats(allow_nan=False) | st.text() | st.binary()
+offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
+moments = st.datetimes() | st.datetimes(timezones=st.just(UTC)) | st.datetimes(timezones=offsets)
+values = st.recursive(
+    scalars | moments,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+flat_tuples = st.lists(scalars, max_size=5).map(tuple)
+flat_dicts = st.dictionaries(st.text(max_size=5), scalars, max_size=5)
+frames_of_rows = st.one_of(
+    *(st.lists(kind, max_size=8) for kind in (scalars, flat_tuples, flat_dicts, values))
+)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, of the same types all the way down, moments with the same offset."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, datetime):
+        return a == b and a.utcoffset() == b.utcoffset() and a.replace(tzinfo=None) == b.replace(tzinfo=None)
+    if isinstance(a, float):
+        return repr(a) == repr(b)
+    return bool(a == b)
+
+
+# ── messages ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_type(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value that a field of this type may have."""
+    simple = {
+        int: INT64,
+        float: st.floats(allow_nan=False),
+        str: st.text(max_size=8),
+        bytes: st.binary(max_size=8),
+        bool: st.booleans(),
+        type(None): st.none(),
+        Any: st.none() | st.integers(0, 9) | st.text(max_size=3) | st.lists(st.integers(0, 9), max_size=3),
+        msgspec.Raw: st.just(msgspec.Raw(msgspec.msgpack.encode([1, 2]))),
+    }
+    if kind in simple:
+        return simple[kind]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return st.deferred(lambda: struct(kind))
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of(*map(of_type, arguments))
+    if origin is list:
+        return st.lists(of_type(arguments[0]), max_size=3)
+    if origin is dict:
+        return st.dictionaries(of_type(arguments[0]), of_type(arguments[1]), max_size=3)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(of_type, arguments))
+    raise TypeError(f"no values known for {kind}")
+
+
+def struct(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    hints = typing.get_type_hints(kind)
+    fields = {name: of_type(hints[name]) for name in kind.__struct_fields__}
+    if kind.__name__ == "Schedule":
+        fields["earlier"] = st.none()  # its type is its own
+    return st.builds(kind, **fields)
