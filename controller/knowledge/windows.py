@@ -48,7 +48,7 @@ class SlotWindow(msgspec.Struct, frozen=True):
 
 
 class EdgeWindow(msgspec.Struct, frozen=True):
-    """Rows between two tasks: mean ms per frame in the sender's buffer and on the way."""
+    """Rows between two tasks: mean ms of a frame in the sender's buffer and on the way."""
 
     rate_tps: float
     bytes_per_s: float

@@ -14,7 +14,7 @@ from topology_runtime.worker.meter import BUCKETS
 Ints = NDArray[np.int64]
 
 MAX_ROWS = 65_536  # of threads or links in a block: 8 workers of a VM, each with its meter full
-MAX_WINDOW_NS = 60_000_000_000  # an agent samples once a second; a minute late is not one sample
+MAX_WINDOW_NS = 1 << 60  # an agent may wait for its first topology as long as it likes
 MAX_THREAD = 1 << 24  # threads are numbered from 0 in a run
 
 

@@ -171,8 +171,9 @@ class Intake:
         )
         slots = arrays.slots.astype(np.float64)
         slots[3] *= window_s  # memory is a gauge
-        links = arrays.links
-        edges = self.map.edges_of(links[0], links[1])
+        links = arrays.links.astype(np.float64)
+        links[5:] *= links[4]  # latencies are means over the frames
+        edges = self.map.edges_of(arrays.links[0], arrays.links[1])
         there = edges >= 0
         return _Sums(
             (tasks @ sender.by_task).T,
@@ -189,7 +190,7 @@ class Intake:
         return self.pairs[source, sink]
 
 
-def _by_edge(values: Ints, edges: Ints, width: int) -> Floats:
+def _by_edge(values: Floats, edges: Ints, width: int) -> Floats:
     return np.stack([np.bincount(edges, column, width) for column in values], axis=1)
 
 

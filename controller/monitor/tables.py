@@ -98,10 +98,8 @@ def slots(block: SampleBlock, arrays: Arrays, vm: Vm, predicted: Predicted) -> C
 
 
 def links(block: SampleBlock, arrays: Arrays, task_of: TaskOf) -> Columns:
-    """One row per pair of threads; latencies are means per frame."""
+    """One row per pair of threads; latencies are means over its frames."""
     senders, receivers = arrays.links[_LINK["from_thread"]], arrays.links[_LINK["to_thread"]]
-    frames = arrays.links[_LINK["frames"]]
-    per_frame_s = 1 / np.maximum(frames, 1) / 1e9
     return _same(block, len(senders)) | {
         "from_task": task_of(senders),
         "from_thread": senders,
@@ -109,9 +107,9 @@ def links(block: SampleBlock, arrays: Arrays, task_of: TaskOf) -> Columns:
         "to_thread": receivers,
         "tuples": arrays.links[_LINK["tuples"]],
         "bytes": arrays.links[_LINK["bytes"]],
-        "frames": frames,
-        "buffer_latency_s": arrays.links[_LINK["buffer_latency_ns"]] * per_frame_s,
-        "channel_latency_s": arrays.links[_LINK["channel_latency_ns"]] * per_frame_s,
+        "frames": arrays.links[_LINK["frames"]],
+        "buffer_latency_s": arrays.links[_LINK["buffer_latency_ns"]] / 1e9,
+        "channel_latency_s": arrays.links[_LINK["channel_latency_ns"]] / 1e9,
     }
 
 

@@ -187,14 +187,15 @@ def test_edges_and_latency() -> None:
     made = intake()
     link = {
         "from_thread": 1, "to_thread": 2, "tuples": 200, "bytes": 4000, "frames": 10,
-        "buffer_latency_ns": 10_000_000, "channel_latency_ns": 30_000_000,
+        "buffer_latency_ns": 1_000_000, "channel_latency_ns": 3_000_000,
     }  # fmt: skip
+    empty = {"from_thread": 1, "to_thread": 2, "tuples": 0, "frames": 0, "buffer_latency_ns": 77_000_000}
     unknown = {"from_thread": 1, "to_thread": 77, "tuples": 5}
     counts = [0] * BUCKETS
     counts[bucket_of(50_000_000)], counts[bucket_of(400_000_000)] = 90, 10
     for k in range(10):
         end = START_NS + k * NS
-        sent = scored("vm1", k, end, links=[link, unknown], latency=(("sink", "source", tuple(counts)),))
+        sent = scored("vm1", k, end, links=[link, empty, unknown], latency=(("sink", "source", tuple(counts)),))
         made.add_block(sent, end, 1)
     window = made.window(START_NS + 10 * NS, 5.0)
     edge = window.edges["score", "sink"]
@@ -241,7 +242,7 @@ def test_progress_reaches_back_two_minutes_however_often_it_is_told() -> None:
         lambda b: msgspec.structs.replace(b, threads=b.threads | {"thread": b"\xff" * 16}),
         lambda b: msgspec.structs.replace(b, slots=b.slots | {"slot": b"\x09" + bytes(7)}),
         lambda b: msgspec.structs.replace(b, window_ns=0),
-        lambda b: msgspec.structs.replace(b, window_ns=10**18),
+        lambda b: msgspec.structs.replace(b, window_ns=-(10**9)),
         lambda b: msgspec.structs.replace(b, latency=(("nosuch", "source", (1,)),)),
         lambda b: msgspec.structs.replace(b, latency=(("sink", "source", (1,) * (BUCKETS + 1)),)),
         lambda b: msgspec.structs.replace(b, latency=(("sink", "source", (1 << 70,)),)),
@@ -269,3 +270,13 @@ def test_every_block_counts_once_in_whatever_order_it_comes(seed: int, lost: set
     assert made.duplicates == len(order) - len(sent)
     assert made.lost == len([k for k in lost if k < 29])
     assert float(made.tasks.sums[:, 1, 0].sum()) == pytest.approx(sum(sent))
+
+
+def test_an_agent_may_wait_long_for_its_first_topology() -> None:
+    made = intake()
+    assert made.add_block(scored("vm1", 1, START_NS, window_ns=3600 * NS), START_NS, 1)
+    for k in range(1, 10):
+        made.add_block(scored("vm1", k + 1, START_NS + k * NS), START_NS + k * NS, 1)
+    window = made.window(START_NS + 10 * NS, 5.0)
+    assert window.is_complete
+    assert window.tasks["score"].rate_in_tps == pytest.approx(100, rel=0.01)

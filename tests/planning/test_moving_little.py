@@ -145,15 +145,15 @@ def test_a_running_task_of_fixed_size_outweighs_any_gain(rate, elsewhere):
 
 
 def test_a_vm_with_a_running_task_of_fixed_size_keeps_its_name():
-    """All else of the source's VM runs on another VM of its kind."""
-    topology = chain("a", "b", "c", ends=True)
-    plan = make_plan(PlanRequest(topology, KNOWN, 330.0, vms_of(4, 4, 4)))
-    home = next(b.slot for b in plan.placement.bundles if b.task == "source")
-    beside = [b for b in plan.placement.bundles if b.slot.vm == home.vm and b.slot != home]
-    threads = [ThreadAt(n, b.task, Slot("vm2", b.slot.number)) for n, b in enumerate(beside, 2)]
-    moved = relabel(plan, (ThreadAt(1, "source", home), *threads), frozenset())
-    assert [b.slot for b in moved.placement.bundles if b.task == "source"] == [home]
-    free = relabel(plan, tuple(threads), frozenset())
+    """The source's VM also gets both threads of a, which run on another VM of its kind."""
+    topology = chain("a", "b", ends=True)
+    plan = make_plan(PlanRequest(topology, KNOWN, 110.0, vms_of(2, 2)))
+    at = {(b.task, b.full): b.slot for b in plan.placement.bundles}
+    assert (at["source", False], at["a", True], at["b", True].vm) == (Slot("vm1", 0), Slot("vm1", 1), "vm2")
+    of_a = (ThreadAt(2, "a", Slot("vm2", 1)), ThreadAt(3, "a", Slot("vm2", 1)))
+    moved = relabel(plan, (ThreadAt(1, "source", Slot("vm1", 0)), *of_a), frozenset())
+    assert [b.slot for b in moved.placement.bundles if b.task == "source"] == [Slot("vm1", 0)]
+    free = relabel(plan, of_a, frozenset())
     assert [b.slot.vm for b in free.placement.bundles if b.task == "source"] == ["vm2"]
 
 

@@ -5,7 +5,10 @@ Rules (protocol: Tuples):
     means that everything that came of it is done.
  2. A root is done when *any* of its attempts reaches zero. Its latency counts from its first emission [B3].
  3. A root that misses its deadline is sent again with fresh ids; each expiry doubles its own deadline.
-    A fault elsewhere (a dead peer) sends again everything that is open, doubling nothing.
+    A fault elsewhere (a dead peer) sends again everything that is open, doubling nothing. A root that
+    is only late, because everything queues, is not lost: it is sent again once roots sent half a second
+    later are done, or after five more seconds. (A rate that jumps to three times what was planned for
+    made 1,005 replays of 22,603 rows without this rule, and none of them was needed.)
  4. Deadline: 30 s until 100 roots are measured, then max(1 s, 4 × p99), 60 s at most. It stands still
     while rows of the root are kept by a task.
  5. Rows in flight and not kept stay within the window; replays use a quarter of it at a time.
@@ -23,6 +26,7 @@ from topology_runtime.messages import Ack
 S = 1_000_000_000
 FIRST_DEADLINE_NS, LEAST_DEADLINE_NS, MOST_DEADLINE_NS = 30 * S, 1 * S, 60 * S
 KEPT_DEADLINE_NS = 600 * S  # a root whose rows are kept: only a lost message can leave it this long
+OVERTAKEN_NS, STUCK_NS = S // 2, 5 * S  # past its deadline: is it lost, or does everything queue?
 MEASURED_BEFORE_LEARNING = 100
 LATENCIES_KEPT = 1024
 LEARN_EVERY = 50  # roots measured between two looks at the 99th percentile
@@ -39,6 +43,7 @@ class Root:
     rows: list[Any]
     intended_ns: int
     first_sent_ns: int
+    sent_ns: int  # its present attempt
     deadline_ns: int
     attempt: int = 0
     expiries: int = 0
@@ -62,6 +67,7 @@ class Ledger:
         self._latencies: deque[int] = deque(maxlen=LATENCIES_KEPT)
         self._measured = 0
         self._deadline_ns = FIRST_DEADLINE_NS
+        self._newest_done_ns = 0  # when the latest sent of all done roots was sent
 
     # ── what may be sent ────────────────────────────────────────────────────────────────────────
 
@@ -73,7 +79,8 @@ class Ledger:
 
     def begin(self, rows: list[Any], intended_ns: int, now_ns: int) -> Root:
         """A new root of these rows, at the next positions."""
-        root = Root(self._sequence, self.position, rows, intended_ns, now_ns, now_ns + self._deadline_ns)
+        deadline_ns = now_ns + self._deadline_ns
+        root = Root(self._sequence, self.position, rows, intended_ns, now_ns, now_ns, deadline_ns)
         self._sequence += 1
         self.position += len(rows)
         self.in_flight += len(rows)
@@ -117,6 +124,7 @@ class Ledger:
         if root.kept:
             self._kept -= len(root.rows)
         self._replaying.pop(root.sequence, None)
+        self._newest_done_ns = max(self._newest_done_ns, root.first_sent_ns)
         self._latencies.append(now_ns - root.first_sent_ns)
         self._measured += 1
         if self._measured >= MEASURED_BEFORE_LEARNING and self._measured % LEARN_EVERY == 0:
@@ -139,10 +147,16 @@ class Ledger:
         """Roots past their deadline are sent again."""
         waiting = set(self._again)
         for root in self._open.values():
-            if root.deadline_ns <= now_ns and root.sequence not in waiting:
+            if root.sequence not in waiting and self._lost(root, now_ns):
                 root.expiries += 1
                 self._again.append(root.sequence)
                 self._replaying.pop(root.sequence, None)
+
+    def _lost(self, root: Root, now_ns: int) -> bool:
+        if now_ns < root.deadline_ns:
+            return False
+        overtaken = self._newest_done_ns >= root.sent_ns + OVERTAKEN_NS
+        return overtaken or now_ns >= root.deadline_ns + STUCK_NS
 
     def next_replay(self, now_ns: int) -> Root | None:
         """The next root to send again, on its new attempt; None when there is none, or not now."""
@@ -163,6 +177,7 @@ class Ledger:
 
     def _restart(self, root: Root, now_ns: int) -> None:
         root.attempt += 1
+        root.sent_ns = now_ns
         if root.kept:
             self._kept -= len(root.rows)
             root.kept = 0

@@ -25,8 +25,9 @@ BUCKETS = 160
     SOURCE_REPLAYED, SOURCE_STATE,
 ) = range(24)  # fmt: skip
 """THREAD: number + 1 (0: record unused). TASK: number of the task in the topology.
-STATE: 1 running, 2 ended. QUEUE: rows waiting now. CALL_STARTED_NS: monotonic, when the call for a frame's last row begins at the latest
-(its first + max_call_s for each row before), 0 when idle.
+STATE: 1 running, 2 ended. QUEUE: rows waiting now.
+CALL_STARTED_NS: monotonic, when the call for a frame's last row begins at the latest (the first one's
+begin + max_call_s for each row before it), 0 when idle.
 BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU. SOURCE_STATE: bit 0 stopped, bit 1 exhausted.
 All others count up since the thread began."""
 

@@ -1,0 +1,56 @@
+"""Virtual time: events in order of their times, and a hash of all that happened."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from zlib import crc32
+
+MS = 1_000_000
+S = 1_000_000_000
+WALL0_NS = 1_700_000_000 * S
+TRAIL = 400  # events told of a failing seed
+
+
+class Clock:
+    """What happens when. `after_event` is called after each event."""
+
+    def __init__(self) -> None:
+        self.now_ns = S
+        self.events = 0
+        self.hash = 0
+        self.trail: deque[str] = deque(maxlen=TRAIL)
+        self.after_event: Callable[[], None] = lambda: None
+        self._number = 0
+        self._heap: list[tuple[int, int, str, Callable[[], None]]] = []
+
+    @property
+    def wall_ns(self) -> int:
+        return WALL0_NS + self.now_ns
+
+    def at(self, when_ns: int, what: str, do: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._heap, (max(when_ns, self.now_ns), self._number, what, do))
+
+    def later(self, delay_ns: int, what: str, do: Callable[[], None]) -> None:
+        self.at(self.now_ns + delay_ns, what, do)
+
+    def say(self, text: str) -> None:
+        """A line of the trail; part of the hash."""
+        line = f"{(self.now_ns - S) / S:.6f} {text}"
+        self.hash = crc32(line.encode(), self.hash)
+        self.trail.append(line)
+
+    def run_until(self, end_ns: int, over: Callable[[], bool] = lambda: False) -> None:
+        """Let time go by until `end_ns`, or until it is over."""
+        while self._heap and self._heap[0][0] <= end_ns:
+            self.now_ns, _, what, do = heapq.heappop(self._heap)
+            self.events += 1
+            if what:
+                self.say(what)
+            do()
+            self.after_event()
+            if over():
+                return
+        self.now_ns = max(self.now_ns, end_ns)
