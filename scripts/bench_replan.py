@@ -90,8 +90,8 @@ def command(running: Trial, name: str, **arguments: Any) -> Any:
 
 
 def dip(replans: int, folder: Path) -> dict[str, Any]:
-    """Plans for 60 and 45 tuples/s in turn while 31 are offered."""
-    offered, between = 31.0, 22.0
+    """Plans for 85 and 60 tuples/s in turn while 42 are offered, 70 % of the lower."""
+    offered, between = 42.0, 22.0
     say(f"dip: {replans} forced plans, {between * replans + 15:.0f} s")
     times: list[datetime] = []
     with trial(folder, f"{offered:g}", between * replans + 15, ["--vms", "4,4"]) as running:
@@ -99,7 +99,7 @@ def dip(replans: int, folder: Path) -> dict[str, Any]:
         time.sleep(10.0)
         for i in range(replans):
             began = time.monotonic()
-            plan = command(running, "plan", rate_tps=(60.0, 45.0)[i % 2], propose=True)
+            plan = command(running, "plan", rate_tps=(85.0, 60.0)[i % 2], propose=True)
             times.append(datetime.now().astimezone())
             command(running, "apply", id=plan["id"])
             time.sleep(max(0.0, between - (time.monotonic() - began)))

@@ -47,7 +47,7 @@ replies: msgspec.msgpack.Decoder[m.Reply] = msgspec.msgpack.Decoder(m.Reply)
 def _decode(decoder: msgspec.msgpack.Decoder[In], data: bytes) -> In:
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage("a message could not be read", cause=str(error)) from error
 
 

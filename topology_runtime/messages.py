@@ -5,8 +5,7 @@
     worker ⇄ worker        Tuples                         (data channel)
     client ⇄ controller    Request / Reply                (commands)
 
-Plans travel as *wanted states*, never as deltas (protocol: Plans). A wanted state is complete,
-idempotent and numbered; whoever gets it makes the present equal to it and obeys the highest number.
+Plans travel as *wanted states*, never as deltas (protocol: Plans): complete, idempotent and numbered.
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ class WorkerAt(msgspec.Struct, frozen=True, array_like=True):
 class SourceStart(msgspec.Struct, frozen=True, array_like=True):
     """A source thread that starts anew reads from `position` (of its partition); below it all is acked.
 
-    A worker believes it only if the same wanted state names the worker's own incarnation: then it was
-    made after the worker came up, and the position is fresh. A thread that reads already ignores it."""
+    Believed only if the same wanted state names the worker's own incarnation (it was made after the
+    worker came up, so the position is fresh). A thread that reads already ignores it."""
 
     task: str
     partition: int
@@ -122,7 +121,7 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """Answer to HELLO; sent again with every heartbeat so that an agent knows its controller lives."""
+    """Answer to HELLO and to heartbeats: an agent knows its controller lives."""
 
     boot: int
     run: str
@@ -221,8 +220,7 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     Threads: one row per thread, `SAMPLE_COLUMNS`; times in ns, counts since the last block.
     `tasks` names the task of each row. Slots: `SLOT_COLUMNS`. Links: `LINK_COLUMNS`.
     `latency`: (sink task, source task, buckets of `meter.bucket_of`) since the last block.
-    `finished`: rows that reached a sink: runs of (task number, log number, source number,
-    partition, first position, count, variant) as int64 – see agent/sampler."""
+    Link latencies are means per frame. `finished`: what the logs of sinks have grown by."""
 
     vm: str
     boot: int
@@ -280,7 +278,7 @@ class DeadLetters(msgspec.Struct, frozen=True, tag="dead_letters"):
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
-    """An agent leaves on purpose: nothing of the run is left on its VM."""
+    """An agent leaves: nothing of the run is left on its VM."""
 
     vm: str
     boot: int
@@ -407,8 +405,8 @@ class Mark(msgspec.Struct, frozen=True, tag="m", array_like=True):
 
 
 class StateMove(msgspec.Struct, frozen=True, tag="s", array_like=True):
-    """Keyed state on its way to its new owner: (range, key, state as bytes of a row). Sent again until
-    taken. `ranges` are all ranges that move with this message, those without any key included."""
+    """Keyed state for its new owner, sent again until taken: (range, [key, state] as bytes of a row).
+    `ranges` are all that move with this message, those without any key included."""
 
     sender: int
     target: int

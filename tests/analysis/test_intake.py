@@ -195,7 +195,9 @@ def test_edges_and_latency() -> None:
     counts[bucket_of(50_000_000)], counts[bucket_of(400_000_000)] = 90, 10
     for k in range(10):
         end = START_NS + k * NS
-        sent = scored("vm1", k, end, links=[link, empty, unknown], latency=(("sink", "source", tuple(counts)),))
+        sent = scored(
+            "vm1", k, end, links=[link, empty, unknown], latency=(("sink", "source", tuple(counts)),)
+        )
         made.add_block(sent, end, 1)
     window = made.window(START_NS + 10 * NS, 5.0)
     edge = window.edges["score", "sink"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from topology_runtime.logic import Context, Hold, Source, flat_map
+from topology_runtime.logic import Context, Hold, Keyed, Source, flat_map
 
 Row = tuple[int, int, str]
 FAILS_EVERY, FAILS_AT = 17, 5  # positions that `work_that_fails` cannot process
@@ -80,3 +80,17 @@ class Batches(Hold):
     def finish(self, key: Hashable, rows: Sequence[Row]) -> Iterable[Row]:
         assert 0 < len(rows) <= 4
         return ()
+
+
+class Tally(Keyed):
+    """Counts the rows of a key, and lets them pass."""
+
+    def new(self, key: Hashable) -> int:
+        return 0
+
+    def process(self, key: Hashable, row: Row, state: int) -> tuple[int, Iterable[Row]]:
+        return state + 1, [row]
+
+
+def group(row: Row) -> Hashable:
+    return f"key {row[1] % 7}"

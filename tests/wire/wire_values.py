@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from datetime import UTC, datetime, timedelta, timezone
@@ -28,7 +29,7 @@ def searching(examples: int) -> settings:
 # ── rows ────────────────────────────────────────────────────────────────────────────────────────────
 
 scalars = st.none() | st.booleans() | INT64 | st.floats(allow_nan=False) | st.text() | st.binary()
-offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
+offsets = st.integers(-82_800, 82_800).map(lambda seconds: timezone(timedelta(seconds=seconds)))
 moments = st.datetimes() | st.datetimes(timezones=st.just(UTC)) | st.datetimes(timezones=offsets)
 values = st.recursive(
     scalars | moments,
@@ -64,6 +65,7 @@ def same(a: Any, b: Any) -> bool:
 # ── messages ────────────────────────────────────────────────────────────────────────────────────────
 
 
+@functools.cache
 def of_type(kind: Any) -> st.SearchStrategy[Any]:
     """Any value that a field of this type may have."""
     simple = {
@@ -86,16 +88,17 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*map(of_type, arguments))
     if origin is list:
-        return st.lists(of_type(arguments[0]), max_size=3)
+        return st.lists(of_type(arguments[0]), max_size=2)
     if origin is dict:
-        return st.dictionaries(of_type(arguments[0]), of_type(arguments[1]), max_size=3)
+        return st.dictionaries(of_type(arguments[0]), of_type(arguments[1]), max_size=2)
     if origin is tuple and arguments[-1] is Ellipsis:
-        return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
+        return st.lists(of_type(arguments[0]), max_size=2).map(tuple)
     if origin is tuple:
         return st.tuples(*map(of_type, arguments))
     raise TypeError(f"no values known for {kind}")
 
 
+@functools.cache
 def struct(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(kind)
     fields = {name: of_type(hints[name]) for name in kind.__struct_fields__}

@@ -233,13 +233,13 @@ class Receiver(threading.Thread):
             message = self._decoder.decode(data)
             if isinstance(message, WireFrame):
                 message.frame.rows = wire.read(message.rows, message.shape)
-        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.refused += 1
             return
         board = self._board
         if isinstance(message, WireFrame):
             frame = message.frame
-            if self._fenced(frame.slot, frame.incarnation) or r.rows_in(frame.runs) != len(frame.rows):
+            if self._fenced(frame.slot, frame.incarnation) or not r.fits(frame):
                 self.refused += 1
                 return
             board.put(frame.target, (monotonic_ns(), frame, len(data)))

@@ -1,0 +1,195 @@
+"""An agent in virtual time: a real AgentState, performed as agent/agent.py does, and its VM's disk."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from typing import TYPE_CHECKING
+
+from sim_clock import S
+from sim_worker import SimWorker
+
+from agent import events as e
+from agent.state import AgentState
+from topology_runtime import messages as m
+from topology_runtime.cluster import Vm
+from topology_runtime.worker.meter import BUCKETS
+
+if TYPE_CHECKING:
+    from sim_world import World
+
+USUAL_BUCKET, USUAL_ROWS = 40, 50  # end-to-end latencies that a block tells of
+
+
+class SimAgent:
+    """One VM: its agent (dead or alive), the workers it owns, its disk. `gone`: for good."""
+
+    def __init__(self, world: World, shape: Vm) -> None:
+        self.world, self.shape = world, shape
+        self.disk: dict[tuple[str, int], bytes] = {}
+        self.workers: dict[int, SimWorker] = {}
+        self.lives = 0
+        self.alive = self.gone = self.left = False
+        self.cut_until_ns = 0
+        self.token = m.Token()
+
+    @property
+    def name(self) -> str:
+        return self.shape.vm
+
+    @property
+    def cut(self) -> bool:
+        return self.world.now_ns < self.cut_until_ns
+
+    # ── life ────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        if self.alive or self.gone or self.left:
+            return
+        self.lives += 1
+        self.alive = True
+        s = self.shape
+        self.boot = self.world.wall_ns
+        hello = m.Hello(s.vm, self.boot, s.slots, s.slot_cores, s.slot_memory_bytes, "cgroup1", 7)
+        self.state = AgentState(hello, self.world.now_ns)
+        self.token = m.Token()
+        self._wake_ns = -1
+        self._wakes = self._blocks = 0
+        self.world.clock.say(f"agent {self.name} starts")
+        self.do(e.Tick())
+        if self.world.options.blocks:
+            self._sample(self.lives)
+
+    def kill(self, why: str) -> None:
+        """Its workers die with it."""
+        if not self.alive:
+            return
+        self.world.clock.say(f"agent {self.name} dies: {why}")
+        self.alive = False
+        for worker in list(self.workers.values()):
+            worker.kill("its agent died")
+        self.workers.clear()
+
+    def lose(self) -> None:
+        """The VM is gone for good."""
+        self.kill("the VM is gone")
+        self.gone = True
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────
+
+    def do(self, event: e.Event) -> None:
+        events: deque[e.Event] = deque([event])
+        while events and self.alive:
+            for instruction in self.state.step(events.popleft(), self.world.now_ns):
+                self._perform(instruction)
+            self.state.validate()
+        if not self.alive:
+            return
+        assert self.state.token >= self.token, f"agent {self.name} obeys a lower token"
+        self.token = self.state.token
+        if self.state.wake_ns != self._wake_ns:
+            self._plan_wake()
+
+    def _plan_wake(self) -> None:
+        self._wake_ns = self.state.wake_ns
+        self._wakes += 1
+        wake, life = self._wakes, self.lives
+
+        def tick() -> None:
+            if self.alive and (wake, life) == (self._wakes, self.lives):
+                self._wake_ns = -1
+                for worker in list(self.workers.values()):
+                    self._read_sources(worker)
+                self.do(e.Tick())
+
+        self.world.clock.at(max(self._wake_ns, self.world.now_ns + S // 1000), "", tick)
+
+    def from_controller(self, message: m.FromController) -> None:
+        if isinstance(message, m.Wanted):
+            self.world.checks.known_to_agent(message)
+            self.do(e.WantedArrived(message, self.world.letter_of(message)))
+        else:
+            self.do(message)
+
+    def from_worker(self, worker: SimWorker, message: m.FromWorker) -> None:
+        if self.alive and self.workers.get(worker.slot.number) is worker:
+            self.do(message)
+
+    def worker_exited(self, worker: SimWorker, how: str, clean: bool) -> None:
+        if self.alive and self.workers.get(worker.slot.number) is worker:
+            self._read_sources(worker)
+            del self.workers[worker.slot.number]
+            self.do(e.WorkerExited(worker.slot, worker.incarnation, how, clean))
+
+    def _read_sources(self, worker: SimWorker) -> None:
+        """Its meter outlives a worker."""
+        from sim_thread import SimSource
+
+        threads = [t for t in worker.threads.values() if isinstance(t, SimSource) and t.core.flow]
+        sources = tuple(thread.source_now() for thread in threads)
+        if sources:
+            self.do(e.SourcesRead(worker.slot, worker.incarnation, sources))
+
+    # ── instructions ────────────────────────────────────────────────────────────────────────────
+
+    def _perform(self, instruction: e.Instruction) -> None:
+        if not self.alive:
+            return
+        if self.world.faults.strikes("agent"):
+            self.kill(f"before {type(instruction).__name__}")
+            return
+        match instruction:
+            case e.SpawnWorker(slot, incarnation):
+                assert slot.number not in self.workers, f"two workers in {slot}"
+                self.workers[slot.number] = SimWorker(self, slot, incarnation)
+            case e.ForwardWanted(slot, incarnation, data):
+                self._tell(slot.number, incarnation, self.world.wanted_of(data))
+            case e.SendQuit(slot, incarnation, reason):
+                self._tell(slot.number, incarnation, m.Quit(reason))
+            case e.KillWorker(slot, incarnation, why):
+                worker = self.workers.get(slot.number)
+                if worker is not None and worker.incarnation == incarnation:
+                    worker.kill(why)
+            case e.SendHello(message) | e.SendReport(message) | e.SendDeadLetters(message):
+                self.world.control.to_controller(self, message)
+            case e.SendGoodbye(goodbye):
+                self.world.control.to_controller(self, goodbye)
+            case e.Note(text):
+                self.world.clock.say(f"agent {self.name}: {text}")
+            case e.Exit(reason, error):
+                assert not error, f"agent {self.name} was refused: {error}"
+                assert not self.workers, f"agent {self.name} leaves workers behind"
+                self.world.clock.say(f"agent {self.name} ends: {reason}")
+                self.alive, self.left = False, True
+
+    def _tell(self, slot: int, incarnation: int, message: m.Wanted | m.Quit) -> None:
+        worker = self.workers.get(slot)
+        if worker is None or worker.incarnation != incarnation:
+            return
+        at_ns = self.world.now_ns + self.world.delay_ns(0.1, 2)
+        worker.told_ns = max(worker.told_ns, at_ns)  # one connection: first in, first out
+        self.world.clock.at(worker.told_ns, "", lambda: worker.from_agent(message))
+
+    # ── samples ─────────────────────────────────────────────────────────────────────────────────
+
+    def _sample(self, life: int) -> None:
+        if self.alive and life == self.lives:
+            self.world.control.to_controller(self, self._block())
+            self.world.later(S, lambda: self._sample(life))
+
+    def _block(self) -> m.SampleBlock:
+        """A second of this VM: nothing used, every row through in a moment."""
+        self._blocks += 1
+        threads = [t for w in self.workers.values() for t in w.threads.values()]
+        tasks = tuple(t.wanted.task for t in threads)
+        columns = {name: bytes(8 * len(threads)) for name in m.SAMPLE_COLUMNS}
+        columns["thread"] = array("q", [t.wanted.thread for t in threads]).tobytes()
+        used = sorted(self.workers)
+        slots = {name: bytes(8 * len(used)) for name in m.SLOT_COLUMNS}
+        slots["slot"] = array("q", used).tobytes()
+        rows = [0] * BUCKETS
+        rows[USUAL_BUCKET] = USUAL_ROWS
+        latency = (("sink", "source", tuple(rows)),) if "sink" in tasks else ()
+        return m.SampleBlock(
+            self.name, self.boot, self._blocks, self.world.wall_ns, S, 0, tasks, columns, slots, {}, latency
+        )

@@ -1,0 +1,206 @@
+"""A task thread in virtual time: a real TaskCore, SourceCore or KeyedCore, driven as worker/threads.py and
+worker/source.py drive it. Its worker may be killed at every effect it has on others."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from sim_clock import MS
+
+from topology_runtime.instances import build
+from topology_runtime.logic import Context
+from topology_runtime.messages import Frame, Mark, SourceNow, StateMove, StateTaken, ThreadNow, ThreadWanted
+from topology_runtime.worker.flow import Flow
+from topology_runtime.worker.keyed_core import KeyedCore
+from topology_runtime.worker.orders import Orders
+from topology_runtime.worker.source_core import SourceCore
+from topology_runtime.worker.task_core import TaskCore
+
+if TYPE_CHECKING:
+    from sim_worker import SimWorker
+
+LOOK_NS = 100 * MS  # a thread that keeps rows looks around this often
+QUEUE_A_TURN = 4  # items taken in one turn at most
+
+
+class SimThread:
+    """A thread of a task with in-edges."""
+
+    def __init__(self, worker: SimWorker, wanted: ThreadWanted, orders: Orders) -> None:
+        self.worker, self.wanted, self.orders = worker, wanted, orders
+        self.world = worker.world
+        self.inbox: deque[Any] = worker.inboxes.setdefault(wanted.thread, deque())
+        self.ended = False
+        self.core = self.make_core()
+        self._due_ns = -1
+        self._turns = 0
+        self.world.later(self.world.delay_ns(0.2, 3.0), self._build)
+
+    def make_core(self) -> TaskCore:
+        w = self.wanted
+        topology = self.orders.topology
+        kind = KeyedCore if topology.by_name[w.task].state == "keyed" else TaskCore
+        core = kind(w, topology, self.worker, self.world.random64, self.record)
+        if isinstance(core, KeyedCore):
+            core.store = self.worker.store(w.task, w.thread)
+        return core
+
+    @property
+    def alive(self) -> bool:
+        return self.worker.alive and not self.ended
+
+    def _build(self) -> None:
+        if not self.alive:
+            return
+        task, w = self.core.task, self.wanted
+        logic = build(task)
+        if hasattr(logic, "open"):
+            partitions = task.static.threads if task.static else 1
+            logic.open(Context(task.name, w.thread, w.partition, partitions, ""))
+        self.core.adopt(logic, lambda _: None)
+        self.wake()
+
+    def now(self) -> ThreadNow:
+        return self.core.now(not self.inbox)
+
+    # ── turns ───────────────────────────────────────────────────────────────────────────────────
+
+    def wake(self, delay_ns: int = 0) -> None:
+        """Have a turn soon."""
+        self._at(self.world.now_ns + (delay_ns or self.world.delay_ns(0.05, 0.5)))
+
+    def _at(self, when_ns: int) -> None:
+        if self._due_ns >= 0 and self._due_ns <= when_ns:
+            return
+        self._due_ns = when_ns
+        self._turns += 1
+        turn = self._turns
+        self.world.clock.at(when_ns, "", lambda: self._turn_if(turn))
+
+    def _turn_if(self, turn: int) -> None:
+        if turn == self._turns and self.alive and self.core.flow is not None:
+            self._due_ns = -1
+            with self.worker.may_be_killed():
+                self.turn()
+                self._plan_next()
+
+    def turn(self) -> None:
+        """Orders, a few items, time, flush."""
+        now_ns = self.world.now_ns
+        self.look_at_orders()
+        if self.core.orders is None or not self.core.orders.may_run(self.wanted.thread):
+            return
+        for _ in range(QUEUE_A_TURN):
+            if self.inbox:
+                self._one(self.inbox.popleft(), now_ns)
+        self.core.on_time(now_ns)
+        self.core.flush(now_ns)
+
+    def _one(self, item: Any, now_ns: int) -> None:
+        if isinstance(item, Frame):
+            self.world.clock.say(f"{self.name} takes {len(item.rows)} of {item.sender}")
+            self.core.take(item, now_ns)
+        elif isinstance(item, (Mark, StateMove, StateTaken)) and self.core.on_word(item, now_ns):
+            self.worker.changed()
+
+    def look_at_orders(self) -> None:
+        orders = self.worker.state.orders
+        if orders is not None and orders is not self.core.orders:
+            self.orders = orders
+            if self.core.obey(orders, self.world.now_ns):
+                self.worker.changed()
+
+    def _plan_next(self) -> None:
+        if self.inbox:
+            self.wake(self.world.service_ns(self.wanted.task))
+        due_ns = self.core.outputs.next_flush_ns()
+        if due_ns is not None:
+            self._at(max(due_ns, self.world.now_ns + 1))
+        if self.core.flow is not None and self.core.flow.holding:
+            self._at(self.world.now_ns + LOOK_NS)
+
+    def record(self, flow: Flow) -> None:
+        """What was finished is durable from here on (worker/finished.py: the page cache keeps it)."""
+        self.worker.effect("record")
+        if self.core.around().sink and flow.finished:
+            self.world.account.finished(self.core.task.name, flow.finished)
+            flow.finished = []
+        if flow.letters:
+            letters, flow.letters = flow.letters, []
+            self.world.account.buried(letters)
+            self.worker.letters += letters
+
+    def end(self) -> None:
+        """The worker says: it is empty, or wanted no more."""
+        with self.worker.may_be_killed():
+            self.core.flush(self.world.now_ns, everything=True)
+        self.ended = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.wanted.task}-{self.wanted.thread}"
+
+
+class SimSource(SimThread):
+    """A thread of a task without in-edges."""
+
+    def __init__(self, worker: SimWorker, wanted: ThreadWanted, orders: Orders) -> None:
+        self.faults = self._faults_seen = 0
+        self.told: SourceNow | None = None  # what its meter says
+        super().__init__(worker, wanted, orders)
+
+    def make_core(self) -> TaskCore:
+        return SourceCore(self.wanted, self.orders.topology, self.worker, self.world.random64, self.record)
+
+    @property
+    def source(self) -> SourceCore:
+        assert isinstance(self.core, SourceCore)
+        return self.core
+
+    def source_now(self) -> SourceNow:
+        w = self.wanted
+        if self.told is None or self.source.ledger is None:
+            stopped = self.source.stopped_reading
+            return SourceNow(w.task, w.partition, w.thread, 0, 0, 0, 0, 0, stopped=stopped)
+        return self.told
+
+    def turn(self) -> None:
+        core, now_ns = self.source, self.world.now_ns
+        self.look_at_orders()
+        while self.inbox:
+            item = self.inbox.popleft()
+            if isinstance(item, list):
+                core.on_acks(item, now_ns)
+        if self.faults != self._faults_seen:
+            self._faults_seen = self.faults
+            core.on_fault(now_ns)
+        self._begin()
+        self.world.account.look(self)
+        assert core.flow is not None
+        core.turn(now_ns, self.world.wall_ns, core.flow.logic.read)
+        self.world.account.look(self)
+        core.flush(now_ns)
+        self._count()
+
+    def _begin(self) -> None:
+        position = self.source.start_position()
+        if position is not None:
+            self.source.begin(position)
+            self.world.clock.say(f"{self.name} reads from {position}")
+            self.world.account.begin(self)
+            self.worker.changed()
+
+    def _count(self) -> None:
+        core, ledger, w = self.source, self.source.ledger, self.wanted
+        before = self.told.stopped if self.told else False
+        if ledger is not None:
+            self.told = SourceNow(
+                w.task, w.partition, w.thread, ledger.position, ledger.acked, ledger.acked_above,
+                ledger.in_flight, ledger.replayed, core.stopped, core.exhausted,
+            )  # fmt: skip
+        if core.stopped != before:
+            self.worker.changed()
+
+    def _plan_next(self) -> None:
+        self._at(max(self.world.now_ns + 1, self.source.wake_ns(self.world.now_ns, self.world.wall_ns)))

@@ -1,0 +1,337 @@
+"""A worker in virtual time: a real WorkerState, performed as worker/worker.py does, over a simulated net.
+
+Connections are first in, first out. One that breaks loses what is on its way; a dead worker loses all."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sim_clock import MS
+from sim_thread import SimSource, SimThread
+
+from topology_runtime import messages as m
+from topology_runtime.cluster import Slot
+from topology_runtime.worker import rows as wire
+from topology_runtime.worker import state as st
+from topology_runtime.worker.flow import Addressed
+
+if TYPE_CHECKING:
+    from sim_agent import SimAgent
+
+TICK_NS = 200 * MS
+HELLO_NS = 200 * MS
+REPORT_NS = 500 * MS
+
+
+class Killed(Exception):
+    """The worker died in the middle of what it did."""
+
+
+class Link:
+    """A connection to a peer worker, as a PUSH socket: `breaks` counts how often it broke."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint, self.breaks, self.last_ns = endpoint, 0, 0
+
+
+class SimWorker:
+    """The process in one slot. It is its threads' Post."""
+
+    def __init__(self, agent: SimAgent, slot: Slot, incarnation: int) -> None:
+        self.agent, self.slot, self.incarnation = agent, slot, incarnation
+        self.world = agent.world
+        self.state = st.WorkerState(slot, incarnation)
+        self.endpoint = f"{slot}#{incarnation}"
+        self.alive, self.heard = True, False
+        self.threads: dict[int, SimThread] = {}
+        self.inboxes: dict[int, deque[Any]] = {}
+        self.closed: set[int] = set()
+        self.letters: list[m.DeadLetter] = []
+        self._links: dict[Slot, Link] = {}
+        self._pending: dict[Slot, list[Any]] = {}
+        self._slot_of: dict[int, Slot] = {}
+        self._news: object = None
+        self._reported_ns = -REPORT_NS
+        self.told_ns = 0  # when the last word of its agent arrives
+        self._turn_due = False
+        self.world.later(self.world.delay_ns(20, 120), self._startup)
+
+    def _startup(self) -> None:
+        if self.alive:
+            self.world.endpoints[self.endpoint] = self
+            self._hello()
+            self._tick()
+
+    def _hello(self) -> None:
+        if self.alive and not self.heard:
+            self.to_agent(m.WorkerHello(self.slot, self.incarnation, 1, self.endpoint))
+            self.world.later(HELLO_NS, self._hello)
+
+    def kill(self, why: str) -> None:
+        """As SIGKILL: its threads, queues and ledgers are gone at once."""
+        if not self.alive:
+            return
+        self.world.clock.say(f"worker {self.slot} dies: {why}")
+        self._gone()
+        self.world.later(self.world.delay_ns(1, 20), lambda: self.agent.worker_exited(self, why, False))
+
+    def _gone(self) -> None:
+        self.alive = False
+        self.world.endpoints.pop(self.endpoint, None)
+        self.world.account.gone(self)
+        if not self.world.random.randrange(3):
+            for link in self._links.values():  # what was written already still arrives, else not
+                link.breaks += 1
+
+    @contextmanager
+    def may_be_killed(self) -> Iterator[None]:
+        try:
+            yield
+        except Killed as how:
+            self.kill(f"in the middle of {how}")
+
+    def effect(self, what: str) -> None:
+        """Something others will see is about to happen: a place to be killed at."""
+        if self.alive and self.world.faults.strikes(what):
+            raise Killed(what)
+
+    # ── the agent ───────────────────────────────────────────────────────────────────────────────
+
+    def to_agent(self, message: m.FromWorker) -> None:
+        agent = self.agent
+        self.world.later(self.world.delay_ns(0.1, 2), lambda: agent.from_worker(self, message))
+
+    def from_agent(self, message: m.Wanted | m.Quit) -> None:
+        if not self.alive:
+            return
+        if isinstance(message, m.Quit):
+            self._leave(message.reason)
+            return
+        self.heard = True
+        before = self.state.token
+        self._perform(self.state.on_wanted(message))
+        assert self.state.token >= before, f"worker {self.slot} obeys a lower token"
+        self.state.validate()
+        self.changed()
+
+    def changed(self) -> None:
+        """Wake the main thread."""
+        if not self._turn_due and self.alive:
+            self._turn_due = True
+            self.world.later(self.world.delay_ns(0.1, 2), self._turn)
+
+    def _tick(self) -> None:
+        if self.alive:
+            self.changed()
+            self.world.later(TICK_NS, self._tick)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        if not self.alive:
+            return
+        now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
+        sources = [t.source_now() for t in self.threads.values() if isinstance(t, SimSource)]
+        self._perform(self.state.on_threads(now, sources))
+        if self.alive:
+            self._perform(self.state.on_tick())
+            self.state.validate()
+            self._report()
+
+    def _report(self, leaving: bool = False) -> None:
+        state = self.state
+        if not self.heard:
+            return
+        threads, sources = tuple(state.threads.values()), tuple(state.sources.values())
+        standing = tuple((s.thread, s.stopped, s.exhausted) for s in sources)
+        news = (state.token, state.ready, threads, leaving, standing)
+        if self.letters or news != self._news or self.world.now_ns - self._reported_ns >= REPORT_NS:
+            letters, self.letters = tuple(self.letters), []
+            report = m.WorkerReport(
+                self.slot, self.incarnation, state.token, state.ready, threads, sources, letters, leaving
+            )
+            self.to_agent(report)
+            self._news, self._reported_ns = news, self.world.now_ns
+
+    # ── instructions ────────────────────────────────────────────────────────────────────────────
+
+    def _perform(self, instructions: list[st.Instruction]) -> None:
+        for instruction in instructions:
+            if self.alive:
+                self._do(instruction)
+
+    def _do(self, instruction: st.Instruction) -> None:
+        match instruction:
+            case st.Obey(orders):
+                self._slot_of = orders.slot_of
+                for thread in self.threads.values():
+                    thread.wake()
+            case st.StartThread(wanted):
+                self._start(wanted)
+            case st.EndThread(number):
+                self._end(number)
+            case st.Connect(peer):
+                self._connect(peer)
+            case st.Disconnect(slot):
+                self._drop(slot)
+            case st.AskPeer(slot):
+                self._ping(slot, answer=False)
+            case st.Fault(why):
+                self.world.clock.say(f"worker {self.slot}: {why}")
+                for thread in self.threads.values():
+                    if isinstance(thread, SimSource):
+                        thread.faults += 1
+            case st.Leave():
+                self._leave("no thread is left")
+
+    def _start(self, wanted: m.ThreadWanted) -> None:
+        assert self.state.orders is not None
+        topology = self.state.orders.topology
+        kind = SimThread if topology.in_edges(wanted.task) else SimSource
+        self.world.clock.say(f"worker {self.slot} starts {wanted.task}-{wanted.thread}")
+        self.threads[wanted.thread] = kind(self, wanted, self.state.orders)
+
+    def _end(self, number: int) -> None:
+        thread = self.threads.pop(number, None)
+        self.inboxes.pop(number, None)
+        self.closed.add(number)
+        if thread is not None:
+            self.world.clock.say(f"worker {self.slot} ends {thread.name}")
+            self.world.account.ends(thread, self.state)
+            thread.end()
+
+    def _leave(self, why: str) -> None:
+        """The worker exits by itself."""
+        self._report(leaving=True)
+        self.world.clock.say(f"worker {self.slot} leaves: {why}")
+        self._gone()
+        self.world.later(self.world.delay_ns(3, 20), lambda: self.agent.worker_exited(self, why, True))
+
+    # ── the net ─────────────────────────────────────────────────────────────────────────────────
+
+    def _connect(self, peer: m.WorkerAt) -> None:
+        self._drop(peer.slot)
+        self._links[peer.slot] = Link(peer.endpoint)
+        for message in self._pending.pop(peer.slot, []):
+            self._send(peer.slot, message)
+
+    def _drop(self, slot: Slot) -> None:
+        link = self._links.pop(slot, None)
+        if link is not None:
+            link.breaks += 1
+
+    def break_link(self, slot: Slot) -> None:
+        """The connection breaks and comes back: what is on its way is lost."""
+        if slot in self._links:
+            self._links[slot].breaks += 1
+
+    @property
+    def linked(self) -> list[Slot]:
+        return sorted(self._links)
+
+    def _send(self, slot: Slot, message: Any) -> None:
+        link = self._links.get(slot)
+        if link is None:
+            self._pending.setdefault(slot, []).append(message)
+            return
+        breaks = link.breaks
+        link.last_ns = max(link.last_ns, self.world.now_ns + self.world.data_delay_ns())
+
+        def arrive() -> None:
+            peer = self.world.endpoints.get(link.endpoint)
+            if breaks == link.breaks and peer is not None:
+                peer.arrives(message)
+
+        self.world.clock.at(link.last_ns, "", arrive)
+
+    def _ping(self, slot: Slot, answer: bool) -> None:
+        self._send(slot, m.Ping(self.slot, self.incarnation, self.endpoint, answer))
+
+    def arrives(self, message: Any) -> None:
+        """As worker/switchboard.py's Receiver."""
+        if isinstance(message, m.Frame):
+            if not self.state.fenced(message.slot, message.incarnation):
+                self._put(message.target, message)
+        elif isinstance(message, m.Acks):
+            if not self.state.fenced(message.slot, message.incarnation):
+                self._acks(message.acks)
+        elif isinstance(message, m.Ping):
+            self._pinged(message)
+        else:
+            self._put(message.target, message)
+
+    def _acks(self, acks: Iterable[m.Ack]) -> None:
+        for ack in acks:
+            if ack.key.incarnation == self.incarnation:
+                self._put(ack.key.thread, [ack])
+
+    def _pinged(self, ping: m.Ping) -> None:
+        if self.state.fenced(ping.slot, ping.incarnation):
+            return
+        if ping.answer:
+            self._perform(self.state.on_answer(ping.slot, ping.incarnation))
+            self.changed()
+        else:
+            self._perform(self.state.on_peer(m.WorkerAt(ping.slot, ping.incarnation, ping.endpoint)))
+            self._ping(ping.slot, answer=True)
+
+    def _put(self, thread: int, item: Any) -> None:
+        if thread in self.closed:
+            return
+        self.inboxes.setdefault(thread, deque()).append(item)
+        if thread in self.threads:
+            self.threads[thread].wake()
+
+    # ── what threads ask of it (task_core.Post) ─────────────────────────────────────────────────
+
+    def deliver(self, frames: Iterable[m.Frame]) -> None:
+        for frame in frames:
+            self.effect("deliver")
+            slot = self._slot_of.get(frame.target)
+            if slot == self.slot:
+                self._put(frame.target, frame)
+            elif slot is not None:
+                self._send(slot, frame)
+
+    def send_acks(self, acks: Iterable[Addressed]) -> None:
+        homes: dict[Slot, list[m.Ack]] = {}
+        for home, ack in acks:
+            homes.setdefault(home, []).append(ack)
+        for home, batch in homes.items():
+            self.effect("ack")
+            if home == self.slot:
+                self._acks(batch)
+            else:
+                self._send(home, m.Acks(self.slot, self.incarnation, batch))
+
+    def send_word(self, word: m.Mark | m.StateMove | m.StateTaken) -> None:
+        self.effect("word")
+        slot = self._slot_of.get(word.target)
+        if slot == self.slot:
+            self._put(word.target, word)
+        elif slot is not None:
+            self._send(slot, word)
+
+    def store(self, task: str, thread: int) -> SimStore:
+        return SimStore(self.agent.disk, task, thread)
+
+
+class SimStore:
+    """Snapshots of a keyed thread on its VM's disk (keyed_core.Store)."""
+
+    def __init__(self, disk: dict[tuple[str, int], bytes], task: str, thread: int) -> None:
+        self._disk, self._place = disk, (task, thread)
+
+    def load(self) -> list[Any] | None:
+        data = self._disk.get(self._place)
+        return None if data is None else wire.read(data, wire.NESTED)
+
+    def save(self, snapshot: list[Any]) -> None:
+        self._disk[self._place] = bytes(wire.write(snapshot, wire.NESTED))
+
+    def of_threads_gone(self, living: set[int]) -> list[list[Any]]:
+        task = self._place[0]
+        found = [data for (name, n), data in sorted(self._disk.items()) if name == task and n not in living]
+        return [wire.read(data, wire.NESTED) for data in found]
