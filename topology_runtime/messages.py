@@ -215,12 +215,10 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
 
 
 class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
-    """One second of a VM, columnar. `columns`: name → little-endian int64 or float64 bytes.
+    """One second of a VM, columnar: name → little-endian int64; times in ns, counts since the last block.
 
-    Threads: one row per thread, `SAMPLE_COLUMNS`; times in ns, counts since the last block.
-    `tasks` names the task of each row. Slots: `SLOT_COLUMNS`. Links: `LINK_COLUMNS`.
-    `latency`: (sink task, source task, buckets of `meter.bucket_of`) since the last block.
-    Link latencies are means per frame. `finished`: what the logs of sinks have grown by."""
+    Threads: `SAMPLE_COLUMNS`, `tasks` names each row's task. `latency`: (sink task, source task, buckets
+    of `meter.bucket_of`). Link latencies are means per frame. `finished`: what sinks' logs have grown by."""
 
     vm: str
     boot: int

@@ -79,8 +79,10 @@ class SimThread:
         self.world.clock.at(when_ns, "", lambda: self._turn_if(turn))
 
     def _turn_if(self, turn: int) -> None:
-        if turn == self._turns and self.alive and self.core.flow is not None:
-            self._due_ns = -1
+        if turn != self._turns or not self.alive:
+            return
+        self._due_ns = -1
+        if self.core.flow is not None:
             with self.worker.may_be_killed():
                 self.turn()
                 self._plan_next()

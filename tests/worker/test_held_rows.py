@@ -77,7 +77,7 @@ def test_a_moved_source_wins_though_its_worker_is_older() -> None:
 def test_positions_do_not_disturb_each_other() -> None:
     held = HeldRows()
     held.keep("k", kept(root(0, position=0), "a"), 0)
-    held.keep("k", kept(root(1, attempt=3, position=1), "b"), 0)
+    held.keep("k", kept(root(1, attempt=3, position=2), "b"), 0)
     held.keep("k", kept(root(0, position=0), "c", offset=1), 0)
     assert rows_of(held) == ["a", "b", "c"]
 

@@ -110,7 +110,7 @@ def test_acked_only_moves_forward_and_names_what_is_done(seed: int) -> None:
         assert set(range(last)) <= done and last not in done
         assert ledger.acked_above == len([p for p in done if p > last])
         assert ledger.in_flight == ledger.position - len(done)
-        assert ledger.floor == (open_roots and min(r.sequence for r in open_roots) or ledger._sequence)
+        assert ledger.floor == min((r.sequence for r in open_roots), default=ledger._sequence)
 
 
 # ── deadlines ───────────────────────────────────────────────────────────────────────────────────────

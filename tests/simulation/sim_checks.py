@@ -1,0 +1,112 @@
+"""What must be true of plans, the journal and what agents know, checked after every event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.knowledge.records import Durable, Entered, Planned, Record, fold
+from controller.knowledge.store import Tallies
+from topology_runtime import messages as m
+
+if TYPE_CHECKING:
+    from sim_controller import SimController
+    from sim_world import World
+
+
+class Checks:
+    """Invariants of the control plane."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.durable = Durable()  # what the synced journal adds up to
+        self.kept_acked: dict[int, int] = {}
+        self._folded = 0
+        self._states: set[tuple[int, str]] = set()  # (epoch, phase) that were journaled
+        self._threads: dict[int, set[int]] = {}  # epoch → threads that were journaled for it
+        self._told: dict[m.Token, m.Wanted] = {}
+        self._acked: dict[tuple[int, int, int], int] = {}
+
+    # ── the journal ─────────────────────────────────────────────────────────────────────────────
+
+    def _fold(self) -> None:
+        synced = self.world.disk.synced
+        for record in synced[self._folded :]:
+            self.durable = fold(self.durable, record)
+            self._note(record)
+        self._folded = len(synced)
+
+    def _note(self, record: Record) -> None:
+        if isinstance(record, Planned):
+            self._states.add((record.epoch, "prepared"))
+            self._threads[record.epoch] = {t.thread for t in record.threads}
+        elif isinstance(record, Entered):
+            self._states.add((record.epoch, record.phase))
+
+    def _recoverable(self, wanted: m.Wanted) -> None:
+        """The plan is the old one, the new one or a journaled successor [B6]."""
+        self._fold()
+        token = wanted.token
+        assert token.boot <= self.durable.boot, f"{token} is known to an agent, its boot is not journaled"
+        assert token.epoch in self._threads, f"{token}: its plan is not journaled"
+        threads = {t.thread for t in wanted.threads}
+        assert threads <= self._threads[token.epoch], f"{token}: threads that no journaled plan has"
+        phases = {"switched", "prepared"} if wanted.phase == "switched" else {wanted.phase}
+        found = any((token.epoch, phase) in self._states for phase in phases)
+        assert found, f"{token}: phase {wanted.phase} is not journaled"
+
+    def told(self, wanted: m.Wanted) -> None:
+        """The controller sends this."""
+        before = self._told.get(wanted.token)
+        if before is None:
+            self._told[wanted.token] = wanted
+            assert len({t.thread for t in wanted.threads}) == len(wanted.threads)
+        else:
+            assert before is wanted or before == wanted, f"two wanted states under {wanted.token}"
+
+    def known_to_agent(self, wanted: m.Wanted) -> None:
+        self._recoverable(wanted)
+
+    def controller_knows(self, controller: SimController) -> None:
+        """After a turn whose records are synced, what is known is what is journaled."""
+        self._fold()
+        k = controller.loop.knowledge
+        if k.durable.boot:
+            known = k.durable
+            assert (known.boot, known.phase) == (self.durable.boot, self.durable.phase)
+            assert (known.reign.epoch if known.reign else 0) == (
+                self.durable.reign.epoch if self.durable.reign else 0
+            ), "the plan in mind is not the journaled one"
+        for (_, partition), source in k.counts.sources.items():
+            place = controller.lives, 0, partition
+            assert source.acked >= self._acked.get(place, 0), f"the saved position goes back to {source.acked}"
+            if source.acked > self._acked.get(place, 0):
+                self._acked[place] = source.acked
+                self._is_done(partition, source.acked)
+
+    def kept(self, tallies: Tallies) -> None:
+        for source in tallies.sources:
+            self._is_done(source.partition, source.acked)
+            self.kept_acked[source.partition] = source.acked
+
+    def _is_done(self, partition: int, acked: int) -> None:
+        done = self.world.account.of(partition).prefix
+        assert acked <= done, f"positions below {acked} are saved as acked, done are those below {done}"
+
+    # ── after every event ───────────────────────────────────────────────────────────────────────
+
+    def after_event(self) -> None:
+        account = self.world.account
+        if not account.touched:
+            return
+        account.touched = False
+        self._fold()
+        reign = self.durable.reign
+        leaving = frozenset(t.thread for t in reign.leaving) if reign is not None else frozenset()
+        account.check(leaving, self._restart_at())
+
+    def _restart_at(self) -> dict[int, int]:
+        controller = self.world.controller
+        if not controller.alive:
+            return self.kept_acked
+        sources = controller.loop.knowledge.counts.sources
+        return {partition: source.acked for (_, partition), source in sources.items()}

@@ -1,0 +1,143 @@
+"""What goes wrong in a seed: when, to whom; all from the seed's random numbers, none after the faults stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sim_clock import MS
+
+if TYPE_CHECKING:
+    from sim_world import World
+
+CONTROLLER_CRASHES_MOST = 2  # the third in a row holds the last good plan, by design
+AGENT_CRASHES_MOST = 2
+EFFECTS = {"deliver": 40, "ack": 40, "record": 40, "word": 4}  # armed to strike within so many
+
+
+class Faults:
+    """Faults of one seed. `done`: kinds that happened, for the report of a run."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.random = world, world.random
+        self.active = True
+        self.done: list[str] = []
+        r = self.random
+        self.loss = r.choice((0.0, 0.0, 0.02, 0.1))
+        self.doubles = r.choice((0.0, 0.0, 0.05, 0.2))
+        self.slow_control = r.choice((1.0, 1.0, 10.0))
+        self._armed: dict[str, int] = {}
+        self._controller_crashes = self._agent_crashes = 0
+        self.kinds: list[Callable[[], None]] = [
+            self.kill_worker, self.kill_worker, self.kill_worker_somewhere, self.kill_agent,
+            self.kill_controller, self.kill_controller_somewhere, self.kill_agent_somewhere, self.cut_vm,
+            self.lose_vm, self.fail_journal, self.break_data,
+        ]  # fmt: skip
+
+    # ── what the net and the others ask ─────────────────────────────────────────────────────────
+
+    def copies(self) -> int:
+        """How often a control message arrives."""
+        if not self.active:
+            return 1
+        chance = self.random.random()
+        return 0 if chance < self.loss else 2 if chance > 1.0 - self.doubles else 1
+
+    def control_delay_ns(self) -> int:
+        return int(self.random.uniform(0.2, 2.0) * MS * (self.slow_control if self.active else 1.0))
+
+    def strikes(self, what: str) -> bool:
+        """Does somebody die right here?"""
+        left = self._armed.get(what)
+        if left is None or not self.active:
+            return False
+        if left > 0:
+            self._armed[what] = left - 1
+            return False
+        del self._armed[what]
+        if what == "controller" and not self._may_kill_controller():
+            return False
+        self.done.append(f"killed at {what}")
+        return True
+
+    # ── the schedule ────────────────────────────────────────────────────────────────────────────
+
+    def plan(self, first_ns: int, last_ns: int, number: int) -> None:
+        for _ in range(number):
+            kind = self.random.choice(self.kinds)
+            at_ns = self.random.randint(first_ns, last_ns)
+            self.world.clock.at(at_ns, f"fault {kind.__name__}", lambda kind=kind: self._do(kind))  # type: ignore[misc]
+
+    def _do(self, kind: Callable[[], None]) -> None:
+        if self.active:
+            self.done.append(kind.__name__)
+            kind()
+
+    def stop(self) -> None:
+        """From now on nothing goes wrong; who is dead and not gone comes back."""
+        self.active = False
+        self.world.disk.fails = False
+        for agent in self.world.agents.values():
+            agent.cut_until_ns = 0
+
+    # ── kinds ───────────────────────────────────────────────────────────────────────────────────
+
+    def kill_worker(self) -> None:
+        workers = self.world.workers()
+        if workers:
+            self.random.choice(workers).kill("kill -9")
+
+    def kill_worker_somewhere(self) -> None:
+        effect = self.random.choice(sorted(EFFECTS))
+        self._armed[effect] = self.random.randrange(EFFECTS[effect])
+
+    def kill_agent(self) -> None:
+        agents = [agent for agent in self.world.agents.values() if agent.alive]
+        if agents and self._agent_crashes < AGENT_CRASHES_MOST:
+            self._agent_crashes += 1
+            agent = self.random.choice(agents)
+            agent.kill("kill -9")
+            self.world.later(self.world.delay_ns(100, 3000), agent.start)
+
+    def kill_agent_somewhere(self) -> None:
+        self._armed["agent"] = self.random.randrange(60)
+
+    def kill_controller(self) -> None:
+        if self._may_kill_controller():
+            self.world.controller.kill("kill -9")
+
+    def kill_controller_somewhere(self) -> None:
+        self._armed["controller"] = self.random.randrange(60)
+
+    def _may_kill_controller(self) -> bool:
+        self._controller_crashes += 1
+        return self._controller_crashes <= CONTROLLER_CRASHES_MOST
+
+    def cut_vm(self) -> None:
+        """Its control connection hangs: it may be held dead while it lives on."""
+        agent = self.random.choice(list(self.world.agents.values()))
+        agent.cut_until_ns = self.world.now_ns + self.world.delay_ns(300, 6500)
+
+    def lose_vm(self) -> None:
+        agents = [agent for agent in self.world.agents.values() if not agent.gone]
+        if len(agents) > self.world.options.vms_least:
+            self.random.choice(agents).lose()
+
+    def fail_journal(self) -> None:
+        self.world.disk.fails = True
+
+        def heal() -> None:
+            self.world.disk.fails = False
+
+        self.world.later(self.world.delay_ns(100, 1500), heal)
+
+    def break_data(self) -> None:
+        """Data connections of one worker break and come back. Not where rows are kept: a lost ack of a
+        kept row is noticed after ten minutes only (ledger.KEPT_DEADLINE_NS), which a seed does not wait."""
+        workers = self.world.workers()
+        if workers and not self.world.shape.holds:
+            worker = self.random.choice(workers)
+            for slot in worker.linked:
+                worker.break_link(slot)
+
+

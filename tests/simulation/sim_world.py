@@ -1,0 +1,215 @@
+"""One seed: the real cores of controller, agents and workers in one process and in virtual time.
+
+    gather and plan → faults, re-plans and rows for some seconds → faults stop → everything settles → stop
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from sim_account import Account
+from sim_agent import SimAgent
+from sim_checks import Checks
+from sim_clock import MS, WALL0_NS, Clock, S
+from sim_controller import Control, Disk, SimController
+from sim_faults import Faults
+from sim_topologies import SHAPES, Shape, machine
+from sim_worker import SimWorker
+
+from controller.config import Settings
+from controller.knowledge.records import Submitted
+from topology_runtime import messages as m
+
+FIRST_FAULT_S, FAULTS_END_S = 0.3, 6.0
+SETTLE_S, END_S = 150.0, 40.0  # virtual seconds that settling and ending may take
+LOOK_S = 0.5
+RATES_TPS = (15.0, 25.0, 40.0, 60.0, 85.0)
+REPLANS_LEAST = 2
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a seed is about; None: the seed says."""
+
+    shape: str | None = None
+    faults: int | None = None
+    blocks: bool = True
+    vms_least: int = 1
+    slow_data_ms: float = 0.0  # added to every hop between workers
+
+
+class World:
+    """Controller and VMs of one seed."""
+
+    def __init__(self, seed: int, options: Options = Options()) -> None:
+        self.seed, self.options = seed, options
+        self.random = r = random.Random(seed)
+        self.random64 = lambda: r.getrandbits(64)
+        self.clock = Clock()
+        self.name = options.shape or r.choice(sorted(SHAPES))
+        self.shape: Shape = SHAPES[self.name]
+        shapes = tuple(machine(f"vm{n}", r.choice((2, 3, 4))) for n in range(1, r.choice((3, 4))))
+        self.settings = Settings(
+            "sim",
+            initial=shapes,
+            probation_window_s=0.3,
+            data_plane=m.Settings(gap_s=0.005, frame_rows=8, window_s=1.0),
+        )
+        rate = r.choice(RATES_TPS)
+        topology = self.shape.topology
+        self.submitted = Submitted(topology, self.shape.models, ((0.0, rate),), 0.0, (), WALL0_NS)
+        self.account = Account(self.shape.need)
+        self.disk = Disk()
+        self.endpoints: dict[str, SimWorker] = {}
+        self.agents = {shape.vm: SimAgent(self, shape) for shape in shapes}
+        self.controller = SimController(self, self.disk)
+        self.control = Control(self)
+        self.checks = Checks(self)
+        self.faults = Faults(self)
+        self._letters: dict[bytes, m.Wanted] = {}
+        self.data_ms = r.choice((0.5, 2.0, 20.0))
+        self.clock.after_event = self.checks.after_event
+
+    # ── what everyone asks ──────────────────────────────────────────────────────────────────────
+
+    @property
+    def now_ns(self) -> int:
+        return self.clock.now_ns
+
+    @property
+    def wall_ns(self) -> int:
+        return self.clock.wall_ns
+
+    def later(self, delay_ns: int, do: object) -> None:
+        self.clock.later(delay_ns, "", do)  # type: ignore[arg-type]
+
+    def delay_ns(self, least_ms: float, most_ms: float) -> int:
+        return int(self.random.uniform(least_ms, most_ms) * MS)
+
+    def data_delay_ns(self) -> int:
+        return self.delay_ns(0.1, self.data_ms) + int(self.options.slow_data_ms * MS)
+
+    def service_ns(self, task: str) -> int:
+        return self.delay_ns(0.1, 3.0)
+
+    def workers(self) -> list[SimWorker]:
+        return [worker for agent in self.agents.values() for worker in agent.workers.values() if worker.alive]
+
+    def letter_of(self, wanted: m.Wanted) -> bytes:
+        """Stands for a wanted state's bytes."""
+        token = wanted.token
+        data = f"{token.boot}.{token.epoch}.{token.counter}".encode()
+        self._letters[data] = wanted
+        return data
+
+    def wanted_of(self, data: bytes) -> m.Wanted:
+        return self._letters[data]
+
+    # ── a run ───────────────────────────────────────────────────────────────────────────────────
+
+    def run(self) -> World:
+        """The whole seed; raises AssertionError when something is not as it must be."""
+        self._begin()
+        self._trouble()
+        self._settle()
+        self._end()
+        return self
+
+    def _begin(self) -> None:
+        self.controller.start()
+        for agent in self.agents.values():
+            self.later(self.delay_ns(0, 100), agent.start)
+
+    def _trouble(self) -> None:
+        """Rows, re-plans, faults."""
+        r = self.random
+        number = r.randint(2, 6) if self.options.faults is None else self.options.faults
+        self.faults.plan(S + int(FIRST_FAULT_S * S), S + int((FAULTS_END_S - 0.5) * S), number)
+        end_ns = S + int(FAULTS_END_S * S)
+        for n in range(REPLANS_LEAST + 1):
+            at_ns = S + int((1.0 + 1.6 * n + r.random()) * S)
+            self.clock.at(at_ns, "", self._set_rate if r.random() < 0.3 else self._propose)
+        self.clock.run_until(end_ns)
+
+    def _set_rate(self) -> None:
+        rate = self.random.choice(RATES_TPS)
+        reply = self.controller.ask("rate_set", rate_tps=rate) if self.controller.alive else None
+        self.clock.say(f"rate {rate}: {reply.error if reply else 'no controller'}")
+
+    def _propose(self) -> None:
+        """An operator has a plan made for another rate, and applied."""
+        k = self.controller.loop.knowledge
+        now = k.plan.rate_tps if k.plan else 0.0
+        rate = self.random.choice([rate for rate in RATES_TPS if rate != now])
+        reply = self.controller.ask("plan", rate_tps=rate, propose=True) if self.controller.alive else None
+        if reply is not None and reply.error is None:
+            reply = self.controller.ask("apply")
+        self.clock.say(f"plan for {rate}: {reply.error if reply else 'no controller'}")
+
+    # ── liveness ────────────────────────────────────────────────────────────────────────────────
+
+    def _settle(self) -> None:
+        """Faults stop: within a bound everything wanted is there and nothing read is open."""
+        self.faults.stop()
+        for agent in self.agents.values():
+            self.later(self.delay_ns(10, 500), agent.start)
+        self.clock.run_until(self.now_ns + 2 * S)
+        self._replan_at_least()
+        self._wait("the plan is in force", lambda: self.unsettled, SETTLE_S)
+
+    def _replan_at_least(self) -> None:
+        """Some seeds lose all their re-plans to a controller that is dead or an enactment under way."""
+        for _ in range(60):
+            if self.checks.durable.next_epoch > REPLANS_LEAST + 1:
+                return
+            self._propose()
+            self.clock.run_until(self.now_ns + 2 * S)
+        raise AssertionError(f"no re-plan begins any more: {self.controller.loop.knowledge.alarms}")
+
+    def _wait(self, what: str, missing: object, limit_s: float) -> None:
+        end_ns = self.now_ns + int(limit_s * S)
+        found = missing()  # type: ignore[operator]
+        while found and self.now_ns < end_ns:
+            self.clock.run_until(self.now_ns + int(LOOK_S * S))
+            found = missing()  # type: ignore[operator]
+        assert not found, f"{limit_s} s after the faults stopped not yet: {what}: {found}"
+
+    @property
+    def unsettled(self) -> str:
+        """Why not all that is wanted is there; empty when it is."""
+        d = self.controller.loop.knowledge.durable
+        if not self.controller.alive or d.reign is None:
+            return "no controller, or no plan"
+        if d.phase != "committed" or d.waiting is not None or d.reign.leaving:
+            alarms = self.controller.loop.knowledge.alarms
+            return f"plan {d.reign.epoch} is {d.phase}, leaving {d.reign.leaving}, {alarms}"
+        wanted = {(t.thread, t.slot) for t in d.reign.threads}
+        here = {(n, worker.slot) for worker in self.workers() for n in worker.threads}
+        if wanted != here:
+            return f"missing {sorted(wanted - here)}, too many {sorted(here - wanted)}"
+        number = d.reign.routes_number
+        behind = [t.name for w in self.workers() for t in w.threads.values() if t.now().switched != number]
+        return f"not by routes {number}: {behind}" if behind else self._open
+        
+    @property
+    def _open(self) -> str:
+        """Old roots that are not done: what was read two seconds ago must be."""
+        if self.account.read == 0:
+            return "nothing was read"
+        old_ns = self.now_ns - 2 * S
+        ledgers = [watch.thread.source.ledger for watch in self.account.live.values()]
+        old = [x.position for x in ledgers if x for x in x.open_roots() if x.first_sent_ns < old_ns]
+        return f"open for long: {old[:5]}" if old else ""
+
+    def _end(self) -> None:
+        self.controller.ask("stop")
+        self._wait("the run ends", lambda: "" if self.controller.finish else "no end", END_S)
+        finish = self.controller.finish
+        assert finish is not None and finish.error is None and finish.summary is not None
+        self.clock.run_until(self.now_ns + 3 * S)
+        assert not self.workers(), "workers are left"
+        self.account.all_done()
+        tuples = finish.summary["tuples"]
+        assert tuples["lost"] == 0, f"the summary says {tuples}"
+        assert tuples["emitted"] == self.account.read, f"{tuples}, read were {self.account.read}"
