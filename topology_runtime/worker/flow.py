@@ -25,6 +25,7 @@ from topology_runtime.worker.held import Bucket, HeldRows, Kept, alone
 from topology_runtime.worker.outputs import Outputs, Shares
 from topology_runtime.worker.runs import Run
 
+DRAINED_AFTER_NS = 500_000_000  # without a row while the run drains: what is kept is all there is
 ROW_TEXT_MOST = 2000  # characters of a row in a dead letter
 
 Addressed = tuple[Slot, Ack]  # an ack and the slot of its ledger
@@ -199,6 +200,7 @@ class HoldFlow(Flow):
 
     random64: Callable[[], int] = field(kw_only=True)
     held: HeldRows = field(default_factory=HeldRows)
+    _taken_ns: int = 0
 
     @property
     def holding(self) -> int:
@@ -207,6 +209,7 @@ class HoldFlow(Flow):
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         """Rows into their buckets; a bucket that is complete goes before the next row is looked at, so
         that what a task sees does not depend on how rows came in frames."""
+        self._taken_ns = now_ns
         self.held.see(frame.roots)
         acks = Acks()
         for root in frame.roots:
@@ -294,17 +297,16 @@ class HoldFlow(Flow):
     # ── time and orders ─────────────────────────────────────────────────────────────────────────
 
     def on_time(self, now_ns: int, draining: bool) -> list[Addressed]:
-        """Finish buckets that are old enough; while the run drains, those with an age limit at once."""
+        """Finish buckets that are old enough. While the run drains, those with an age limit as soon as
+        nothing has come for half a second: a join's other half may still be on its way."""
         limit_s = self.logic.max_age_s
         if limit_s is None:
             return []
+        last = draining and now_ns - self._taken_ns >= DRAINED_AFTER_NS
         acks = Acks()
-        for bucket in self.held.older_than(now_ns if draining else now_ns - int(limit_s * 1e9)):
+        for bucket in self.held.older_than(now_ns if last else now_ns - int(limit_s * 1e9)):
             self._let_go(bucket, now_ns, acks)
         return self._told(acks)
-
-    def forget(self, threads: Iterable[int]) -> None:
-        self.held.forget(threads)
 
     def hand_over(self, keeper: Callable[[int, Any], int | None], now_ns: int) -> list[Addressed]:
         """Rows of buckets whose key another thread keeps now go there, by the edge they came by.
@@ -323,6 +325,9 @@ class HoldFlow(Flow):
                 for root in one.roots:
                     acks.add(root, given[root.key])
         return self._told(acks)
+
+    def forget(self, threads: Iterable[int]) -> None:
+        self.held.forget(threads)
 
     def finish_all(self, now_ns: int) -> list[Addressed]:
         """Finish every bucket now (a leaver whose rows no other thread can take over)."""

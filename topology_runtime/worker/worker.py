@@ -54,6 +54,7 @@ TICK_S = 0.05
 REPORT_EVERY_NS = 500_000_000
 HELLO_EVERY_NS = 200_000_000
 LETTERS_A_REPORT = 200
+SHUTDOWN_NS = 300_000_000  # for all threads together to let their objects go
 GC_THRESHOLDS = (50_000, 20, 50)  # frames make many short-lived tuples and no cycles
 
 
@@ -130,8 +131,9 @@ class Worker:
         for thread in self.threads.values():
             thread.stopping = True
         self.board.wake_all()
+        deadline_ns = monotonic_ns() + SHUTDOWN_NS
         for thread in self.threads.values():
-            thread.join(timeout=0.3)
+            thread.join(timeout=max(0.0, (deadline_ns - monotonic_ns()) / 1e9))
         self.sender.stop()
         self.receiver.stopping = True
         self.sender.join(timeout=0.5)
