@@ -52,12 +52,12 @@ def choose(question: Question) -> Choice:
     """The plan for the rate asked for, or the best one that fits. Raises Infeasible when none does."""
     request = question.request
     plan, degraded = planned(request)
+    plan = relabel(plan, question.threads, request.excluded)
     faults = faults_of(plan, request.topology, request.models)
     if faults:
         return Choice(
             "none", f"the planner's plan is faulty and was not used: {faults[0]}", rejected=tuple(faults)
         )
-    plan = relabel(plan, question.threads)
     if circuit_of(plan) in question.closed and not question.forced:
         return Choice(
             "none", "the plan for this rate failed lately and is not tried again yet", degraded=degraded

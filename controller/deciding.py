@@ -165,7 +165,7 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
 def plan_for(k: Knowledge, members: Membership, rate_tps: float) -> Plan:
     """What would be planned for a rate now, moving little; raises Infeasible."""
     asked = question(k, members, rate_tps, False)
-    return relabel(make_plan(asked.request), asked.threads)
+    return relabel(make_plan(asked.request), asked.threads, asked.request.excluded)
 
 
 def present(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
@@ -231,11 +231,17 @@ def first_plan(turn: Turn, members: Membership) -> None:
     if run is None or turn.now.mono_ns < k.journal_retry_ns or not gathered(turn, members):
         return
     rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
-    diagnosis = Diagnosis("replan", "fine", f"{run.steps[0][1]:g} tuples/s are offered", rate_tps, {}, ())
+    diagnosis = Diagnosis("replan", "start", f"{run.steps[0][1]:g} tuples/s are offered", rate_tps, {}, ())
     try:
         choice = choose(question(k, members, rate_tps, False))
         if choice.plan is None:
             raise Infeasible("the first plan was not made", cause=choice.text)
+        if choice.plan.prediction.rate_tps < run.steps[0][1]:
+            raise Infeasible(
+                f"no plan carries the {run.steps[0][1]:g} tuples/s that are offered from the start",
+                cause=choice.degraded,
+                hint="allow more VMs (`--max-vms`), larger slots (`--slot-cores`), or offer less",
+            )
     except HeadgateError as error:
         _no_first_plan(turn, error)
         return

@@ -244,6 +244,8 @@ def _advance(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
     stand = stand_of(k, sight, turn.now.mono_ns)
     if stand is None or k.adopting_until_ns or turn.now.mono_ns < k.journal_retry_ns:
         return False
+    if _leavers_over(turn, members, sight):
+        return True
     if d.phase == "committed" and d.waiting is None:
         return _let_go(turn, stand, sight)
     failed = _fresh_failures(stand)
@@ -367,6 +369,33 @@ def roll_back(turn: Turn, members: Membership, why: str) -> bool:
 
 
 # ── what is over ────────────────────────────────────────────────────────────────────────────────
+
+
+def _leavers_over(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
+    """Leaving threads that said they have ended, or that are on a lost VM or in a quarantined slot, are
+    wanted no more in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
+
+    While PREPARED rows still go to leaving threads; a VM lost then is a reason for a new plan."""
+    d = turn.knowledge.durable
+    reign = d.reign
+    if reign is None or not reign.leaving:
+        return False
+    gone: set[str] = set()
+    if d.phase != "prepared" and not members.mass_loss:
+        gone = {t.slot.vm for t in reign.leaving} & set(members.gone())
+        gone -= {slot.vm for slot in reign.staying_slots}
+    quarantined = sight.quarantined if d.phase != "prepared" else frozenset()
+    over = tuple(
+        t.thread
+        for t in reign.leaving
+        if steps.said_ended(sight, t) or t.slot.vm in gone or t.slot in quarantined
+    )
+    if not over:
+        return False
+    if not gone <= set(d.held_dead):
+        turn.record(HeldDead(tuple(sorted({*d.held_dead, *gone}))))
+    turn.record(Gone(reign.epoch, over))
+    return True
 
 
 def _let_go(turn: Turn, stand: steps.Stand, sight: steps.Sight) -> bool:

@@ -128,6 +128,12 @@ def ended_leavers(stand: Stand) -> tuple[int, ...]:
     return tuple(t.thread for t in stand.planned.leaving if _ended(stand, t))
 
 
+def said_ended(sight: Sight, thread: ThreadWanted) -> bool:
+    """Was it reported that this thread has finished for good (its worker may be gone since)?"""
+    worker = sight.workers.get(thread.slot)
+    return worker is not None and any(now.thread == thread.thread and now.ended for now in worker.threads)
+
+
 def _ended(stand: Stand, thread: ThreadWanted) -> bool:
     if stand.sight.reported.get(thread.slot.vm, Token()) < stand.token:
         return False

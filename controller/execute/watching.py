@@ -19,9 +19,13 @@ NS = 1_000_000_000
 
 
 def planned_slots(k: Knowledge) -> frozenset[Slot]:
-    """Slots with threads that shall stay, of the newest enactment."""
+    """Slots that the newest enactment cannot do without: those of threads that shall stay and, until it is
+    SWITCHED, of those that leave too: rows still go there, and their workers must be ready."""
     newest = k.durable.waiting or k.durable.reign
-    return newest.staying_slots if newest else frozenset()
+    if newest is None:
+        return frozenset()
+    switched = k.durable.waiting is None and k.durable.phase != "prepared"
+    return newest.staying_slots if switched else frozenset(newest.slots)
 
 
 def lost_vms(k: Knowledge, members: Membership) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import msgspec
 Verdict = Literal["stable", "unstable", "unknown"]
 Direction = Literal["up", "down", "same"]
 Reason = Literal[
+    "start",
     "fine",
     "unknown",
     "frozen",

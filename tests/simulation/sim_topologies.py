@@ -9,7 +9,7 @@ from topology_runtime.cluster import Vm
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 MEMORY = 1 << 29
-TPS_A_THREAD = 25.0
+TPS_A_THREAD = 12.0
 HERE = "sim_logic"
 
 
@@ -38,6 +38,10 @@ def _source(threads: int = 1) -> Task:
 
 def _task(name: str, run: str, kind: str = "map") -> Task:
     return Task(name, kind=kind, run=f"{HERE}:{run}")  # type: ignore[arg-type]
+
+
+def _keyed(name: str, run: str) -> Task:
+    return Task(name, kind="keyed", state="keyed", run=f"{HERE}:{run}")
 
 
 def _sink(name: str = "sink", run: str = "sink", kind: str = "map", threads: int = 1) -> Task:
@@ -92,6 +96,18 @@ SHAPES: dict[str, Shape] = {
                 Edge("left", "join", grouping="fields", key=f"{HERE}:identity"),
                 Edge("right", "join", grouping="fields", key=f"{HERE}:identity"),
                 Edge("join", "sink", selectivity=0.5),
+            ),
+        ),
+        holds=True,
+    ),
+    "keyed": Shape(
+        Topology(
+            "keyed",
+            (_source(), _task("work", "work"), _keyed("tally", "Tally"), _sink()),
+            (
+                *_edges("source work"),
+                Edge("work", "tally", grouping="fields", key=f"{HERE}:group"),
+                *_edges("tally sink"),
             ),
         ),
         holds=True,

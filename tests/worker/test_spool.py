@@ -1,0 +1,204 @@
+"""Events that cannot be read twice: on disk before they are emitted, there until they are acked."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worker_plane import S, searching
+
+from topology_runtime.messages import SpoolLeft
+from topology_runtime.worker import spool as sp
+from topology_runtime.worker.spool import Spool, folder_of, left_over
+
+ROW = {"text": "ä", "pair": (1, (2, None))}
+
+
+def segments(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.spool"))
+
+
+def test_rows_come_back_in_order_with_their_types(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), 7)
+    assert spool.append([ROW, (1, 2.0)]) == [] and spool.append([b"x"]) == []
+    assert (spool.acked, spool.end) == (7, 10)
+    assert spool.read(7, 2) == [ROW, (1, 2.0)] and spool.read(9, 5) == [b"x"] and spool.read(10, 5) == []
+    again = Spool(str(tmp_path), 0)  # the process was killed: nothing was closed
+    assert (again.acked, again.end) == (7, 10) and again.read(7, 9) == [ROW, (1, 2.0), b"x"]
+
+
+def test_what_is_acked_is_forgotten_and_only_moves_forward(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    spool.append(list(range(10)))
+    spool.done_below(4, S)
+    spool.done_below(2, 2 * S)
+    assert spool.acked == 4
+    spool.done_below(99, 2 * S + 1)
+    assert spool.acked == 10, "not beyond what there is"
+    again = Spool(str(tmp_path))
+    assert again.acked == 4, "the file is written at most every 200 ms"
+    spool.done_below(10, 3 * S)
+    assert Spool(str(tmp_path)).acked == 10
+
+
+def test_an_idle_spool_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(str(tmp_path))
+    spool.append([1])
+    spool.done_below(1, S)
+    written: list[str] = []
+    monkeypatch.setattr(os, "replace", lambda a, b: written.append(b))
+    for n in range(2, 9):
+        spool.done_below(1, n * S)
+    assert written == []
+
+
+def test_the_controllers_position_counts_when_it_is_ahead(tmp_path: Path) -> None:
+    Spool(str(tmp_path)).append(list(range(10)))
+    spool = Spool(str(tmp_path), 6)
+    assert (spool.acked, spool.end) == (6, 10) and spool.read(6, 99) == [6, 7, 8, 9]
+
+
+def test_a_position_beyond_the_spool_goes_on_there(tmp_path: Path) -> None:
+    """Rows that the disk lost though they were acked: new events do not take their places."""
+    Spool(str(tmp_path)).append(list(range(10)))
+    spool = Spool(str(tmp_path), 20)
+    spool.append(["new"])
+    assert (spool.acked, spool.end) == (20, 21) and spool.read(20, 5) == ["new"]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 5, 8])
+def test_a_torn_tail_ends_the_spool_and_is_written_over(tmp_path: Path, cut: int) -> None:
+    Spool(str(tmp_path)).append(["first", "second"])
+    (path,) = tmp_path.glob("*.spool")
+    os.truncate(path, path.stat().st_size - cut)
+    spool = Spool(str(tmp_path))
+    assert spool.end == 1 and spool.read(0, 9) == ["first"]
+    spool.append(["third"])
+    assert Spool(str(tmp_path)).read(0, 9) == ["first", "third"]
+
+
+@pytest.mark.parametrize("left", [1, 3, 4, 6])
+def test_a_tail_torn_in_the_first_row_of_a_segment_is_written_over(tmp_path: Path, left: int) -> None:
+    """The next segment has the same name; what it held was never accepted."""
+    Spool(str(tmp_path)).append(["first"])
+    (path,) = tmp_path.glob("*.spool")
+    os.truncate(path, left)
+    spool = Spool(str(tmp_path))
+    assert (spool.acked, spool.end) == (0, 0)
+    spool.append(["again", "more"])
+    assert Spool(str(tmp_path)).read(0, 9) == ["again", "more"]
+
+
+def test_a_full_disk_costs_the_row_it_could_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(str(tmp_path))
+    spool.append(["first"])
+    real = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        return real(fd, data[:3])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="full"):
+        spool.append(["does not fit"])
+    monkeypatch.setattr(os, "write", real)
+    assert spool.end == 1
+    spool.append(["second"])
+    assert Spool(str(tmp_path)).read(0, 9) == ["first", "second"]
+
+
+def test_rows_that_are_not_plain_are_told_and_the_rest_is_taken(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    refused = spool.append([1, {2}, 3, object()])
+    assert [place for place, _ in refused] == [1, 3] and "builtins.set" in refused[0][1].what
+    assert spool.read(0, 9) == [1, 3]
+
+
+def test_segments_below_acked_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sp, "SEGMENT_ROWS", 4)
+    spool = Spool(str(tmp_path))
+    spool.append(list(range(10)))
+    assert segments(tmp_path) == [f"{n:020d}.spool" for n in (0, 4, 8)]
+    spool.done_below(7, S)
+    assert segments(tmp_path) == [f"{n:020d}.spool" for n in (4, 8)]
+    spool.done_below(9, 2 * S)
+    assert segments(tmp_path) == [f"{8:020d}.spool"]
+    again = Spool(str(tmp_path))
+    assert again.read(9, 9) == [9]
+    again.done_below(10, 3 * S)
+    again.close()
+    assert segments(tmp_path) == [] and Spool(str(tmp_path)).end == 10
+
+
+def test_without_the_file_acked_the_spool_begins_with_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sp, "SEGMENT_ROWS", 4)
+    spool = Spool(str(tmp_path))
+    spool.append(list(range(10)))
+    spool.done_below(6, S)
+    for damage in (b"", b"rubbish"):
+        (tmp_path / "acked").write_bytes(damage)
+        assert Spool(str(tmp_path)).acked == 4
+    (tmp_path / "acked").unlink()
+    assert Spool(str(tmp_path)).read(4, 9) == [4, 5, 6, 7, 8, 9]
+
+
+def test_rows_missing_in_the_middle_are_refused_loudly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sp, "SEGMENT_ROWS", 4)
+    Spool(str(tmp_path)).append(list(range(12)))
+    (tmp_path / f"{4:020d}.spool").unlink()
+    with pytest.raises(OSError, match="lost rows before position 8"):
+        Spool(str(tmp_path))
+    assert Spool(str(tmp_path), 8).read(8, 9) == [8, 9, 10, 11], "unless all below is acked"
+
+
+@searching(60)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["append", "ack", "kill", "tear", "close"]), st.integers(0, 9)), max_size=25
+    )
+)
+def test_whatever_happens_nothing_accepted_is_lost(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, int]]
+) -> None:
+    """A spool beside a list. `tear`: killed while it wrote a row, of which some bytes are there."""
+    folder = tmp_path_factory.mktemp("spool")
+    spool, rows, now_ns = Spool(str(folder)), list[Any](), S
+    for kind, n in events:
+        now_ns += S
+        if kind == "append":
+            new = [(len(rows) + i, "x" * n) for i in range(n)]
+            assert spool.append(new) == []
+            rows += new
+        elif kind == "ack":
+            spool.done_below(min(len(rows), spool.acked + n), now_ns)
+        elif kind == "close":
+            spool.close()
+            spool = Spool(str(folder))
+        else:
+            if kind == "tear":
+                name = segments(folder)[-1] if segments(folder) else f"{spool.end:020d}.spool"
+                with open(folder / name, "ab") as file:
+                    file.write((20).to_bytes(4, "big")[: n // 2] + b"y" * (n if n // 2 >= 4 else 0))
+            spool = Spool(str(folder))
+        assert spool.end == len(rows) and spool.acked <= spool.end
+        assert spool.read(spool.acked, 10_000) == rows[spool.acked :]
+
+
+def test_left_over_spools_are_found(tmp_path: Path) -> None:
+    for task, partition, acked in (("clicks", 0, 2), ("clicks", 11, 5), ("odd~name", 3, 0)):
+        spool = Spool(folder_of(str(tmp_path), task, partition))
+        spool.append(list(range(5)))
+        spool.done_below(acked, S)
+    (tmp_path / sp.FOLDER / "not a spool").mkdir()
+    (tmp_path / sp.FOLDER / "a~file").touch()
+    assert left_over(str(tmp_path)) == (SpoolLeft("clicks", 0, 2, 5), SpoolLeft("odd~name", 3, 0, 5))
+    assert left_over(str(tmp_path / "nowhere")) == ()

@@ -1,0 +1,341 @@
+"""What a task does with a frame: results, failures, dead letters, what counts as finished, kept rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from worker_plane import S
+
+from topology_runtime.cluster import Slot
+from topology_runtime.logic import Hold, To
+from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route
+from topology_runtime.topology import KEY_RANGES, Edge, Grouping
+from topology_runtime.worker.flow import Addressed, Around, Flow, HoldFlow
+from topology_runtime.worker.outputs import Outputs
+from topology_runtime.worker.router import Router
+
+HOME = Slot("vm", 0)
+
+
+def outputs(*groupings: Grouping, threads: int = 1, key: Callable[[Any], Hashable] | None = None) -> Outputs:
+    numbers = random.Random(1)
+    out = Outputs(5, HOME, 1, lambda: numbers.getrandbits(64), 0)
+    targets = tuple((10 + n, 1 / threads) for n in range(threads))
+    ranges = ((10, KEY_RANGES),)
+    out.route_by(
+        [
+            (
+                n,
+                Router(
+                    Edge("t", "u", grouping=g), Route(n, targets, ranges), frozenset(), key, lambda _: 256
+                ),
+            )
+            for n, g in enumerate(groupings)
+        ]
+    )
+    return out
+
+
+def root(sequence: int = 0, position: int = 100, value: int = 0xF00, floor: int = 0) -> RootPart:
+    return RootPart(RootKey(1, 1, sequence, 0), HOME, 0, 2, position, 0, floor, value)
+
+
+def frame(rows: Sequence[Any], *roots: RootPart) -> Frame:
+    """Rows shared out evenly among the roots."""
+    roots = roots or (root(),)
+    size = len(rows) // len(roots)
+    return Frame(
+        3, 1, HOME, 1, 5, list(roots), [(n, 0, size, 0) for n in range(len(roots))], list(rows), 0, 0
+    )
+
+
+def flow(logic: Any, kind: str = "map", out: Outputs | None = None, sink: bool = False) -> Flow:
+    around = Around("t", 5, ("source",), {3: "before"}, sink)
+    out = out or (outputs() if sink else outputs("shuffle"))
+    if kind == "hold":
+        numbers = random.Random(2)
+        return HoldFlow(around, kind, logic, out, lambda _: None, random64=lambda: numbers.getrandbits(64))
+    return Flow(around, kind, logic, out, lambda _: None)
+
+
+def sent(task: Flow) -> list[Any]:
+    return [row for out in task.outputs.flush(S, everything=True) for row in out.rows]
+
+
+def open_after(acks: Iterable[Addressed], *roots: RootPart) -> dict[int, int]:
+    """What is left of each root's entry after these acks, by sequence."""
+    left = {part.key.sequence: part.id for part in roots}
+    for _, ack in acks:
+        left[ack.key.sequence] = left.get(ack.key.sequence, 0) ^ ack.value
+    return left
+
+
+# ── map, filter, flat-map ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_failed_row_is_a_dead_letter_and_the_others_go_on() -> None:
+    def call(row: int) -> int:
+        return 10 // row
+
+    task = flow(call)
+    part = root()
+    acks = task.take(frame([1, 0, 5], part), S)
+    assert sent(task) == [10, 2]
+    (letter,) = task.letters
+    assert (letter.task, letter.thread, letter.source, letter.partition, letter.position) == (
+        "t",
+        5,
+        "source",
+        2,
+        101,
+    )
+    assert letter.row == "0" and "ZeroDivisionError" in letter.error and "10 // row" in letter.traceback
+    assert len(acks) == 1
+
+
+def test_a_frame_whose_rows_all_fail_is_done() -> None:
+    task = flow(lambda row: 1 // 0)
+    part = root()
+    assert open_after(task.take(frame([1, 2], part), S), part) == {0: 0}
+    assert len(task.letters) == 2
+
+
+def test_dead_letters_name_the_row_in_frames_of_many_roots() -> None:
+    task = flow(lambda row: 1 // row)
+    task.take(frame([1, 1, 0, 1, 1, 0], root(0, 10), root(1, 50), root(2, 90)), S)
+    assert [letter.position for letter in task.letters] == [50, 91]
+
+
+@pytest.mark.parametrize("kind", ["map", "filter", "flat_map"])
+def test_a_sink_counts_what_went_well_as_finished(kind: str) -> None:
+    task = flow(lambda row: [1 // row], kind, sink=True)
+    part = root()
+    acks = task.take(frame([1, 0, 1, 1], part), S)
+    assert [(o, c) for _, o, c, _ in task.finished] == [(0, 1), (2, 2)]
+    assert open_after(acks, part) == {0: 0} and len(task.letters) == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "passed"),
+    [
+        ([True, False, True], [0, 2]),
+        ([1, 0, "yes"], [0, 2]),
+        ([None, [], {}], []),
+        ([True, True, True], [0, 1, 2]),
+    ],
+)
+def test_a_filter_goes_by_truth(answers: list[Any], passed: list[int]) -> None:
+    task = flow(lambda row: answers[row], "filter")
+    task.take(frame([0, 1, 2]), S)
+    assert sent(task) == passed
+
+
+def test_a_filter_whose_answer_is_neither_costs_its_row() -> None:
+    task = flow(lambda row: np.zeros(2) if row == 1 else True, "filter")
+    task.take(frame([0, 1, 2]), S)
+    assert sent(task) == [0, 2] and [letter.position for letter in task.letters] == [101]
+
+
+@pytest.mark.parametrize("result", [None, 7])
+def test_a_flat_map_that_gives_no_list_costs_its_row(result: Any) -> None:
+    task = flow(lambda row: [row, row] if row else result, "flat_map")
+    task.take(frame([0, 1]), S)
+    assert sent(task) == [1, 1] and "not iterable" in task.letters[0].error
+
+
+def test_a_flat_map_may_be_a_generator_that_fails_halfway() -> None:
+    def call(row: int) -> Iterable[int]:
+        yield row
+        yield 1 // row
+
+    task = flow(call, "flat_map")
+    task.take(frame([0, 1]), S)
+    assert sent(task) == [1, 1] and len(task.letters) == 1
+
+
+@pytest.mark.parametrize("bad", [{1}, np.float64(1), 2**64, "\ud800", object(), {3: 4}], ids=repr)
+@pytest.mark.parametrize("to", [False, True])
+def test_rows_that_cannot_travel_are_dead_letters_though_they_would_stay_here(bad: Any, to: bool) -> None:
+    def call(row: int) -> Any:
+        out = bad if row == 1 else row
+        return To(0, out) if to else out
+
+    task = flow(call, out=outputs("direct" if to else "shuffle"))
+    part = root()
+    acks = task.take(frame([0, 1, 2], part), S)
+    (out,) = task.outputs.flush(S)
+    assert out.rows == [0, 2] and [letter.position for letter in task.letters] == [101]
+    assert "BadRow" in task.letters[0].error
+    assert open_after(acks, part)[0] == out.roots[0].id
+
+
+def test_what_a_sink_returns_need_not_travel() -> None:
+    task = flow(lambda row: object(), sink=True)
+    task.take(frame([1, 2]), S)
+    assert not task.letters and len(task.finished) == 1
+
+
+def test_a_row_without_a_key_is_a_dead_letter_of_the_sender() -> None:
+    task = flow(lambda row: row, out=outputs("fields", key=lambda row: row["k"]))
+    part = root()
+    acks = task.take(frame([{"k": 1}, {"x": 1}], part), S)
+    (out,) = task.outputs.flush(S)
+    assert out.rows == [{"k": 1}] and [letter.position for letter in task.letters] == [101]
+    assert open_after(acks, part)[0] == out.roots[0].id
+
+
+def test_a_row_whose_repr_raises_does_not_end_the_thread() -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    task = flow(lambda row: Broken())
+    task.take(frame([1]), S)
+    assert "Broken" in task.letters[0].row
+
+
+# ── kept rows ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Pairs(Hold):
+    """Two rows of a key; fails as it is told."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
+        self.seen: list[list[Any]] = []
+
+    def key(self, row: Any, source: str) -> Hashable:
+        if self.fails == "key":
+            raise ValueError(source)
+        found: Hashable = [row] if self.fails == "hash" else row[0]
+        return found
+
+    def ready(self, key: Hashable, rows: Sequence[Any]) -> bool:
+        if self.fails == "ready":
+            raise ValueError(key)
+        return len(rows) == 2
+
+    def finish(self, key: Hashable, rows: Sequence[Any]) -> Iterable[Any]:
+        assert len(rows) == 2 or self.max_age_s is not None
+        self.seen.append(list(rows))
+        if self.fails == "finish":
+            raise ValueError(key)
+        return [(key, [row[1] for row in rows])]
+
+
+def test_a_bucket_goes_when_it_is_ready_whatever_the_frames() -> None:
+    """Four rows of one key in one frame are two pairs, as they are in four frames."""
+    task = flow(Pairs(), "hold")
+    part = root()
+    acks = task.take(frame([("k", n) for n in range(4)], part), S)
+    assert sent(task) == [("k", [0, 1]), ("k", [2, 3])]
+    assert [ack.held for _, ack in acks] == [0], "one ack a root; what was kept and let go is not told"
+
+
+def test_kept_rows_hold_their_roots_until_they_go() -> None:
+    task = flow(Pairs(), "hold")
+    one, two = root(0, 0), root(1, 50)
+    first = task.take(frame([("a", 1)], one), S)
+    assert open_after(first, one)[0] != 0 and [ack.held for _, ack in first] == [1]
+    assert task.holding == 1
+    second = task.take(frame([("a", 2)], two), S)
+    (out,) = task.outputs.flush(S)
+    left = open_after([*first, *second], one, two)
+    assert {part.key.sequence: part.id for part in out.roots} == left, "both wait for the output"
+    assert sorted((ack.key.sequence, ack.held) for _, ack in second) == [(0, -1), (1, 0)]
+    assert task.holding == 0
+
+
+def test_rows_come_to_finish_in_the_order_of_their_sources() -> None:
+    logic = Pairs()
+    task = flow(logic, "hold")
+    task.take(frame([("a", "later")], root(1, 50)), S)
+    task.take(frame([("a", "earlier")], root(0, 10)), S)
+    assert logic.seen == [[("a", "earlier"), ("a", "later")]]
+
+
+@pytest.mark.parametrize("fails", ["key", "hash", "ready", "finish"])
+def test_a_hold_that_raises_makes_dead_letters_and_leaves_nothing_open(fails: str) -> None:
+    task = flow(Pairs(fails), "hold")
+    one, two = root(0, 0), root(1, 50)
+    acks = [*task.take(frame([("a", 1)], one), S), *task.take(frame([("a", 2)], two), S)]
+    assert open_after(acks, one, two) == {0: 0, 1: 0}
+    assert sorted(letter.position for letter in task.letters) == [0, 50]
+    assert task.holding == 0 and sent(task) == []
+
+
+def test_an_old_bucket_goes_though_it_is_not_ready() -> None:
+    class Window(Pairs):
+        max_age_s = 1.0
+
+    task = flow(Window(), "hold")
+    one = root()
+    acks = task.take(frame([("a", 1)], one), S)
+    assert task.on_time(2 * S - 1, draining=False) == []
+    acks += task.on_time(2 * S, draining=False)
+    (out,) = task.outputs.flush(2 * S)
+    assert open_after(acks, one)[0] == out.roots[0].id and out.rows == [("a", [1])]
+
+
+@pytest.mark.parametrize(("age_s", "gone"), [(None, False), (60.0, True)])
+def test_draining_ends_the_waiting_of_those_with_an_age(age_s: float | None, gone: bool) -> None:
+    logic = Pairs()
+    logic.max_age_s = age_s
+    task = flow(logic, "hold")
+    task.take(frame([("a", 1)]), S)
+    task.on_time(S, draining=True)
+    assert (task.holding == 0) == gone
+
+
+def test_a_leaver_without_heirs_finishes_everything() -> None:
+    logic = Pairs()
+    logic.max_age_s = 60.0
+    task = flow(logic, "hold")
+    one = root()
+    assert isinstance(task, HoldFlow)
+    acks = task.take(frame([("a", 1), ("b", 2)], one), S)
+    acks += task.finish_all(S)
+    frames = task.outputs.flush(S)
+    assert sorted(row for out in frames for row in out.rows) == [("a", [1]), ("b", [2])]
+    assert open_after(acks, one)[0] == frames[0].roots[0].id and task.holding == 0
+
+
+def test_rows_of_a_moved_key_go_to_its_keeper_with_their_names() -> None:
+    task = flow(Pairs(), "hold")
+    one = root()
+    acks = task.take(frame([("a", 1), ("b", 2)], one), S)
+    acks += task.hand_over(lambda edge, row: 42 if row[0] == "b" else None, S)
+    (out,) = task.outputs.flush(S)
+    assert (out.edge, out.target, out.rows) == (3, 42, [("b", 2)])
+    assert out.runs == [(0, 1, 1, 0)], "as it came: offset and variant of the row, not those of a new way"
+    assert task.holding == 1 and [ack.held for _, ack in acks] == [2, -1]
+    assert open_after(acks, one)[0] != out.roots[0].id, "the row that stayed holds the root too"
+
+
+def test_rows_replaced_by_a_replay_are_told_as_kept_no_more() -> None:
+    """Their roots' deadlines run again; what they hold open is never cancelled."""
+    task = flow(Pairs(), "hold")
+    old, other = root(0), root(0)
+    other.key = RootKey(1, 1, 0, 1)
+    task.take(frame([("a", 1)], old), S)
+    acks = dict((ack.key.attempt, ack) for _, ack in task.take(frame([("a", 1)], other), S))
+    assert acks[0] == Ack(old.key, 0, -1) and acks[1].held == 1
+
+
+def test_rows_of_roots_that_are_done_are_dropped_and_acked() -> None:
+    task = flow(Pairs(), "hold")
+    task.take(frame([("x", 0)], root(9, 900, floor=5)), S)
+    late = root(3, 30)
+    acks = task.take(frame([("a", 1)], late), S)
+    assert open_after(acks, late)[3] == 0 and task.holding == 1
+
+
+def test_rows_of_sources_that_are_no_more_are_forgotten() -> None:
+    task = flow(Pairs(), "hold")
+    task.take(frame([("a", 1)], root()), S)
+    task.forget([1])
+    assert task.holding == 0
