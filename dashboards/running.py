@@ -17,6 +17,7 @@ from dashboards.session import AT_ONCE_S, Interrupts, Session
 from dashboards.supervisor import stop_all
 from dashboards.up_settings import UpSettings
 
+REFUSALS = (2, 3, 4, 5)  # invalid, infeasible, unreachable: nothing has run, so there is nothing to keep
 LINGER = "the state and the logs of this run are kept in"
 
 
@@ -36,8 +37,11 @@ def run_up(settings: UpSettings, output: Format) -> None:
             summary = read_summary(places.summary)
             print_summary(summary, output)
             check_lost(summary)
-        except BaseException:
-            shown.say(f"{LINGER} {places.state}")
+        except BaseException as error:
+            if getattr(error, "exit_code", 1) in REFUSALS and settings.state_dir is None:
+                places.remove()
+            else:
+                shown.say(f"{LINGER} {places.state}")
             raise
     if settings.state_dir is None:
         places.remove()
