@@ -68,6 +68,8 @@ class Loop:
         self._before = self.knowledge.durable
         self._unanswered: list[int] = []
         self._over = self._wrote = False
+        self._born: t.Started | None = None
+        self._unborn = False  # the journal did not take this life's first record
         self._handlers: dict[type, Callable[[Turn, Any], None]] = {
             t.Started: self._on_started,
             t.FromVm: self._on_vm,
@@ -123,6 +125,10 @@ class Loop:
 
     def step(self, event: t.Event, now: t.Now) -> list[t.Instruction]:
         """What to do about one event."""
+        if self._unborn and not isinstance(event, t.JournalFailed):
+            if not isinstance(event, t.Tick) or now.mono_ns < self.knowledge.journal_retry_ns:
+                return self._not_yet(event)
+            event = self._begin_again()
         k = self.knowledge
         if not isinstance(event, t.JournalFailed):
             self._before = k.durable
@@ -137,6 +143,24 @@ class Loop:
         self._unanswered = [i.number for i in out if isinstance(i, t.Answer)]
         self._over = self._over or any(isinstance(i, t.Finish) for i in out)
         return out
+
+    def _not_yet(self, event: t.Event) -> list[t.Instruction]:
+        """A life that could not be journaled has not begun: it hears nothing and says nothing."""
+        error = HeadgateError(
+            "the controller has not begun", cause="its journal takes no records", hint="see its disk"
+        )
+        if isinstance(event, t.Command):
+            return [t.Answer(event.number, commands.refusal(error))]
+        return [t.Finish(None, error)] if isinstance(event, t.Stopping) else []
+
+    def _begin_again(self) -> t.Started:
+        """Forget the beginning that could not be journaled, and try it once more."""
+        assert self._born is not None
+        settings = self.knowledge.settings
+        self.knowledge, self.members, self.ending = Knowledge(settings), Membership(), Ending()
+        self.members.expect(settings.initial)
+        self.intake, self._unborn = None, False
+        return self._born
 
     def _go_on(self, turn: Turn, event: t.Event) -> None:
         """Whatever happened: enact, end, tell."""
@@ -157,6 +181,7 @@ class Loop:
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
     def _on_started(self, turn: Turn, event: t.Started) -> None:
+        self._born = event
         if not recovery.begin_life(turn, self.members, self.ending, event):
             return
         run = self.knowledge.durable.run
@@ -239,6 +264,7 @@ class Loop:
         """Nothing of the turn before was done: know again what was known before it (story B6)."""
         k = self.knowledge
         k.durable = self._before
+        self._unborn = not k.durable.boot and self._born is not None
         k.journal_retry_ns = turn.now.mono_ns + JOURNAL_RETRY_NS
         first = "journal" not in k.alarms
         k.alarms["journal"] = f"the journal takes no records: {event.error}; the present plan is held"

@@ -163,16 +163,21 @@ class World:
         for _ in range(60):
             if self.checks.durable.next_epoch > REPLANS_LEAST + 1:
                 return
+            self._resume()
             self._propose()
             self.clock.run_until(self.now_ns + 2 * S)
         raise AssertionError(f"no re-plan begins any more: {self.controller.loop.knowledge.alarms}")
+
+    def _resume(self) -> None:
+        """An operator sees that VMs that vanished at once are gone indeed."""
+        if self.controller.alive and "mass_loss" in self.controller.loop.knowledge.alarms:
+            self.controller.ask("resume")
 
     def _wait(self, what: str, missing: object, limit_s: float) -> None:
         end_ns = self.now_ns + int(limit_s * S)
         found = missing()  # type: ignore[operator]
         while found and self.now_ns < end_ns:
-            if "mass_loss" in self.controller.loop.knowledge.alarms:
-                self.controller.ask("resume")  # an operator saw that they are gone indeed
+            self._resume()
             self.clock.run_until(self.now_ns + int(LOOK_S * S))
             found = missing()  # type: ignore[operator]
         assert not found, f"{limit_s} s after the faults stopped not yet: {what}: {found}"

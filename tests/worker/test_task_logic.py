@@ -14,7 +14,7 @@ from topology_runtime.cluster import Slot
 from topology_runtime.logic import Hold, To
 from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route
 from topology_runtime.topology import KEY_RANGES, Edge, Grouping
-from topology_runtime.worker.flow import Addressed, Around, Flow, HoldFlow
+from topology_runtime.worker.flow import DRAINED_AFTER_NS, Addressed, Around, Flow, HoldFlow
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.router import Router
 
@@ -287,7 +287,9 @@ def test_draining_ends_the_waiting_of_those_with_an_age(age_s: float | None, gon
     logic.max_age_s = age_s
     task = flow(logic, "hold")
     task.take(frame([("a", 1)]), S)
-    task.on_time(S, draining=True)
+    task.on_time(S + DRAINED_AFTER_NS - 1, draining=True)
+    assert task.holding == 1, "the other half may still be on its way"
+    task.on_time(S + DRAINED_AFTER_NS, draining=True)
     assert (task.holding == 0) == gone
 
 

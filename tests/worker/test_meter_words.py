@@ -1,0 +1,91 @@
+"""Counters in shared memory and the latency buckets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worker_plane import searching
+
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import RootKey, RootPart
+from topology_runtime.worker import meter as mt
+from topology_runtime.worker.finished import FOLDER, WORDS_PER_RUN, FinishedLog, log_name
+
+
+@pytest.fixture
+def fd() -> Iterator[int]:
+    made = mt.create()
+    yield made
+    os.close(made)
+
+
+def test_what_one_process_counts_another_one_reads(fd: int) -> None:
+    worker, agent = mt.Meter(fd), mt.Meter(fd)
+    at = worker.thread_record()
+    worker.words[at + mt.TUPLES_IN] += 5
+    link = worker.link_record(3, 4)
+    assert link is not None
+    assert agent.words[mt.H_THREADS] == 1 and agent.words[mt.H_LINKS] == 1
+    assert agent.words[mt.HEADER + mt.TUPLES_IN] == 5
+    assert (agent.words[link + mt.L_FROM], agent.words[link + mt.L_TO]) == (3, 4)
+    worker.close()
+    agent.close()
+
+
+def test_records_do_not_overlap_and_end(fd: int) -> None:
+    meter = mt.Meter(fd)
+    records = [meter.thread_record() for _ in range(mt.THREADS)]
+    assert all(b - a == mt.THREAD_WORDS for a, b in zip(records, records[1:], strict=False))
+    with pytest.raises(MemoryError, match="1024 threads"):
+        meter.thread_record()
+    links = [meter.link_record(1, n) for n in range(mt.LINKS)]
+    assert links[0] == records[-1] + mt.THREAD_WORDS and links[-1] == mt.WORDS - mt.LINK_WORDS
+    assert meter.link_record(1, 2) is None
+    meter.close()
+
+
+@searching(300)
+@given(st.integers(4 << 10, 1 << 50))
+def test_a_bucket_says_a_latency_within_an_eighth(ns: int) -> None:
+    assert abs(mt.bucket_ns(mt.bucket_of(ns)) - ns) <= 0.13 * ns
+
+
+@searching(300)
+@given(st.integers(0, 1 << 62), st.integers(0, 1 << 62))
+def test_buckets_rise_with_the_latency(a: int, b: int) -> None:
+    low, high = sorted((a, b))
+    assert 0 <= mt.bucket_of(low) <= mt.bucket_of(high) < mt.BUCKETS
+
+
+def test_every_bucket_is_hit_by_its_own_middle() -> None:
+    assert [mt.bucket_of(mt.bucket_ns(n)) for n in range(mt.BUCKETS)] == list(range(mt.BUCKETS))
+    assert mt.bucket_of(-5) == 0
+
+
+@searching(200)
+@given(st.lists(st.integers(1000, 10**10), min_size=1, max_size=200), st.floats(0.01, 1))
+def test_percentiles_are_those_of_the_list(latencies: list[int], share: float) -> None:
+    buckets = [0] * mt.BUCKETS
+    for ns in latencies:
+        buckets[mt.bucket_of(ns)] += 1
+    exact = sorted(latencies)[max(0, -int(-share * len(latencies) // 1) - 1)]
+    assert mt.percentile_ns(buckets, share) == pytest.approx(exact, rel=0.3, abs=1024)
+
+
+def test_percentile_of_nothing() -> None:
+    assert mt.percentile_ns([0] * mt.BUCKETS, 0.5) == 0
+
+
+def test_finished_rows_are_logged_as_five_numbers_a_run(tmp_path: os.PathLike[str]) -> None:
+    log = FinishedLog(str(tmp_path), 6, 7, 8)
+    part = RootPart(RootKey(1, 1, 0, 0), Slot("vm", 0), 2, 3, 1000, 0, 0, 0)
+    log.append([(part, 5, 4, 9), (part, 0, 1, 2**31 - 1)])
+    log.append([])
+    log.close()
+    with open(os.path.join(tmp_path, FOLDER, log_name(6, 7, 8)), "rb") as file:
+        words = memoryview(file.read()).cast("q").tolist()
+    assert words == [2, 3, 1005, 4, 9, 2, 3, 1000, 1, 2**31 - 1] and len(words) == 2 * WORDS_PER_RUN

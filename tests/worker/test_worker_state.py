@@ -1,0 +1,366 @@
+"""The worker's mind: the highest token counts, threads start once, fences hold, leavers end when they may."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from worker_plane import searching
+
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import (
+    Phase,
+    Route,
+    SourceNow,
+    SourceStart,
+    ThreadNow,
+    ThreadWanted,
+    Token,
+    Wanted,
+    WorkerAt,
+)
+from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.worker import state as s
+from topology_runtime.worker.orders import Orders, orders_of
+from topology_runtime.worker.state import WorkerState
+
+ME, YOU, THIRD, FAR = Slot("vm1", 0), Slot("vm1", 1), Slot("vm1", 2), Slot("vm2", 0)
+TOPOLOGY = Topology(
+    "t",
+    (
+        Task("source", kind="source", static=Static()),
+        Task("work"),
+        Task("count", state="keyed", kind="keyed"),
+        Task("end", exclusive=True),
+    ),
+    (Edge("source", "work"), Edge("work", "count", grouping="fields", key="id"), Edge("work", "end")),
+)
+
+
+def at(slot: Slot, incarnation: int = 1, endpoint: str = "tcp://127.0.0.1:1") -> WorkerAt:
+    return WorkerAt(slot, incarnation, endpoint)
+
+
+def thread(number: int, task: str = "work", slot: Slot = ME, leaving: bool = False) -> ThreadWanted:
+    return ThreadWanted(number, task, slot, 0, leaving)
+
+
+def wanted(
+    threads: Iterable[ThreadWanted],
+    workers: Iterable[WorkerAt] = (at(ME), at(YOU)),
+    counter: int = 1,
+    phase: Phase = "committed",
+    number: int = 1,
+    **more: Any,
+) -> Wanted:
+    return Wanted(
+        token=Token(1, 1, counter),
+        phase=phase,
+        run="r",
+        topology=TOPOLOGY,
+        user_paths=(),
+        threads=tuple(threads),
+        routes_number=number,
+        routes=more.pop("routes", ()),
+        workers=tuple(workers),
+        **more,
+    )
+
+
+def state(*states: Wanted) -> WorkerState:
+    made = WorkerState(ME, 1)
+    for one in states:
+        made.on_wanted(one)
+        made.validate()
+    return made
+
+
+def of(kind: type[Any], instructions: Sequence[s.Instruction]) -> list[Any]:
+    return [one for one in instructions if isinstance(one, kind)]
+
+
+# ── tokens and threads ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_thread_starts_once_and_only_here() -> None:
+    mind = WorkerState(ME, 1)
+    first = wanted([thread(1), thread(2, slot=YOU)])
+    assert [one.wanted.thread for one in of(s.StartThread, mind.on_wanted(first))] == [1]
+    assert of(s.StartThread, mind.on_wanted(first)) == []
+    assert of(s.StartThread, mind.on_wanted(replace(first, token=Token(1, 1, 2)))) == []
+
+
+@pytest.mark.parametrize("token", [Token(1, 1, 1), Token(1, 0, 9), Token(0, 9, 9)])
+def test_a_lower_token_is_not_obeyed(token: Token) -> None:
+    mind = state(wanted([thread(1)], counter=2))
+    assert mind.on_wanted(replace(wanted([]), token=token)) == []
+    assert mind.token == Token(1, 1, 2) and list(mind.threads) == [1]
+
+
+@pytest.mark.parametrize("token", [Token(1, 1, 3), Token(1, 2, 0), Token(2, 0, 0)])
+def test_a_higher_token_is_obeyed(token: Token) -> None:
+    mind = state(wanted([thread(1)], counter=2))
+    assert of(s.Obey, mind.on_wanted(replace(wanted([thread(1)]), token=token)))
+    assert mind.token == token
+
+
+def test_a_thread_that_is_wanted_no_more_ends_at_once_and_never_starts_again() -> None:
+    mind = state(wanted([thread(1), thread(2)]))
+    assert of(s.EndThread, mind.on_wanted(wanted([thread(2)], counter=2))) == [s.EndThread(1)]
+    assert of(s.StartThread, mind.on_wanted(wanted([thread(1), thread(2)], counter=3))) == []
+
+
+# ── leaving ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("phase", "now", "task", "ends"),
+    [
+        ("committed", ThreadNow(1, 2, 2, True), "work", True),
+        ("committed", ThreadNow(1, 2, 3, True), "work", True),
+        ("committed", ThreadNow(1, 2, 2, False), "work", False),
+        ("committed", ThreadNow(1, 2, 1, True), "work", False),
+        ("switched", ThreadNow(1, 2, 2, True), "work", False),
+        ("prepared", ThreadNow(1, 2, 2, True), "work", False),
+        ("switched", ThreadNow(1, 2, 2, True), "end", True),
+        ("switched", ThreadNow(1, 2, 2, False), "end", False),
+        ("prepared", ThreadNow(1, 2, 2, True), "end", False),
+    ],
+)
+def test_a_leaver_ends_when_it_is_empty_marked_and_committed(
+    phase: Phase, now: ThreadNow, task: str, ends: bool
+) -> None:
+    mind = state(wanted([thread(1, task, leaving=True)], phase=phase, number=2))
+    assert (mind.on_threads([now], []) == [s.EndThread(1)]) == ends
+    assert mind.threads[1].ended == ends
+    assert mind.on_threads([now], []) == [], "once"
+
+
+def test_a_thread_that_stays_does_not_end_however_empty_it_is() -> None:
+    mind = state(wanted([thread(1)], number=2))
+    assert mind.on_threads([ThreadNow(1, 2, 9, True)], []) == []
+
+
+def test_an_ended_leaver_is_told_until_it_is_wanted_no_more() -> None:
+    mind = state(wanted([thread(1, "source", leaving=True), thread(2)], number=2))
+    now = SourceNow("source", 0, 1, 9, 9, 0, 0, 0, stopped=True)
+    mind.on_threads([ThreadNow(1, 2, 2, True)], [now])
+    assert mind.threads[1].ended and mind.sources == {1: now}
+    mind.on_wanted(wanted([thread(2)], number=2, counter=2))
+    assert list(mind.threads) == [2] and mind.sources == {}
+
+
+def test_a_worker_leaves_when_no_thread_is_left_or_wanted() -> None:
+    mind = state(wanted([thread(1, leaving=True), thread(2, slot=YOU)], number=2))
+    assert of(s.Leave, mind.on_tick()) == []
+    mind.on_threads([ThreadNow(1, 2, 2, True)], [])
+    assert of(s.Leave, mind.on_tick()) == [], "the controller does not know yet that it has ended"
+    assert of(s.Leave, mind.on_wanted(wanted([thread(2, slot=YOU)], number=2, counter=2))) == [s.Leave()]
+    assert of(s.Leave, WorkerState(ME, 1).on_tick()) == [], "nothing is known yet"
+
+
+# ── peers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_peers_are_met_asked_and_ready_when_all_answered() -> None:
+    mind = WorkerState(ME, 1)
+    out = mind.on_wanted(wanted([thread(1), thread(2, slot=YOU)]))
+    assert of(s.Connect, out) == [s.Connect(at(YOU))] and of(s.AskPeer, out) == [s.AskPeer(YOU)]
+    assert not mind.ready and of(s.AskPeer, mind.on_tick()) == [s.AskPeer(YOU)]
+    mind.on_answer(YOU, 1)
+    assert mind.ready and mind.on_tick() == []
+
+
+def test_not_ready_without_ones_own_name_in_the_state() -> None:
+    """A state made before this worker came up holds positions that are stale."""
+    threads = [thread(1)]
+    assert not state(wanted(threads, [])).ready
+    assert not state(wanted(threads, [at(ME, 9)])).ready
+    assert state(wanted(threads, [at(ME, 1)])).ready
+
+
+def test_not_ready_while_a_thread_has_failed_or_a_peer_is_away() -> None:
+    mind = state(wanted([thread(1)], [at(ME)]))
+    mind.on_threads([ThreadNow(1, failed="ImportError: no")], [])
+    assert not mind.ready
+    assert not state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, endpoint="")])).ready
+
+
+def test_a_vm_held_dead_blocks_nothing() -> None:
+    mind = state(wanted([thread(1), thread(2, slot=FAR)], [at(ME)], held_dead=("vm2",)))
+    assert mind.ready
+
+
+def test_a_replaced_worker_is_a_fault_and_is_fenced() -> None:
+    mind = state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
+    assert not mind.fenced(YOU, 5) and not mind.fenced(YOU, 6) and mind.fenced(YOU, 4)
+    newer = wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 7, "")], counter=2)
+    out = mind.on_wanted(newer)
+    assert of(s.Disconnect, out) == [s.Disconnect(YOU)] and len(of(s.Fault, out)) == 1
+    assert mind.fenced(YOU, 5) and not mind.ready
+    out = mind.on_wanted(replace(newer, token=Token(1, 1, 3), workers=(at(ME), at(YOU, 7))))
+    assert of(s.Connect, out) == [s.Connect(at(YOU, 7))] and of(s.Fault, out) == []
+    mind.on_answer(YOU, 5)
+    assert not mind.ready, "the answer of the one before"
+    mind.on_answer(YOU, 7)
+    assert mind.ready
+
+
+def test_a_ping_may_name_a_peer_before_the_controller_does() -> None:
+    mind = state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
+    out = mind.on_peer(at(YOU, 6, "tcp://127.0.0.1:9"))
+    assert of(s.Connect, out) and of(s.Fault, out) and mind.fenced(YOU, 5)
+    assert mind.on_peer(at(YOU, 5)) == [], "the one before"
+    assert of(s.Connect, mind.on_peer(at(THIRD)))
+
+
+def test_a_peer_whose_slot_is_not_used_any_more_is_let_go() -> None:
+    mind = state(wanted([thread(1), thread(2, slot=YOU)]))
+    out = mind.on_wanted(wanted([thread(1)], counter=2))
+    assert of(s.Disconnect, out) == [s.Disconnect(YOU)] and of(s.Fault, out) == []
+
+
+def test_a_vm_held_dead_is_one_fault_and_stays_away() -> None:
+    """Its workers may live on behind a broken line and ping: they make no second fault."""
+    threads = [thread(1), thread(2, slot=FAR)]
+    mind = state(wanted(threads, [at(ME), at(FAR, 5)]))
+    dead = wanted(threads, [at(ME), at(FAR, 6, "")], counter=2, held_dead=("vm2",))
+    assert len(of(s.Fault, mind.on_wanted(dead))) == 1 and mind.fenced(FAR, 5)
+    for ping in (at(FAR, 5), at(FAR, 6), at(FAR, 7)):
+        assert mind.on_peer(ping) == []
+    again = wanted(threads, [at(ME), at(FAR, 5)], counter=3, held_dead=("vm2",))
+    assert [one for one in mind.on_wanted(again) if not isinstance(one, s.Obey)] == []
+    mind.validate()
+
+
+ROUTES = (Route(0, ((2, 0.5), (3, 0.5))),)
+THREADS = (thread(1, "source"), thread(2, slot=YOU), thread(3, slot=THIRD))
+
+
+@pytest.mark.parametrize(
+    ("workers", "after", "fault"),
+    [
+        ((at(ME), at(YOU, endpoint=""), at(THIRD)), (Route(0, ((3, 1.0),)),), True),
+        ((at(ME), at(THIRD)), (Route(0, ((3, 1.0),)),), True),
+        ((at(ME), at(YOU), at(THIRD)), (Route(0, ((3, 1.0),)),), False),
+        ((at(ME), at(YOU, endpoint=""), at(THIRD)), ROUTES, False),
+    ],
+    ids=["quarantined", "gone", "moved away", "it comes back"],
+)
+def test_routes_that_leave_a_dead_worker_are_a_fault(
+    workers: tuple[WorkerAt, ...], after: tuple[Route, ...], fault: bool
+) -> None:
+    """A worker that is not started again makes no new incarnation: what it had is sent again all the same."""
+    mind = state(wanted(THREADS, [at(ME), at(YOU), at(THIRD)], routes=ROUTES))
+    out = mind.on_wanted(wanted(THREADS, workers, counter=2, number=2, routes=after))
+    assert bool(of(s.Fault, out)) == fault
+    same = wanted(THREADS, workers, counter=3, number=2, routes=after)
+    assert of(s.Fault, mind.on_wanted(same)) == [], "once"
+
+
+# ── orders ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def orders(one: Wanted) -> Orders:
+    return orders_of(one, ME, 1)
+
+
+def test_who_marks_whom() -> None:
+    threads = [thread(1, "source"), thread(2, leaving=True), thread(3), thread(4, "count"), thread(5, "end")]
+    found = orders(wanted(threads))
+    assert found.to_mark("source") == (2,), "leavers"
+    assert found.to_mark("work") == (4,), "keepers of keys"
+    assert found.to_mark("count") == ()
+    assert found.upstream("count") == (2, 3) and found.upstream("source") == ()
+
+
+def test_marks_of_threads_on_a_dead_vm_are_not_waited_for() -> None:
+    found = orders(wanted([thread(1, slot=FAR), thread(2), thread(3, "count")], held_dead=("vm2",)))
+    assert found.upstream("count") == (2,)
+
+
+def test_an_exclusive_thread_waits_for_its_predecessor() -> None:
+    both = orders(wanted([thread(1, "end", leaving=True), thread(2, "end")]))
+    assert both.may_run(1) and not both.may_run(2)
+    assert orders(wanted([thread(2, "end")])).may_run(2)
+    assert orders(wanted([thread(1), thread(2)])).may_run(1)
+
+
+def test_a_start_counts_only_in_a_state_made_for_this_worker() -> None:
+    starts = (SourceStart("source", 0, 70),)
+    fresh = wanted([thread(1, "source")], [at(ME, 1)], starts=starts)
+    assert orders(fresh).position_of("source", 0) == 70 and orders(fresh).position_of("source", 1) is None
+    assert orders(replace(fresh, workers=(at(ME, 2),))).position_of("source", 0) is None
+
+
+# ── any order of events ─────────────────────────────────────────────────────────────────────────────
+
+
+@searching(150)
+@given(st.integers(0, 2**32))
+def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
+    """Old and new wanted states, restarts of peers, reports in any order; each rule after each event."""
+    choose = random.Random(seed)
+    mind, started, ended, tokens = WorkerState(ME, 1), set[int](), set[int](), Token()
+    connected: dict[Slot, int] = {}
+    highest: dict[Slot, int] = {}
+    history: list[Wanted] = []
+    for step in range(60):
+        kind = choose.random()
+        if kind < 0.35 or not history:
+            history.append(random_wanted(choose, step))
+            out = mind.on_wanted(choose.choice(history[-3:]))
+        elif kind < 0.5:
+            out = mind.on_peer(at(choose.choice([YOU, THIRD, FAR]), choose.randint(1, 6)))
+        elif kind < 0.65:
+            out = mind.on_answer(choose.choice([YOU, THIRD, FAR]), choose.randint(1, 6))
+        elif kind < 0.9:
+            now = ThreadNow(choose.randint(1, 9), 3, choose.randint(0, 5), choose.random() < 0.5)
+            out = mind.on_threads([now], [])
+        else:
+            out = mind.on_tick()
+        mind.validate()
+        assert mind.token >= tokens
+        tokens = mind.token
+        for one in out:
+            if isinstance(one, s.StartThread):
+                assert one.wanted.slot == ME and one.wanted.thread not in started
+                started.add(one.wanted.thread)
+            elif isinstance(one, s.EndThread):
+                assert one.thread in started and one.thread not in ended
+                ended.add(one.thread)
+            elif isinstance(one, s.Connect):
+                assert one.peer.slot not in connected and one.peer.slot != ME
+                assert one.peer.incarnation >= highest.get(one.peer.slot, 0)
+                connected[one.peer.slot] = highest[one.peer.slot] = one.peer.incarnation
+            elif isinstance(one, s.Disconnect):
+                del connected[one.slot]
+            elif isinstance(one, s.Leave):
+                assert started == ended
+        assert {slot: peer.incarnation for slot, peer in mind.peers.items()} == connected
+        assert mind.wanted is not None
+        here = {t.thread for t in mind.wanted.threads if t.slot == ME}
+        assert here <= started and started - ended <= here
+        assert not connected.keys() & {Slot(vm, n) for vm in mind.wanted.held_dead for n in range(9)}
+
+
+def random_wanted(choose: random.Random, counter: int) -> Wanted:
+    slots = [ME, YOU, THIRD, FAR]
+    threads = [
+        thread(n, choose.choice(["source", "work", "end"]), choose.choice(slots), choose.random() < 0.4)
+        for n in range(1, 10)
+        if choose.random() < 0.6
+    ]
+    workers = [
+        at(slot, choose.randint(1, 6), choose.choice(["", "tcp://127.0.0.1:2"]))
+        for slot in slots
+        if choose.random() < 0.8
+    ]
+    phase: Phase = choose.choice(["prepared", "switched", "committed"])
+    dead = ("vm2",) if choose.random() < 0.2 else ()
+    return wanted(threads, workers, counter, phase, choose.randint(1, 4), held_dead=dead)
