@@ -251,9 +251,10 @@ def _advance(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
     failed = _fresh_failures(stand)
     if failed:
         return _failed(turn, members, stand, failed)
-    look_first = k.missing[1] if k.missing[0] == (stand.planned.epoch, stand.phase) else None
-    step = steps.next_step(stand, look_first)
-    k.missing = (stand.planned.epoch, stand.phase), step.item
+    planned, phase, item = k.missing
+    same = planned is stand.planned and phase == stand.phase  # not the epoch: one taken back is used again
+    step = steps.next_step(stand, item if same else None)
+    k.missing = stand.planned, stand.phase, step.item
     if step.kind == "enter":
         _enter(turn, stand, step.phase)
         return True

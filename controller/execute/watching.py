@@ -46,10 +46,11 @@ def unplanned_vms(k: Knowledge, members: Membership) -> tuple[str, ...]:
 
 def take_back(turn: Turn, members: Membership) -> None:
     """A VM held dead that is heard again, and on which no worker is left, is a VM as any other: nothing
-    there can still believe in the old plan."""
+    there can still believe in the old plan. An enactment is not disturbed by it, unless it waits for VMs
+    that were lost meanwhile: then this one may be all there is to plan with."""
     k = turn.knowledge
     held = k.durable.held_dead
-    if not held or k.enacting or turn.now.mono_ns < k.journal_retry_ns:
+    if not held or turn.now.mono_ns < k.journal_retry_ns or (k.enacting and not lost_vms(k, members)):
         return
     back = tuple(m.vm.vm for m in members.up() if m.vm.vm in held and _is_empty(m))
     if back:

@@ -146,7 +146,7 @@ class Knowledge:
     wanted: Wanted | None = None
     composed_of: tuple[Durable, int, bool] | None = None  # what `wanted` was made from
     counter: int = 0
-    missing: tuple[object, object] = (None, None)  # (enactment and phase, what it waits for)
+    missing: tuple[object, str, object] = (None, "", None)  # enactment, its phase, what it waits for
     impatient: bool = False  # a leaving source had its time to run empty
     sent: dict[str, tuple[Token, int]] = field(default_factory=dict)  # VM → (token, when)
 

@@ -1,11 +1,11 @@
 """What must be true of every source position, checked after every event.
 
- 1. A root that its ledger counts as done is done: every row it stands for was recorded at its sinks, or is
-    a dead letter.
- 2. Every position that was read is done, or open in a live ledger, or a source that starts (or reads)
-    now gets to it: no tuple is unaccounted for.
- 3. What the controller believes (or kept) as acked is done, and in one life it only moves forward.
- 4. Rows in flight stay within the window; a root is not sent again without end.
+1. A root that its ledger counts as done is done: every row it stands for was recorded at its sinks, or is
+   a dead letter.
+2. Every position that was read is done, or open in a live ledger, or a source that starts (or reads)
+   now gets to it: no tuple is unaccounted for.
+3. What the controller believes (or kept) as acked is done, and in one life it only moves forward.
+4. Rows in flight stay within the window; a root is not sent again without end.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Watch:
     thread: SimSource
     begin: int
     position: int
-    sequence: int = 0
+    standing: tuple[int, int, int] = (-1, 0, 0)
     open: dict[int, range] = field(default_factory=dict)
 
 
@@ -114,6 +114,10 @@ class Account:
         ledger = thread.source.ledger
         if watch is None or ledger is None:
             return
+        standing = ledger.position, ledger.in_flight, ledger.replayed
+        if standing == watch.standing:
+            return
+        watch.standing = standing
         known = self.of(thread.wanted.partition)
         roots = {root.sequence: root for root in ledger.open_roots()}
         finished = [rows for sequence, rows in watch.open.items() if sequence not in roots]

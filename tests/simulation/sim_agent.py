@@ -57,8 +57,7 @@ class SimAgent:
         self._wakes = self._blocks = 0
         self.world.clock.say(f"agent {self.name} starts")
         self.do(e.Tick())
-        if self.world.options.blocks:
-            self._sample(self.lives)
+        self._sample(self.lives)
 
     def kill(self, why: str) -> None:
         """Its workers die with it."""

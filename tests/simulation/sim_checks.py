@@ -41,6 +41,8 @@ class Checks:
             self._threads[record.epoch] = {t.thread for t in record.threads}
         elif isinstance(record, Entered):
             self._states.add((record.epoch, record.phase))
+            if record.phase == "committed":
+                self.world.committed()
 
     def _recoverable(self, wanted: m.Wanted) -> None:
         """The plan is the old one, the new one or a journaled successor [B6]."""
@@ -72,13 +74,16 @@ class Checks:
         k = controller.loop.knowledge
         if k.durable.boot:
             known = k.durable
-            assert (known.boot, known.phase) == (self.durable.boot, self.durable.phase)
+            same = (known.boot, known.phase) == (self.durable.boot, self.durable.phase)
+            assert same, "the phase in mind is not the journaled one"
             assert (known.reign.epoch if known.reign else 0) == (
                 self.durable.reign.epoch if self.durable.reign else 0
             ), "the plan in mind is not the journaled one"
         for (_, partition), source in k.counts.sources.items():
             place = controller.lives, 0, partition
-            assert source.acked >= self._acked.get(place, 0), f"the saved position goes back to {source.acked}"
+            assert source.acked >= self._acked.get(place, 0), (
+                f"the saved position goes back to {source.acked}"
+            )
             if source.acked > self._acked.get(place, 0):
                 self._acked[place] = source.acked
                 self._is_done(partition, source.acked)

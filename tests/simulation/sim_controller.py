@@ -162,5 +162,3 @@ class Control:
             self._last_ns[place] = max(self._last_ns.get(place, 0), at_ns)
             found.append(self._last_ns[place])
         return found
-
-

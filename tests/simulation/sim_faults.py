@@ -29,10 +29,12 @@ class Faults:
         self._armed: dict[str, int] = {}
         self._controller_crashes = self._agent_crashes = 0
         self.kinds: list[Callable[[], None]] = [
-            self.kill_worker, self.kill_worker, self.kill_worker_somewhere, self.kill_agent,
+            self.kill_worker, self.kill_worker_somewhere, self.kill_worker_at_mark, self.kill_agent,
             self.kill_controller, self.kill_controller_somewhere, self.kill_agent_somewhere, self.cut_vm,
             self.lose_vm, self.fail_journal, self.break_data,
         ]  # fmt: skip
+        if world.options.kinds:
+            self.kinds = [getattr(self, name) for name in world.options.kinds]
 
     # ── what the net and the others ask ─────────────────────────────────────────────────────────
 
@@ -91,6 +93,10 @@ class Faults:
         effect = self.random.choice(sorted(EFFECTS))
         self._armed[effect] = self.random.randrange(EFFECTS[effect])
 
+    def kill_worker_at_mark(self) -> None:
+        """The next re-plan's marks kill their sender."""
+        self._armed["word"] = self.random.randrange(3)
+
     def kill_agent(self) -> None:
         agents = [agent for agent in self.world.agents.values() if agent.alive]
         if agents and self._agent_crashes < AGENT_CRASHES_MOST:
@@ -139,5 +145,3 @@ class Faults:
             worker = self.random.choice(workers)
             for slot in worker.linked:
                 worker.break_link(slot)
-
-

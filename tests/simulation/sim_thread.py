@@ -91,13 +91,20 @@ class SimThread:
         """Orders, a few items, time, flush."""
         now_ns = self.world.now_ns
         self.look_at_orders()
-        if self.core.orders is None or not self.core.orders.may_run(self.wanted.thread):
+        if not self.core.may_work:
             return
         for _ in range(QUEUE_A_TURN):
-            if self.inbox:
+            if self.inbox and not self._queues(self.inbox[0]):
                 self._one(self.inbox.popleft(), now_ns)
         self.core.on_time(now_ns)
         self.core.flush(now_ns)
+
+    def _queues(self, item: Any) -> bool:
+        """Must this frame still wait here (a story about long queues)?"""
+        wait_ns = int(self.world.options.queue_ms * MS)
+        if not wait_ns or not isinstance(item, Frame) or item.edge not in self.world.last_edges:
+            return False
+        return self.world.now_ns < item.flushed_ns + wait_ns
 
     def _one(self, item: Any, now_ns: int) -> None:
         if isinstance(item, Frame):
@@ -114,7 +121,7 @@ class SimThread:
                 self.worker.changed()
 
     def _plan_next(self) -> None:
-        if self.inbox:
+        if self.inbox and self.core.may_work:
             self.wake(self.world.service_ns(self.wanted.task))
         due_ns = self.core.outputs.next_flush_ns()
         if due_ns is not None:
@@ -125,7 +132,7 @@ class SimThread:
     def record(self, flow: Flow) -> None:
         """What was finished is durable from here on (worker/finished.py: the page cache keeps it)."""
         self.worker.effect("record")
-        if self.core.around().sink and flow.finished:
+        if flow.around.sink and flow.finished:
             self.world.account.finished(self.core.task.name, flow.finished)
             flow.finished = []
         if flow.letters:

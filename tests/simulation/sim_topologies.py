@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from controller.knowledge.models import Model, ModelSlot, Point
-from topology_runtime.cluster import Vm
+from controller.knowledge.plans import Placement, Plan
+from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 MEMORY = 1 << 29
@@ -26,6 +29,25 @@ class Shape:
         points = tuple(Point(n, TPS_A_THREAD * n, 0.2 * n, 0.1 * n) for n in (1, 2, 3, 4))
         slot = ModelSlot(1.0, MEMORY)
         return tuple(Model(task.name, slot, points) for task in self.topology.tasks if task.static is None)
+
+
+def swapped(plan: Plan, one: str, other: str) -> Plan:
+    """The same plan with two VMs of one size in each other's place."""
+    to = {one: other, other: one}
+
+    def place(slot: Slot) -> Slot:
+        return Slot(to.get(slot.vm, slot.vm), slot.number)
+
+    bundles = tuple(replace(b, slot=place(b.slot)) for b in plan.placement.bundles)
+    order = sorted(range(len(bundles)), key=lambda n: (bundles[n].slot, n))
+    p = plan.prediction
+    prediction = replace(
+        p,
+        slots=tuple(replace(use, vm=to.get(use.vm, use.vm)) for use in p.slots),
+        vms=tuple(replace(use, vm=to.get(use.vm, use.vm)) for use in p.vms),
+        shares=tuple(replace(share, slot=place(share.slot)) for share in p.shares),
+    )
+    return replace(plan, placement=Placement(tuple(bundles[n] for n in order)), prediction=prediction)
 
 
 def machine(name: str, slots: int) -> Vm:
@@ -50,7 +72,8 @@ def _sink(name: str = "sink", run: str = "sink", kind: str = "map", threads: int
 
 
 def _edges(*pairs: str) -> tuple[Edge, ...]:
-    return tuple(Edge(*pair.split()) for pair in pairs)
+    ends = [pair.split() for pair in pairs]
+    return tuple(Edge(source, target) for source, target in ends)
 
 
 BRANCHES = (_task("left", "left"), _task("right", "right"))

@@ -1,11 +1,12 @@
 """One seed: the real cores of controller, agents and workers in one process and in virtual time.
 
-    gather and plan → faults, re-plans and rows for some seconds → faults stop → everything settles → stop
+gather and plan → faults, re-plans and rows for some seconds → faults stop → everything settles → stop
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sim_account import Account
@@ -14,7 +15,7 @@ from sim_checks import Checks
 from sim_clock import MS, WALL0_NS, Clock, S
 from sim_controller import Control, Disk, SimController
 from sim_faults import Faults
-from sim_topologies import SHAPES, Shape, machine
+from sim_topologies import SHAPES, Shape, machine, swapped
 from sim_worker import SimWorker
 
 from controller.config import Settings
@@ -26,6 +27,7 @@ SETTLE_S, END_S = 150.0, 40.0  # virtual seconds that settling and ending may ta
 LOOK_S = 0.5
 RATES_TPS = (8.0, 12.0, 20.0, 30.0, 45.0)
 REPLANS_LEAST = 2
+SWAPPED, AT_ONCE = 0.4, 0.5  # shares of proposals that swap VMs, of plans that are followed at once
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,10 @@ class Options:
 
     shape: str | None = None
     faults: int | None = None
-    blocks: bool = True
+    kinds: tuple[str, ...] = ()  # of faults; none: all
+    rate_tps: float | None = None
     vms_least: int = 1
-    slow_data_ms: float = 0.0  # added to every hop between workers
+    queue_ms: float = 0.0  # frames wait so long in the inboxes of sinks
 
 
 class World:
@@ -56,9 +59,11 @@ class World:
             probation_window_s=0.3,
             data_plane=m.Settings(gap_s=0.005, frame_rows=8, window_s=1.0),
         )
-        rate = r.choice(RATES_TPS)
+        rate = options.rate_tps or r.choice(RATES_TPS)
         topology = self.shape.topology
         self.submitted = Submitted(topology, self.shape.models, ((0.0, rate),), 0.0, (), WALL0_NS)
+        sinks = {task.name for task in topology.sinks}
+        self.last_edges = {n for n, edge in enumerate(topology.edges) if edge.target in sinks}
         self.account = Account(self.shape.need)
         self.disk = Disk()
         self.endpoints: dict[str, SimWorker] = {}
@@ -81,14 +86,14 @@ class World:
     def wall_ns(self) -> int:
         return self.clock.wall_ns
 
-    def later(self, delay_ns: int, do: object) -> None:
-        self.clock.later(delay_ns, "", do)  # type: ignore[arg-type]
+    def later(self, delay_ns: int, do: Callable[[], None]) -> None:
+        self.clock.later(delay_ns, "", do)
 
     def delay_ns(self, least_ms: float, most_ms: float) -> int:
         return int(self.random.uniform(least_ms, most_ms) * MS)
 
     def data_delay_ns(self) -> int:
-        return self.delay_ns(0.1, self.data_ms) + int(self.options.slow_data_ms * MS)
+        return self.delay_ns(0.1, self.data_ms)
 
     def service_ns(self, task: str) -> int:
         return self.delay_ns(0.1, 3.0)
@@ -144,8 +149,24 @@ class World:
         rate = self.random.choice([rate for rate in RATES_TPS if rate != now])
         reply = self.controller.ask("plan", rate_tps=rate, propose=True) if self.controller.alive else None
         if reply is not None and reply.error is None:
+            if self.random.random() < SWAPPED:
+                self._swap()
             reply = self.controller.ask("apply")
         self.clock.say(f"plan for {rate}: {reply.error if reply else 'no controller'}")
+
+    def _swap(self) -> None:
+        """Two VMs of one size change places in what is proposed, so that everything moves, sources too."""
+        proposal = self.controller.loop.knowledge.proposal
+        assert proposal is not None
+        up = [member.vm for member in self.controller.loop.members.up()]
+        pairs = [(a.vm, b.vm) for a in up for b in up if a.vm < b.vm and a.slots == b.slots]
+        if pairs:
+            proposal.plan = swapped(proposal.plan, *self.random.choice(pairs))
+
+    def committed(self) -> None:
+        """A plan is committed: now and then the next one comes at once, while threads still end."""
+        if self.faults.active and self.random.random() < AT_ONCE:
+            self.later(self.delay_ns(1, 12), self._propose)
 
     # ── liveness ────────────────────────────────────────────────────────────────────────────────
 
@@ -173,13 +194,13 @@ class World:
         if self.controller.alive and "mass_loss" in self.controller.loop.knowledge.alarms:
             self.controller.ask("resume")
 
-    def _wait(self, what: str, missing: object, limit_s: float) -> None:
+    def _wait(self, what: str, missing: Callable[[], str], limit_s: float) -> None:
         end_ns = self.now_ns + int(limit_s * S)
-        found = missing()  # type: ignore[operator]
+        found = missing()
         while found and self.now_ns < end_ns:
             self._resume()
             self.clock.run_until(self.now_ns + int(LOOK_S * S))
-            found = missing()  # type: ignore[operator]
+            found = missing()
         assert not found, f"{limit_s} s after the faults stopped not yet: {what}: {found}"
 
     @property
@@ -206,7 +227,8 @@ class World:
             return "nothing was read"
         old_ns = self.now_ns - 2 * S
         ledgers = [watch.thread.source.ledger for watch in self.account.live.values()]
-        old = [x.position for x in ledgers if x for x in x.open_roots() if x.first_sent_ns < old_ns]
+        roots = [root for ledger in ledgers if ledger is not None for root in ledger.open_roots()]
+        old = [root.position for root in roots if root.first_sent_ns < old_ns]
         return f"open for long: {old[:5]}" if old else ""
 
     def _end(self) -> None:

@@ -256,6 +256,15 @@ def test_replays_take_a_quarter_of_the_window_at_a_time() -> None:
     assert ledger.empty and ledger.room() == 100
 
 
+def test_nothing_new_is_read_before_replays_have_gone() -> None:
+    ledger = Ledger(0, 1000)
+    send(ledger, 10, 0)
+    ledger.fault()
+    assert ledger.room() == 0
+    replay(ledger, S)
+    assert ledger.room() == 990
+
+
 def test_replays_that_are_kept_make_room_for_the_rest() -> None:
     """A batch that waits for 50 rows gets them though all must be sent again and a quarter is 25."""
     ledger = Ledger(0, 100)

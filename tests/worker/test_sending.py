@@ -331,9 +331,9 @@ def test_new_routes_flush_at_once() -> None:
     out = outputs([router("global", {1: 1.0})], gap_ns=S)
     out.put([1], [(0, 0, 1, 0)], [root(0)], S)
     out.flush(S)
-    out.route_by([(0, router("global", {2: 1.0}))])
+    out.route_by([(0, router("all", {1: 0.5, 2: 0.5}))])
     out.put([2], [(0, 0, 1, 0)], [root(1)], S + 1)
-    assert [frame.target for frame in out.flush(S + 1)] == [2]
+    assert [frame.target for frame in out.flush(S + 1)] == [1, 2]
 
 
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────────

@@ -102,6 +102,12 @@ def test_a_lower_token_is_not_obeyed(token: Token) -> None:
     assert mind.token == Token(1, 1, 2) and list(mind.threads) == [1]
 
 
+def test_the_same_state_again_is_obeyed_again() -> None:
+    """Marks are sent again with every wanted state."""
+    mind = state(wanted([thread(1)]))
+    assert len(of(s.Obey, mind.on_wanted(wanted([thread(1)])))) == 1
+
+
 @pytest.mark.parametrize("token", [Token(1, 1, 3), Token(1, 2, 0), Token(2, 0, 0)])
 def test_a_higher_token_is_obeyed(token: Token) -> None:
     mind = state(wanted([thread(1)], counter=2))
@@ -171,6 +177,7 @@ def test_peers_are_met_asked_and_ready_when_all_answered() -> None:
     mind = WorkerState(ME, 1)
     out = mind.on_wanted(wanted([thread(1), thread(2, slot=YOU)]))
     assert of(s.Connect, out) == [s.Connect(at(YOU))] and of(s.AskPeer, out) == [s.AskPeer(YOU)]
+    assert of(s.Fault, out) == [], "nothing was on its way to a peer never met"
     assert not mind.ready and of(s.AskPeer, mind.on_tick()) == [s.AskPeer(YOU)]
     mind.on_answer(YOU, 1)
     assert mind.ready and mind.on_tick() == []
@@ -233,7 +240,7 @@ def test_a_vm_held_dead_is_one_fault_and_stays_away() -> None:
     assert len(of(s.Fault, mind.on_wanted(dead))) == 1 and mind.fenced(FAR, 5)
     for ping in (at(FAR, 5), at(FAR, 6), at(FAR, 7)):
         assert mind.on_peer(ping) == []
-    again = wanted(threads, [at(ME), at(FAR, 5)], counter=3, held_dead=("vm2",))
+    again = wanted(threads, [at(ME), at(FAR, 8)], counter=3, held_dead=("vm2",))
     assert [one for one in mind.on_wanted(again) if not isinstance(one, s.Obey)] == []
     mind.validate()
 

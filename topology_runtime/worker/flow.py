@@ -215,10 +215,11 @@ class HoldFlow(Flow):
         for root in frame.roots:
             acks.add(root, root.id)
         parts = [alone(frame.roots, number) for number in range(len(frame.roots))]
+        wanted = [not self.held.all_stale((root, *along)) for root, along in parts]
         for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
-            root, along = parts[number]
-            kept = Kept(row, frame.edge, root, offset, variant, self.random64(), along)
-            if not self.held.stale_row(kept):
+            if wanted[number]:
+                root, along = parts[number]
+                kept = Kept(row, frame.edge, root, offset, variant, self.random64(), along)
                 self._keep(kept, now_ns, acks)
         return self._told(acks)
 
@@ -280,7 +281,9 @@ class HoldFlow(Flow):
             return
         first, variant = kept[0], r.over_bucket(map(_place, kept))
         others = {root.key: root for one in kept for root in one.roots if root.key != first.root.key}
-        root = replace(first.root, along=list(range(1, len(others) + 1)))
+        root = first.root
+        if others or root.along:
+            root = replace(root, along=list(range(1, len(others) + 1)))
         roots = [root, *others.values()]
         named = [(0, first.offset, 1, r.over_index(variant, i)) for i in range(len(out))]
         given = self.emit(out, named, roots, now_ns)

@@ -42,15 +42,13 @@ class Kept:
     variant: int
     share: int
     along: tuple[RootPart, ...] = ()
+    roots: tuple[RootPart, ...] = field(init=False)  # all of them; the first names the others by their places
+    position: Position = field(init=False)
 
-    @property
-    def roots(self) -> tuple[RootPart, ...]:
-        """All its roots; the first one names the others by their places here."""
-        return (self.root, *self.along)
-
-    @property
-    def position(self) -> Position:
-        return self.root.source, self.root.partition, self.root.position + self.offset
+    def __post_init__(self) -> None:
+        root = self.root
+        self.roots = (root, *self.along)
+        self.position = root.source, root.partition, root.position + self.offset
 
 
 def alone(roots: Sequence[RootPart], number: int) -> tuple[RootPart, tuple[RootPart, ...]]:
@@ -186,9 +184,9 @@ class HeldRows:
             return key.thread in self._gone
         return (key.incarnation, key.sequence) < (source.incarnation, source.floor)
 
-    def stale_row(self, kept: Kept) -> bool:
-        """Does nobody wait for this row any more?"""
-        return all(self.stale(root.key) for root in kept.roots)
+    def all_stale(self, roots: Iterable[RootPart]) -> bool:
+        """Does nobody wait any more for a row of these roots?"""
+        return all(self.stale(root.key) for root in roots)
 
     def keep(self, key: Hashable, kept: Kept, now_ns: int) -> Bucket | None:
         """Put a row into its bucket; None when its position is there in a newer generation."""
@@ -231,7 +229,9 @@ class HeldRows:
     def _drop(self, places: Iterable[tuple[Bucket, Position]]) -> None:
         """Rows of roots that are done (by another attempt), or whose ledger is no more."""
         for bucket, position in places:
-            if self.buckets.get(bucket.key) is bucket and all(map(self.stale_row, bucket.at(position))):
+            if self.buckets.get(bucket.key) is bucket and all(
+                self.all_stale(kept.roots) for kept in bucket.at(position)
+            ):
                 self._give_up(bucket, position)
                 if not bucket.size:
                     del self.buckets[bucket.key]

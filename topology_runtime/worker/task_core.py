@@ -88,6 +88,15 @@ class TaskCore:
         return orders is not None and (orders.wanted.draining or self.wanted.thread in orders.leaving)
 
     @property
+    def may_work(self) -> bool:
+        """May it take frames? Not before it knows where its rows go: the first plan's senders may be told
+        to begin before this worker is, and what it sent nowhere would count as done."""
+        orders = self.orders
+        if orders is None or not orders.may_run(self.wanted.thread):
+            return False
+        return self.outputs.edges >= len(self.topology.out_edges(self.task.name))
+
+    @property
     def empty(self) -> bool:
         return self.outputs.empty and (self.flow is None or self.flow.holding == 0)
 

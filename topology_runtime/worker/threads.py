@@ -116,7 +116,7 @@ class TaskThread(threading.Thread):
     def turn(self) -> None:
         """One look round: orders, one item, time, flush."""
         self.look_at_orders()
-        if self.core.orders is None or not self.core.orders.may_run(self.wanted.thread):
+        if not self.core.may_work:
             time.sleep(WAIT_S)
             return
         try:
