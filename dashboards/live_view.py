@@ -97,7 +97,7 @@ def tick_line(view: RunView) -> str:
 
 def verdict(view: RunView) -> str:
     """`stable, slope 0.2 ms/s`."""
-    if view.slope is None:
+    if view.slope is None or view.verdict == "unknown":
         return view.verdict
     return f"{view.verdict}, slope {view.slope * 1000:+.1f} ms/s"
 

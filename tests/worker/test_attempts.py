@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worker_plane import searching
+from plane_tasks import searching
 
 from topology_runtime.worker import attempts
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worker_plane import MS, S, searching
+from plane_tasks import MS, S, searching
 
 from topology_runtime.messages import Ack, RootKey
 from topology_runtime.worker import ledger as l

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worker_plane import searching
+from plane_tasks import searching
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import RootKey, RootPart

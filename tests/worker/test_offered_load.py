@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worker_plane import searching
+from plane_tasks import searching
 
 from topology_runtime.schedule import EARLIER_KEPT, NS, Schedule
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worker_plane import MS, S, searching
+from plane_tasks import MS, S, searching
 
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worker_plane import S, searching
+from plane_tasks import S, searching
 
 from topology_runtime.messages import SpoolLeft
 from topology_runtime.worker import spool as sp

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worker_plane import S
+from plane_tasks import S
 
 from topology_runtime.cluster import Slot
 from topology_runtime.logic import Hold, To

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from worker_plane import Faults, Plane, Spec, searching
+from plane_tasks import Spec, searching
+from worker_plane import Faults, Plane
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import RootKey, RootPart

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from worker_plane import searching
+from plane_tasks import searching
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (

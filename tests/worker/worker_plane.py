@@ -1,22 +1,22 @@
 """A data plane in one process and in virtual time: real flows, outputs, routers and ledgers, a net that
 delivers in any order and may lose things, threads that may crash. After every event it checks what must
-always hold; `finish` checks what must hold at the end.
+always hold.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, settings
+from plane_tasks import MS, Batch, Pairs, Row, S, Seen, Spec, copies, expected, passes
 
 from topology_runtime.cluster import Slot
-from topology_runtime.logic import Hold, Keyed, To
+from topology_runtime.logic import To
 from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route, Tuples, WireFrame
 from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker import rows as wire
@@ -28,89 +28,10 @@ from topology_runtime.worker.ledger import Ledger, Root
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.router import Router, range_of
 
-S = 1_000_000_000
-MS = 1_000_000
 IDLE_STEPS = 4  # events without anything on its way before time makes a leap
-Row = tuple[int, str]  # (id, the way it came)
 Where = tuple[int, int, int, int]  # source, partition, position, variant
 
 _decode = msgspec.msgpack.Decoder(Tuples).decode
-
-
-def searching(examples: int) -> settings:
-    """Random examples, another set each run; a failing one is printed so that it can be repeated."""
-    return settings(
-        max_examples=examples,
-        derandomize=False,
-        print_blob=True,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
-
-
-# ── tasks ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Spec:
-    """One task: `source` (with `rows` to offer), `map`, `flat_map`, `filter`, `batch`, `join`, `keyed` or
-    `sink`."""
-
-    name: str
-    kind: str
-    threads: int = 1
-    rows: int = 0
-
-
-class Batch(Hold):
-    """Lets its rows go `most` at a time, or after 50 ms."""
-
-    max_age_s = 0.05
-
-    def __init__(self, most: int, keep: Callable[[Row], None] | None = None) -> None:
-        self.most, self._keep = most, keep
-
-    def ready(self, key: Hashable, rows: Sequence[Row]) -> bool:
-        assert 0 < len(rows) <= self.most, "a batch never sees more than it asked for"
-        return len(rows) == self.most
-
-    def finish(self, key: Hashable, rows: Sequence[Row]) -> Iterable[Row]:
-        for row in rows:
-            if self._keep is not None:
-                self._keep(row)
-        return rows
-
-
-class Pairs(Hold):
-    """A row of each branch with the same id, as one row."""
-
-    def key(self, row: Row, source: str) -> Hashable:
-        return row[0]
-
-    def ready(self, key: Hashable, rows: Sequence[Row]) -> bool:
-        return len({way for _, way in rows}) == 2
-
-    def finish(self, key: Hashable, rows: Sequence[Row]) -> Iterable[Row]:
-        assert len(rows) == 2 and len({i for i, _ in rows}) == 1, f"a pair of {rows}"
-        return [(rows[0][0], "+".join(sorted(way for _, way in rows)))]
-
-
-class Seen(Keyed):
-    """Which rows of a key were processed; lets them pass."""
-
-    def new(self, key: Hashable) -> list[str]:
-        return []
-
-    def process(self, key: Hashable, row: Row, state: list[str]) -> tuple[list[str], Iterable[Row]]:
-        return [*state, row[1]], [row]
-
-
-def copies(row: Row) -> list[Row]:
-    return [(row[0], f"{row[1]}.{n}") for n in range(row[0] % 3)]
-
-
-def passes(row: Row) -> bool:
-    return (row[0] + len(row[1])) % 4 != 0
 
 
 # ── the plane ───────────────────────────────────────────────────────────────────────────────────────
@@ -509,38 +430,4 @@ class Plane:
         return f"seed {self.seed}, ledgers {ledgers}, net {len(self.net)}, kept {kept}"
 
     def expected(self) -> Counter[tuple[str, Row]]:
-        """What the sinks get when every row passes every task once, worked out row by row."""
-        found: Counter[tuple[str, Row]] = Counter()
-        for node in self.sources:
-            for n in range(node.spec.rows):
-                waiting: dict[str, list[Row]] = {}
-                self._follow(node.spec, (node.partition * 1000 + n, ""), waiting, found)
-        return found
-
-    def _follow(
-        self, spec: Spec, row: Row, waiting: dict[str, list[Row]], found: Counter[tuple[str, Row]]
-    ) -> None:
-        outs = self._outs(spec, row, waiting)
-        edges = [edge for edge in self.edges if edge.source == spec.name]
-        if not edges:
-            found.update((spec.name, out) for out in outs)
-        for edge in edges:
-            target = next(s for s in self.specs if s.name == edge.target)
-            for out in outs:
-                for _ in range(target.threads if edge.grouping == "all" else 1):
-                    self._follow(target, out, waiting, found)
-
-    def _outs(self, spec: Spec, row: Row, waiting: dict[str, list[Row]]) -> list[Row]:
-        match spec.kind:
-            case "map":
-                return [(row[0], f"{row[1]}{spec.name}")]
-            case "flat_map":
-                return copies(row)
-            case "filter":
-                return [row] if passes(row) else []
-            case "join":
-                halves = waiting.setdefault(spec.name, [])
-                halves.append(row)
-                return [(row[0], "+".join(sorted(way for _, way in halves)))] if len(halves) == 2 else []
-            case _:
-                return [row]
+        return expected(self.specs, self.edges)

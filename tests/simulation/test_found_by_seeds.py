@@ -1,0 +1,22 @@
+"""What seeds found in the cores and what is too rare to find again in two hundred of them."""
+
+from __future__ import annotations
+
+from sim_clock import MS, S
+from sim_world import Options, World
+
+
+def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:
+    """The first plan's source may be told to begin before the workers below it: what these had taken then,
+    without a route, went nowhere and was acked as if it were done."""
+    world = World(1, Options(shape="line", faults=0))
+    world._begin()
+    seen = set()
+    while world.now_ns < 4 * S:
+        world.clock.run_until(world.now_ns + MS)
+        for worker in world.workers():
+            for thread in worker.threads.values():
+                orders = thread.core.orders
+                if thread.wanted.task == "work" and orders is not None:
+                    seen.add((bool(orders.wanted.routes), thread.core.may_work))
+    assert seen == {(False, False), (True, True)}
