@@ -159,7 +159,7 @@ def read_json(path: Path, kind: type[Any], what: str) -> Any:
         return msgspec.json.decode(data, type=kind)
     except OSError as error:
         raise InvalidInput(f"the {what} {path} cannot be read", cause=error.strerror) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is no {what}", cause=str(error)) from error
 
 

@@ -162,7 +162,7 @@ def _answer_on(pipe: int, timeout_s: float) -> bytes | None:
 def _topology_in(out: bytes, code: int, what: str) -> Topology:
     try:
         answer = msgspec.json.decode(out.strip().rpartition(b"\n")[2])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(
             f"{what}: the process that imports it ended without an answer",
             cause=f"exit code {code}; what it printed is above",

@@ -69,14 +69,14 @@ class WorkerAt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SourceStart(msgspec.Struct, frozen=True, array_like=True):
-    """A source thread that starts anew reads from `position` (of its partition); below it all is acked.
-
-    Believed only if the same wanted state names the worker's own incarnation (it was made after the
-    worker came up, so the position is fresh). A thread that reads already ignores it."""
+    """A source thread that starts anew reads from `position`: below it all is acked; while the run drains,
+    up to `until` (it was read before). Believed only if the same wanted state names the worker's own
+    incarnation, so that it is fresh; ignored by a thread that reads already."""
 
     task: str
     partition: int
     position: int
+    until: int = 0
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -23,7 +23,9 @@ from controller.knowledge.records import Durable, Planned
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 
-HAND_OVER_NS = 5_000_000_000  # longer than a loaded pipeline takes to run empty
+HAND_OVER_NS = (
+    20_000_000_000  # longer than a loaded pipeline takes to run empty, replays of lost rows included
+)
 
 
 def compose(k: Knowledge, sight: Sight) -> m.Wanted | None:
@@ -111,7 +113,8 @@ def _starts(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> 
             those = [thread for thread in mine if thread.partition == partition]
             position = _start_of(k, sight, those)
             if position is not None:
-                yield m.SourceStart(task.name, partition, position)
+                until = k.counts.source(task.name, partition).emitted
+                yield m.SourceStart(task.name, partition, position, until)
 
 
 def _start_of(k: Knowledge, sight: Sight, those: list[m.ThreadWanted]) -> int | None:

@@ -76,7 +76,7 @@ def _read(file: Path) -> Endpoint | None:
         return msgspec.json.decode(file.read_bytes(), type=Endpoint)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreachable(f"{file} does not say where a controller is", cause=str(error)) from error
 
 

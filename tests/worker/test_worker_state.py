@@ -301,8 +301,9 @@ def test_an_exclusive_thread_waits_for_its_predecessor() -> None:
 def test_a_start_counts_only_in_a_state_made_for_this_worker() -> None:
     starts = (SourceStart("source", 0, 70),)
     fresh = wanted([thread(1, "source")], [at(ME, 1)], starts=starts)
-    assert orders(fresh).position_of("source", 0) == 70 and orders(fresh).position_of("source", 1) is None
-    assert orders(replace(fresh, workers=(at(ME, 2),))).position_of("source", 0) is None
+    start = orders(fresh).start_of("source", 0)
+    assert start is not None and start.position == 70 and orders(fresh).start_of("source", 1) is None
+    assert orders(replace(fresh, workers=(at(ME, 2),))).start_of("source", 0) is None
 
 
 # ── any order of events ─────────────────────────────────────────────────────────────────────────────

@@ -117,7 +117,7 @@ def missing(topology: Topology, directory: Path) -> list[str]:
 def _readable(path: Path) -> bool:
     try:
         msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return False
     return True
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import Route, Wanted
+from topology_runtime.messages import Route, SourceStart, Wanted
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology
 
@@ -62,13 +62,13 @@ class Orders:
                     marked.append(thread)
         return tuple(marked)
 
-    def position_of(self, task: str, partition: int) -> int | None:
+    def start_of(self, task: str, partition: int) -> SourceStart | None:
         """Where a source thread that starts now reads from; None: not known, wait."""
         if not self.started:
             return None
         for start in self.wanted.starts:
             if start.task == task and start.partition == partition:
-                return start.position
+                return start
         return None
 
     def may_run(self, thread: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from queue import Empty
 from typing import Any
@@ -27,6 +28,7 @@ class SourceThread(TaskThread):
     _faults_seen = 0
     _spool: Spool | None = None
     _source: Any = None
+    _trouble = ""
 
     def make_core(self) -> TaskCore:
         return SourceCore(self.wanted, self.topology, self.host.board, self.random64, self.record)
@@ -121,15 +123,21 @@ class SourceThread(TaskThread):
             core.exhausted = True
             self.host.changed()
             return ()
-        except Exception as error:  # user code: said in the report, tried again
-            self.failed = f"source: {type(error).__name__}: {error}"
+        except Exception as error:  # user code: said in the worker's log, tried again
+            self._say(f"{type(error).__name__}: {error}")
             core.quiet_until_ns = now_ns + RETRY_NS
-            self.host.changed()
             return ()
-        self.failed = ""
+        self._trouble = ""
         if not rows:
             core.quiet_until_ns = now_ns + LOOK_AGAIN_NS
         return rows
+
+    def _say(self, trouble: str) -> None:
+        """Once for each trouble, not once a second."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            text = f"headgate: source {self.task.name} cannot be read: {trouble}; tried again every second"
+            print(text, file=sys.stderr, flush=True)
 
     def _count(self) -> None:
         core, words, at = self.source, self.host.meter.words, self.at

@@ -33,6 +33,7 @@ class SourceCore(TaskCore):
     stopped_reading = False
     exhausted = False
     quiet_until_ns = 0
+    _until = 0  # positions below were read before this thread was restarted
     _fault_due_ns = 0
     _expire_due_ns = 0
 
@@ -60,9 +61,9 @@ class SourceCore(TaskCore):
     @property
     def reading(self) -> bool:
         orders = self.orders
-        if orders is None or self.exhausted or orders.wanted.draining:
+        if orders is None or self.exhausted or self.leaving:
             return False
-        return not self.leaving
+        return not orders.wanted.draining or (self.ledger is not None and self.ledger.position < self._until)
 
     @property
     def number(self) -> int:
@@ -85,7 +86,7 @@ class SourceCore(TaskCore):
         self._fault_due_ns = now_ns + FAULT_PAUSE_NS
 
     def on_word(self, word: Mark | StateMove | StateTaken, now_ns: int) -> bool:
-        raise TypeError(f"source {self.task.name} has no upstream, yet was sent {type(word).__name__}")
+        return False  # a stray word: a source has no upstream
 
     def obey(self, orders: Orders, now_ns: int) -> bool:
         changed = super().obey(orders, now_ns)
@@ -98,11 +99,16 @@ class SourceCore(TaskCore):
         """Where to read from, once the controller has said so; None: not yet, or nothing to read."""
         if self.orders is None or self.ledger is not None:
             return None
-        if not self.reading:
+        start = self.orders.start_of(self.task.name, self.wanted.partition)
+        again = start is not None and start.position < start.until
+        if self.leaving or (self.orders.wanted.draining and start is not None and not again):
             self.stopped_reading = True
             return None
         self.stopped_reading = False
-        return self.orders.position_of(self.task.name, self.wanted.partition)
+        if start is None:
+            return None
+        self._until = start.until
+        return start.position
 
     def begin(self, position: int) -> None:
         self.ledger = Ledger(position)
@@ -171,6 +177,8 @@ class SourceCore(TaskCore):
             return
         due = (schedule.due(wall_ns) - self.wanted.partition + self.partitions - 1) // self.partitions
         limit = min(due - ledger.position, ledger.room(), orders.wanted.settings.frame_rows)
+        if orders.wanted.draining:
+            limit = min(limit, self._until - ledger.position)
         rows = read(ledger.position, limit) if limit > 0 else ()
         if rows:
             place = ledger.position * self.partitions + self.wanted.partition

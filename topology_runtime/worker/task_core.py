@@ -134,6 +134,8 @@ class TaskCore:
 
         True when there is something to report."""
         before, self.orders = self.orders, orders
+        if before is not None and self.flow is not None:
+            self.flow.forget(before.task_of.keys() - orders.task_of.keys())
         self.outputs.cap_of = lambda target: row_cap(orders, target)
         self.outputs.gap_ns = int(orders.wanted.settings.gap_s * 1e9)
         if before is None or before.number != orders.number or before.wanted.routes != orders.wanted.routes:
@@ -150,7 +152,7 @@ class TaskCore:
     def on_word(self, word: Mark | StateMove | StateTaken, now_ns: int) -> bool:
         """True when there is something to report."""
         if not isinstance(word, Mark):
-            raise TypeError(f"{self.task.name} keeps no state by key, yet was sent {type(word).__name__}")
+            return False  # a stray word: only keyed tasks have state that moves
         before = self.marked
         self.marks[word.sender] = max(word.number, self.marks.get(word.sender, 0))
         if self.marked == before:
