@@ -119,6 +119,23 @@ def test_nothing_is_lost_when_workers_are_killed(tmp_path: Path) -> None:
     assert found.total() < 3 * emitted
 
 
+def test_a_source_killed_while_the_run_drains_sends_again_what_was_open(tmp_path: Path) -> None:
+    rig = rig_of(line("left"), {"source": [0], "left": [1], "store": [1]}, tmp_path)
+    try:
+        rig.start()
+        rig.offer([(0.0, 2000.0)])
+        rig.pump(0.7)
+        rig.send("committed", draining=True)
+        rig.kill(0)
+        rig.respawn(0)
+        rig.drain()
+        emitted = max(s.emitted for s in rig.sources())
+    finally:
+        rig.stop()
+    assert emitted > 500
+    assert sorted(stored(tmp_path)) == list(range(emitted))
+
+
 def test_flat_map_and_filter_keep_count(tmp_path: Path) -> None:
     rig = rig_of(line("twice", "even"), {"source": [0], "twice": [1], "even": [0], "store": [1]}, tmp_path)
     try:

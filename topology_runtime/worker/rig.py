@@ -52,7 +52,7 @@ class Rig:
         self._workers: dict[int, _Process] = {}
         self._letters: list[m.DeadLetter] = []
         self._counter = 0
-        self._acked: dict[tuple[str, int], int] = {}
+        self._acked: dict[tuple[str, int], tuple[int, int]] = {}
         self.wanted: m.Wanted | None = None
         numbers = iter(range(1, 1_000_000))
         self.threads = tuple(
@@ -95,16 +95,20 @@ class Rig:
         os.close(old.fd)
         self.wait(lambda: bool(self._workers[slot].endpoint), timeout_s, f"worker {slot} to come back")
         assert self.wanted is not None
-        self.send(self.wanted.phase)
+        self.send(self.wanted.phase, draining=self.wanted.draining)
 
-    def _acked_now(self, worker: _Process) -> dict[tuple[str, int], int]:
-        """Source positions below which all is acked, from the meter of a worker, dead or alive."""
+    def _acked_now(self, worker: _Process) -> dict[tuple[str, int], tuple[int, int]]:
+        """Source positions (below which all is acked, next to read), from the meter of a worker, dead or
+        alive."""
         words, found = worker.meter.words, {}
         for i in range(words[mt.H_THREADS]):
             at = mt.HEADER + i * mt.THREAD_WORDS
             if words[at + mt.SOURCE_PARTITION]:
                 task = self.topology.tasks[words[at + mt.TASK]].name
-                found[task, words[at + mt.SOURCE_PARTITION] - 1] = words[at + mt.SOURCE_ACKED]
+                found[task, words[at + mt.SOURCE_PARTITION] - 1] = (
+                    words[at + mt.SOURCE_ACKED],
+                    words[at + mt.SOURCE_EMITTED],
+                )
         return found
 
     def offer(self, steps: Sequence[tuple[float, float]], period_s: float = 0.0) -> None:
@@ -114,7 +118,11 @@ class Rig:
     def drain(self, timeout_s: float = 20.0) -> None:
         """Sources stop; wait until everything they emitted is acked."""
         self.send("committed", draining=True)
-        self.wait(lambda: all(s.stopped for s in self.sources()), timeout_s, "sources to drain")
+        self.wait(self._drained, timeout_s, "sources to drain")
+
+    def _drained(self) -> bool:
+        sources = self.sources()
+        return bool(sources) and all(source.stopped for source in sources)
 
     def stop(self) -> None:
         for slot in self._workers:
@@ -177,7 +185,7 @@ class Rig:
         known = self._acked
         sources = {task.name for task in self.topology.sources}
         return tuple(
-            m.SourceStart(t.task, t.partition, known.get((t.task, t.partition), 0))
+            m.SourceStart(t.task, t.partition, *known.get((t.task, t.partition), (0, 0)))
             for t in self.threads
             if t.task in sources
         )

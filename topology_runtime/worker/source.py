@@ -115,7 +115,8 @@ class SourceThread(TaskThread):
         try:
             if self._spool is not None:
                 if position >= self._spool.end:
-                    self._spool.append(self._source.poll(limit))
+                    for _, refused in self._spool.append(self._source.poll(limit)):
+                        self._say(f"an event was left out: {refused}")
                 rows = self._spool.read(position, limit)
             else:
                 rows = list(self._source.read(position, limit))[:limit]
