@@ -109,7 +109,7 @@ def rates_of(settings: UpSettings, capacity_tps: Capacity) -> Rates:
     if settings.peak_tps is not None:
         scale = settings.peak_tps / rates.read(what).max_tps
     found = rates.read(what, scale or 1.0, time_scale or 1.0, capacity_tps)
-    return found.steps_for(settings.seconds)
+    return found.steps_for(settings.ends_after_s)
 
 
 def models_of(settings: UpSettings, work: Work, say: Say) -> Path:

@@ -24,7 +24,7 @@ LINGER = "the state and the logs of this run are kept in"
 def run_up(settings: UpSettings, output: Format) -> None:
     """Raises what went wrong; leaves nothing but traces, and the state of a run that failed."""
     places = places_of(settings)
-    shown = screen(settings.seconds)
+    shown = screen(settings.ends_after_s)
     places.make()
     with Interrupts() as interrupts:
         try:
@@ -90,6 +90,6 @@ def controller_options(settings: UpSettings, places: Places, work: Work, models:
         "command-port": places.command_port,
     }
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    if settings.seconds:
-        words += ["--seconds", str(settings.seconds)]
+    if settings.ends_after_s:
+        words += ["--seconds", str(settings.ends_after_s)]
     return words + [word for path in work.user_paths for word in ("--user-path", path)]

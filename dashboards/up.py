@@ -32,7 +32,11 @@ from dashboards.up_settings import (
 )
 @click.option("--peak", "peak_tps", type=click.FloatRange(0, min_open=True), metavar="R",
               help="Scales the rates so that the highest is R tuples/s.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="End so long after the first tuple.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="End so long after the first tuple [the demo: 125; inf: never].",
+)
 @click.option("--vms", "slots", default="4", show_default=True, metavar="4,4", help="Slots of each VM.")
 @click.option(
     "--max-vms", type=click.IntRange(1, 256), help="At most so many VMs [default: as --vms; the demo: 2]."
@@ -57,7 +61,8 @@ from dashboards.up_settings import (
 )
 @format_options
 def up(output: Format, **options: Any) -> None:
-    """Run TOPOLOGY on this machine until Ctrl-C (or --seconds): controller, agents, workers.
+    """Run TOPOLOGY on this machine until Ctrl-C (or --seconds; the demo
+    ends after its day of two minutes): controller, agents, workers.
 
     TOPOLOGY is FILE.json|yaml|toml, file.py:attribute or module:attribute; without it the built-in demo
     runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.

@@ -12,6 +12,7 @@ from topology_runtime.errors import UsageError
 
 DEMO_SLOTS = (4,)  # the demo begins on one VM …
 DEMO_VMS = 2  # … and may have a second
+DEMO_SECONDS = 125.0  # its day lasts two minutes
 DEMO_CORES = 0.12  # eight such slots are one core; the other one is for everything else
 SLOTS_MOST, VMS_MOST = 256, 256
 SLOT_MEMORY_BYTES = 512 * 1024**2  # eight of them are half of a small machine
@@ -45,6 +46,13 @@ class UpSettings:
     def vms(self) -> tuple[Vm, ...]:
         """The VMs that are there from the start: vm1, vm2, …"""
         return tuple(self.vm(f"vm{n}", slots) for n, slots in enumerate(self.slots, 1))
+
+    @property
+    def ends_after_s(self) -> float | None:
+        """How long the run lasts; None: until Ctrl-C. The demo lasts its day, unless told otherwise."""
+        demo = self.topology is None and self.rates is None
+        seconds = DEMO_SECONDS if demo and self.seconds is None else self.seconds
+        return None if seconds is None or math.isinf(seconds) else seconds
 
     @property
     def most_vms(self) -> int:
