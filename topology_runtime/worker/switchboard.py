@@ -50,8 +50,16 @@ class Switchboard:
         self.out: SimpleQueue[tuple[Slot | None, Any]] = SimpleQueue()
         self.slot_of: dict[int, Slot] = {}
         self.strict = False
+        self.topology_size = (0, 0)  # edges and sources; 0: not known yet
         self._closed: set[int] = set()
         self._lock = threading.Lock()
+
+    def knows(self, frame: Frame) -> bool:
+        """Does the frame name an edge and sources of this topology? (Before it is known here: believed.)"""
+        edges, sources = self.topology_size
+        return not edges or (
+            0 <= frame.edge < edges and all(0 <= root.source < sources for root in frame.roots)
+        )
 
     def inbox(self, thread: int) -> Inbox:
         """The inbox of a thread, made on first use: frames may come before the thread is built."""
@@ -239,7 +247,7 @@ class Receiver(threading.Thread):
         board = self._board
         if isinstance(message, WireFrame):
             frame = message.frame
-            if self._fenced(frame.slot, frame.incarnation) or not r.fits(frame):
+            if self._fenced(frame.slot, frame.incarnation) or not r.fits(frame) or not board.knows(frame):
                 self.refused += 1
                 return
             board.put(frame.target, (monotonic_ns(), frame, len(data)))

@@ -232,6 +232,7 @@ class Worker:
         match instruction:
             case st.Obey(orders):
                 self.board.slot_of = orders.slot_of
+                self.board.topology_size = len(orders.topology.edges), len(orders.topology.sources)
                 for thread in self.threads.values():
                     thread.orders = orders
                 self.board.wake_all()
