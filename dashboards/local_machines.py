@@ -93,8 +93,3 @@ class LocalMachines:
         new = self._directory / f"{name}.pid"
         new.write_text(f"{self._agents[name].pid}\n", "ascii")
         new.rename(self._directory / f"{name}{RUNNING}")
-
-    def let_end(self) -> None:
-        """The run is over: agents end by themselves and are not started again."""
-        for agent in self._agents.values():
-            agent.stopping = True

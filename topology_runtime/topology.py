@@ -160,7 +160,3 @@ def _by_end(
     for number, edge in enumerate(edges):
         found.setdefault(end(edge), []).append((number, edge))
     return {name: tuple(those) for name, those in found.items()}
-
-
-def names(tasks: Iterable[Task]) -> list[str]:
-    return [task.name for task in tasks]

@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.config import Settings
 from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan, ThreadAt
+from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable
 from controller.knowledge.store import SourceTally, Tallies
 from controller.knowledge.turns import Now
@@ -225,10 +225,3 @@ class Knowledge:
     @property
     def enacting(self) -> bool:
         return self.durable.waiting is not None or self.durable.phase in ("prepared", "switched")
-
-    def threads_at(self) -> tuple[ThreadAt, ...]:
-        """Threads of the plan that agents are held to, without the leaving ones."""
-        reign = self.durable.reign
-        if reign is None:
-            return ()
-        return tuple(ThreadAt(t.thread, t.task, t.slot, t.partition) for t in reign.threads if not t.leaving)

@@ -88,13 +88,6 @@ class Tick(msgspec.Struct, frozen=True, tag="tick"):
 Event = Started | FromVm | Command | MachinesSeen | JournalFailed | Measured | Troubled | Stopping | Tick
 
 
-class Input(msgspec.Struct, frozen=True):
-    """One line of `inputs.jsonl`."""
-
-    now: Now
-    event: Event
-
-
 # ── instructions ────────────────────────────────────────────────────────────────────────────────
 
 
