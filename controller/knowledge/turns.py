@@ -88,6 +88,13 @@ class Tick(msgspec.Struct, frozen=True, tag="tick"):
 Event = Started | FromVm | Command | MachinesSeen | JournalFailed | Measured | Troubled | Stopping | Tick
 
 
+class Input(msgspec.Struct, frozen=True):
+    """An event and when it came: what replay feeds to `step` again."""
+
+    now: Now
+    event: Event
+
+
 # ── instructions ────────────────────────────────────────────────────────────────────────────────
 
 
