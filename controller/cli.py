@@ -16,6 +16,7 @@ import msgspec
 
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.trace_keep import DEFAULT, parse_keep
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 VMS_MOST, SLOTS_MOST = 1024, 1024
@@ -46,6 +47,7 @@ class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--interference", default="cpu", show_default=True)
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
+@click.option("--trace-keep", default=DEFAULT, show_default=True, help="Older traces that stay; or: all.")
 @click.option("--run", "run_name", default="local", show_default=True, help="The run's name.")
 @click.option("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first tuple.")
 @click.option("--user-path", "user_paths", multiple=True, help="Where workers find the user's code.")
@@ -69,7 +71,7 @@ def start(options: dict[str, Any]) -> None:
 
     if options["owner"]:
         die_with(options["owner"])
-    name, initial = options["run_name"], vms_of(options)
+    name, initial, keep = options["run_name"], vms_of(options), parse_keep(options["trace_keep"])
     if not NAME.fullmatch(name):
         raise UsageError(f"--run: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
     state = options["state_dir"] or Path(".headgate") / name
@@ -90,7 +92,8 @@ def start(options: dict[str, Any]) -> None:
         data_plane=DataPlane(strict=options["strict"]),
     )
     machines = FileMachines(state / "machines") if grows else NoMachines()
-    place = Place(state, options["trace_dir"], options["port"], options["command_port"], options["owner"])
+    ports = options["port"], options["command_port"]
+    place = Place(state, options["trace_dir"], *ports, options["owner"], keep)
     Controller(Loop(settings, submitted_of(options)), place, machines).run()
 
 

@@ -37,6 +37,7 @@ from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.errors import BadMessage, HeadgateError
 from topology_runtime.messages import FromAgent, FromController, Reply, Request, Wanted, Welcome
 from topology_runtime.owner import orphaned
+from topology_runtime.trace_keep import Keep
 
 NS = 1_000_000_000
 TICK_NS = NS // 4
@@ -50,13 +51,14 @@ EARLY_INPUTS = 1000  # events before there is a topology, kept for the trace
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
-    process it dies with (0: none)."""
+    process it dies with (0: none), which older traces stay."""
 
     state: Path
     trace: Path | None = None
     control_port: int = 0
     command_port: int = 0
     owner: int = 0
+    keep: Keep = Keep()
 
 
 class Controller:
@@ -309,7 +311,9 @@ class Controller:
     def _begin_trace(self, run: dict[str, Any]) -> None:
         if self._place.trace is None or self._recorder is not None:
             return
-        self._recorder = Recorder(self._place.trace, run)
+        self._recorder = Recorder(
+            self._place.trace, run, keep=self._place.keep, tell=lambda text: _say("info", text)
+        )
         for now, event in self._early:
             self._recorder.input(now, kind_of(event), event)
         self._early.clear()

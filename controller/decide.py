@@ -53,7 +53,7 @@ def choose(question: Question) -> Choice:
     request = question.request
     plan, degraded = planned(request)
     plan = relabel(plan, question.threads, request.excluded)
-    faults = faults_of(plan, request.topology, request.models)
+    faults = faults_of(plan, request.topology, request.models, _replaced(question))
     if faults:
         return Choice(
             "none", f"the planner's plan is faulty and was not used: {faults[0]}", rejected=tuple(faults)
@@ -81,6 +81,15 @@ def planned(request: PlanRequest) -> tuple[Plan, str]:
         best = best_plan(request)
         why = f"{best.rate_tps:.1f} of {request.rate_tps:.1f} tuples/s: {error.cause or error.what}"
         return best, why
+
+
+def _replaced(question: Question) -> Plan | None:
+    """The present plan, if it could stay as it is."""
+    present, request = question.present, question.request
+    if present is None or question.forced:
+        return None
+    usable = {slot for vm in request.vms for slot in vm.all_slots()} - request.excluded
+    return present if all(bundle.slot in usable for bundle in present.placement.bundles) else None
 
 
 def _better(plan: Plan, present: Plan | None) -> bool:

@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("dashboards.terminal.watch:watch", "status, again and again"),
     "explain": (
         "dashboards.terminal.explain:explain",
-        "each decision with its reason and evidence",
+        "each decision of a run with its evidence; of a TOPOLOGY: why its plan is what it is",
     ),
     "events": ("dashboards.terminal.events:events", "what happened: plans, joins, deaths, dead letters"),
     "rate set": ("dashboards.terminal.orders:set_rate", "change the input rate of a running topology"),
@@ -35,6 +35,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "dashboards.terminal.orders:stop",
         "stop a run: sources first, then everything once it is empty",
     ),
+    "plan": ("controller.offline.plan:plan", "threads, slots and VMs that a topology needs for a rate"),
+    "predict": ("controller.offline.predict:predict", "what a placement will carry, whoever made it"),
+    "compare": ("controller.offline.compare:compare", "pairs of allocator and mapper side by side"),
+    "whatif": ("controller.offline.whatif:whatif", "what rates need and cost, and what breaks first"),
+    "diff": ("controller.offline.diff:diff", "what changes from one plan to another"),
+    "model list": ("controller.offline.models:list_models", "the models there are, and which are stale"),
+    "model show": ("controller.offline.models:show", "every point of a model, as a table or a picture"),
+    "model compare": ("controller.offline.models:compare", "two sets of models, point by point"),
+    "model import": ("controller.offline.models:import_models", "check models and copy them into a folder"),
     "topology": ("topology_runtime.topology_cli:topology", "validate, show or draw a topology"),
     "controller run": ("controller.cli:run", "one controller (`up` starts it for you)"),
     "controller capacity": ("controller.capacity:capacity", "the highest input rate that fits given VMs"),
@@ -42,6 +51,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("dashboards.terminal.doctor:doctor", "what this machine offers and what is missing"),
     "completion": ("dashboards.completion:completion", "print a shell's completion script"),
 }
+
+# `explain` with a topology or an option of the planner explains a plan, made here and now
+EXPLAIN_PLAN = "controller.offline.explain:explain"
+EXPLAIN_RUN_OPTIONS = {"--controller": 1, "--trace": 1, "--last": 1, "-o": 1, "--output": 1}  # values of each
+EXPLAIN_RUN_OPTIONS |= {"--all": 0, "--json": 0, "--help": 0}
 
 HELP = """\
 Usage: headgate [--debug] COMMAND [OPTIONS]
@@ -69,11 +83,28 @@ def listing(names: list[str]) -> str:
 
 def load(name: str) -> click.Command:
     """The click command of a table entry."""
+    return imported(COMMANDS[name][0])
+
+
+def imported(target: str) -> click.Command:
+    """The click command that "module:function" names."""
     from importlib import import_module
 
-    module, _, attribute = COMMANDS[name][0].partition(":")
+    module, _, attribute = target.partition(":")
     command: click.Command = getattr(import_module(module), attribute)
     return command
+
+
+def explains_a_plan(words: list[str]) -> bool:
+    """Is there anything behind `explain` that the explanation of a run does not know?"""
+    rest = iter(words)
+    for word in rest:
+        option, equals, _ = word.partition("=")
+        if option not in EXPLAIN_RUN_OPTIONS:
+            return True
+        for _ in range(0 if equals else EXPLAIN_RUN_OPTIONS[option]):
+            next(rest, None)
+    return False
 
 
 def choose(arguments: list[str]) -> tuple[str, list[str]]:
@@ -125,7 +156,9 @@ def _call(name: str, rest: list[str]) -> int:
     from topology_runtime.errors import UsageError
 
     try:
-        result = load(name).main(rest, prog_name=f"headgate {name}", standalone_mode=False)
+        plans = name == "explain" and explains_a_plan(rest)
+        command = imported(EXPLAIN_PLAN) if plans else load(name)
+        result = command.main(rest, prog_name=f"headgate {name}", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         sys.stdout.write(error.format_message() + "\n")
         return 0

@@ -166,7 +166,7 @@ class BarOf:
     def __init__(self) -> None:
         from rich import progress
 
-        from dashboards.output import console
+        from topology_runtime.output import console
 
         self._progress = progress.Progress(console=console(sys.stderr), transient=True)
         self._task = self._progress.add_task("")

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dashboards.output import Format, emit, write_table
 from topology_runtime.errors import HeadgateError
+from topology_runtime.output import Format, emit, write_table
 
 Summary = dict[str, Any]
 

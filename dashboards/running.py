@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from dashboards.capacity import capacity_tps
-from dashboards.output import Format
 from dashboards.places import Places, places_of
 from dashboards.preparation import Work, models_of, rates_of, work_of, write_rates, write_work
 from dashboards.run_summary import check_lost, next_steps, print_summary, read_summary
@@ -16,6 +15,7 @@ from dashboards.screens import Screen, screen
 from dashboards.session import AT_ONCE_S, Interrupts, Session
 from dashboards.supervisor import stop_all
 from dashboards.up_settings import UpSettings
+from topology_runtime.output import Format
 
 REFUSALS = (2, 3, 4, 5)  # invalid, infeasible, unreachable: nothing has run, so there is nothing to keep
 LINGER = "the state and the logs of this run are kept in"
@@ -85,6 +85,7 @@ def controller_options(settings: UpSettings, places: Places, work: Work, models:
         "routing": settings.routing,
         "state-dir": places.state,
         "trace-dir": places.trace(work.topology.name),
+        "trace-keep": settings.trace_keep,
         "run": places.run,
         "port": places.control_port,
         "command-port": places.command_port,

@@ -7,8 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from dashboards.live_view import SPARKS, RunView, clock, picture, tick_line
-from dashboards.output import console
 from topology_runtime.clock import monotonic_ns
+from topology_runtime.output import console
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from dashboards.output import Format, format_options
 from dashboards.up_settings import (
     DEMO_CORES,
     SLOT_MEMORY_BYTES,
@@ -16,6 +15,8 @@ from dashboards.up_settings import (
     parse_rate_scale,
     parse_slots,
 )
+from topology_runtime.output import Format, format_options
+from topology_runtime.trace_keep import DEFAULT, parse_keep
 
 
 @click.command()
@@ -56,6 +57,7 @@ from dashboards.up_settings import (
               help="Say what to plan, ask before, or do it.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Keep the run's state here.")
 @click.option("--trace-dir", type=click.Path(path_type=Path), default=Path("traces"), show_default=True)
+@click.option("--trace-keep", default=DEFAULT, show_default=True, help="Older traces that stay; or: all.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Where agents find the controller [any]."
 )
@@ -76,5 +78,6 @@ def settings_of(options: dict[str, Any]) -> UpSettings:
     """The options as one checked value. Raises UsageError."""
     given = {name: value for name, value in options.items() if value is not None}
     given["slots"] = parse_slots(options["slots"])
+    parse_keep(options["trace_keep"])  # so that what is wrong with it is said at once
     given["rate_scale"] = parse_rate_scale(options["rate_scale"])
     return check(UpSettings(**given))

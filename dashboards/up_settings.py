@@ -9,6 +9,7 @@ from typing import Literal
 
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import UsageError
+from topology_runtime.trace_keep import DEFAULT
 
 DEMO_SLOTS = (4,)  # the demo begins on one VM …
 DEMO_VMS = 2  # … and may have a second
@@ -40,6 +41,7 @@ class UpSettings:
     mode: str = "auto"
     state_dir: Path | None = None
     trace_dir: Path = Path("traces")
+    trace_keep: str = DEFAULT
     port: int = 0
 
     @property

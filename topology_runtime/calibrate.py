@@ -22,6 +22,7 @@ from types import FrameType
 import msgspec
 
 from topology_runtime.calibration import lines, search, store
+from topology_runtime.calibration.collecting import ENDING_S, IMPORTS_S, TEMPORARY, collect_rows, own_folder
 from topology_runtime.calibration.lines import Speaker
 from topology_runtime.clock import utc_iso, wall_ns
 from topology_runtime.errors import HeadgateError, InvalidInput
@@ -29,9 +30,6 @@ from topology_runtime.owner import die_with
 from topology_runtime.topology import Topology
 
 SECONDS = 2.0  # per point: a hundred periods of the slot's quota
-TEMPORARY = "headgate-calibrate-"
-IMPORTS_S = 20.0  # user code may import much
-ENDING_S = 5.0
 
 Tell = Callable[[str, int, int, int], None]  # task, threads, points done, points expected in all
 
@@ -137,8 +135,7 @@ def run(a: argparse.Namespace, speaker: Speaker, stop: threading.Event) -> None:
 
     topology = msgspec.json.decode(a.topology.read_bytes(), type=Topology)
     tasks = {name: task for name, task in store.modelled(topology).items() if not a.model or name in a.model}
-    _sweep()
-    temporary = tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-")
+    temporary = own_folder()
     quotas = Quotas()
     progress = Progress(
         lambda task, threads, done, of: speaker.say(task=task, threads=threads, done=done, of=of)
@@ -152,51 +149,11 @@ def run(a: argparse.Namespace, speaker: Speaker, stop: threading.Event) -> None:
         store.save(a.output, search.model_of(model, points, slot, about(quotas, place, began)))
 
     try:
-        _collect(a, topology, [task.name for task in tasks.values()], temporary)
+        collect_rows(a.topology, topology, [task.name for task in tasks.values()], a.user_path, temporary)
         measuring.all(tasks, done)
     finally:
         quotas.remove()
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _collect(a: argparse.Namespace, topology: Topology, tasks: list[str], directory: str) -> None:
-    """Sample rows into files, in a process of its own: it imports the user's code."""
-    from topology_runtime.calibration.collect import SECONDS_A_TASK
-
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "topology_runtime.calibration.collect",
-        "--owner",
-        str(os.getpid()),
-    ]
-    command += ["--topology", str(a.topology), "--directory", directory]
-    command += [word for path in a.user_path for word in ("--user-path", path)]
-    command += [word for task in tasks for word in ("--task", task)]
-    longest_s = max(task.max_call_s for task in topology.tasks)
-    at = "the first one"
-    with tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
-        try:
-            for line in lines.heard(process, IMPORTS_S + SECONDS_A_TASK + longest_s):
-                at = repr(line["task"])
-            code = lines.ended(process, ENDING_S)
-        except TimeoutError as error:
-            raise HeadgateError(f"no sample rows: task {at} hangs", cause=str(error)) from error
-        finally:
-            process.kill()
-            process.wait()
-        if code != 0:
-            raise HeadgateError(f"no sample rows: task {at} failed", cause=lines.last_line(stderr))
-
-
-def _sweep() -> None:
-    """Folders of calibrations that were killed."""
-    for path in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
-        pid = path.name.removeprefix(TEMPORARY).split("-")[0]
-        if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,5 @@
-"""From what a user names (`FILE.json`, `file.py:attribute`, `module:attribute`) to a valid topology.
+"""From what a user names to a valid topology: `FILE.json`, `file.py:attribute`, `module:attribute`, or the
+bare word of a shipped example.
 
 Files are read here; they hold no code. User code is imported only in a loader process that lives for one
 topology, so that a hanging or crashing import harms no daemon, and a user's own `controller.py` or
@@ -24,7 +25,8 @@ from pathlib import Path
 import msgspec
 
 from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import REFERENCE
+from topology_runtime.examples import NAMES, example
+from topology_runtime.faults.words import REFERENCE, did_you_mean, shown
 from topology_runtime.instances import build, key_function
 from topology_runtime.reading import PARSERS, document_of, near_file, read_data
 from topology_runtime.references import import_too_slow, module_of_file
@@ -35,6 +37,7 @@ __all__ = ["Loaded", "build", "check_runs", "key_function", "load"]
 
 LIMIT_S = 30.0  # for importing the user's code, which may import much but must not start to work
 GRACE_S = 3.0  # the loader process ends itself at its limit and says where; later it is killed
+FORMS = f"FILE{'|'.join(PARSERS)}, file.py:attribute, module:attribute or the name of an example"
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,28 @@ def _locate(reference: str) -> _Place:
         return _Place(str(file.resolve()), file)
     if REFERENCE.fullmatch(reference):
         return _Place(reference)
-    forms = f"FILE{'|'.join(PARSERS)}, file.py:attribute or module:attribute"
-    hint = (
-        f"say which object: {reference}:TOPOLOGY" if reference.endswith(".py") else f"a topology is {forms}"
-    )
+    if _is_word(reference) and not os.path.isfile(reference):
+        return _example(reference)
+    hint = f"a topology is {FORMS}"
+    if reference.endswith(".py"):
+        hint = f"say which object: {reference}:TOPOLOGY"
     raise InvalidInput(f"{reference!r} names no topology", hint=hint)
+
+
+def _is_word(reference: str) -> bool:
+    """Neither a path, nor a file with its ending, nor a Python object."""
+    return reference != "" and not set(reference) & set("/\\.:")
+
+
+def _example(name: str) -> _Place:
+    file = example(name)
+    if file is None:
+        raise InvalidInput(
+            f"{shown(name)} names no topology{did_you_mean(name, NAMES)}",
+            cause=f"the examples are {', '.join(NAMES)}",
+            hint=f"a topology is {FORMS}",
+        )
+    return _Place(str(file), file)
 
 
 def _python_file(file: Path, attribute: str) -> _Place:

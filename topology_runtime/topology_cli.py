@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from topology_runtime.output import Format, emit, format_options, write_table
+
 if TYPE_CHECKING:
     from topology_runtime.topology import Edge, Topology
 
 F = TypeVar("F", bound=Callable[..., Any])
-Row = Mapping[str, Any]
 
 
 @click.group()
 def topology() -> None:
     """Validate, show or draw a topology.
 
-    TOPOLOGY is FILE.json, FILE.yaml, FILE.toml, file.py:attribute or module:attribute."""
+    TOPOLOGY is FILE.json, FILE.yaml, FILE.toml, file.py:attribute, module:attribute, or the name of an
+    example: linear, diamond, star, finance, traffic, smart-grid."""
 
 
 def _options(command: F) -> F:
@@ -27,17 +29,11 @@ def _options(command: F) -> F:
     return click.argument("topology", metavar="TOPOLOGY")(path(command))
 
 
-def _output(command: F) -> F:
-    choice = click.Choice(["table", "json", "jsonl", "csv"])
-    command = click.option("-o", "--output", type=choice, default="table", help="How to print data.")(command)
-    return click.option("--json", "output", flag_value="json", help="The same as -o json.")(command)
-
-
 @topology.command()
 @_options
-@_output
+@format_options
 @click.option("--runs", is_flag=True, help="Can it be run? Import every task's `run` and check it.")
-def validate(topology: str, paths: tuple[str, ...], output: str, runs: bool) -> None:
+def validate(topology: str, paths: tuple[str, ...], output: Format, runs: bool) -> None:
     """List every fault of a topology (exit code 3), or say that there is none."""
     from topology_runtime.loading import load
 
@@ -54,14 +50,14 @@ def validate(topology: str, paths: tuple[str, ...], output: str, runs: bool) -> 
     if output == "table":
         click.echo(f"{found.name}: valid, {_count(found.tasks, 'task')}, {_count(found.edges, 'edge')}")
     else:
-        _emit(output, {"schema": "headgate/validation/v1", **row}, [row])
+        emit(output, {"schema": "headgate/validation/v1", **row}, [row])
 
 
 @topology.command()
 @_options
-@_output
+@format_options
 @click.option("--rate", type=float, default=1.0, help="Input rate in tuples/s (default: 1).")
-def show(topology: str, paths: tuple[str, ...], output: str, rate: float) -> None:
+def show(topology: str, paths: tuple[str, ...], output: Format, rate: float) -> None:
     """Tasks and edges with their rates at an input rate (GetRate)."""
     from topology_runtime.loading import load
 
@@ -72,10 +68,10 @@ def show(topology: str, paths: tuple[str, ...], output: str, rate: float) -> Non
     tasks, edges = task_rows(found, rates), edge_rows(found, rates)
     document = {"schema": "headgate/topology-rates/v1", "topology": found.name, "rate_tps": rate}
     if output == "table":
-        _table(f"{found.name} at {rate:g} tuples/s", tasks)
-        _table("edges", edges)
+        write_table(tasks, f"{found.name} at {rate:g} tuples/s")
+        write_table(edges, "edges")
     else:
-        _emit(output, {**document, "tasks": tasks, "edges": edges}, tasks)
+        emit(output, {**document, "tasks": tasks, "edges": edges}, tasks)
 
 
 @topology.command()
@@ -148,57 +144,5 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-# ── printing ────────────────────────────────────────────────────────────────────────────────────
-
-
 def _count(things: Sequence[object], name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
-
-
-def _emit(output: str, document: Row, rows: Sequence[Row]) -> None:
-    """`document` as JSON, or its `rows` as JSON lines or CSV."""
-    import csv
-    import io
-    import json
-
-    if output == "json":
-        click.echo(json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2))
-    elif output == "jsonl":
-        for row in rows:
-            click.echo(json.dumps(row, allow_nan=False, ensure_ascii=False))
-    else:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(rows[0])
-        writer.writerows([_exact(value) for value in row.values()] for row in rows)
-        click.echo(text.getvalue(), nl=False)
-
-
-def _exact(value: Any) -> Any:
-    return " ".join(value) if isinstance(value, list) else value
-
-
-def _table(title: str, rows: Sequence[Row]) -> None:
-    """For people; columns without any value are left out."""
-    import sys
-
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
-    for name in columns:
-        numbers = any(isinstance(row[name], int | float) and row[name] is not True for row in rows)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row[name]) for name in columns))
-    wide = None if sys.stdout.isatty() else 200
-    Console(highlight=False, markup=False, width=wide).print(table)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    return "" if value is None else str(value)

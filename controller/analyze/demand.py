@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from controller.knowledge.diagnoses import Demand, Direction, Past
-from controller.knowledge.slopes import Floats
 from controller.knowledge.windows import SERIES_STEP_S, Window
+from topology_runtime.stability.slopes import Floats
 
 HEADROOM = 1.25
 UP_SHARE, DOWN_SHARE = 0.9, 0.6  # of the planned rate

@@ -4,7 +4,8 @@ A row waits longer by 1 − capacity / rate seconds each second once more is off
 slope of 0.02 s/s means 2 % overload. Two series can show it: the median end-to-end latency of each second,
 and the lag: how long ago the rows were offered that are done just now. For steady rates the lag's slope is
 the backlog's growth / rate; unlike the backlog it does not change when the rate changes and the latency
-does not. So both must grow. Theil–Sen slopes, because a hiccup of the machine is no trend. A slope above
+does not. So both must grow. Theil–Sen slopes, because a hiccup of the machine is no trend; their intervals
+by block bootstrap, as in the profiler's trials (topology_runtime.stability). A slope above
 the limit counts when the series is a trend: Kendall's test is sure that it rises, and it rises by more than
 its largest jump and half its scatter. A latency that is higher since the load rose makes one jump, and rows
 that are done in batches make a sawtooth whose samples can look like a slope.
@@ -17,13 +18,20 @@ from typing import Literal
 import numpy as np
 
 from controller.knowledge.diagnoses import Stability, Verdict
-from controller.knowledge.slopes import MIN_POINTS, Floats, Slope, least_squares, probability_above, theil_sen
 from controller.knowledge.windows import SERIES_STEP_S, Window
+from topology_runtime.stability.evidence import RAW_SLOPE, UNSTABLE_SLOPE
+from topology_runtime.stability.slopes import (
+    MIN_POINTS,
+    Floats,
+    Slope,
+    least_squares,
+    probability_above,
+    theil_sen,
+    trend,
+)
 
-UNSTABLE_SLOPE = 0.02  # s/s, that is 2 % overload; 0 mistakes in 72 trials
 SURE = 0.997  # that a series rises; six seconds of steady growth give as much
 SCATTER_SHARE = 0.5  # of the scatter (5th to 95th percentile) that it must rise by
-RAW_SLOPE = 0.001  # the paper's limit for least squares
 SETTLE_S = 2.0  # after a plan came into force its transition still shows
 SPAN_S = 15.0  # of the newest history that is judged
 MIN_SPAN_S = 5.0  # of it that must be there
@@ -54,7 +62,7 @@ def stability(window: Window, in_force_s: float, method: Method = "theil_sen") -
         limit, slope = RAW_SLOPE, least_squares(*latency)
         unstable = slope.value > limit
     else:
-        limit, slope = UNSTABLE_SLOPE, theil_sen(*latency)
+        limit, slope = UNSTABLE_SLOPE, trend(*latency)
         late = slope.value > limit and growth.high > limit
         unstable = grows or (late and _is_trend(*latency, slope.value, latency))
     verdict: Verdict = "unstable" if unstable else "stable"
@@ -97,9 +105,9 @@ def _queue_growth(window: Window, points: int, rate_tps: float) -> tuple[Slope, 
     waits = (_lag(at_s, offered, acked, rate_tps)[-points:], (offered - acked)[-points:] / rate_tps)
     at_s, seconds = at_s[-points:], _busy_seconds(offered[-points:])
     found = [_medians(wait_s, seconds) for wait_s in waits]
-    x, slopes = _medians(at_s, seconds), [theil_sen(_medians(at_s, seconds), y) for y in found]
-    least = min((0, 1), key=lambda n: slopes[n].value)
-    growth, y = slopes[least], found[least]
+    x = _medians(at_s, seconds)
+    least = min((0, 1), key=lambda n: theil_sen(x, found[n]).value)
+    growth, y = trend(x, found[least]), found[least]
     grows = growth.value > UNSTABLE_SLOPE and _is_trend(x, y, growth.value, (at_s, waits[least]))
     return growth, grows, probability_above(x, y, UNSTABLE_SLOPE)
 

@@ -5,7 +5,10 @@ headgate does not know are kept in `Model.more` and written again, unless they a
 of a known key: those are taken for typing errors.
 
     Model.more: unknown keys of the file; under "slot" those of its slot; under "points" a list
-                with those of each point
+                with those of each point, and there under "spread" those of its spread
+
+A point's `spread` is a number, the half-width of its rate as a part of it (0.05: ±5 %), or an object with
+half-widths: `rate_tps` in tuples/s, `cpu` and `memory` in fractions of the slot. It is written as it was read.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from controller.knowledge.models import SCHEMA, Model, ModelSlot, Point
+from controller.knowledge.models import SCHEMA, Model, ModelSlot, Point, Spread
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import name_faults, shown
 
@@ -28,7 +31,9 @@ NEAR_LETTERS = 2  # an unknown key this near to a known one is a typing error
 
 _TOP_KEYS = ("schema", "task", "slot", "points")
 _SLOT_KEYS = ("cores", "memory_bytes", "machine")
-_POINT_KEYS = ("threads", "rate_tps", "cpu", "memory")
+_NUMBER_KEYS = ("threads", "rate_tps", "cpu", "memory")
+_POINT_KEYS = (*_NUMBER_KEYS, "spread")
+_SPREAD_KEYS = ("rate_tps", "cpu", "memory")
 
 
 def read_models(directory: str | os.PathLike[str]) -> dict[str, Model]:
@@ -77,12 +82,22 @@ def model_data(model: Model) -> dict[str, Any]:
     more = dict(model.more)
     slot_more, points_more = more.pop("slot", {}), more.pop("points", [])
     points = [
-        {"threads": p.threads, "rate_tps": p.rate_tps, "cpu": p.cpu, "memory": p.memory}
-        | (points_more[i] if i < len(points_more) else {})
-        for i, p in enumerate(model.points)
+        _point_data(point, points_more[i] if i < len(points_more) else {})
+        for i, point in enumerate(model.points)
     ]
     slot = {"cores": model.slot.cores, "memory_bytes": model.slot.memory_bytes, "machine": model.slot.machine}
     return {"schema": SCHEMA, "task": model.task, "slot": slot | slot_more, "points": points} | more
+
+
+def _point_data(point: Point, more: dict[str, Any]) -> dict[str, Any]:
+    data: dict[str, Any] = {key: getattr(point, key) for key in _NUMBER_KEYS}
+    spread = point.spread
+    if spread is None:
+        return data | more
+    if spread.relative is not None:
+        return data | {"spread": spread.relative} | more
+    widths = {key: getattr(spread, key) for key in _SPREAD_KEYS if getattr(spread, key) is not None}
+    return data | more | {"spread": widths | more.get("spread", {})}
 
 
 def model_of(data: object) -> tuple[Model | None, list[str]]:
@@ -159,9 +174,26 @@ def _points_of(data: object, faults: list[str]) -> tuple[tuple[Point, ...], list
         if _is_integer(point.get("threads")):
             largest = max(largest, point["threads"])
         if not found:
-            points.append(Point(*(point[key] for key in _POINT_KEYS)))
-        more.append({key: value for key, value in point.items() if key not in _POINT_KEYS})
+            numbers = {key: point[key] for key in _NUMBER_KEYS}
+            points.append(Point(**numbers, spread=_spread_of(point.get("spread"))))
+        more.append(_more_of(point))
     return tuple(points), more
+
+
+def _spread_of(data: Any) -> Spread | None:
+    if isinstance(data, dict):
+        return Spread(**{key: data[key] for key in _SPREAD_KEYS if key in data})
+    return None if data is None else Spread(relative=data)
+
+
+def _more_of(point: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a point is kept as it is."""
+    more = {key: value for key, value in point.items() if key not in _POINT_KEYS}
+    spread = point.get("spread", {})
+    if isinstance(spread, dict):
+        unknown = {key: value for key, value in spread.items() if key not in _SPREAD_KEYS}
+        return more | ({"spread": unknown} if unknown else {})
+    return more | ({"spread": None} if spread is None else {})
 
 
 def _point_faults(place: str, point: Mapping[str, Any], largest: int) -> Iterable[str]:
@@ -180,6 +212,22 @@ def _point_faults(place: str, point: Mapping[str, Any], largest: int) -> Iterabl
             yield f"{place}.{key}: expected a finite number of at least 0, got {shown(value)}"
         elif value > MAX_FRACTION:
             yield f"{place}.{key}: expected a fraction of the slot (0.92, not 92), got {shown(value)}"
+    yield from _spread_faults(f"{place}.spread", point.get("spread"))
+
+
+def _spread_faults(place: str, spread: Any) -> Iterable[str]:
+    if isinstance(spread, dict):
+        yield from _key_faults(f"{place}.", spread, _SPREAD_KEYS)
+        for key in _SPREAD_KEYS:
+            if key in spread and not _is_half_width(spread[key]):
+                yield f"{place}.{key}: expected a finite number of at least 0, got {shown(spread[key])}"
+            elif key in spread and key != "rate_tps" and spread[key] > MAX_FRACTION:
+                found = shown(spread[key])
+                yield f"{place}.{key}: expected a fraction of the slot (0.02, not 2), got {found}"
+    elif spread is not None and not _is_number(spread):
+        yield f"{place}: expected a number or an object, got {shown(spread)}"
+    elif spread is not None and not (_is_half_width(spread) and spread <= 1):
+        yield f"{place}: expected a part of the rate from 0 to 1 (0.05, not 5), got {shown(spread)}"
 
 
 def _key_faults(place: str, data: Mapping[Any, Any], known: tuple[str, ...]) -> Iterable[str]:
@@ -206,6 +254,10 @@ def within_letters(word: str, other: str, most: int) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_half_width(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < math.inf
 
 
 def _is_integer(value: object) -> bool:

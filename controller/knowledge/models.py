@@ -27,7 +27,17 @@ class ModelSlot(msgspec.Struct, frozen=True):
     machine: str = ""
 
 
-class Point(msgspec.Struct, frozen=True):
+class Spread(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a point's values may be off, as half-widths: `relative` of its rate (0.05: ±5 %), or
+    `rate_tps` in tuples/s; `cpu` and `memory` in fractions of the slot. What is not given is exact."""
+
+    relative: float | None = None
+    rate_tps: float | None = None
+    cpu: float | None = None
+    memory: float | None = None
+
+
+class Point(msgspec.Struct, frozen=True, omit_defaults=True):
     """At `threads` threads the task's peak stable rate is `rate_tps`; `cpu`, `memory`: fractions of
     the slot above its base load at that rate."""
 
@@ -35,6 +45,7 @@ class Point(msgspec.Struct, frozen=True):
     rate_tps: float
     cpu: float
     memory: float
+    spread: Spread | None = None
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -59,7 +70,7 @@ def cpu(model: Model, threads: int) -> float:
     """C(q): fraction of the slot's CPU at the peak rate of `threads` threads.
 
     Above the largest point whole largest bundles add up and the rest interpolates (paper 0, section
-    8.5). A slot gives no more than all of its CPU, so a measured 1.01 counts as 1."""
+    8.5). A measured 1.01 is taken as it is: then the slot carries its threads at 1 / 1.01 of their peak."""
     return _added_up(model, threads, _cpu_of)
 
 
@@ -80,6 +91,36 @@ def peak(model: Model) -> tuple[float, int]:
     return best.rate_tps, best.threads
 
 
+def has_spread(model: Model) -> bool:
+    """Does any point say how far it may be off?"""
+    return any(point.spread is not None for point in model.points)
+
+
+def at_worst(model: Model) -> Model:
+    """The model with every rate at the low end of its spread, and CPU and memory at their high end."""
+    return _shifted(model, -1)
+
+
+def at_best(model: Model) -> Model:
+    """The model with every rate at the high end of its spread, and CPU and memory at their low end."""
+    return _shifted(model, 1)
+
+
+def _shifted(model: Model, way: int) -> Model:
+    return msgspec.structs.replace(model, points=tuple(_moved(point, way) for point in model.points))
+
+
+def _moved(point: Point, way: int) -> Point:
+    spread = point.spread or Spread()
+    half_tps = (spread.relative or 0.0) * point.rate_tps if spread.rate_tps is None else spread.rate_tps
+    return Point(
+        point.threads,
+        max(0.0, point.rate_tps + way * half_tps),
+        max(0.0, point.cpu - way * (spread.cpu or 0.0)),
+        max(0.0, point.memory - way * (spread.memory or 0.0)),
+    )
+
+
 def missing_models(topology: Topology, models: Mapping[str, Model]) -> list[str]:
     """One fault, with the nearest known name, for each task that has neither a model nor a fixed size."""
     near = Suggestions()
@@ -95,7 +136,7 @@ def _rate_of(point: Point) -> float:
 
 
 def _cpu_of(point: Point) -> float:
-    return min(1.0, point.cpu)
+    return point.cpu
 
 
 def _memory_of(point: Point) -> float:

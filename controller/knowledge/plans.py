@@ -56,11 +56,17 @@ class Placement(msgspec.Struct, frozen=True):
         return len({bundle.slot for bundle in self.bundles})
 
 
-class SlotUse(msgspec.Struct, frozen=True):
+class SlotUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """CPU and memory of a slot, and between what they may lie when the models carry spread."""
+
     vm: str
     slot: int
     cpu: float
     memory: float
+    cpu_low: float | None = None
+    cpu_high: float | None = None
+    memory_low: float | None = None
+    memory_high: float | None = None
 
 
 class VmUse(msgspec.Struct, frozen=True):
@@ -77,9 +83,10 @@ class Share(msgspec.Struct, frozen=True, array_like=True):
     share: float
 
 
-class Prediction(msgspec.Struct, frozen=True):
-    """What a placement will do: the highest input rate it supports (`rate_tps`), which task and slot
-    limit it, CPU and memory per slot and VM at `at_rate_tps`, and the routing shares behind it."""
+class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a placement will do: the highest input rate it supports (`rate_tps`; between `rate_low_tps`
+    and `rate_high_tps` when the models carry spread), which task and slot limit it, CPU and memory per
+    slot and VM at `at_rate_tps`, and the routing shares behind it."""
 
     rate_tps: float
     limited_by: str | None
@@ -88,6 +95,8 @@ class Prediction(msgspec.Struct, frozen=True):
     vms: tuple[VmUse, ...]
     at_rate_tps: float
     shares: tuple[Share, ...] = ()
+    rate_low_tps: float | None = None
+    rate_high_tps: float | None = None
 
 
 class SlotCount(msgspec.Struct, frozen=True):
@@ -115,6 +124,7 @@ class Plan(msgspec.Struct, frozen=True):
     vms: tuple[Vm, ...]
     placement: Placement
     prediction: Prediction
+    interference: str = "cpu"
     base_epoch: int | None = None
 
 

@@ -16,15 +16,18 @@ from typing import Any
 
 import msgspec
 
+from controller.monitor.retention import remove_old, words_of
 from controller.monitor.tables import Predicted
 from controller.monitor.trace import DECISIONS, INPUTS, Rates, TraceWriter
 from topology_runtime.cluster import Vm
 from topology_runtime.messages import SampleBlock
+from topology_runtime.trace_keep import Keep
 
 log = logging.getLogger(__name__)
 
 QUEUE_ITEMS = 20_000  # several seconds of a thousand agents; blocks are held by reference
 TURN_S = 0.2  # how long records wait to be written together
+KEEP_ALL = Keep()
 CLOSE_S = 30.0  # for a slow disk to take what is queued at the end
 
 _json = msgspec.json.Encoder()
@@ -44,10 +47,19 @@ class Recorder:
     """Records into `directory` (`traces/<topology>/<run>`); `run` is what `run.json` holds.
 
     A restarted controller goes on in the same directory: `run.json` stays, lines are appended after what
-    is whole, segments get names of their own. Raises OSError when the directory cannot be made."""
+    is whole, segments get names of their own. Old traces beside it go as `keep` says, and `tell` hears of it
+    from the recorder's thread. Raises OSError when the directory cannot be made."""
 
-    def __init__(self, directory: Path, run: dict[str, Any], queue_items: int = QUEUE_ITEMS) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        run: dict[str, Any],
+        queue_items: int = QUEUE_ITEMS,
+        keep: Keep = KEEP_ALL,
+        tell: Callable[[str], None] = log.info,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self._directory, self._keep, self._tell = directory, keep, tell
         self._queue: queue.Queue[tuple[Callable[[], None], int] | None] = queue.Queue(queue_items)
         self._writer = TraceWriter(directory, run)
         self._overflowed = 0
@@ -98,11 +110,17 @@ class Recorder:
 
     def _work(self) -> None:
         """The writer thread."""
+        self._writer.attempt("old traces", self._remove_old, 0)
         going = True
         while going:
             going = self._take()
             self._writer.write(final=not going)
         self._writer.close()
+
+    def _remove_old(self) -> None:
+        removed = remove_old(self._directory, self._keep, time.time())
+        if removed:
+            self._tell(words_of(removed))
 
     def _take(self) -> bool:
         """Take what is queued, for one turn at most; False when the recorder is closed."""

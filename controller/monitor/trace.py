@@ -50,6 +50,8 @@ class TraceWriter:
         self._directory = directory
         self._run: dict[str, Any] | None = None if (directory / RUN).exists() else run
         life = str(time.time_ns())
+        for torn in directory.glob("*/_*.parquet"):
+            torn.unlink(missing_ok=True)  # of a controller that was killed while it wrote
         self._segments = {table: Segments(directory, table, life) for table in tables.SCHEMAS}
         self._files: dict[str, LineFile] = {}
         self._lines: dict[str, list[bytes]] = {DECISIONS: [], INPUTS: []}

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.knowledge import windows as w
-from controller.knowledge.slopes import theil_sen, theil_sen_each
 from controller.monitor.histograms import mean_ns, percentiles_ns
 from controller.monitor.rings import NS
 from topology_runtime.cluster import Slot
+from topology_runtime.stability.slopes import theil_sen, theil_sen_each
 
 if TYPE_CHECKING:
     from controller.monitor.intake import Intake

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from topology_runtime.cluster import Vm
 
+PICO = 10**12  # prices count in millionths of a millionth of a dollar
+
 
 def exact(slots: int, sizes: Sequence[Vm]) -> tuple[Vm, ...]:
     """As many of the largest size as fit, then of the next …; wastes nothing when there is a size of 1.
@@ -34,6 +36,30 @@ def covering(slots: int, sizes: Sequence[Vm]) -> tuple[Vm, ...]:
     if rest > 0:
         chosen.append(next(size for size in reversed(falling) if size.slots >= rest))
     return _named(chosen)
+
+
+def cheapest(slots: int, sizes: Sequence[Vm]) -> tuple[Vm, ...]:
+    """The mix with at least `slots` slots that costs least; of equals that of fewest VMs, then that of
+    fewest slots, then that of the sizes listed first. The largest VMs come first.
+
+    By dynamic programming over 0 … `slots`: the best mix for n slots is one VM and the best for the rest."""
+    prices = [round(size.usd_per_hour * PICO) for size in sizes]  # whole numbers add up exactly
+    best = [(0, 0, 0)]  # cost, VMs, slots of the best mix for so many slots
+    last = [0]  # the size that it adds to the best mix for the rest
+    for wanted in range(1, slots + 1):
+        found: tuple[tuple[int, int, int], int] | None = None
+        for number, size in enumerate(sizes):
+            cost, vms, held = best[max(0, wanted - size.slots)]
+            mix = (cost + prices[number], vms + 1, held + size.slots), number
+            found = mix if found is None or mix < found else found
+        assert found is not None, "no size to choose from"
+        best.append(found[0])
+        last.append(found[1])
+    chosen: list[Vm] = []
+    while slots > 0:
+        chosen.append(sizes[last[slots]])
+        slots -= chosen[-1].slots
+    return _named(_falling(chosen))
 
 
 def _falling(sizes: Sequence[Vm]) -> list[Vm]:

@@ -52,7 +52,7 @@ def lone_tasks(topology: Topology) -> set[str]:
 def one_thread(task: str, rate_tps: float, model: Model) -> TaskAllocation:
     """One thread; CPU and memory in proportion to its rate (paper 0, Alg. 3, lines 22–24)."""
     part = rate_tps / peak_rate(model, 1)
-    used_cpu, used_memory = min(1.0, cpu(model, 1) * part), min(1.0, memory(model, 1) * part)
+    used_cpu, used_memory = cpu(model, 1) * part, memory(model, 1) * part
     return TaskAllocation(
         task,
         rate_tps,

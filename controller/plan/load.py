@@ -16,6 +16,8 @@ from controller.knowledge.plans import Placement
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
 
+NOWHERE = -1  # the slot of a task that is not placed
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -32,7 +34,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Input rate `rate_tps` is the most that `task` in `slot` lets through."""
+    """Input rate `rate_tps` is the most that `task` in `slot` lets through; slot NOWHERE: it is in none."""
 
     rate_tps: float
     task: int
@@ -43,7 +45,8 @@ class Limit:
 class Load:
     """All groups of a placement. `unit`: w of each task, counting every copy that an `all` edge makes.
     `copied`: tasks reached by an `all` edge, whose threads all see the same rate whatever the routing.
-    `cpu_left`: what groups of modelled tasks may use of each slot; None: they do not share."""
+    `absent`: modelled tasks without a thread, which let nothing through. `cpu_left`: what groups of
+    modelled tasks may use of each slot; None: they do not share."""
 
     tasks: list[str]
     slots: list[Slot]
@@ -53,9 +56,11 @@ class Load:
     cpu_left: list[float] | None
     by_task: list[list[int]] = field(default_factory=list)
     by_slot: list[list[int]] = field(default_factory=list)
+    absent: list[int] = field(default_factory=list)
 
     def limits_at(self, shares: Sequence[float]) -> Iterable[Limit]:
         """Every limit on Ω when group g takes the share `shares[g]` of its task's rows."""
+        yield from (Limit(0.0, task, NOWHERE) for task in self.absent)
         for g, group in enumerate(self.groups):
             if group.peak_tps is not None and shares[g] > 0:
                 yield Limit(group.peak_tps / (self.unit[group.task] * shares[g]), group.task, group.slot)
@@ -77,6 +82,15 @@ class Load:
         """C(q) / I(q): CPU of the slot for one tuple/s through group g."""
         group = self.groups[g]
         return group.cpu / group.peak_tps if group.peak_tps else 0.0
+
+    def part_of_peak(self, g: int, share: float, rate_tps: float | None) -> float:
+        """x / I(q) of group g when its task sees input rate `rate_tps` and it takes `share` of the rows;
+        1 at its peak (None) and for tasks of fixed size."""
+        group = self.groups[g]
+        if group.peak_tps is None or rate_tps is None:
+            return 1.0
+        rows_tps = self.unit[group.task] * share * rate_tps
+        return rows_tps / group.peak_tps if group.peak_tps > 0 else float(rows_tps > 0)
 
     def even_shares(self) -> list[float]:
         """Every thread of a task gets as much as any other: q / τ."""
@@ -137,6 +151,7 @@ def load_of(
     for g, group in enumerate(groups):
         load.by_task[group.task].append(g)
         load.by_slot[group.slot].append(g)
+    load.absent = [n for n, task in enumerate(order) if task.static is None and not load.by_task[n]]
     _set_units(load, topology)
     if shared_cpu:
         load.cpu_left = [_cpu_left(load, members) for members in load.by_slot]

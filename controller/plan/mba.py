@@ -18,15 +18,14 @@ def mba(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> All
 def bundles_for(task: str, rate_tps: float, model: Model) -> TaskAllocation:
     """Full bundles of τ̂ threads, a whole slot each, and the T(rest) threads of what is left.
 
-    A task that sees no rows still has one thread, since rows may come before the next plan. A bundle was
-    measured in one slot, so it never needs more than one."""
+    A task that sees no rows still has one thread, since rows may come before the next plan."""
     peak_tps, peak_threads = peak(model)
     bundles, rest_tps = whole_times(rate_tps, peak_tps)
     rest_threads, rest_cpu, rest_memory = 0, 0.0, 0.0
     if rest_tps > 0 or bundles == 0:
         rest_threads = threads_for(model, rest_tps) or peak_threads
         if rest_threads > 1:
-            rest_cpu, rest_memory = cpu(model, rest_threads), min(1.0, memory(model, rest_threads))
+            rest_cpu, rest_memory = cpu(model, rest_threads), memory(model, rest_threads)
         else:
             one = one_thread(task, rest_tps, model)
             rest_cpu, rest_memory = one.rest_cpu, one.rest_memory

@@ -1,7 +1,7 @@
 """A plan for an input rate: allocate, map, predict. Pure: the same request gives the same plan.
 
 VMs are filled in the order of the request, those with pinned threads first; a plan names only VMs that
-carry threads, so whatever it leaves out may be given back.
+carry threads, so whatever it leaves out may be given back. Plans on fixed or acquired VMs name them all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from controller.plan.identity import models_digest, with_id
 from controller.plan.lsa import lsa
 from controller.plan.mba import mba
 from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
-from controller.plan.room import Room
+from controller.plan.room import Room, Weights
+from controller.plan.rsm import rsm
 from controller.plan.sam import sam
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible, InvalidInput
@@ -30,8 +31,12 @@ from topology_runtime.faults.words import did_you_mean
 from topology_runtime.topology import Topology
 
 ALLOCATORS: dict[str, Callable[[Topology, dict[str, Model], float], Allocation]] = {"lsa": lsa, "mba": mba}
-MAPPERS: dict[str, Callable[[Allocation, Room], Placement]] = {"dsm": dsm, "sam": sam}
+MAPPERS: dict[str, Callable[[Allocation, Room], Placement]] = {"dsm": dsm, "rsm": rsm, "sam": sam}
 SPREADING = frozenset({"dsm"})  # mappers that use every slot they are given: they are given ρ
+
+MOST_SLOTS = 100_000  # that are acquired for one plan
+MOST_WEIGHT = 1e9  # in a distance: far below what overflows
+NEARBY = 16  # as many slots are added one by one, before larger strides
 
 STEP = 0.995  # `best_plan` tries rates this far apart: closer than any model is exact
 STEPS = 4140  # … down to a thousand millionth of the rate asked for
@@ -40,7 +45,8 @@ STEPS = 4140  # … down to a thousand millionth of the rate asked for
 class PlanRequest(msgspec.Struct, frozen=True):
     """What to plan for. `vms`: present, in order of preference; `may_add`: may be acquired, in this
     order, as few as possible; `excluded`: slots that hold nothing; `pinned`: task of fixed size → slots
-    of its threads, kept if possible."""
+    of its threads, kept if possible. `fixed`: `vms` are paid for anyhow, so the plan names them all, and
+    mappers that spread threads use them all."""
 
     topology: Topology
     models: dict[str, Model]
@@ -53,18 +59,22 @@ class PlanRequest(msgspec.Struct, frozen=True):
     mapper: str = "sam"
     routing: str = "weighted"
     interference: str = "cpu"
+    weights: Weights = Weights()
+    fixed: bool = False
     base_epoch: int | None = None
 
 
 def make_plan(request: PlanRequest) -> Plan:
     """The plan for `request.rate_tps`. Raises InvalidInput for a senseless request, Infeasible when the
     slots do not suffice."""
-    _check(request)
-    room = _room(request)
+    check(request)
+    room = room_of(request)
     usable = len(room.slots())
-    allocation = ALLOCATORS[request.allocator](request.topology, request.models, request.rate_tps)
+    allocation = allocated(request)
     if allocation.slots > usable:
-        raise _too_much(request, usable, f"{allocation.slots} slots are needed by {request.allocator}")
+        raise _too_much(
+            request, usable, f"{_large(allocation.slots)} slots are needed by {request.allocator}"
+        )
     try:
         placement = _mapped(request, allocation, room)
     except Infeasible as error:
@@ -78,8 +88,8 @@ def best_plan(request: PlanRequest) -> Plan:
     If not even a thousand millionth fits (tasks of fixed size alone need more than there is), threads go
     round all slots that are left, over capacity. Raises Infeasible only when there is no usable slot or
     a task of one thread cannot carry that little, and InvalidInput as `make_plan`."""
-    _check(request)
-    room = _room(request)
+    check(request)
+    room = room_of(request)
     usable = len(room.slots())
     if _plan_at(request, STEPS, room, usable) is not None:
         for step in range(_first_fitting(request, usable), STEPS + 1):
@@ -87,7 +97,7 @@ def best_plan(request: PlanRequest) -> Plan:
             if plan is not None:
                 return plan
     lowest = replace(_slowed(request, STEPS), mapper="dsm")
-    allocation = ALLOCATORS[request.allocator](request.topology, request.models, lowest.rate_tps)
+    allocation = allocated(lowest)
     return _plan(lowest, allocation, dsm(allocation, room))
 
 
@@ -98,16 +108,44 @@ def plan_acquiring(
 ) -> Plan:
     """The plan on VMs acquired for it: ρ slots, then one more until the mapper fits (paper 0, section 8.4).
 
-    `sizes`: templates of the VMs there are; `request.vms` and `may_add` are not looked at."""
-    _check(replace(request, vms=(Vm("vm1", 1),), may_add=()))
-    allocation = ALLOCATORS[request.allocator](request.topology, request.models, request.rate_tps)
-    partial = sum(task.rest_threads if task.static else 1 for task in allocation.tasks)
-    plenty = Room(tuple(Vm(f"vm{n}", 1) for n in range(1, allocation.slots + partial + 1)))
-    needed = max(allocation.slots, _mapped(request, allocation, plenty).slots_used())
-    return make_plan(replace(request, vms=acquire(needed, sizes), may_add=()))
+    `sizes`: templates of the VMs there are; VMs, excluded slots and pins of the request are not looked at.
+    When `NEARBY` more slots do not help, the count that does is searched by doubling and halving: it fits,
+    and one slot less does not. Raises as `make_plan`."""
+    request = replace(request, vms=(), may_add=(), excluded=frozenset(), pinned={}, fixed=True)
+    check(request)
+    if not sizes:
+        raise InvalidInput("there is no VM size to acquire")
+    allocation = allocated(request)
+    if allocation.slots > MOST_SLOTS:
+        cause = f"{_large(allocation.slots)} slots are needed by {request.allocator}"
+        raise Infeasible(f"no plan for {request.rate_tps:g} tuples/s has {MOST_SLOTS} slots", cause=cause)
+    refused = "no VM holds the threads"
+
+    def attempt(slots: int) -> Plan | None:
+        nonlocal refused
+        acquired = replace(request, vms=acquire(slots, sizes))
+        try:
+            placement = _mapped(acquired, allocation, room_of(acquired))
+        except Infeasible as error:
+            refused = error.what
+            return None
+        return _plan(acquired, allocation, placement, extra=slots - allocation.slots)
+
+    try:
+        plan = _first_found(attempt, *_counts(request, allocation, sizes))
+    except Infeasible as error:
+        plan, refused = None, error.what
+    if plan is None:
+        raise Infeasible(
+            f"no plan for {request.rate_tps:g} tuples/s fits, whatever VMs are acquired",
+            cause=refused,
+            hint="choose another mapper, larger VMs, or a lower rate",
+        )
+    return plan
 
 
-def _check(request: PlanRequest) -> None:
+def check(request: PlanRequest) -> None:
+    """Raises InvalidInput with every fault of the request."""
     faults = missing_models(request.topology, request.models)
     rate = request.rate_tps
     if not (math.isfinite(rate) and rate >= 0):
@@ -123,13 +161,29 @@ def _check(request: PlanRequest) -> None:
             faults.append(f"{what}: no {chosen!r}, there are {', '.join(known)}{did_you_mean(chosen, known)}")
     if request.mapper == "sam" and request.allocator != "mba":
         faults.append(f"mapper: sam maps the bundles that mba reserves; {request.allocator} reserves none")
+    for part in ("memory", "cpu", "network"):
+        weight = getattr(request.weights, part)
+        if not 0 <= weight <= MOST_WEIGHT:
+            faults.append(f"weights.{part}: expected a number from 0 to {MOST_WEIGHT:g}, got {weight}")
     names = Counter(vm.vm for vm in (*request.vms, *request.may_add))
     faults += [f"vms: {name!r} is there {count} times" for name, count in names.items() if count > 1]
     if faults:
         raise InvalidInput(f"topology {request.topology.name!r} cannot be planned", faults=faults)
 
 
-def _room(request: PlanRequest) -> Room:
+def allocated(request: PlanRequest) -> Allocation:
+    """Its allocation; raises Infeasible when no number of slots carries the rate."""
+    try:
+        return ALLOCATORS[request.allocator](request.topology, request.models, request.rate_tps)
+    except OverflowError as error:
+        raise Infeasible(
+            f"no slots carry {request.rate_tps:g} tuples/s",
+            cause="a task would see more tuples/s than can be counted",
+            hint="plan for a lower rate",
+        ) from error
+
+
+def room_of(request: PlanRequest) -> Room:
     """VMs in filling order: those that pinned threads keep anyhow come first."""
     present = {slot for vm in request.vms for slot in vm.all_slots()} - request.excluded
     pinned = {
@@ -138,13 +192,52 @@ def _room(request: PlanRequest) -> Room:
     kept = {slot.vm for slots in pinned.values() for slot in slots}
     vms = (*request.vms, *request.may_add)
     ordered = sorted(vms, key=lambda vm: vm.vm not in kept)  # stable: else in the request's order
-    return Room(tuple(ordered), request.excluded, pinned)
+    return Room(tuple(ordered), request.excluded, pinned, request.weights)
 
 
 def _mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
-    if request.mapper in SPREADING:
+    if request.mapper in SPREADING and not request.fixed:
         room = room.first(max(1, allocation.slots))
     return MAPPERS[request.mapper](allocation, room)
+
+
+def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -> tuple[int, int]:
+    """(fewest, most) slots to acquire: if not even the most suffice, nothing does.
+
+    Spreading fits at once. SAM takes slots in their order, whatever VM they are in, so single slots tell
+    how many. RSM fits with as many empty slots as threads when a slot holds each thread alone: a VM
+    that is full has at least as many threads as slots."""
+    slots = max(1, allocation.slots)
+    if request.mapper in SPREADING:
+        return slots, slots
+    if request.mapper == "sam":
+        partial = sum(task.rest_threads if task.static else 1 for task in allocation.tasks)
+        plenty = Room(tuple(Vm(f"vm{number}", 1) for number in range(1, slots + partial + 1)))
+        slots = max(slots, sam(allocation, plenty).slots_used())
+        return slots, slots
+    threads = sum(task.threads for task in allocation.tasks)
+    if any(task.cpu_slots > task.threads for task in allocation.tasks):  # needs a VM of several slots
+        threads *= max(size.slots for size in sizes)
+    return slots, max(slots, threads)
+
+
+def _first_found(attempt: Callable[[int], Plan | None], fewest: int, most: int) -> Plan | None:
+    """What `attempt` gives for the first number from `fewest` on that gives something; see `plan_acquiring`
+    for what is first once `NEARBY` numbers gave nothing."""
+    failed, number = fewest - 1, fewest
+    while (found := attempt(number)) is None:
+        if number >= most:
+            return None
+        failed, stride = number, 1 if number - fewest < NEARBY else number - fewest
+        number = min(most, number + stride)
+    while number - failed > 1:
+        middle = (failed + number) // 2
+        nearer = attempt(middle)
+        if nearer is None:
+            failed = middle
+        else:
+            found, number = nearer, middle
+    return found
 
 
 def _first_fitting(request: PlanRequest, usable: int) -> int:
@@ -177,21 +270,26 @@ def _slowed(request: PlanRequest, steps: int) -> PlanRequest:
 
 def _allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
     try:
-        allocation = ALLOCATORS[request.allocator](request.topology, request.models, request.rate_tps)
+        allocation = allocated(request)
     except Infeasible:  # a task of one thread cannot carry its rate
         return None
     return allocation if allocation.slots <= usable else None
 
 
-def _plan(request: PlanRequest, allocation: Allocation, placement: Placement) -> Plan:
+def _plan(
+    request: PlanRequest, allocation: Allocation, placement: Placement, extra: int | None = None
+) -> Plan:
+    """`extra`: slots acquired beyond ρ; None: those used beyond it."""
     carrying = {bundle.slot.vm for bundle in placement.bundles}
-    vms = tuple(vm for vm in (*request.vms, *request.may_add) if vm.vm in carrying)
+    given = (*request.vms, *request.may_add)
+    vms = given if request.fixed else tuple(vm for vm in given if vm.vm in carrying)
     place = {vm.vm: number for number, vm in enumerate(vms)}
     bundles = sorted(placement.bundles, key=lambda b: (place[b.slot.vm], b.slot.number))
     placement = Placement(tuple(bundles))
     used = placement.slots_used()
     total = sum(vm.slots for vm in vms)
-    extra = 0 if request.mapper in SPREADING else max(0, used - allocation.slots)
+    if extra is None:
+        extra = 0 if request.mapper in SPREADING else max(0, used - allocation.slots)
     count = SlotCount(allocation.slots, extra, total, used)
     prediction = predict(
         request.topology,
@@ -216,6 +314,7 @@ def _plan(request: PlanRequest, allocation: Allocation, placement: Placement) ->
         vms=vms,
         placement=placement,
         prediction=prediction,
+        interference=request.interference,
         base_epoch=request.base_epoch,
     )
     return with_id(plan)
@@ -227,3 +326,7 @@ def _too_much(request: PlanRequest, usable: int, cause: str) -> Infeasible:
         cause=cause,
         hint="allow more VMs, or plan for a lower rate",
     )
+
+
+def _large(count: int) -> str:
+    return str(count) if count < 10**12 else f"{count:.3g}"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from controller.knowledge.models import Model
+from controller.knowledge.models import Model, has_spread
 from controller.knowledge.plans import Placement, Prediction, Share, SlotUse, VmUse
-from controller.plan.load import Load, load_of
+from controller.plan.intervals import with_intervals
+from controller.plan.load import NOWHERE, Load, load_of
 from controller.plan.shares import shuffled, weighted
 from topology_runtime.cluster import Vm
 from topology_runtime.topology import Topology
 
 ROUTINGS = {"weighted": weighted, "shuffle": shuffled}
 INTERFERENCES = ("cpu", "none")
+USAGES = ("scaled", "peak")
 
 
 def predict(
@@ -24,22 +27,27 @@ def predict(
     *,
     routing: str = "weighted",
     interference: str = "cpu",
+    usage: str = "scaled",
 ) -> Prediction:
     """The highest input rate the placement supports, what limits it, and its use of slots and VMs at
     `rate_tps` (None: at the supported rate), if it supports that much.
 
-    interference "cpu": groups share their slot's CPU; "none": each as if alone. A placement that
-    nothing limits (no task has a model) supports `rate_tps`."""
-    load = load_of(topology, models, placement, vms, shared_cpu=interference == "cpu")
+    interference "cpu": groups share their slot's CPU; "none": each as if alone. usage "peak": CPU and
+    memory with every group at its own peak. A placement that nothing limits (no task has a model)
+    supports `rate_tps`; one without a thread of a modelled task supports nothing. Models with spread
+    give intervals (see `with_intervals`)."""
+    loaded = partial(load_of, topology, placement=placement, vms=vms, shared_cpu=interference == "cpu")
+    load = loaded(models=models)
     split = ROUTINGS[routing](load)
     limit = split.limit
     supported = limit.rate_tps if limit is not None else rate_tps or 0.0
     at_tps = supported if rate_tps is None else min(rate_tps, supported)
-    uses = slot_uses(load, split.shares, at_tps)
-    return Prediction(
+    asked_tps = None if usage == "peak" else at_tps
+    uses = slot_uses(load, split.shares, asked_tps)
+    found = Prediction(
         rate_tps=supported,
         limited_by=load.tasks[limit.task] if limit else None,
-        limited_by_slot=str(load.slots[limit.slot]) if limit else None,
+        limited_by_slot=str(load.slots[limit.slot]) if limit and limit.slot != NOWHERE else None,
         slots=uses,
         vms=vm_uses(uses, vms),
         at_rate_tps=at_tps,
@@ -48,16 +56,18 @@ def predict(
             for g, group in enumerate(load.groups)
         ),
     )
+    used = {name: models[name] for name in {t.model_name for t in topology.tasks if t.static is None}}
+    if not any(has_spread(model) for model in used.values()):
+        return found
+    return with_intervals(found, used, lambda moved: loaded(models=moved), ROUTINGS[routing], asked_tps)
 
 
-def slot_uses(load: Load, shares: Sequence[float], rate_tps: float) -> tuple[SlotUse, ...]:
+def slot_uses(load: Load, shares: Sequence[float], rate_tps: float | None) -> tuple[SlotUse, ...]:
     """CPU and memory of each slot at input rate `rate_tps`: C(q) x / I(q), M(q) x / I(q), and what tasks
-    of fixed size reserve."""
+    of fixed size reserve; None: with each group at its peak."""
     cpu, memory = [0.0] * len(load.slots), [0.0] * len(load.slots)
     for g, group in enumerate(load.groups):
-        part = 1.0
-        if group.peak_tps is not None:
-            part = load.unit[group.task] * shares[g] * rate_tps / group.peak_tps
+        part = load.part_of_peak(g, shares[g], rate_tps)
         cpu[group.slot] += group.cpu * part
         memory[group.slot] += group.memory * part
     return tuple(SlotUse(slot.vm, slot.number, cpu[i], memory[i]) for i, slot in enumerate(load.slots))

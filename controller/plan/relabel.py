@@ -59,12 +59,14 @@ def _sight(plan: Plan, threads: Sequence[ThreadAt], excluded: frozenset[Slot] | 
     wanted: dict[Slot, Counter[str]] = defaultdict(Counter)
     present: dict[Slot, Counter[str]] = defaultdict(Counter)
     used: dict[str, list[Slot]] = {vm.vm: [] for vm in plan.vms}
-    for thread in threads:
-        present[thread.slot][thread.task] += 1
     for bundle in plan.placement.bundles:
         if bundle.slot not in wanted:
             used[bundle.slot.vm].append(bundle.slot)
         wanted[bundle.slot][bundle.task] += bundle.threads
+    planned = _total(wanted.values())
+    for thread in threads:
+        if thread.partition < planned[thread.task]:  # else there is no such partition any more
+            present[thread.slot][thread.task] += 1
     static = {task.task for task in plan.allocation.tasks if task.static}
     fixed = {slot for slot in wanted if static & wanted[slot].keys() & present.get(slot, {}).keys()}
     allowed = used
@@ -191,10 +193,10 @@ def _renamed_prediction(
 ) -> Prediction:
     labels = {str(slot): str(name) for slot, name in names.items()}
     place = {bundle.slot: number for number, bundle in reversed(list(enumerate(bundles)))}
-    uses = []
+    uses: list[SlotUse] = []
     for use in prediction.slots:
         name = names[Slot(use.vm, use.slot)]
-        uses.append(SlotUse(name.vm, name.number, use.cpu, use.memory))
+        uses.append(replace(use, vm=name.vm, slot=name.number))
     uses.sort(key=lambda use: place[Slot(use.vm, use.slot)])
     shares = [replace(share, slot=names[share.slot]) for share in prediction.shares]
     shares.sort(key=lambda share: place[share.slot])

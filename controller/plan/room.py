@@ -10,6 +10,14 @@ from controller.knowledge.plans import Allocation, Bundle, Placement
 from topology_runtime.cluster import Slot, Vm
 
 
+class Weights(msgspec.Struct, frozen=True):
+    """What counts how much in the distance of R-Storm's mapping (paper 0, section 7.3)."""
+
+    memory: float = 1.0
+    cpu: float = 1.0
+    network: float = 1.0
+
+
 class Room(msgspec.Struct, frozen=True):
     """`vms` in filling order; `excluded` slots hold nothing; `pinned`: task of fixed size → slots of its
     threads, kept where they are usable."""
@@ -17,6 +25,7 @@ class Room(msgspec.Struct, frozen=True):
     vms: tuple[Vm, ...]
     excluded: frozenset[Slot] = frozenset()
     pinned: dict[str, tuple[Slot, ...]] = {}
+    weights: Weights = Weights()
 
     def slots(self) -> list[Slot]:
         """The usable slots in filling order."""

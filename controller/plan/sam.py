@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterator
+
+import msgspec
 
 from controller.knowledge.models import EPSILON
 from controller.knowledge.plans import Allocation, Placement, TaskAllocation
@@ -17,10 +20,37 @@ from controller.plan.room import Filling, Room
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import Infeasible
 
+NAMED = 3  # so many slots that were not chosen are named on either side of the one that was
 
-def sam(allocation: Allocation, room: Room) -> Placement:
-    """Maps an allocation of MBA. Raises Infeasible when the slots run out. n log n in slots and tasks."""
-    board = _Board(room)
+
+class Free(msgspec.Struct, frozen=True):
+    """What is free of a slot."""
+
+    slot: Slot
+    cpu: float
+    memory: float
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Why `threads` threads of `task`, which need `cpu` and `memory`, went into `at.slot`, where `at` was
+    free. rule: "full" (alone in the next empty slot), "best fit", "empty" (no slot in use held them) or
+    "pinned". `passed_over`: slots in use that did not hold them, the emptiest first; `runners_up`: slots
+    in use that would have, but have more room left, the fullest first. At most `NAMED` of each."""
+
+    task: str
+    threads: int
+    rule: str
+    cpu: float
+    memory: float
+    at: Free
+    passed_over: tuple[Free, ...] = ()
+    runners_up: tuple[Free, ...] = ()
+
+
+def sam(allocation: Allocation, room: Room, choices: list[Choice] | None = None) -> Placement:
+    """Maps an allocation of MBA. Raises Infeasible when the slots run out. n log n in slots and tasks,
+    unless `choices` is given: each choice is added to it with its reason."""
+    board = _Board(room, choices)
     left = {task.task: task.rest_threads for task in allocation.tasks}
     for task in allocation.tasks:
         if task.static:
@@ -49,9 +79,10 @@ def _keep_pinned(board: _Board, task: TaskAllocation, room: Room) -> int:
 
 
 def _put_rest(board: _Board, task: TaskAllocation, threads: int) -> None:
-    """A partial bundle goes into one slot; threads of a task of fixed size fit in one by one."""
+    """A partial bundle goes into one slot, in which it was measured: if it seems to need more than the
+    whole of it, it gets the whole. Threads of a task of fixed size fit in one by one."""
     if not task.static:
-        board.put_best(task.task, threads, task.rest_cpu, task.rest_memory)
+        board.put_best(task.task, threads, min(1.0, task.rest_cpu), min(1.0, task.rest_memory))
         return
     for _ in range(threads):
         board.put_best(task.task, 1, task.rest_cpu / task.threads, task.rest_memory / task.threads)
@@ -60,8 +91,9 @@ def _put_rest(board: _Board, task: TaskAllocation, threads: int) -> None:
 class _Board:
     """What is free in each slot. `_open`: (free CPU + free memory, place) of slots partly used, sorted."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, choices: list[Choice] | None) -> None:
         self.filling = Filling()
+        self._choices = choices
         self._slots = room.slots()
         self._place = {slot: place for place, slot in enumerate(self._slots)}
         self._free_cpu = [1.0] * len(self._slots)
@@ -73,6 +105,8 @@ class _Board:
     def put_full(self, task: TaskAllocation) -> None:
         """A whole bundle takes the next empty slot for itself."""
         place = self._next_empty(task.task)
+        if self._choices is not None:
+            self._note("full", place, task.task, task.bundle_threads, 1.0, 1.0)
         self._used.add(place)
         self.filling.put(self._slots[place], task.task, task.bundle_threads, full=True)
 
@@ -81,12 +115,16 @@ class _Board:
         first = bisect_left(self._open, (cpu + memory - 3 * EPSILON, -1))
         for i in range(first, len(self._open)):
             if self._holds(self._open[i][1], cpu, memory):
+                if self._choices is not None:
+                    self._note("best fit", self._open[i][1], task, threads, cpu, memory)
                 place = self._open.pop(i)[1]
                 break
         else:
             place = self._next_empty(task)
             if not self._holds(place, cpu, memory):
                 raise Infeasible(f"{threads} thread(s) of task {task!r} need more than one whole slot")
+            if self._choices is not None:
+                self._note("empty", place, task, threads, cpu, memory)
         self._put(place, task, threads, cpu, memory)
 
     def put_at(self, slot: Slot, task: str, cpu: float, memory: float) -> bool:
@@ -94,10 +132,30 @@ class _Board:
         place = self._place.get(slot)
         if place is None or not self._holds(place, cpu, memory):
             return False
+        if self._choices is not None:
+            self._note("pinned", place, task, 1, cpu, memory)
         if place in self._used:
             self._open.remove((self._free_cpu[place] + self._free_memory[place], place))
         self._put(place, task, 1, cpu, memory)
         return True
+
+    def _note(self, rule: str, place: int, task: str, threads: int, cpu: float, memory: float) -> None:
+        """Keep a choice that is about to be made, with the slots it was made among."""
+        assert self._choices is not None
+        among = self._open if rule in ("best fit", "empty") else []
+        held: list[int] = []
+        small: list[int] = []
+        for _, other in among:
+            if other != place:
+                (held if self._holds(other, cpu, memory) else small).append(other)
+        at = next(self._free([place]))
+        passed_over, runners_up = tuple(self._free(small[::-1])), tuple(self._free(held))
+        self._choices.append(Choice(task, threads, rule, cpu, memory, at, passed_over, runners_up))
+
+    def _free(self, places: list[int]) -> Iterator[Free]:
+        """What is free of the first few of these slots."""
+        for place in places[:NAMED]:
+            yield Free(self._slots[place], self._free_cpu[place], self._free_memory[place])
 
     def _put(self, place: int, task: str, threads: int, cpu: float, memory: float) -> None:
         self._free_cpu[place] -= cpu

@@ -40,7 +40,10 @@ def weighted(load: Load) -> Split:
     cpu = tightest(load.cpu_limits_at(shares))
     if most is None or cpu is None or cpu.rate_tps >= most.rate_tps * (1 - SOLVED_TO):
         return Split(most, shares)
-    return _Program(load, shares, most).solve()
+    split = _Program(load, shares, most).solve()
+    if split.limit is not None and cpu.rate_tps >= split.limit.rate_tps * (1 - SOLVED_TO):
+        return Split(split.limit, shares)
+    return split
 
 
 @dataclass(slots=True)

@@ -1,10 +1,11 @@
 """The verifier: what any sound plan obeys, checked on the finished plan and nothing the mappers kept. Pure.
 
-always                 every thread is placed once, in a slot there is, and as many as allocated ·
-                       rates follow GetRate · shares of each task sum to one · counts agree ·
-                       the plan is of this topology and these models
-SAM                    no slot is reserved over capacity · full bundles have their slot alone
-MBA + SAM, weighted    the supported rate is at least the planned rate
+always      every thread is placed once, in a slot there is, and as many as allocated · tasks of one
+            thread have one · rates follow GetRate · counts agree · the plan is of this topology and these
+            models, and its routing and interference exist · shares of each task sum to one · the
+            placement supports the predicted rate and the shares give the predicted use of slots
+by mapper   see `mapper_rules`
+replacing   the supported rate is no less than that of the plan it replaces, up to the planned rate
 """
 
 from __future__ import annotations
@@ -14,20 +15,30 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan, TaskAllocation
+from controller.knowledge.plans import Plan
+from controller.plan.allocating import lone_tasks
 from controller.plan.identity import models_digest
-from topology_runtime.cluster import Slot
+from controller.plan.load import load_of
+from controller.plan.mapper_rules import MAPPER_RULES, overdraft
+from controller.plan.predict import INTERFERENCES, ROUTINGS, slot_uses
 from topology_runtime.topology import Topology
 
 TOLERANCE = 1e-6  # of sums and of the linear program behind the shares
 
 
-def faults_of(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> list[str]:
-    """Every rule that `plan` breaks, in words; empty for a sound plan."""
-    faults = [*_wrong_origin(plan, topology, models), *_misplaced(plan), *_wrong_counts(plan)]
-    faults += [*_wrong_rates(plan, topology), *_wrong_shares(plan)]
-    if plan.mapper == "sam":
-        faults += [*_crowded_full_slots(plan), *_over_capacity(plan), *_unsupported(plan)]
+def faults_of(
+    plan: Plan, topology: Topology, models: Mapping[str, Model], replaces: Plan | None = None
+) -> list[str]:
+    """Every rule that `plan` breaks, in words; empty for a sound plan. `replaces`: the plan that it would
+    take the place of, which runs and could stay."""
+    faults = [*_wrong_origin(plan, topology, models), *_wrong_rates(plan, topology)]
+    faults += _misplaced(plan, topology)
+    if faults:
+        return [*faults, *_wrong_counts(plan)]  # the other rules take these for granted
+    most = overdraft(topology, models)
+    faults += [*_wrong_counts(plan), *_wrong_shares(plan), *_wrong_prediction(plan, topology, models)]
+    faults += [fault for rule in MAPPER_RULES.get(plan.mapper, ()) for fault in rule(plan, most)]
+    faults += _worse(plan, replaces, most) if replaces is not None else ()
     return faults
 
 
@@ -36,9 +47,15 @@ def _wrong_origin(plan: Plan, topology: Topology, models: Mapping[str, Model]) -
         yield f"plan is for another topology ({plan.topology_digest}, not {topology.digest})"
     elif plan.models_digest != models_digest(topology, models):
         yield "plan is from other models"
+    if plan.routing not in ROUTINGS:
+        yield f"routing {plan.routing!r} is none of {', '.join(ROUTINGS)}"
+    if plan.interference not in INTERFERENCES:
+        yield f"interference {plan.interference!r} is none of {', '.join(INTERFERENCES)}"
+    if plan.allocation.allocator != plan.allocator:
+        yield f"allocation is by {plan.allocation.allocator}, the plan says {plan.allocator}"
 
 
-def _misplaced(plan: Plan) -> Iterator[str]:
+def _misplaced(plan: Plan, topology: Topology) -> Iterator[str]:
     slots = {slot for vm in plan.vms for slot in vm.all_slots()}
     bundles = Counter((bundle.slot, bundle.task) for bundle in plan.placement.bundles)
     placed: Counter[str] = Counter()
@@ -55,6 +72,10 @@ def _misplaced(plan: Plan) -> Iterator[str]:
     for name in wanted.keys() | placed.keys():
         if placed[name] != wanted.get(name, 0):
             yield f"task {name!r}: {placed[name]} threads are placed, {wanted.get(name, 0)} allocated"
+    lone = lone_tasks(topology)
+    for task in plan.allocation.tasks:
+        if task.task in lone and not task.static and task.threads != 1:
+            yield f"task {task.task!r} runs in one thread only and has {task.threads}"
 
 
 def _wrong_counts(plan: Plan) -> Iterator[str]:
@@ -62,8 +83,10 @@ def _wrong_counts(plan: Plan) -> Iterator[str]:
     total = sum(vm.slots for vm in plan.vms)
     if counts.used != used or counts.total != total:
         yield f"slots: says {counts.used} of {counts.total} are used, has {used} of {total}"
-    carrying = {bundle.slot.vm for bundle in plan.placement.bundles}
-    yield from (f"VM {vm.vm!r} carries no thread" for vm in plan.vms if vm.vm not in carrying)
+    if counts.estimated != plan.allocation.slots:
+        yield f"slots: says {counts.estimated} are estimated, the allocation {plan.allocation.slots}"
+    names = Counter(vm.vm for vm in plan.vms)
+    yield from (f"VM {vm!r} is listed {n} times" for vm, n in names.items() if n > 1)
 
 
 def _wrong_rates(plan: Plan, topology: Topology) -> Iterator[str]:
@@ -92,47 +115,37 @@ def _wrong_shares(plan: Plan) -> Iterator[str]:
             yield f"shares of task {task.task!r} sum to {sums[task.task]:g}"
 
 
-def _crowded_full_slots(plan: Plan) -> Iterator[str]:
-    in_slot = Counter(bundle.slot for bundle in plan.placement.bundles)
-    full: Counter[str] = Counter()
-    sizes = {task.task: task for task in plan.allocation.tasks}
-    for bundle in plan.placement.bundles:
-        if not bundle.full:
-            continue
-        full[bundle.task] += 1
-        if in_slot[bundle.slot] > 1:
-            yield f"slot {bundle.slot}: the full bundle of task {bundle.task!r} is not alone"
-        if bundle.task in sizes and bundle.threads != sizes[bundle.task].bundle_threads:
-            yield f"slot {bundle.slot}: {bundle.threads} threads are no full bundle of task {bundle.task!r}"
-    for task in plan.allocation.tasks:
-        if full[task.task] != task.full_bundles:
-            yield f"task {task.task!r}: {full[task.task]} full bundles placed, {task.full_bundles} reserved"
+def _wrong_prediction(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> Iterator[str]:
+    """The placement is predicted again; which of several equal limits is named may differ."""
+    found = plan.prediction
+    load = load_of(topology, models, plan.placement, plan.vms, plan.interference == "cpu")
+    limit = ROUTINGS[plan.routing](load).limit
+    supported = plan.rate_tps if limit is None else limit.rate_tps
+    if not _close(found.rate_tps, supported):
+        yield f"predicted are {found.rate_tps:g} tuples/s, the placement supports {supported:g}"
+    shares = {(share.slot, share.task): share.share for share in found.shares}
+    in_order = [shares.get((load.slots[g.slot], load.tasks[g.task]), 0.0) for g in load.groups]
+    said = {(use.vm, use.slot): use for use in found.slots}
+    for use in slot_uses(load, in_order, found.at_rate_tps):
+        there = said.pop((use.vm, use.slot), None)
+        if there is None or not (_close(there.cpu, use.cpu) and _close(there.memory, use.memory)):
+            yield f"slot {use.vm}/{use.slot} would use {use.cpu:.4f} of its CPU and {use.memory:.4f} of its memory"
+    yield from (f"slot {vm}/{slot} has no thread and is predicted" for vm, slot in said)
 
 
-def _over_capacity(plan: Plan) -> Iterator[str]:
-    tasks = {task.task: task for task in plan.allocation.tasks}
-    cpu: defaultdict[Slot, float] = defaultdict(float)
-    memory: defaultdict[Slot, float] = defaultdict(float)
-    for bundle in plan.placement.bundles:
-        if bundle.task not in tasks:
-            continue
-        used_cpu, used_memory = _reserved(tasks[bundle.task], bundle.threads, bundle.full)
-        cpu[bundle.slot] += used_cpu
-        memory[bundle.slot] += used_memory
-    for slot in cpu:
-        if cpu[slot] > 1 + TOLERANCE or memory[slot] > 1 + TOLERANCE:
-            yield f"slot {slot}: {cpu[slot]:.4f} of its CPU and {memory[slot]:.4f} of its memory are reserved"
+def _worse(plan: Plan, old: Plan, overdraft: float) -> Iterator[str]:
+    """Comparable are plans of one topology, from the same models, predicted by the same rules."""
+    if (old.topology_digest, old.models_digest) != (plan.topology_digest, plan.models_digest):
+        return
+    if (old.routing, old.interference) != (plan.routing, plan.interference):
+        return
+    needed = min(plan.rate_tps / overdraft, old.prediction.rate_tps)
+    if plan.prediction.rate_tps < needed * (1 - TOLERANCE):
+        yield (
+            f"supports {plan.prediction.rate_tps:g} tuples/s of {plan.rate_tps:g}, "
+            f"the plan it replaces {old.prediction.rate_tps:g}"
+        )
 
 
-def _reserved(task: TaskAllocation, threads: int, full: bool) -> tuple[float, float]:
-    """CPU and memory of a slot that MBA reserved for these threads."""
-    if full:
-        return 1.0, 1.0
-    part = threads / task.rest_threads if task.rest_threads else 1.0
-    return task.rest_cpu * part, task.rest_memory * part
-
-
-def _unsupported(plan: Plan) -> Iterator[str]:
-    supported = plan.prediction.rate_tps
-    if plan.routing == "weighted" and supported < plan.rate_tps * (1 - TOLERANCE):
-        yield f"supports {supported:g} tuples/s, planned are {plan.rate_tps:g}"
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from dashboards.output import Format, emit, format_options
 from topology_runtime.errors import CheckFailed
+from topology_runtime.output import Format, emit, format_options
 
 MEMORY_BYTES = 2 * 1024**3  # controller, two agents, eight workers at 60 MB, and room
 DISK_BYTES = 1024**3  # an hour of traces of the demo takes a small part of this

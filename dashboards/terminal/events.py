@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from dashboards.output import Format, emit, emit_line, format_options
 from dashboards.terminal.connection import asked, controller_option, endpoint_of
 from topology_runtime.errors import Unreachable
+from topology_runtime.output import Format, emit, emit_line, format_options
 
 EVERY_S = 0.5  # how old a followed event may be
 

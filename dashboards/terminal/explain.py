@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from dashboards.output import Format, emit, format_options, to_json, write_table
 from dashboards.terminal.connection import asked, controller_option
 from topology_runtime.errors import InvalidInput, Unreachable
+from topology_runtime.output import Format, emit, format_options, to_json, write_table
 
 DECISIONS = "decisions.jsonl"
 TRACES = Path("traces")  # where `up` writes them, below where it was started
@@ -32,7 +32,8 @@ Decision = dict[str, Any]
 def explain(controller: str | None, trace: Path | None, last: int, quiet_too: bool, output: Format) -> None:
     """Say why the plan is what it is: each decision, what triggered it, its evidence, what was rejected.
 
-    Without a running controller: from the newest trace below ./traces.
+    Without a running controller: from the newest trace below ./traces. With a TOPOLOGY and options of
+    `headgate plan` (see `headgate explain linear --help`) it explains a plan, without any run.
     """
     found = from_trace(trace) if trace else from_controller(controller)
     decisions = [d for d in found["decisions"] if quiet_too or d.get("action") != "none"][-last:]

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from dashboards.output import Format, emit, format_options
 from dashboards.terminal.connection import asked, controller_option
+from topology_runtime.output import Format, emit, format_options
 
 
 @click.command()

@@ -9,12 +9,12 @@ from typing import Any
 import click
 import msgspec
 
-from dashboards.output import Format, emit, format_options
 from dashboards.terminal.connection import asked, controller_option
 from dashboards.up_settings import parse_rate_scale
 from topology_runtime import rates
 from topology_runtime.errors import InvalidInput
 from topology_runtime.loading import load
+from topology_runtime.output import Format, emit, format_options
 
 
 @click.command()

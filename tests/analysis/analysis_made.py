@@ -9,7 +9,6 @@ import numpy as np
 
 from controller.analyze.demand import HEADROOM, demand
 from controller.knowledge.diagnoses import Demand, Past
-from controller.knowledge.slopes import Floats
 from controller.knowledge.windows import (
     HISTORY_S,
     SERIES_STEP_S,
@@ -23,6 +22,7 @@ from controller.knowledge.windows import (
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
 from topology_runtime.schedule import NS, Schedule
+from topology_runtime.stability.slopes import Floats
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 VM1, VM2 = Vm("vm1", 4, 0.2, 1_000_000_000), Vm("vm2", 4, 0.2, 1_000_000_000)

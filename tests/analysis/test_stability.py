@@ -13,8 +13,8 @@ from analysis_made import history, window_of
 
 from controller.analyze.stability import stability
 from controller.knowledge.diagnoses import Stability
-from controller.knowledge.slopes import Floats, least_squares, theil_sen
 from controller.knowledge.windows import SERIES_STEP_S, LatencySeries, Progress, Window
+from topology_runtime.stability.slopes import Floats, least_squares, theil_sen
 
 STEP_S, END_S = 0.05, 30.0
 TRIALS = 40

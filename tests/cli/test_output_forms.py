@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from dashboards import output
+from topology_runtime import output
 
 ROWS = [
     {"vm": "vm1", "slot": 0, "cpu": 0.51234, "threads": {"parse": 2}, "ready": True},

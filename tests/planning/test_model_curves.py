@@ -32,8 +32,8 @@ def test_memory_adds_up_too():
     assert memory(BLOB, 70) == pytest.approx(0.31 + 0.26)
 
 
-def test_a_slot_gives_no_more_than_its_cpu():
-    assert cpu(model_of("t", (1, 10, 1.02, 0.1)), 1) == 1.0
+def test_cpu_measured_above_a_whole_slot_is_taken_as_it_is():
+    assert cpu(model_of("t", (1, 10, 1.02, 0.1)), 1) == 1.02
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from controller.knowledge.model_files import MAX_BYTES, read_models, within_letters, write_model
-from controller.knowledge.models import Model, ModelSlot, Point
+from controller.knowledge.models import Model, ModelSlot, Point, Spread
 from topology_runtime.errors import InvalidInput
 
 POINT = {"threads": 1, "rate_tps": 2.0, "cpu": 0.0673, "memory": 0.2392}
@@ -60,6 +60,48 @@ def test_unknown_keys_survive_reading_and_writing(tmp_path):
     assert written["slot"]["kernel"] == "6.18"
     assert [point.get("trials") for point in written["points"]] == [5, None]
     assert os.listdir(tmp_path / "again") == ["blob.json"]
+
+
+@pytest.mark.parametrize(
+    ("written", "spread"),
+    [
+        (0.05, Spread(relative=0.05)),
+        (0, Spread(relative=0)),
+        ({"rate_tps": 0.4, "cpu": 0.01, "memory": 0.002}, Spread(None, 0.4, 0.01, 0.002)),
+        ({"cpu": 0.01}, Spread(cpu=0.01)),
+        ({"rate_tps": 0.4, "quantile": 0.9}, Spread(rate_tps=0.4)),
+        ({}, Spread()),
+        (None, None),
+    ],
+)
+def test_spread_is_read_and_written_as_it_was(tmp_path, written, spread):
+    data = document(points=[POINT | {"spread": written, "trials": 5}, POINT | {"threads": 2}])
+    write(tmp_path, data)
+    model = read_models(tmp_path)["blob"]
+    assert [point.spread for point in model.points] == [spread, None]
+    again = json.loads(write_model(tmp_path / "again", model).read_text())
+    assert again["points"] == data["points"]
+    assert read_models(tmp_path / "again") == {"blob": model}
+
+
+@pytest.mark.parametrize(
+    ("spread", "fault"),
+    [
+        (-0.1, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), got -0.1"),
+        (5, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), got 5"),
+        (float("nan"), "spread: expected a part of the rate from 0 to 1 (0.05, not 5), got nan"),
+        (True, "spread: expected a number or an object, got True"),
+        ([0.1, 0.2], "spread: expected a number or an object, got [0.1, 0.2]"),
+        ({"rate_tps": -1}, "spread.rate_tps: expected a finite number of at least 0, got -1"),
+        ({"memory": None}, "spread.memory: expected a finite number of at least 0, got None"),
+        ({"cpu": float("inf")}, "spread.cpu: expected a finite number of at least 0, got inf"),
+        ({"cpu": 5}, "spread.cpu: expected a fraction of the slot (0.02, not 2), got 5"),
+        ({"rate_tsp": 5}, "spread.rate_tsp: unknown key; did you mean 'rate_tps'?"),
+    ],
+)
+def test_faults_of_a_spread(tmp_path, spread, fault):
+    write(tmp_path, document(points=[POINT, POINT | {"threads": 2, "spread": spread}]))
+    assert faults_of(tmp_path) == (f"blob.json: points[1].{fault}",)
 
 
 @pytest.mark.parametrize(

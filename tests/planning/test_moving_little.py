@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import permutations, product
+from itertools import permutations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked, checked_few, model_of, requests, vms_of
 
 from controller.execute.diff import diff
-from controller.knowledge.plans import Placement, Plan, ThreadAt
+from controller.knowledge.plans import Bundle, Plan, ThreadAt
 from controller.plan import relabel as relabelling
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
@@ -41,26 +41,40 @@ def renamed(threads: tuple[ThreadAt, ...], names: dict[Slot, Slot]) -> tuple[Thr
 
 
 def kept(plan: Plan, threads: tuple[ThreadAt, ...]) -> int:
-    have = Counter((thread.task, thread.slot) for thread in threads)
+    have = staying(plan, threads)
     return sum(min(b.threads, have[b.task, b.slot]) for b in plan.placement.bundles)
 
 
+def staying(plan: Plan, threads: tuple[ThreadAt, ...]) -> Counter[tuple[str, Slot]]:
+    """Threads per task and slot that may stay: their partition is one of the plan's."""
+    planned = {task.task: task.threads for task in plan.allocation.tasks}
+    return Counter((t.task, t.slot) for t in threads if t.partition < planned.get(t.task, 0))
+
+
 def most_kept(plan: Plan, threads: tuple[ThreadAt, ...], excluded: frozenset[Slot]) -> int:
-    """By trying everything: VMs of one size among themselves, then slots within each."""
-    best = 0
-    for order in permutations(plan.vms):
-        if any(a.slots != b.slots for a, b in zip(plan.vms, order, strict=True)):
-            continue
-        ways = [
-            [dict(zip(vm.all_slots(), names, strict=True)) for names in permutations(real.all_slots())]
-            for vm, real in zip(plan.vms, order, strict=True)
-        ]
-        for choice in product(*ways):
-            names = {slot: name for way in choice for slot, name in way.items()}
-            bundles = tuple(replace(b, slot=names[b.slot]) for b in plan.placement.bundles)
-            if not {b.slot for b in bundles} & excluded:
-                best = max(best, kept(replace(plan, placement=Placement(bundles)), threads))
-    return best
+    """By trying everything: VMs of one size among themselves, and for each pair the slots within. Slots in
+    which a task of fixed size runs and shall run keep their name."""
+    now = staying(plan, threads)
+    static = {task.task for task in plan.allocation.tasks if task.static}
+    wanted: dict[Slot, list[Bundle]] = {}
+    for bundle in plan.placement.bundles:
+        wanted.setdefault(bundle.slot, []).append(bundle)
+    fixed = {b.slot for b in plan.placement.bundles if b.task in static and now[b.task, b.slot]}
+
+    def most_within(vm: Vm, real: Vm) -> float:
+        best = -math.inf
+        for names in permutations(real.all_slots()):
+            pairs = [pair for pair in zip(vm.all_slots(), names, strict=True) if pair[0] in wanted]
+            if all(name not in excluded and (slot == name or slot not in fixed) for slot, name in pairs):
+                stay = (min(b.threads, now[b.task, name]) for slot, name in pairs for b in wanted[slot])
+                best = max(best, sum(stay))
+        return best
+
+    return max(
+        sum(most_within(vm, real) for vm, real in zip(plan.vms, order, strict=True))
+        for order in permutations(plan.vms)
+        if all(a.slots == b.slots for a, b in zip(plan.vms, order, strict=True))
+    )  # fmt: skip
 
 
 def test_a_plan_in_other_slots_is_the_same_plan():
@@ -172,30 +186,36 @@ def test_what_gains_nothing_keeps_its_name():
 
 @st.composite
 def small_moves(draw: st.DrawFn):
-    """(plan, threads of another plan with its slots renamed at random, excluded slots)."""
-    shape = draw(st.sampled_from([(1, 1, 1), (2, 2), (3, 2), (2, 2, 1), (3, 3)]))
+    """(topology, plan, threads of another plan with its slots renamed at random, excluded slots)."""
+    topology = draw(st.sampled_from([ABC, chain("a", "b", "c", ends=True)]))
+    shape = draw(st.sampled_from([(1, 1, 1), (2, 2), (3, 2), (2, 2, 1), (3, 3), (3, 2, 3, 2), (3, 3, 3, 3)]))
     rates = st.floats(1.0, 70.0 * sum(shape) / 3)
-    excluded = draw(
-        st.frozensets(st.sampled_from([s for vm in vms_of(*shape) for s in vm.all_slots()]), max_size=1)
-    )
+    slots = [slot for vm in vms_of(*shape) for slot in vm.all_slots()]
+    excluded = draw(st.frozensets(st.sampled_from(slots), max_size=2))
+    asked = PlanRequest(topology, KNOWN, 0.0, vms_of(*shape))
     try:
-        plan = plan_for(draw(rates), *shape, excluded=excluded)
-        before = plan_for(draw(rates), *shape)
+        plan = make_plan(replace(asked, rate_tps=draw(rates), excluded=excluded))
+        before = make_plan(replace(asked, rate_tps=draw(rates)))
     except Infeasible:
         assume(False)
-    slots = [slot for vm in vms_of(*shape) for slot in vm.all_slots()]
     names = dict(zip(slots, draw(st.permutations(slots)), strict=True))
-    return plan, renamed(started(before), names), excluded
+    return topology, plan, renamed(started(before, topology), names), excluded
 
 
-@checked
+@settings(checked, max_examples=300)
 @given(small_moves())
 def test_no_labels_keep_more(move):
-    plan, threads, excluded = move
+    """And so the diff is the least there is."""
+    topology, plan, threads, excluded = move
     moved = relabel(plan, threads, excluded)
-    assert kept(moved, threads) == most_kept(plan, threads, excluded)
+    best = most_kept(plan, threads, excluded)
+    assert kept(moved, threads) == best
     assert not {b.slot for b in moved.placement.bundles} & excluded
-    assert faults_of(moved, ABC, KNOWN) == []
+    assert faults_of(moved, topology, KNOWN) == []
+    change = diff(threads, moved.placement, topology, 1000)
+    assert len(change.keep) == best
+    assert len(change.leave) == len(threads) - best
+    assert len(change.start) == sum(b.threads for b in plan.placement.bundles) - best
 
 
 @checked
@@ -224,7 +244,7 @@ def test_relabelling_never_moves_more(request, part, random, known):
 @checked_few
 @given(small_moves())
 def test_estimates_for_many_vms_never_move_more(move):
-    plan, threads, excluded = move
+    _, plan, threads, excluded = move
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(relabelling, "EXACT_PAIRS", 0)
         moved = relabel(plan, threads, excluded)

@@ -1,20 +1,12 @@
-"""The highest input rate of a placement and its use of slots, against an independent linear program."""
+"""The highest input rate of a placement, what limits it and its use of slots, in small worlds."""
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.optimize import linprog
-from worlds import chain, checked, model_of, models, topologies, vms_of
+from worlds import chain, model_of, vms_of
 
-from controller.knowledge.models import cpu, memory, peak_rate
 from controller.knowledge.plans import Bundle, Placement, Prediction
 from controller.plan.predict import predict
-from topology_runtime.cluster import Slot
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 VMS = vms_of(3, 2)
@@ -131,106 +123,30 @@ def test_a_slot_reserved_whole_lets_nothing_through():
     assert share_of(found, "a") == {"vm1/0": 1}
 
 
-@st.composite
-def worlds(draw: st.DrawFn):
-    """Any topology, with any threads in any slots."""
-    topology = draw(topologies(("shuffle", "fields", "all")))
-    known = {task.name: draw(models(task.name)) for task in topology.tasks if task.static is None}
-    bundles = []
-    for task in topology.breadth_first:
-        for slot in sorted(draw(st.sets(st.integers(0, len(SLOTS) - 1), min_size=1, max_size=4))):
-            bundles.append((slot, task.name, draw(st.integers(1, 130))))
-    order = [task.name for task in topology.breadth_first]
-    bundles.sort(key=lambda bundle: (bundle[0], order.index(bundle[1])))
-    return topology, known, Placement(tuple(Bundle(SLOTS[s], task, count) for s, task, count in bundles))
+def test_shares_are_by_peak_wherever_that_carries_as_much():
+    """Both slots are full either way; a in the one and b in the other would carry no more."""
+    both = placed((0, "a", 1), (0, "b", 1), (1, "a", 1), (1, "b", 1))
+    found = predict(chain("a", "b"), {"a": BUSY, "b": BUSY}, both, VMS)
+    assert found.rate_tps == pytest.approx(125)
+    for task in "ab":
+        assert share_of(found, task) == pytest.approx({"vm1/0": 0.5, "vm1/1": 0.5})
 
 
-def plainly(topology, known, placement, routing, interference) -> tuple[float, dict[tuple[str, Slot], float]]:
-    """(highest Ω, w of each group): the contract's definition, one variable per group, nothing clever."""
-    unit = topology.rates(1.0)
-    groups = [(b.task, b.slot, b.threads) for b in placement.bundles]
-    threads = {t: sum(q for task, _, q in groups if task == t) for t, _, _ in groups}
-    copied = {edge.target for edge in topology.edges if edge.grouping == "all"}
-    weight = {t: unit[t] * (threads[t] if t in copied else 1) for t in threads}
-    size = len(groups) + 1
-    bounds, equal, below, limits = [(0, None)], [], [], []
-    for column, (task, _, q) in enumerate(groups, 1):
-        model = known.get(task)
-        bounds.append((0, peak_rate(model, q) if model else None))
-        if routing == "shuffle" or task in copied:
-            row = np.zeros(size)
-            row[0], row[column] = -weight[task] * q / threads[task], 1
-            equal.append(row)
-    for name in threads:
-        row = np.zeros(size)
-        row[0] = -weight[name]
-        row[[i for i, group in enumerate(groups, 1) if group[0] == name]] = 1
-        equal.append(row)
-    for slot in {slot for _, slot, _ in groups} if interference == "cpu" else ():
-        row, reserved = np.zeros(size), 0.0
-        for column, (task, at, q) in enumerate(groups, 1):
-            if at == slot and task in known:
-                row[column] = cpu(known[task], q) / peak_rate(known[task], q)
-            elif at == slot:
-                static = topology.by_name[task].static
-                reserved += static.cpu * q / static.threads
-        below.append(row)
-        limits.append(max(0.0, 1 - reserved))
-    cost = np.zeros(size)
-    cost[0] = -1
-    found = linprog(cost, below or None, limits or None, np.array(equal), np.zeros(len(equal)), bounds)
-    assert found.status == 0
-    return float(found.x[0]), {(task, slot): weight[task] for task, slot, _ in groups}
+@pytest.mark.parametrize("routing", ["weighted", "shuffle"])
+def test_a_task_that_is_nowhere_lets_nothing_through(routing):
+    found = predict(chain("a", "b"), {"a": BUSY, "b": BUSY}, placed((0, "a", 1)), VMS, 10.0, routing=routing)
+    assert (found.rate_tps, found.limited_by, found.limited_by_slot) == (0, "b", None)
 
 
-@checked
-@given(worlds(), st.sampled_from(["weighted", "shuffle"]), st.sampled_from(["cpu", "none"]))
-def test_the_rate_is_the_highest_there_is(world, routing, interference):
-    topology, known, placement = world
-    found = predict(topology, known, placement, VMS, routing=routing, interference=interference)
-    best, weight = plainly(topology, known, placement, routing, interference)
-    assert found.rate_tps == pytest.approx(best, rel=1e-5, abs=1e-6)
-    shares = {(share.task, share.slot): share.share for share in found.shares}
-    for task in topology.by_name:
-        assert math.fsum(s for (name, _), s in shares.items() if name == task) == pytest.approx(1)
-    used: dict[Slot, list[float]] = {}
-    for bundle in placement.bundles:
-        rate = weight[bundle.task, bundle.slot] * shares[bundle.task, bundle.slot] * found.rate_tps
-        at = used.setdefault(bundle.slot, [0.0, 0.0])
-        model = known.get(bundle.task)
-        if model is None:
-            static = topology.by_name[bundle.task].static
-            at[0] += static.cpu * bundle.threads / static.threads
-            at[1] += static.memory * bundle.threads / static.threads
-            continue
-        part = rate / peak_rate(model, bundle.threads)
-        assert part <= 1 + 1e-5
-        at[0] += cpu(model, bundle.threads) * part
-        at[1] += memory(model, bundle.threads) * part
-    for use in found.slots:
-        cpu_used, memory_used = used[Slot(use.vm, use.slot)]
-        assert (use.cpu, use.memory) == (
-            pytest.approx(cpu_used, abs=1e-6),
-            pytest.approx(memory_used, abs=1e-6),
-        )
-    assert len(found.slots) == len(used)
-    assert sum(vm.cpu for vm in found.vms) == pytest.approx(sum(slot.cpu for slot in found.slots))
+def test_cpu_measured_above_a_whole_slot_limits_it():
+    found = predict(chain("a"), {"a": model_of("a", (1, 102, 1.02, 0.1))}, placed((0, "a", 1)), VMS)
+    assert found.rate_tps == pytest.approx(100)
+    assert found.slots[0].cpu == pytest.approx(1)
 
 
-@checked
-@given(worlds())
-def test_the_limiting_task_cannot_be_given_more(world):
-    """With weighted routing every group of the limiting task is at its peak or in a slot without CPU."""
-    topology, known, placement = world
-    found = predict(topology, known, placement, VMS)
-    weight = plainly(topology, known, placement, "weighted", "cpu")[1]
-    free = {Slot(use.vm, use.slot): 1 - use.cpu for use in found.slots}
-    copied = {edge.target for edge in topology.edges if edge.grouping == "all"}
-    shares = {(share.task, share.slot): share.share for share in found.shares}
-    tight = []
-    for bundle in placement.bundles:
-        if bundle.task == found.limited_by:
-            rate = weight[bundle.task, bundle.slot] * shares[bundle.task, bundle.slot] * found.rate_tps
-            peak_tps = peak_rate(known[bundle.task], bundle.threads)
-            tight.append(rate >= peak_tps * (1 - 1e-5) or free[bundle.slot] <= 1e-5)
-    assert any(tight) if found.limited_by in copied else all(tight)
+def test_use_at_the_peak_is_that_of_every_group_alone():
+    placement = placed((0, "a", 1), (0, "b", 1), (1, "a", 1))
+    found = predict(chain("a", "b"), {"a": BUSY, "b": BUSY}, placement, VMS, 10.0, usage="peak")
+    assert [use.cpu for use in found.slots] == pytest.approx([1.6, 0.8])
+    assert [use.memory for use in found.slots] == pytest.approx([0.4, 0.2])
+    assert found.vms[0].cpu == pytest.approx(2.4)

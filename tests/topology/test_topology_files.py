@@ -220,7 +220,7 @@ def test_size_and_kind_of_file(tmp_path: Path) -> None:
         read_data(tmp_path / "ful.json")
 
 
-@pytest.mark.parametrize("reference", ["linear", "linear.txt", "words.py", "a b:c", "", ":", "x.py:"])
+@pytest.mark.parametrize("reference", ["nothing", "linear.txt", "words.py", "a b:c", "", ":", "x.py:"])
 def test_a_reference_to_nothing(reference: str) -> None:
     with pytest.raises(InvalidInput):
         load(reference)

@@ -20,6 +20,7 @@ from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.search import Measured, frame_rows
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import Settings
+from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.rig import Rig
@@ -35,6 +36,7 @@ LONGEST = 4.0  # … or this many times as long as asked
 START_S = 20.0
 SILENCE_S = 5.0  # and a task's own longest call: then it hangs
 LOOK_S = 0.02
+QUIET_S = 0.1  # by then every worker has heard that nothing is offered any more
 
 
 class Stopped(Exception):
@@ -103,10 +105,10 @@ class Bench(Rig):
         """Workers up, the task's in its slot. The bare worker's memory is the base."""
         for slot in (SLOT, FEEDER):
             self.spawn(slot)
-        self._until(lambda: all(w.endpoint for w in self._workers.values()), START_S, "start its worker")
+        self.until(lambda: all(w.endpoint for w in self._workers.values()), START_S, "start its worker")
         self._base_bytes = rss_bytes(self.pid)
         self.send("prepared")
-        self._until(self.ready, START_S, "build its objects")
+        self.until(self.ready, START_S, "build its objects")
         quotas.bind(self.pid, name, self._place.slot_cores, number)
 
     @property
@@ -117,17 +119,17 @@ class Bench(Rig):
         """One point: rate, CPU and memory at full load for about so long."""
         self.offer([(0.0, FAST_TPS)])
         silence_s = SILENCE_S + self.topology.by_name[self._task].max_call_s
-        self._until(lambda: self.done() > 0, silence_s, "finish a row")
+        self.until(lambda: self.done() > 0, silence_s, "finish a row")
         self._wait_for(lambda: False, WARM_UP * seconds)
         began_s, cpu_s, done = time.monotonic(), cpu_s_of(self.pid), self.done()
-        blocked_ns, busy_ns = self._blocked()
+        blocked_ns, busy_ns = self.blocked()
         enough = done + ROWS_A_THREAD * self._threads
         self._wait_for(lambda: False, (1.0 - WARM_UP) * seconds)
         self._wait_for(lambda: self.done() >= enough, (LONGEST - 1.0) * seconds)
         rows, long_s = self.done() - done, time.monotonic() - began_s
         if rows == 0:
             raise HeadgateError(f"task {self._task!r} finished no row in {long_s:.1f} s")
-        blocked_to_ns, busy_to_ns = self._blocked()
+        blocked_to_ns, busy_to_ns = self.blocked()
         return Measured(
             threads=self._threads,
             rate_tps=rows / long_s,
@@ -139,11 +141,51 @@ class Bench(Rig):
             frame_rows=self._rows_a_frame,
         )
 
+    @property
+    def slot_cores(self) -> float:
+        return self._place.slot_cores
+
+    @property
+    def threads_of_task(self) -> int:
+        return self._threads
+
+    @property
+    def base_bytes(self) -> int:
+        """The bare worker's memory."""
+        return self._base_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """Above the bare worker."""
+        return rss_bytes(self.pid) - self._base_bytes
+
+    def watch(self, seconds: float) -> None:
+        """Hear the workers for so long; raises when the task fails."""
+        self._wait_for(lambda: False, seconds)
+
+    def quiet(self, seconds: float) -> int:
+        """Nothing is offered any more; waits until all that was is done, at most so long. Gives the number
+        of rows the source has given, from which an offer may go on."""
+
+        def emitted() -> int:
+            return sum(self.count(task.name, mt.SOURCE_EMITTED) for task in self.topology.sources)
+
+        for _ in range(2):  # the first is late for what was emitted while it was on its way
+            self.send("committed", Schedule(time.time_ns(), ((0.0, 0.0),), base=float(emitted())))
+            self.watch(QUIET_S)
+            self.until(lambda: self.done() >= emitted(), seconds, "finish what was offered")
+        return emitted()
+
+    def sinks(self) -> list[str]:
+        """Tasks at which rows end: latency from their offer is counted there."""
+        ends = {edge.source for edge in self.topology.edges}
+        return [task.name for task in self.topology.tasks if task.name not in ends]
+
     def done(self) -> int:
         """Rows the task has taken in (a source: has emitted and seen acked)."""
         return self.count(self._task, mt.SOURCE_ACKED if self._is_source else mt.TUPLES_IN)
 
-    def _blocked(self) -> tuple[int, int]:
+    def blocked(self) -> tuple[int, int]:
         """(ns its calls neither ran nor waited for the CPU, ns its calls took), all threads."""
         wait_ns, busy_ns = self.count(self._task, mt.WAIT_NS), self.count(self._task, mt.BUSY_NS)
         words, delay_ns = self._workers[SLOT].meter.words, 0
@@ -153,7 +195,7 @@ class Bench(Rig):
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────
 
-    def _until(self, so: Callable[[], bool], seconds: float, what: str) -> None:
+    def until(self, so: Callable[[], bool], seconds: float, what: str) -> None:
         if not self._wait_for(so, seconds):
             raise HeadgateError(f"task {self._task!r} did not {what} in {seconds:g} s: does it hang?")
 

@@ -53,7 +53,9 @@ class Measuring:
         """Every model's task; `done(model, points)` as soon as one is finished. The first failure
         stops the others and is raised."""
         self.progress.expected.update(dict.fromkeys((task.name for task in tasks.values()), USUAL_POINTS))
-        with ThreadPoolExecutor(self.side_by_side(len(tasks)), thread_name_prefix="calibrate") as pool:
+        with ThreadPoolExecutor(
+            side_by_side(self.place.slot_cores, len(tasks)), thread_name_prefix="calibrate"
+        ) as pool:
             futures = {pool.submit(self._one, name, task, done) for name, task in tasks.items()}
             finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
             failed = [error for future in finished if (error := future.exception()) is not None]
@@ -61,11 +63,6 @@ class Measuring:
                 self.stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise next((error for error in failed if not isinstance(error, Stopped)), failed[0])
-
-    def side_by_side(self, most: int) -> int:
-        """How many tasks at once leave the machine room."""
-        at_once = BUSY_SHARE * (os.cpu_count() or 1) / (self.place.slot_cores * (1.0 + FEEDER_CORES))
-        return max(1, min(most, int(at_once)))
 
     def _one(self, model: str, task: Task, done: Callable[[str, list[Measured]], None]) -> None:
         done(model, self.points(task))
@@ -97,6 +94,12 @@ class Measuring:
             self.topology, task, threads, per_thread_tps, self.seconds, self.place, self.quotas, self.stop
         )
         return measured if self.quotas.enforced else search.within_slot(measured)
+
+
+def side_by_side(slot_cores: float, most: int) -> int:
+    """How many tasks at once leave the machine room."""
+    at_once = BUSY_SHARE * (os.cpu_count() or 1) / (slot_cores * (1.0 + FEEDER_CORES))
+    return max(1, min(most, int(at_once)))
 
 
 def about(quotas: Quotas, place: Place, began: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 from topology_runtime import channels
 from topology_runtime import messages as m
@@ -37,7 +38,8 @@ class _Process:
 
 @dataclass
 class Rig:
-    """`places`: task → slot number of each of its threads."""
+    """`places`: task → slot number of each of its threads. `weights`: task → what each of them gets of its
+    rows, in proportion (default: the same)."""
 
     topology: Topology
     places: Mapping[str, Sequence[int]]
@@ -45,6 +47,7 @@ class Rig:
     user_paths: tuple[str, ...] = ()
     settings: m.Settings = field(default_factory=m.Settings)
     modelled_tps: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._channel: ServerChannel[m.FromAgentToWorker, m.FromWorker] = ServerChannel(channels.from_worker)
@@ -173,11 +176,11 @@ class Rig:
         routes = []
         for number, edge in enumerate(self.topology.edges):
             threads = [t.thread for t in self.threads if t.task == edge.target]
-            ranges = tuple(
-                (thread, KEY_RANGES * (i + 1) // len(threads) - KEY_RANGES * i // len(threads))
-                for i, thread in enumerate(threads)
-            )
-            targets = tuple((thread, 1.0 / len(threads)) for thread in threads)
+            weights = self.weights.get(edge.target, [1.0] * len(threads))
+            ends = [round(KEY_RANGES * part / sum(weights)) for part in accumulate(weights)]
+            counts = [end - begin for begin, end in pairwise([0, *ends])]
+            ranges = tuple(zip(threads, counts, strict=True))
+            targets = tuple((t, weight / sum(weights)) for t, weight in zip(threads, weights, strict=True))
             routes.append(m.Route(number, targets, ranges if edge.grouping == "fields" else ()))
         return tuple(routes)
 

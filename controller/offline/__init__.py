@@ -1,0 +1,1 @@
+"""Answers from models alone: the planning commands, which need no running cluster."""

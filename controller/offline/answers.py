@@ -1,0 +1,115 @@
+"""What `compare`, `whatif` and `explain` share: where slots come from, and plans as rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from controller.offline.request import Asked
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import UsageError
+from topology_runtime.faults.words import did_you_mean
+
+if TYPE_CHECKING:
+    from controller.knowledge.plans import Plan
+    from controller.plan.outlook import Comparison, Supply
+    from controller.plan.planner import PlanRequest
+
+Row = dict[str, Any]
+
+OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"})  # parts of a row, or null
+
+
+def supply_of(asked: Asked) -> Supply:
+    """Every plan is made as `Asked.plan` makes it: verified, and no dearer than allowed."""
+    from controller.plan.outlook import Supply
+
+    def planned(request: PlanRequest) -> Plan:
+        return replace(asked, request=request).plan()
+
+    return Supply(asked.request, planned, asked.sizes, asked.acquire)
+
+
+def refuse_picture(path: Path | None) -> None:
+    """Raises UsageError for a picture that cannot be drawn, before anything is planned."""
+    if path is not None:
+        from controller.offline.pictures.drawing import format_of
+
+        format_of(path)
+
+
+def pairs_of(text: str | None) -> tuple[str, ...]:
+    """`lsa+rsm,mba+sam` → each pair once; None: those of the paper. Raises UsageError."""
+    from controller.plan.outlook import PAIRS
+    from controller.plan.planner import ALLOCATORS, MAPPERS
+
+    if text is None:
+        return PAIRS
+    faults, pairs = [], dict.fromkeys(part.strip() for part in text.split(","))
+    for pair in pairs:
+        allocator, plus, mapper = pair.partition("+")
+        for what, word, known in (("allocator", allocator, ALLOCATORS), ("mapper", mapper, MAPPERS)):
+            if plus and word not in known:
+                near = did_you_mean(word, known)
+                faults.append(f"{pair!r}: no {what} {word!r}, there are {', '.join(known)}{near}")
+        if not plus:
+            faults.append(f"{pair!r} is not ALLOCATOR+MAPPER")
+        elif mapper == "sam" and allocator in ALLOCATORS and allocator != "mba":
+            faults.append(f"{pair!r}: sam maps the bundles that mba reserves; {allocator} reserves none")
+    if faults:
+        raise UsageError("--pairs is no list of pairs", faults=faults, hint="--pairs lsa+rsm,mba+sam")
+    return tuple(pairs)
+
+
+def sizes_text(vms: Sequence[Vm]) -> str:
+    """Slots of each VM: `4,4,2`."""
+    return ",".join(str(vm.slots) for vm in vms)
+
+
+def short_sizes(vms: str) -> str:
+    """The same for people: many of one size are counted (`12×4,2`)."""
+    sizes = vms.split(",")
+    if len(sizes) <= 6:
+        return vms
+    return ",".join(f"{n}×{size}" if n > 1 else size for size, n in Counter(sizes).items())
+
+
+def slot_counts(plan: Plan) -> Row:
+    counts: Row = msgspec.to_builtins(plan.slots)
+    return counts
+
+
+def comparison_row(cell: Comparison) -> Row:
+    """A cell as JSON has it; what an infeasible one lacks is null."""
+    from controller.plan.outlook import usd_per_hour
+
+    allocator, mapper = cell.pair.split("+")
+    row: Row = {"pair": cell.pair, "allocator": allocator, "mapper": mapper, "rate_tps": cell.rate_tps}
+    plan = cell.plan
+    return {
+        **row,
+        "slots": slot_counts(plan) if plan else None,
+        "vms": sizes_text(plan.vms) if plan else None,
+        "usd_per_hour": usd_per_hour(plan.vms) if plan else None,
+        "weighted_tps": cell.weighted_tps,
+        "shuffle_tps": cell.shuffle_tps,
+        "limited_by": plan.prediction.limited_by if plan else None,
+        "limited_by_slot": plan.prediction.limited_by_slot if plan else None,
+        "reason": cell.reason,
+    }
+
+
+def flat(row: Row) -> Row:
+    """A row for CSV: what is an object of its own (`slots`) becomes columns (`slots_total` …)."""
+    columns: Row = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            columns.update({f"{name}_{key}": part for key, part in value.items()})
+        elif value is not None or name not in OBJECTS:
+            columns[name] = value
+    return columns

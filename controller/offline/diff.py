@@ -1,0 +1,106 @@
+"""`headgate diff OLD NEW`: what bringing NEW into force after OLD would change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topology_runtime.output import Format, console, emit, format_options
+
+if TYPE_CHECKING:
+    from controller.knowledge.plans import Plan
+    from controller.offline.changes import Changes, SlotChange
+
+SIGNS = {"added": "+", "removed": "-", "changed": "~", "same": " "}
+COLOURS = {"added": "green", "removed": "red", "changed": "yellow", "same": ""}
+
+
+@click.command()
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@format_options
+def diff(old: str, new: str, output: Format) -> None:
+    """Threads that stay, move, start and stop from plan OLD to plan NEW, by slot; VMs and cost.
+
+    OLD and NEW are files that `headgate plan … -o json` wrote."""
+    from controller.knowledge.plan_files import read_plan
+    from controller.offline.changes import changes_data
+
+    before, after = read_plan(old), read_plan(new)
+    if output == "table":
+        print_diff(before, after)
+        return
+    document = changes_data(before, after)
+    emit(output, document, document["slots"])
+
+
+def print_diff(old: Plan, new: Plan) -> None:
+    """For people: a line per slot that changes, then what it comes to."""
+    from controller.offline.changes import changes
+
+    found = changes(old, new)
+    if old.topology != new.topology:
+        _say(f"from topology {old.topology!r} to {new.topology!r}", "bold")
+    for vm in found.vms:
+        _say(
+            f"{SIGNS[vm.change]} {vm.vm}  {_count(vm.slots, 'slot')}, ${vm.usd_per_hour:g}/h",
+            COLOURS[vm.change],
+        )
+    for slot in found.slots:
+        if slot.change != "same":
+            _say(f"{SIGNS[slot.change]} {slot.vm}/{slot.slot}  {threads_words(slot)}", COLOURS[slot.change])
+    for line in summary_lines(old, new, found):
+        _say(line)
+
+
+def threads_words(slot: SlotChange) -> str:
+    """`blob 50 → 40, table +20`."""
+    if slot.change == "added":
+        return ", ".join(f"{task} {count}" for task, count in slot.new.items())
+    if slot.change == "removed":
+        return ", ".join(f"{task} {count}" for task, count in slot.old.items())
+    words = []
+    for task in dict.fromkeys((*slot.old, *slot.new)):
+        had, has = slot.old.get(task, 0), slot.new.get(task, 0)
+        words.append(f"{task} {had}" if had == has else f"{task} {had} → {has}")
+    return ", ".join(words)
+
+
+def summary_lines(old: Plan, new: Plan, found: Changes) -> list[str]:
+    """What the change comes to: slots, threads, cost, rate."""
+    from controller.knowledge.plan_files import cost_of
+
+    if not found.vms and all(slot.change == "same" for slot in found.slots):
+        moves = "nothing moves"
+    else:
+        done = ((what, found.total(what)) for what in ("stay", "move", "start", "stop"))
+        moves = "threads: " + ", ".join(f"{count} {what}" for what, count in done)
+    slots = _more(new.slots.total - old.slots.total, "slot")
+    vms = _more(len(new.vms) - len(old.vms), "VM")
+    was, will = cost_of(old.vms), cost_of(new.vms)
+    cost = f"${was:g} → ${will:g} per hour" if was != will else f"${will:g} per hour as before"
+    rate = _change(old.rate_tps, new.rate_tps)
+    carried = _change(old.prediction.rate_tps, new.prediction.rate_tps)
+    return [f"{slots}, {vms}, {moves}; {cost}", f"planned for {rate} tuples/s, predicted to carry {carried}"]
+
+
+def _change(old: float, new: float) -> str:
+    was, will = f"{old:.6g}", f"{new:.6g}"
+    return will if was == will else f"{was} → {will}"
+
+
+def _more(difference: int, what: str) -> str:
+    if difference == 0:
+        return f"no {what} more or less"
+    return f"{difference:+d} {what}{'' if abs(difference) == 1 else 's'}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _say(line: str, style: Any = "") -> None:
+    import sys
+
+    console(sys.stdout).print(line, style=style or None, soft_wrap=True)

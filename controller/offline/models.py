@@ -1,0 +1,379 @@
+"""`headgate model list|show|compare|import`: the performance models there are, and what they say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import click
+
+from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.output import Format, Row, emit, format_options, write_table
+
+if TYPE_CHECKING:
+    from controller.knowledge.models import Model
+    from controller.offline.model_sets import Kept
+
+DAY_S = 86_400.0
+_folder = click.Path(path_type=Path)
+_plot = click.option("--plot", type=_folder, metavar="FILE", help="Draw the curves: FILE.svg, .png or .pdf.")
+_code = click.option(
+    "--path", "paths", multiple=True, metavar="DIR", help="Where the tasks' code is, to see if it changed."
+)
+
+
+# ── list ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command("list")
+@click.argument("directory", required=False, type=_folder)
+@_code
+@format_options
+def list_models(directory: Path | None, paths: tuple[str, ...], output: Format) -> None:
+    """The models in DIRECTORY and below (default: those measured on this machine).
+
+    "stale" says why a model may no longer hold: another machine, or the task's code has changed. Exit
+    code 3 when a file is no model; the others are listed all the same."""
+    from controller.offline import model_sets
+    from topology_runtime.calibration.store import machine
+
+    place = model_sets.cache() if directory is None else directory
+    if directory is not None and not directory.is_dir():
+        raise InvalidInput(f"there is no folder {str(directory)!r}")
+    found = model_sets.in_tree(place)
+    rows = [_listed(kept, paths) for kept in found.models]
+    document = {
+        "schema": "headgate/models/v1",
+        "directory": str(place),
+        "machine": machine(),
+        "models": rows,
+        "faults": found.faults,
+    }
+    if output == "table":
+        _write_sets(rows)
+    else:
+        emit(output, document, rows)
+    if not found.models and not found.faults:
+        hint = "; `headgate up` measures those of its topology" if directory is None else ""
+        click.echo(f"no models in {place}{hint}", err=True)
+    model_sets.sound(found, f"models under {str(place)!r}")
+
+
+def _listed(kept: Kept, paths: Sequence[str]) -> dict[str, Any]:
+    from controller.offline import model_sets
+    from controller.offline.model_facts import summary
+    from topology_runtime.clock import wall_ns
+
+    return {
+        **summary(kept.model),
+        "age_s": model_sets.age_s(kept.model, wall_ns()),
+        "stale": model_sets.stale(kept.model, [*paths, os.getcwd()]),
+        "folder": str(kept.file.parent),
+    }
+
+
+def _write_sets(rows: Sequence[Row]) -> None:
+    """A table per folder."""
+    for number, (folder, members) in enumerate(groupby(rows, key=lambda row: str(row["folder"]))):
+        if number:
+            click.echo()
+        write_table(_without_empty([_listed_for_people(row) for row in members]), folder)
+
+
+def _listed_for_people(row: Row) -> Row:
+    age_s = row["age_s"]
+    return {
+        "task": row["task"],
+        "points": row["points"],
+        "peak tps": row["peak_tps"],
+        "at threads": row["peak_threads"],
+        "cpu %": _percent(row["cpu"]),
+        "memory %": _percent(row["memory"]),
+        "spread ±%": _percent(row["spread"]),
+        "slot": _slot_words(row),
+        "measured": None if row["measured_at"] is None else str(row["measured_at"])[:10],
+        "age": None if age_s is None else f"{age_s / DAY_S:.0f} d" if age_s >= DAY_S else "today",
+        "stale": "; ".join(row["stale"]) or "no",
+    }
+
+
+# ── show ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command("show")
+@click.argument("names", nargs=-1, metavar="[TASK|FILE|DIR]...")
+@click.option("--models", type=_folder, metavar="DIR", help="Where tasks are looked for (default: all here).")
+@_code
+@_plot
+@format_options
+def show(
+    names: tuple[str, ...], models: Path | None, paths: tuple[str, ...], plot: Path | None, output: Format
+) -> None:
+    """Every point of some models, and what follows from them.
+
+    Without a name all models of --models DIR. The same task in several places: the one measured last."""
+    _check_plot(plot)
+    chosen = _chosen(names, models)
+    from controller.knowledge.model_files import model_data
+    from controller.offline.model_facts import point_rows
+
+    rows = [row for kept in chosen for row in point_rows(kept.model)]
+    if output == "table":
+        for kept in chosen:
+            click.echo(_sentences(_listed(kept, paths)))
+            write_table(_without_empty([_point_for_people(row) for row in point_rows(kept.model)]))
+    else:
+        listed = [{**_listed(kept, paths), "model": model_data(kept.model)} for kept in chosen]
+        emit(output, {"schema": "headgate/model-details/v1", "models": listed}, rows)
+    if plot is not None:
+        from controller.offline.pictures import model_picture
+
+        model_picture([kept.model for kept in chosen], plot)
+
+
+def _chosen(names: Sequence[str], directory: Path | None) -> list[Kept]:
+    """The models asked for, in that order, each file once."""
+    from controller.offline import model_sets
+
+    if not names:
+        if directory is None:
+            raise UsageError("no model is named", hint="`headgate model list` shows what there is")
+        return model_sets.sound(model_sets.at(directory), f"models of {str(directory)!r}")
+    chosen: list[Kept] = []
+    for name in names:
+        if os.sep in name or name.endswith(".json") or Path(name).is_dir():
+            chosen += model_sets.sound(model_sets.at(Path(name)), f"models of {name!r}")
+        else:
+            chosen.append(_of_task(name, directory))
+    return list({(kept.file, kept.model.task): kept for kept in chosen}.values())
+
+
+def _of_task(task: str, directory: Path | None) -> Kept:
+    from controller.offline import model_sets
+    from topology_runtime.faults.words import did_you_mean
+
+    place = model_sets.cache() if directory is None else directory
+    found = model_sets.in_tree(place) if directory is None or place.is_dir() else model_sets.at(place)
+    having = [kept for kept in found.models if kept.model.task == task]
+    if not having:
+        near = did_you_mean(task, {kept.model.task for kept in found.models})
+        raise InvalidInput(
+            f"there is no model of {task!r} in {str(place)!r}{near}",
+            faults=found.faults,
+            hint="`headgate model list` shows what there is; --models DIR looks elsewhere",
+        )
+    best = model_sets.newest(having)
+    if len(having) > 1:
+        click.echo(f"{task}: {len(having)} models; this one was measured last: {best.file}", err=True)
+    return best
+
+
+def _sentences(row: Row) -> str:
+    """The model in words, over its points."""
+    spread = f" (±{100 * row['spread']:.1f} %)" if row["spread"] else ""
+    lines = [
+        f"{row['task']}: at most {row['peak_tps']:,.6g} tuples/s{spread} in one slot, with "
+        f"{_count(row['peak_threads'], 'thread')}, {_percent(row['cpu']):g} % of its CPU and "
+        f"{_percent(row['memory']):g} % of its memory",
+        f"  slot of {_slot_words(row)} on "
+        f"{row['machine'] or 'a machine not named'}"
+        + (f", measured {row['measured_at']}" if row["measured_at"] else ""),
+    ]
+    lines += [f"  imported from {row['imported_from']}"] if row["imported_from"] else []
+    lines += [f"  stale: {reason}" for reason in row["stale"]]
+    return "\n".join(lines)
+
+
+def _point_for_people(row: Row) -> Row:
+    return {
+        "threads": row["threads"],
+        "tps": row["rate_tps"],
+        "±tps": row["rate_spread_tps"],
+        "cpu %": _percent(row["cpu"]),
+        "±cpu": _percent(row["cpu_spread"]),
+        "memory %": _percent(row["memory"]),
+        "±memory": _percent(row["memory_spread"]),
+        "× one thread": row["gain"],
+        "peak": "peak" if row["peak"] else "",
+    }
+
+
+# ── compare ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command("compare")
+@click.argument("a", type=_folder)
+@click.argument("b", type=_folder)
+@_plot
+@format_options
+def compare(a: Path, b: Path, plot: Path | None, output: Format) -> None:
+    """Two sets of models (folders or files): rate, CPU and memory of each task at each thread count.
+
+    Where only one of them was measured at a count, the other is read from between its points."""
+    _check_plot(plot)
+    from controller.offline import model_sets
+    from controller.offline.model_facts import compared
+
+    first = {k.model.task: k.model for k in model_sets.sound(model_sets.at(a), f"models of {str(a)!r}")}
+    second = {k.model.task: k.model for k in model_sets.sound(model_sets.at(b), f"models of {str(b)!r}")}
+    both = [task for task in first if task in second]
+    alone = {"a": sorted(first.keys() - second.keys()), "b": sorted(second.keys() - first.keys())}
+    if not both:
+        raise InvalidInput(
+            "there is nothing to compare: no task has a model in both",
+            faults=[f"{str(place)!r}: {', '.join(found)}" for place, found in ((a, first), (b, second))],
+        )
+    notes = [note for task in both for note in _slot_notes(first[task], second[task])]
+    rows = [row for task in both for row in compared(first[task], second[task])]
+    document = {
+        "schema": "headgate/model-comparison/v1",
+        "a": str(a),
+        "b": str(b),
+        "rows": rows,
+        "only_in": alone,
+        "notes": notes,
+    }
+    shown = _without_empty([_compared_for_people(row) for row in rows])
+    emit(output, document, shown if output == "table" else rows)
+    for place, tasks in ((a, alone["a"]), (b, alone["b"])):
+        notes += [f"only in {place}: {', '.join(tasks)}"] if tasks else []
+    for note in notes:
+        click.echo(note, err=True)
+    if plot is not None:
+        from controller.offline.pictures import model_pairs_picture
+
+        model_pairs_picture([(first[task], second[task]) for task in both], _names(a, b), plot)
+
+
+def _slot_notes(a: Model, b: Model) -> list[str]:
+    """What makes two models of a task hard to compare: slots that differ."""
+    if (a.slot.cores, a.slot.memory_bytes) == (b.slot.cores, b.slot.memory_bytes):
+        return []
+    sizes = [
+        _slot_words({"slot_cores": slot.cores, "slot_memory_bytes": slot.memory_bytes})
+        for slot in (a.slot, b.slot)
+    ]
+    return [f"{a.task}: the slots differ: {sizes[0]} against {sizes[1]}"]
+
+
+def _names(a: Path, b: Path) -> tuple[str, str]:
+    """The last parts of both paths, or all of them where those are equal."""
+    short = (a.resolve().name, b.resolve().name)
+    return short if short[0] != short[1] else (str(a), str(b))
+
+
+def _compared_for_people(row: Row) -> Row:
+    return {
+        "task": row["task"],
+        "threads": row["threads"],
+        "a tps": row["rate_a_tps"],
+        "b tps": row["rate_b_tps"],
+        "b − a %": _percent(row["rate_difference"]),
+        "within spread": row["within_spread"],
+        "a cpu %": _percent(row["cpu_a"]),
+        "b cpu %": _percent(row["cpu_b"]),
+        "cpu points": _percent(row["cpu_difference"]),
+        "a memory %": _percent(row["memory_a"]),
+        "b memory %": _percent(row["memory_b"]),
+        "memory points": _percent(row["memory_difference"]),
+        "interpolated": ", ".join(row["interpolated"]) or None,
+    }
+
+
+# ── import ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command("import")
+@click.argument("sources", nargs=-1, required=True, type=_folder, metavar="FROM...")
+@click.option("--to", type=_folder, required=True, metavar="DIR", help="The folder that takes the models.")
+@click.option("--force", is_flag=True, help="Replace models that are there already.")
+@format_options
+def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Format) -> None:
+    """Check models and copy them into a folder, each with a note where it came from and when.
+
+    FROM is a model file, a folder of models, or a trace (its models are in run.json). When one model is
+    not sound, or is there already without --force, nothing is copied."""
+    from controller.knowledge.model_files import write_model
+
+    incoming = _incoming(sources, to, force)
+    rows = []
+    for kept in incoming:
+        replaced = (to / f"{kept.model.task}.json").exists()
+        path = write_model(to, _with_origin(kept))
+        row = {"task": kept.model.task, "from": str(kept.file), "file": str(path), "replaced": replaced}
+        rows.append(row)
+    emit(output, {"schema": "headgate/model-import/v1", "to": str(to), "models": rows}, rows)
+
+
+def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[Kept]:
+    """Every model of every source. Raises InvalidInput with all faults of all of them."""
+    from controller.offline import model_sets
+
+    found = model_sets.Found()
+    for source in sources:
+        try:
+            found.add(model_sets.at(source))
+        except InvalidInput as error:
+            found.faults.append(error.what)
+    taken: dict[str, Path] = {}
+    for kept in found.models:
+        task = kept.model.task
+        if task in taken:
+            found.faults.append(f"{kept.file}: a model of {task!r} comes from {taken[task]} too")
+        taken.setdefault(task, kept.file)
+    there = [task for task in taken if (to / f"{task}.json").exists()] if not force else []
+    found.faults += [f"{to / task}.json: is there already" for task in there]
+    if found.faults:
+        raise InvalidInput(
+            f"{len(found.faults)} fault(s), nothing was imported",
+            faults=found.faults,
+            hint="--force replaces models that are there" if there else None,
+        )
+    return found.models
+
+
+def _with_origin(kept: Kept) -> Model:
+    from msgspec.structs import replace
+
+    from topology_runtime.clock import utc_iso, wall_ns
+
+    origin = {"imported_from": str(kept.file.resolve()), "imported_at": utc_iso(wall_ns())}
+    return replace(kept.model, more={**kept.model.more, **origin})
+
+
+# ── words ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@overload
+def _percent(fraction: float) -> float: ...
+@overload
+def _percent(fraction: float | None) -> float | None: ...
+def _percent(fraction: float | None) -> float | None:
+    """In percent to a tenth, and no −0."""
+    return None if fraction is None else round(100 * fraction, 1) + 0.0
+
+
+def _count(things: int, name: str) -> str:
+    return f"{things:,} {name}{'' if things == 1 else 's'}"
+
+
+def _slot_words(row: Row) -> str:
+    cores = f"{row['slot_cores']:g} core{'' if row['slot_cores'] == 1 else 's'}"
+    return f"{cores}, {row['slot_memory_bytes'] / 2**30:.3g} GiB"
+
+
+def _without_empty(rows: Sequence[Row]) -> list[Row]:
+    """The rows without columns of which nothing is known."""
+    known = {key for row in rows for key, value in row.items() if value is not None}
+    return [{key: value for key, value in row.items() if key in known} for row in rows]
+
+
+def _check_plot(plot: Path | None) -> None:
+    """Before anything is computed: can that file become a picture?"""
+    if plot is not None:
+        from controller.offline.pictures import format_of
+
+        format_of(plot)

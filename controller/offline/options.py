@@ -1,0 +1,270 @@
+"""Options that the planning commands share, and what they come to: topology, models and VMs to plan with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from controller.offline.request import Acquire, Asked
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.faults.words import NAME, did_you_mean
+
+if TYPE_CHECKING:
+    from controller.knowledge.models import Model
+    from controller.plan.room import Weights
+    from topology_runtime.topology import Topology
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PRICES = Path(__file__).with_name("prices")  # shipped price lists, named by a bare word
+DEFAULT_PRICES, DEFAULT_SIZES = "azure-d", "4,2,1"
+MIXES = ("exact", "cheapest", "covering")
+VM_SLOTS_MOST, SLOTS_MOST = 1024, 100_000
+RATE_MOST_TPS = 1e12
+
+
+def _all(command: F, *options: Callable[[Any], Any]) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def topology_options(command: F) -> F:
+    """TOPOLOGY, `--models`, `--path`."""
+    return _all(
+        command,
+        click.argument("topology", metavar="TOPOLOGY"),
+        click.option("--models", metavar="DIR", help="A folder of models (default: those of an example)."),
+        click.option("--path", "paths", multiple=True, help="A folder to import user code from first."),
+    )
+
+
+def rate_option(command: F) -> F:
+    """`--rate`: the input rate Ω."""
+    return click.option("--rate", type=float, metavar="R", help="Input rate in tuples/s.")(command)
+
+
+def pair_options(command: F) -> F:
+    """`--allocator`, `--mapper`, `--rsm-weights`."""
+    return _all(
+        command,
+        click.option("--allocator", default="mba", metavar="lsa|mba", show_default=True),
+        click.option("--mapper", metavar="dsm|rsm|sam", help="[default: sam; rsm with lsa]"),
+        weights_option,
+    )
+
+
+def weights_option(command: F) -> F:
+    """`--rsm-weights`."""
+    text = "What counts how much in RSM's distance: memory, CPU, network (default: 1,1,1)."
+    return click.option("--rsm-weights", metavar="M,C,N", help=text)(command)
+
+
+def routing_options(command: F) -> F:
+    """`--routing`, `--interference`."""
+    return _all(
+        command,
+        click.option("--routing", default="weighted", metavar="weighted|shuffle", show_default=True),
+        click.option("--interference", default="cpu", metavar="cpu|none", show_default=True),
+    )
+
+
+def cluster_options(command: F) -> F:
+    """The VMs: acquired (`--vm-sizes`, `--prices`) or fixed (`--vms`, `--slots`); what they may cost."""
+    return _all(
+        command,
+        click.option("--vm-sizes", metavar="4,2,1", help="Acquire VMs of these slots (default: 4,2,1)."),
+        click.option("--prices", metavar="FILE|azure-d", help="Acquire VMs of a price list."),
+        click.option("--mix", type=click.Choice(MIXES), help="How to acquire (exact; of a list: cheapest)."),
+        click.option("--vms", metavar="4,4@r2", help="Fixed VMs: slots of each, and @ its rack."),
+        click.option("--slots", type=click.IntRange(1, SLOTS_MOST), help="So many fixed slots."),
+        click.option("--max-usd-per-hour", type=float, metavar="X", help="Exit 4 if it costs more."),
+    )
+
+
+def planner_options(command: F) -> F:
+    """All of them but `--rate`."""
+    return _all(command, topology_options, pair_options, routing_options, cluster_options)
+
+
+# ── what they come to ───────────────────────────────────────────────────────────────────────────
+
+
+def asked(options: Mapping[str, Any]) -> Asked:
+    """The question behind the options of `planner_options` (and `rate`; a command may leave some out).
+
+    Without a rate the request is for 1 tuple/s, to be replaced by `Asked.but`. Raises UsageError and
+    InvalidInput."""
+    from controller.plan.planner import PlanRequest
+    from controller.plan.room import Weights
+
+    refuse_unknown_choices(options)
+    rate_tps = rate_of(options.get("rate"), 1.0)
+    vms, sizes, acquire = vms_asked(options)
+    cap = options.get("max_usd_per_hour")
+    if cap is not None and not (math.isfinite(cap) and cap >= 0):
+        raise InvalidInput(f"--max-usd-per-hour: expected a finite price of at least 0, got {cap:g}")
+    weights = weights_of(options["rsm_weights"]) if options.get("rsm_weights") else Weights()
+    topology, models = topology_and_models(options)
+    request = PlanRequest(
+        topology=topology,
+        models=models,
+        rate_tps=rate_tps,
+        vms=vms,
+        allocator=options.get("allocator") or "mba",
+        mapper=options.get("mapper") or ("rsm" if options.get("allocator") == "lsa" else "sam"),
+        routing=options.get("routing") or "weighted",
+        interference=options.get("interference") or "cpu",
+        weights=weights,
+        fixed=acquire is None,
+    )
+    return Asked(request, sizes, acquire, cap)
+
+
+def rate_of(given: float | None, otherwise: float, option: str = "--rate") -> float:
+    """A rate in tuples/s, `otherwise` when none is given. Raises InvalidInput unless it is above 0
+    and no more than a cluster of any size could see."""
+    if given is None:
+        return otherwise
+    if not (math.isfinite(given) and given > 0):
+        raise InvalidInput(f"{option}: expected a finite rate above 0 tuples/s, got {given:g}")
+    if given > RATE_MOST_TPS:
+        raise InvalidInput(f"{option}: expected at most {RATE_MOST_TPS:g} tuples/s, got {given:g}")
+    return given
+
+
+def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
+    """`--allocator`, `--mapper`, `--routing`, `--interference`, `--usage`, as far as the command has them.
+    Raises InvalidInput with every fault."""
+    from controller.plan.planner import ALLOCATORS, MAPPERS
+    from controller.plan.predict import INTERFERENCES, ROUTINGS, USAGES
+
+    known: dict[str, Iterable[str]] = {
+        "allocator": ALLOCATORS,
+        "mapper": MAPPERS,
+        "routing": ROUTINGS,
+        "interference": INTERFERENCES,
+        "usage": USAGES,
+    }
+    faults = [
+        f"--{name}: no {options[name]!r}, there are {', '.join(words)}{did_you_mean(options[name], words)}"
+        for name, words in known.items()
+        if options.get(name) is not None and options[name] not in words
+    ]
+    if faults:
+        raise InvalidInput("there is no such choice", faults=faults)
+
+
+def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str, Model]]:
+    """TOPOLOGY and `--models`; a shipped example (named by a bare word) has models of its own."""
+    from controller.knowledge.model_files import read_models
+    from topology_runtime.examples import MODELS, example
+    from topology_runtime.loading import load
+
+    topology = load(options["topology"], options.get("paths") or ()).topology
+    folder = options.get("models")
+    if folder is None:
+        if example(options["topology"]) is None:
+            hint = "--models DIR; only the shipped examples have models of their own"
+            raise UsageError("which folder has the models of its tasks?", hint=hint)
+        folder = str(MODELS)
+        click.echo(f"models: the published ones, {folder}", err=True)
+    return topology, read_models(folder)
+
+
+# ── VMs ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def vms_asked(options: Mapping[str, Any]) -> tuple[tuple[Vm, ...], tuple[Vm, ...], Acquire | None]:
+    """(fixed VMs, templates to acquire from, how to acquire or None when the VMs are fixed)."""
+    from controller.plan import acquire
+
+    given = [name for name in ("vm_sizes", "prices", "vms", "slots") if options.get(name) is not None]
+    for one, other in (("vms", "slots"), ("vms", "vm_sizes"), ("vms", "prices"), ("vm_sizes", "prices")):
+        if one in given and other in given:
+            raise UsageError(f"--{one.replace('_', '-')} and --{other.replace('_', '-')} exclude each other")
+    if options.get("vms") is not None:
+        if options.get("mix"):
+            raise UsageError("--mix says how to acquire VMs, but --vms are fixed")
+        return fixed_vms(options["vms"]), (), None
+    if options.get("prices") is not None:
+        sizes, mix = priced(options["prices"]), options.get("mix") or "cheapest"
+    else:
+        sizes, mix = sizes_of(options.get("vm_sizes") or DEFAULT_SIZES), options.get("mix") or "exact"
+    how: Acquire = {"exact": acquire.exact, "cheapest": acquire.cheapest, "covering": acquire.covering}[mix]
+    if options.get("slots") is not None:
+        return how(options["slots"], sizes), (), None
+    return (), sizes, how
+
+
+def fixed_vms(text: str) -> tuple[Vm, ...]:
+    """`4,4@r2` → vm1 with 4 slots, vm2 with 4 slots in rack r2. Raises UsageError."""
+    price, vms, faults = slot_price(), [], []
+    for number, part in enumerate(text.split(","), 1):
+        slots, at, rack = part.strip().partition("@")
+        if not _is_count(slots) or (at and not NAME.fullmatch(rack)):
+            faults.append(f"{part!r} is not SLOTS or SLOTS@RACK, with 1 to {VM_SLOTS_MOST} slots")
+        else:
+            count = int(slots)
+            vms.append(Vm(f"vm{number}", count, usd_per_hour=round(count * price, 9), rack=rack or "r1"))
+    if faults:
+        raise UsageError("--vms is no list of VMs", faults=faults, hint="--vms 4,4,2@r2")
+    if sum(vm.slots for vm in vms) > SLOTS_MOST:
+        raise UsageError(f"--vms has more than {SLOTS_MOST:,} slots")
+    return tuple(vms)
+
+
+def sizes_of(text: str) -> tuple[Vm, ...]:
+    """`4,2,1` → a template of each size, priced per slot as the cheapest of the shipped list."""
+    price = slot_price()
+    parts = [part.strip() for part in text.split(",")]
+    faults = [
+        f"{part!r} is no number of slots from 1 to {VM_SLOTS_MOST}" for part in parts if not _is_count(part)
+    ]
+    if faults:
+        raise UsageError("--vm-sizes is no list of sizes", faults=faults, hint="--vm-sizes 4,2,1")
+    counts = dict.fromkeys(int(part) for part in parts)
+    return tuple(Vm(f"size{count}", count, usd_per_hour=round(count * price, 9)) for count in counts)
+
+
+def priced(named: str) -> tuple[Vm, ...]:
+    """The VMs of a price list: a file, or a shipped list by its bare word."""
+    from controller.knowledge.price_files import read_prices
+
+    path = Path(named)
+    if not path.suffix and len(path.parts) == 1 and not path.exists():
+        shipped = sorted(file.stem for file in PRICES.glob("*.toml"))
+        if named not in shipped:
+            near = did_you_mean(named, shipped)
+            raise InvalidInput(f"--prices: no price list {named!r}, shipped are {', '.join(shipped)}{near}")
+        path = PRICES / f"{named}.toml"
+    return read_prices(path)
+
+
+def slot_price() -> float:
+    """USD per slot and hour of VMs given by their size alone: the least of the shipped list."""
+    return min(vm.usd_per_hour / vm.slots for vm in priced(DEFAULT_PRICES))
+
+
+def weights_of(text: str) -> Weights:
+    """`M,C,N` → RSM's weights. Raises UsageError."""
+    from controller.plan.room import Weights
+
+    try:
+        memory, cpu, network = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"--rsm-weights: {text!r} is not three numbers", hint="--rsm-weights 1,1,1"
+        ) from error
+    if not all(math.isfinite(weight) and weight >= 0 for weight in (memory, cpu, network)):
+        raise UsageError(f"--rsm-weights: {text!r} has a weight that is not finite and at least 0")
+    return Weights(memory, cpu, network)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= VM_SLOTS_MOST

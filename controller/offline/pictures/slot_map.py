@@ -1,0 +1,348 @@
+"""The slot map: one cell per slot with its threads, CPU and memory, VM by VM.
+
+Up to `EACH_SLOT` slots every slot has its cell; above, slots that hold the same threads share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from controller.knowledge.plans import Bundle, Plan
+from controller.offline.pictures.drawing import (
+    COLOURS,
+    DARK_RED,
+    GREY,
+    INK,
+    LINE,
+    PALE,
+    SMALL_PT,
+    TEXT_PT,
+    WIDTH_IN,
+    count,
+    percent,
+    text_in,
+    tint,
+)
+from topology_runtime.cluster import Vm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EACH_SLOT = 200  # cells still tell slots apart
+MOST_KINDS = 64  # cells of slots that hold the same
+NARROW_IN = 0.6  # cells less wide inside leave out what the words above them say too
+MOST_NUMBERED = 24  # tasks whose numbers are explained
+MOST_BARS = 9  # tasks shown in one cell
+LEFT_IN, MAP_IN = 0.15, WIDTH_IN - 0.3
+BAR_IN, GAP_IN, HEAD_IN, EDGE_IN = 0.145, 0.025, 0.19, 0.035
+STATIC = "#8d939c"  # tasks of fixed size
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One slot, or `slots` slots of the same kind. `cpu`, `memory`: (lowest, highest) fraction."""
+
+    name: str
+    bundles: tuple[Bundle, ...]
+    cpu: tuple[float, float] = (0.0, 0.0)
+    memory: tuple[float, float] = (0.0, 0.0)
+    limits: bool = False
+    slots: int = 1
+
+    @property
+    def full(self) -> bool:
+        return any(bundle.full for bundle in self.bundles)
+
+    @property
+    def height_in(self) -> float:
+        """Head, bars, the two gauges."""
+        bars = min(len(self.bundles), MOST_BARS + 1)
+        return HEAD_IN + (max(1, bars) + 2) * (BAR_IN + GAP_IN) + 2 * EDGE_IN
+
+
+@dataclass(frozen=True)
+class Block:
+    """Cells that stand together in one row: slots of one VM, or kinds of slots (no name)."""
+
+    name: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass
+class Row:
+    """Blocks side by side, `top_in` inches below the map's upper edge."""
+
+    top_in: float
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def cells(self) -> int:
+        return sum(len(block.cells) for block in self.blocks)
+
+    @property
+    def cell_in(self) -> float:
+        return max(cell.height_in for block in self.blocks for cell in block.cells)
+
+    @property
+    def height_in(self) -> float:
+        named = any(block.name for block in self.blocks)
+        return self.cell_in + (HEAD_IN if named else 0.0) + 3 * EDGE_IN
+
+
+@dataclass(frozen=True)
+class SlotMap:
+    """Rows of blocks; a cell is `pitch_in` inches wide. `left_out`: what the map does not show."""
+
+    rows: tuple[Row, ...]
+    pitch_in: float
+    height_in: float
+    left_out: str = ""
+
+
+def slot_map(plan: Plan) -> SlotMap:
+    """Where everything of the plan goes on the map."""
+    vms = {vm.vm: _cells_of(plan, vm) for vm in plan.vms}
+    slots = sum(len(cells) for cells in vms.values())
+    if slots <= EACH_SLOT:
+        columns = _columns(slots, max((len(cells) for cells in vms.values()), default=1))
+        blocks = [
+            Block(_vm_words(vm, vms[vm.vm], start, columns), vms[vm.vm][start : start + columns])
+            for vm in plan.vms
+            for start in range(0, len(vms[vm.vm]), columns)
+        ]
+        return _flowed(blocks, columns, slots, "")
+    kinds = _kinds([cell for cells in vms.values() for cell in cells])
+    shown, rest = kinds[:MOST_KINDS], kinds[MOST_KINDS:]
+    left_out = f"and {count(sum(cell.slots for cell in rest), 'slot')} of {count(len(rest), 'kind')} more"
+    columns = 8  # wide enough for a name and `limits`: no VM stands over these cells
+    return _flowed([Block("", (cell,)) for cell in shown], columns, len(shown), left_out if rest else "")
+
+
+def _cells_of(plan: Plan, vm: Vm) -> tuple[Cell, ...]:
+    bundles: dict[int, list[Bundle]] = {}
+    for bundle in plan.placement.bundles:
+        if bundle.slot.vm == vm.vm:
+            bundles.setdefault(bundle.slot.number, []).append(bundle)
+    uses = {use.slot: use for use in plan.prediction.slots if use.vm == vm.vm}
+    cells = []
+    for slot in vm.all_slots():
+        held, use = tuple(bundles.get(slot.number, ())), uses.get(slot.number)
+        cpu, memory = (use.cpu, use.memory) if use is not None else (0.0, 0.0)
+        limits = plan.prediction.limited_by_slot == str(slot)
+        cells.append(Cell(str(slot), held, (cpu, cpu), (memory, memory), limits))
+    return tuple(cells)
+
+
+def _kinds(cells: Sequence[Cell]) -> list[Cell]:
+    """One cell for all slots that hold the same threads; what limits first, then the most frequent."""
+    kinds: dict[tuple[bool, tuple[tuple[str, int, bool], ...]], Cell] = {}
+    for cell in cells:
+        key = (cell.limits, tuple((b.task, b.threads, b.full) for b in cell.bundles))
+        known = kinds.get(key)
+        kinds[key] = cell if known is None else _joined(known, cell)
+    named = [replace(c, name=c.name if c.slots == 1 else f"{c.slots:,} slots") for c in kinds.values()]
+    return sorted(named, key=lambda cell: (not cell.limits, -cell.slots))
+
+
+def _joined(one: Cell, other: Cell) -> Cell:
+    cpu = (min(one.cpu[0], other.cpu[0]), max(one.cpu[1], other.cpu[1]))
+    memory = (min(one.memory[0], other.memory[0]), max(one.memory[1], other.memory[1]))
+    return replace(one, cpu=cpu, memory=memory, slots=one.slots + other.slots)
+
+
+def _columns(slots: int, largest: int) -> int:
+    """Cells per row: few and wide for few slots, and whole VMs side by side where that is possible."""
+    if slots <= 6:
+        return max(slots, 4)
+    wanted = 8 if slots <= 40 else 12
+    return wanted if largest >= wanted else wanted // largest * largest
+
+
+def _vm_words(vm: Vm, cells: Sequence[Cell], start: int, columns: int) -> str:
+    """`vm1 · 4 slots · $0.392/h`, or which slots of it this row holds."""
+    here = len(cells[start : start + columns])
+    words = [vm.vm] if len(cells) <= columns else [f"{vm.vm}, slots {start} to {start + here - 1}"]
+    if start == 0:
+        words.append(count(vm.slots, "slot"))
+        words += [f"${vm.usd_per_hour:.3g}/h"] if vm.usd_per_hour else []
+    room_in = MAP_IN / columns * here - 4 * EDGE_IN
+    while len(words) > 1 and text_in(" · ".join(words), SMALL_PT) > room_in:
+        words.pop()
+    return " · ".join(words)
+
+
+def _flowed(blocks: Sequence[Block], columns: int, cells: int, left_out: str) -> SlotMap:
+    columns = max(1, min(columns, max(cells, 4)))
+    rows = [Row(0.0)]
+    for block in blocks:
+        if rows[-1].blocks and rows[-1].cells + len(block.cells) > columns:
+            rows.append(Row(rows[-1].top_in + rows[-1].height_in))
+        rows[-1].blocks.append(block)
+    rows = [row for row in rows if row.blocks]
+    height_in = (rows[-1].top_in + rows[-1].height_in if rows else 0.0) + (0.2 if left_out else 0.0)
+    return SlotMap(tuple(rows), MAP_IN / columns, height_in, left_out)
+
+
+# ── drawing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Look:
+    """How tasks look: their numbers by first place in the plan, and the threads that fill a slot (τ̂)."""
+
+    numbers: Mapping[str, int]
+    most_threads: Mapping[str, int]
+
+    def colour(self, task: str) -> str:
+        if task not in self.most_threads:
+            return STATIC
+        return COLOURS[self.numbers[task] % len(COLOURS)]
+
+    def part(self, bundle: Bundle) -> float:
+        """How much of a full slot these threads are."""
+        most = self.most_threads.get(bundle.task)
+        return 1.0 if not most else min(1.0, bundle.threads / most)
+
+    def label(self, bundle: Bundle, room_in: float) -> str:
+        """`blob 50`, or the task's number in the list where its name does not fit."""
+        name = f"{bundle.task} {bundle.threads:,}"
+        return name if text_in(name, SMALL_PT) <= room_in - 0.06 else self.short(bundle)
+
+    def short(self, bundle: Bundle) -> str:
+        return f"({self.numbers[bundle.task] + 1}) {bundle.threads:,}"
+
+    def numbered(self, plan: SlotMap) -> list[str]:
+        """The tasks that stand on the map by their number."""
+        room_in = plan.pitch_in - 4 * EDGE_IN
+        bundles = {b for row in plan.rows for block in row.blocks for c in block.cells for b in c.bundles}
+        tasks = {bundle.task for bundle in bundles if self.label(bundle, room_in) == self.short(bundle)}
+        return sorted(tasks, key=self.numbers.__getitem__)
+
+
+def draw_map(axes: Axes, plan: SlotMap, look: Look, top_in: float) -> None:
+    """The whole map onto axes in inches."""
+    for row in plan.rows:
+        x_in, y_in = LEFT_IN, top_in + row.top_in
+        head_in = row.height_in - row.cell_in - 3 * EDGE_IN
+        for block in row.blocks:
+            width_in = plan.pitch_in * len(block.cells)
+            if block.name:
+                _box(axes, (x_in + 0.02, y_in, width_in - 0.04, row.height_in - EDGE_IN), PALE)
+                _write(axes, x_in + 2 * EDGE_IN, y_in + HEAD_IN / 2 + 0.02, block.name, weight="bold")
+            for place, cell in enumerate(block.cells):
+                left_in = x_in + place * plan.pitch_in + EDGE_IN
+                if block.name and plan.pitch_in - 4 * EDGE_IN <= NARROW_IN:
+                    cell = replace(cell, name=cell.name.rpartition("/")[2])
+                _draw_cell(axes, cell, look, (left_in, y_in + head_in + EDGE_IN, plan.pitch_in - 2 * EDGE_IN))
+            x_in += width_in
+    if plan.left_out:
+        _write(axes, LEFT_IN + EDGE_IN, top_in + plan.height_in - 0.1, plan.left_out, size=TEXT_PT)
+
+
+def _draw_cell(axes: Axes, cell: Cell, look: Look, at: tuple[float, float, float]) -> None:
+    """`at`: left, top, width in inches."""
+    left_in, top_in, width_in = at
+    inside_in = width_in - 2 * EDGE_IN
+    colour, width_pt, dashes = outline(cell)
+    _box(axes, (left_in, top_in, width_in, cell.height_in), "white", colour, width_pt, dashes)
+    x_in, y_in = left_in + EDGE_IN, top_in + EDGE_IN
+    sign = "full" if cell.full else "" if cell.bundles else "free"
+    name, sign = _head(cell.name, sign, cell.limits, inside_in)
+    _write(axes, x_in, y_in + 0.07, name)
+    _write(axes, x_in + inside_in, y_in + 0.07, sign, colour=colour if cell.bundles else GREY, right=True)
+    y_in += HEAD_IN
+    for bundle in cell.bundles[:MOST_BARS]:
+        _bar(axes, x_in, y_in, inside_in, (look.part(bundle), look.colour(bundle.task)))
+        _write(axes, x_in + 0.06, y_in + BAR_IN / 2, look.label(bundle, inside_in))
+        y_in += BAR_IN + GAP_IN
+    if len(cell.bundles) > MOST_BARS:
+        _write(axes, x_in, y_in + BAR_IN / 2, f"+ {len(cell.bundles) - MOST_BARS} tasks", colour=GREY)
+    y_in = top_in + cell.height_in - EDGE_IN - 2 * (BAR_IN + GAP_IN)
+    for name, use in (("CPU", cell.cpu), ("mem", cell.memory)):
+        if cell.bundles:
+            _gauge(axes, x_in, y_in, inside_in, name, use)
+        y_in += BAR_IN + GAP_IN
+
+
+def _head(name: str, sign: str, limits: bool, room_in: float) -> tuple[str, str]:
+    """What stands over a cell: as much of its name and of what it is as there is room for."""
+    number_ = name.rpartition("/")[2]
+    signs = [f"{sign}, limits" if sign else "limits", "limits"] if limits else [sign]
+    for words in signs:
+        for label in (name, number_):
+            if text_in(f"{label} {words}", SMALL_PT) <= room_in:
+                return label, words
+    return number_, signs[-1]
+
+
+def outline(cell: Cell) -> tuple[str, float, str]:
+    """(colour, points, dashes) of a cell's edge: thick for full slots, dashed for free ones."""
+    if cell.limits:
+        return DARK_RED, 2.0, "-"
+    if cell.full:
+        return INK, 1.4, "-"
+    return (LINE, 0.8, "-") if cell.bundles else (GREY, 0.8, "--")
+
+
+def _bar(axes: Axes, x_in: float, y_in: float, width_in: float, bar: tuple[float, str]) -> None:
+    part, colour = bar
+    _box(axes, (x_in, y_in, max(0.03, part * width_in), BAR_IN), tint(colour))
+    _box(axes, (x_in, y_in, 0.035, BAR_IN), colour)
+
+
+def _gauge(
+    axes: Axes, x_in: float, y_in: float, width_in: float, name: str, use: tuple[float, float]
+) -> None:
+    """What is used of the slot, with the number; more than all of it in dark red."""
+    low, high = use
+    over = high > 1.005
+    words = percent(high) if percent(low) == percent(high) else f"{100 * low:.0f}–{percent(high)}"
+    text = f"{name} {words if width_in > NARROW_IN else words.removesuffix(' %')}"
+    _box(axes, (x_in, y_in, width_in, BAR_IN), "none", LINE, 0.5)
+    fill = tint(DARK_RED) if over else "#e4e7eb"
+    _box(axes, (x_in, y_in, width_in * min(1.0, high), BAR_IN), fill)
+    _write(axes, x_in + 0.025, y_in + BAR_IN / 2, text, colour=DARK_RED if over else INK)
+
+
+def _box(
+    axes: Axes,
+    at: tuple[float, float, float, float],
+    face: str,
+    edge: str = "none",
+    points: float = 0.0,
+    dashes: str = "-",
+) -> None:
+    """`at`: left, top, width, height in inches."""
+    from matplotlib.patches import Rectangle
+
+    left, top, width, height = at
+    style: dict[str, Any] = {"facecolor": face, "edgecolor": edge, "linewidth": points, "linestyle": dashes}
+    axes.add_patch(Rectangle((left, top), width, height, joinstyle="miter", **style))
+
+
+def _write(
+    axes: Axes, x: float, y: float, text: str, *, size: float = SMALL_PT, colour: str = INK,
+    weight: str = "normal", right: bool = False,
+) -> None:  # fmt: skip
+    axes.text(
+        x, y, text, fontsize=size, color=colour, fontweight=weight, va="center_baseline",
+        ha="right" if right else "left",
+    )  # fmt: skip
+
+
+def task_list(look: Look, tasks: Sequence[str]) -> str:
+    """`(2) parse_sensor_lines, (5) …`: what the numbers in cells stand for; nothing without numbers."""
+    if not tasks:
+        return ""
+    words = [f"({look.numbers[task] + 1})\u00a0{task}" for task in tasks[:MOST_NUMBERED]]
+    more = len(tasks) - len(words)
+    return f"Numbers: {', '.join(words)}{f' and {more} more' if more else ''}."
+
+
+def words_of_bars(look: Look) -> str:
+    """How to read the map, with an example of a full bar."""
+    example = max(look.most_threads.items(), key=lambda item: item[1], default=None)
+    full = f": {count(example[1], 'thread')} of {example[0]} fill a bar" if example else ""
+    return f"Bars: threads of each task as a part of those that give a slot's peak rate{full}."

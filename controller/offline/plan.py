@@ -1,0 +1,127 @@
+"""`headgate plan TOPOLOGY --rate R`: threads, slots, VMs and what they will carry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from controller.offline.options import asked, planner_options, rate_of, rate_option
+from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.output import Format, emit, format_options, write_table
+
+if TYPE_CHECKING:
+    from controller.knowledge.plans import Plan
+    from controller.offline.request import Asked
+
+STEP_TPS = 10.0
+
+
+@click.command()
+@planner_options
+@rate_option
+@click.option("--max-rate", is_flag=True, help="The highest rate that plans on fixed VMs.")
+@click.option("--rate-step", type=float, metavar="S", help=f"… in steps of S (default: {STEP_TPS:g}).")
+@click.option("--base", metavar="PLAN.json", help="The plan in force: move little, and print what changes.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: FILE.svg or .png.")
+@format_options
+def plan(
+    output: Format,
+    max_rate: bool,
+    rate_step: float | None,
+    base: str | None,
+    plot: Path | None,
+    **options: Any,
+) -> None:
+    """How many threads, slots and VMs TOPOLOGY needs for an input rate, and what they will carry.
+
+    \b
+    headgate plan linear --rate 100
+    headgate plan FILE --models DIR --rate 100 -o json > plan.json
+    headgate plan FILE --models DIR --rate 200 --base plan.json
+    headgate plan linear --max-rate --vms 4,4,4,4,4"""
+    question = asked_for(options, max_rate, rate_step)
+    found, before = answered(question, base)
+    if plot is not None:
+        draw(found, question, plot)
+    if output == "table":
+        print_plan(found, before)
+    else:
+        write_plan(output, found, before)
+
+
+def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) -> Asked:
+    """The question, its rate included. Raises UsageError and InvalidInput."""
+    rate = options["rate"]
+    if max_rate and rate is not None:
+        raise UsageError("--rate and --max-rate exclude each other")
+    if rate is None and not max_rate:
+        raise UsageError("which input rate?", hint="--rate R, or --max-rate with --vms or --slots")
+    if rate_step is not None and not max_rate:
+        raise UsageError("--rate-step is for --max-rate")
+    step_tps = rate_of(rate_step, STEP_TPS, "--rate-step")
+    question = asked(options)
+    if not max_rate:
+        return question
+    if question.acquire is not None:
+        raise UsageError("--max-rate needs VMs that are fixed", hint="--vms 4,4 or --slots 20")
+    return replace(question, step_tps=step_tps)
+
+
+def answered(question: Asked, base: str | None) -> tuple[Plan, Plan | None]:
+    """(the plan, the plan of the file `base` that it is to replace or None)."""
+    from controller.knowledge.plan_files import read_plan
+    from controller.offline.basing import based_on
+    from controller.offline.request import check
+
+    before = read_plan(base) if base is not None else None
+    if before is not None and before.topology != question.topology.name:
+        raise InvalidInput(
+            f"{base} is a plan of {before.topology!r}, not of {question.topology.name!r}",
+            hint="headgate diff compares plans of any two topologies",
+        )
+    found = question.plan()
+    if before is not None:
+        found = based_on(found, before, question.topology, question.request.fixed)
+        check(found, question.topology, question.models)
+    return found, before
+
+
+def write_plan(output: Format, plan: Plan, before: Plan | None) -> None:
+    """For programs; CSV and JSON lines have the slots."""
+    from controller.knowledge.plan_files import plan_data
+    from controller.offline.changes import changes_data
+    from controller.offline.tables import slot_rows
+
+    document = plan_data(plan)
+    if before is not None:
+        document["changes"] = changes_data(before, plan)
+    emit(output, document, slot_rows(plan.placement, plan.prediction))
+
+
+def print_plan(plan: Plan, before: Plan | None) -> None:
+    """For people: a sentence, then what is allocated, where it is, and what changes."""
+    from controller.offline.tables import headline, readable_slots, slot_rows, task_rows, vm_rows
+
+    click.echo(headline(plan) + "\n")
+    write_table(task_rows(plan), "allocation")
+    click.echo()
+    slots = readable_slots(slot_rows(plan.placement, plan.prediction))
+    write_table(slots, f"slots at {plan.prediction.at_rate_tps:.6g} tuples/s")
+    click.echo()
+    write_table(vm_rows(plan), "VMs")
+    if before is not None:
+        from controller.offline.diff import print_diff
+
+        click.echo("\nchanges")
+        print_diff(before, plan)
+
+
+def draw(plan: Plan, question: Asked, path: Path) -> None:
+    """The picture of `--plot`."""
+    from controller.offline.pictures import plan_picture
+
+    plan_picture(plan, question.topology, question.models, path)
+    click.echo(f"drawn: {path}", err=True)

@@ -1,0 +1,43 @@
+"""Rates on the command line: `100,150,200`, `100:600:50` (from, to, step), or both mixed."""
+
+from __future__ import annotations
+
+import math
+
+from topology_runtime.errors import InvalidInput, UsageError
+
+MOST = 1000  # rates of one command
+HINT = "--rates 50,100,200 or --rates 100:600:50"
+
+
+def rates_of(text: str) -> tuple[float, ...]:
+    """Rates in tuples/s in the order given, each once. Raises UsageError for what is no list of rates,
+    InvalidInput for rates that are not finite and above 0."""
+    wrong, outside = [], []
+    rates: dict[float, None] = {}
+    for part in text.split(","):
+        try:
+            numbers = [float(number) for number in part.split(":")]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (1, 3):
+            wrong.append(f"{part!r} is neither a number nor FROM:TO:STEP")
+        elif not all(math.isfinite(number) and number > 0 for number in numbers):
+            outside.append(f"{part!r}: rates and steps must be finite and above 0")
+        elif len(numbers) == 3 and not 0 <= numbers[1] - numbers[0] <= MOST * numbers[2]:
+            outside.append(f"{part!r}: TO must be at least FROM, and at most {MOST} steps above it")
+        else:
+            rates.update(dict.fromkeys(_stepped(*numbers)))
+    if wrong:
+        raise UsageError("--rates is no list of rates", faults=[*wrong, *outside], hint=HINT)
+    if outside or len(rates) > MOST:
+        faults = outside or [f"{len(rates)} rates; at most {MOST}"]
+        raise InvalidInput("--rates cannot be planned", faults=faults, hint=HINT)
+    return tuple(rates)
+
+
+def _stepped(first: float, last: float | None = None, step: float = 1.0) -> list[float]:
+    """first, first + step … up to `last`, which belongs to them; free of the noise of adding floats."""
+    if last is None:
+        return [first]
+    return [round(first + n * step, 9) for n in range(int((last - first) / step + 1e-9) + 1)]

@@ -1,0 +1,124 @@
+"""What a planning command was asked, and the plan that answers it: acquired or fixed VMs, a cap on cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from controller.knowledge.plan_files import cost_of
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import HeadgateError, Infeasible
+
+if TYPE_CHECKING:
+    from controller.knowledge.models import Model
+    from controller.knowledge.plans import Plan
+    from controller.plan.planner import PlanRequest
+    from topology_runtime.topology import Topology
+
+Acquire = Callable[[int, Sequence[Vm]], tuple[Vm, ...]]
+
+CENT = 1e-6  # USD: sums of prices that differ by less are equal
+NEXT_TO_NOTHING = 1e-6  # of the rate asked for: a plan for less carries nothing
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`request` has topology, models, rate and how to plan. With `acquire` VMs are acquired among `sizes`
+    (templates); without it the request's VMs are fixed. `step_tps`: asked for the highest multiple of it
+    that fits the fixed VMs, whatever the request's rate."""
+
+    request: PlanRequest
+    sizes: tuple[Vm, ...] = ()
+    acquire: Acquire | None = None
+    max_usd_per_hour: float | None = None
+    step_tps: float | None = None
+
+    @property
+    def topology(self) -> Topology:
+        return self.request.topology
+
+    @property
+    def models(self) -> dict[str, Model]:
+        return self.request.models
+
+    def but(self, **changes: Any) -> Asked:
+        """The same question with other fields of the request: rate_tps, allocator, mapper, routing …"""
+        return replace(self, request=msgspec.structs.replace(self.request, **changes))
+
+    def plan(self) -> Plan:
+        """The plan asked for, verified. Raises InvalidInput, Infeasible (also: costs more than the cap)."""
+        plan = self._planned()
+        check(plan, self.topology, self.models)
+        if self.max_usd_per_hour is not None and cost_of(plan.vms) > self.max_usd_per_hour + CENT:
+            raise self._too_dear(plan, self.max_usd_per_hour)
+        return plan
+
+    def _planned(self) -> Plan:
+        from controller.plan.planner import make_plan, plan_acquiring
+
+        if self.step_tps is not None:
+            from controller.plan.highest import highest_plan
+
+            return highest_plan(self.request, self.step_tps)
+        if self.acquire is None:
+            return make_plan(self.request)
+        return plan_acquiring(self.request, self.sizes, self.acquire)
+
+    def _too_dear(self, plan: Plan, cap: float) -> Infeasible:
+        vms = self._affordable(plan, cap)
+        rate_tps = self._carried_by(vms, plan.rate_tps)
+        count = sum(vm.slots for vm in vms)
+        fits = (
+            f"{count} slot(s) for ${cost_of(vms):g} carry about {rate_tps:.4g} tuples/s" if rate_tps else ""
+        )
+        return Infeasible(
+            f"a plan for {plan.rate_tps:g} tuples/s costs ${cost_of(plan.vms):g} per hour, "
+            f"more than the ${cap:g} allowed",
+            cause=f"it needs {plan.slots.total} slots on {len(plan.vms)} VM(s)",
+            hint=f"allow more, or plan for less: {fits or 'no rate fits the cap'}",
+        )
+
+    def _affordable(self, plan: Plan, cap: float) -> tuple[Vm, ...]:
+        """The most VMs that cost no more than `cap`: of the fixed ones the first."""
+        most, found = len(plan.vms) if self.acquire is None else plan.slots.total, 0
+        while found < most:  # bisection: more never costs less
+            middle = (found + most + 1) // 2
+            if cost_of(self._first(plan, middle)) <= cap + CENT:
+                found = middle
+            else:
+                most = middle - 1
+        return self._first(plan, found)
+
+    def _first(self, plan: Plan, count: int) -> tuple[Vm, ...]:
+        if self.acquire is None:
+            return plan.vms[:count]
+        return self.acquire(count, self.sizes) if count else ()
+
+    def _carried_by(self, vms: tuple[Vm, ...], rate_tps: float) -> float:
+        """The highest rate up to `rate_tps` that these VMs carry, within half a percent; 0: none."""
+        from controller.plan.planner import best_plan
+
+        if not vms:
+            return 0.0
+        try:
+            plan = best_plan(msgspec.structs.replace(self.request, vms=vms, rate_tps=rate_tps))
+        except Infeasible:
+            return 0.0
+        return plan.rate_tps if plan.rate_tps > rate_tps * NEXT_TO_NOTHING else 0.0
+
+
+def check(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> None:
+    """Raises HeadgateError when the verifier finds a fault: a plan that breaks a rule is never shown."""
+    from controller.plan.verify import faults_of
+
+    faults = faults_of(plan, topology, models)
+    if faults:
+        raise HeadgateError(
+            "the plan that was made breaks rules of a sound plan and is not shown",
+            cause="a fault in headgate's planner, not in what you gave it",
+            hint="report the topology, the models and this command line",
+            faults=faults,
+        )

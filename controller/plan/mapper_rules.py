@@ -1,0 +1,111 @@
+"""What a finished plan obeys because of how it was mapped. Pure.
+
+SAM              no slot is reserved over capacity · full bundles have their slot alone
+MBA + SAM,       the supported rate is at least the planned rate, or as near to it as CPU measured above
+weighted         a whole slot allows
+RSM              no slot over its memory and no VM over its CPU, with the average need of a task's threads
+DSM              of each task without a fixed size, all slots in use have as many threads, give or take one
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+
+from controller.knowledge.models import Model
+from controller.knowledge.plans import Plan, TaskAllocation
+from topology_runtime.cluster import Slot
+from topology_runtime.topology import Topology
+
+TOLERANCE = 1e-6  # of sums and of the linear program behind the shares
+
+Rule = Callable[[Plan, float], Iterator[str]]  # of the plan and the overdraft of its models
+
+
+def overdraft(topology: Topology, models: Mapping[str, Model]) -> float:
+    """The most CPU that any point has of its one slot, at least 1: a slot full of such threads carries
+    them at one part in so many of their peak, which no allocation takes into account."""
+    used = {task.model_name for task in topology.tasks if task.static is None}
+    return max((1.0, *(point.cpu for name in used for point in models[name].points)))
+
+
+def _crowded_full_slots(plan: Plan, overdraft: float) -> Iterator[str]:
+    in_slot = Counter(bundle.slot for bundle in plan.placement.bundles)
+    full: Counter[str] = Counter()
+    sizes = {task.task: task for task in plan.allocation.tasks}
+    for bundle in plan.placement.bundles:
+        if not bundle.full:
+            continue
+        full[bundle.task] += 1
+        if in_slot[bundle.slot] > 1:
+            yield f"slot {bundle.slot}: the full bundle of task {bundle.task!r} is not alone"
+        if bundle.threads != sizes[bundle.task].bundle_threads:
+            yield f"slot {bundle.slot}: {bundle.threads} threads are no full bundle of task {bundle.task!r}"
+    for task in plan.allocation.tasks:
+        if full[task.task] != task.full_bundles:
+            yield f"task {task.task!r}: {full[task.task]} full bundles placed, {task.full_bundles} reserved"
+
+
+def _over_reserved(plan: Plan, overdraft: float) -> Iterator[str]:
+    tasks = {task.task: task for task in plan.allocation.tasks}
+    cpu: defaultdict[Slot, float] = defaultdict(float)
+    memory: defaultdict[Slot, float] = defaultdict(float)
+    for bundle in plan.placement.bundles:
+        used_cpu, used_memory = _reserved(tasks[bundle.task], bundle.threads, bundle.full)
+        cpu[bundle.slot] += used_cpu
+        memory[bundle.slot] += used_memory
+    for slot in cpu:
+        if cpu[slot] > 1 + TOLERANCE or memory[slot] > 1 + TOLERANCE:
+            yield f"slot {slot}: {cpu[slot]:.4f} of its CPU and {memory[slot]:.4f} of its memory are reserved"
+
+
+def _reserved(task: TaskAllocation, threads: int, full: bool) -> tuple[float, float]:
+    """CPU and memory of a slot that MBA reserved for these threads; a rest has at most the whole slot."""
+    if full:
+        return 1.0, 1.0
+    part = threads / task.rest_threads if task.rest_threads else 1.0
+    most = 1.0 if not task.static and part == 1 else float("inf")
+    return min(most, task.rest_cpu * part), min(most, task.rest_memory * part)
+
+
+def _unsupported(plan: Plan, overdraft: float) -> Iterator[str]:
+    supported = plan.prediction.rate_tps
+    if plan.routing == "weighted" and supported < plan.rate_tps / overdraft * (1 - TOLERANCE):
+        yield f"supports {supported:g} tuples/s, planned are {plan.rate_tps:g}"
+
+
+def _over_needed(plan: Plan, overdraft: float) -> Iterator[str]:
+    tasks = {task.task: task for task in plan.allocation.tasks}
+    cpu: defaultdict[str, float] = defaultdict(float)
+    memory: defaultdict[Slot, float] = defaultdict(float)
+    for bundle in plan.placement.bundles:
+        task = tasks[bundle.task]
+        cpu[bundle.slot.vm] += task.cpu_slots / task.threads * bundle.threads
+        memory[bundle.slot] += task.memory_slots / task.threads * bundle.threads
+    for slot, used in memory.items():
+        if used > 1 + TOLERANCE:
+            yield f"slot {slot}: {used:.4f} of its memory is needed"
+    for vm in plan.vms:
+        if cpu[vm.vm] > vm.slots + TOLERANCE:
+            yield f"VM {vm.vm!r}: {cpu[vm.vm]:.4f} slots of CPU are needed, it has {vm.slots}"
+
+
+def _uneven(plan: Plan, overdraft: float) -> Iterator[str]:
+    """Tasks of fixed size may be pinned, and slots without any thread excluded."""
+    slots = {bundle.slot for bundle in plan.placement.bundles}
+    counts: defaultdict[str, list[int]] = defaultdict(list)
+    for bundle in plan.placement.bundles:
+        counts[bundle.task].append(bundle.threads)
+    for task in plan.allocation.tasks:
+        if task.static:
+            continue
+        least = min(counts[task.task]) if len(counts[task.task]) == len(slots) else 0
+        if max(counts[task.task]) > least + 1:
+            yield f"task {task.task!r}: {least} to {max(counts[task.task])} threads in slots filled in turn"
+
+
+MAPPER_RULES: dict[str, tuple[Rule, ...]] = {
+    "sam": (_crowded_full_slots, _over_reserved, _unsupported),
+    "rsm": (_over_needed,),
+    "dsm": (_uneven,),
+}

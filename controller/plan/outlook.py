@@ -1,0 +1,196 @@
+"""What-if: what a rate needs and costs, how far the same slots reach, and what one more would buy. Pure.
+
+Slots are either *fixed* (the request's VMs) or *acquired* for each plan from sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from controller.knowledge.plans import Plan
+from controller.plan.highest import highest_plan
+from controller.plan.planner import PlanRequest, allocated, check, make_plan
+from controller.plan.reasons import CLOSE, LimitReason, limit_reason, supported
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import HeadgateError, Infeasible, InvalidInput
+
+PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")
+BASELINE = "lsa+rsm"  # what savings are against (paper 0, section 8.4)
+HOURS_PER_MONTH = 730.0
+FINENESS = 200  # highest rates are searched in steps of about a 200th of the rate
+MOST_MORE = 5  # so many slots more are tried until one of them buys something
+USUAL_RATES, USUAL_SLOTS = 10, 40  # rates nobody chose: so many, up to about so many slots
+HIGHEST_TPS = 1e9  # beyond any machine: then no model limits anything
+
+Acquire = Callable[[int, Sequence[Vm]], tuple[Vm, ...]]
+Planner = Callable[[PlanRequest], Plan]
+
+
+class Supply(msgspec.Struct, frozen=True):
+    """What to plan (all of `request` but its rate), what plans it, and where slots come from: `sizes`
+    bought by `acquire`; without `acquire` the request's own VMs, which are fixed."""
+
+    request: PlanRequest
+    planner: Planner = make_plan
+    sizes: tuple[Vm, ...] = ()
+    acquire: Acquire | None = None
+
+    def plan(self, rate_tps: float, pair: str | None = None) -> Plan:
+        """The plan for this rate, by another pair of allocator and mapper if given. Raises Infeasible."""
+        return self.planner(replace(self.paired(pair), rate_tps=rate_tps))
+
+    def paired(self, pair: str | None) -> PlanRequest:
+        """The request with another pair, written allocator+mapper."""
+        if pair is None:
+            return self.request
+        allocator, mapper = pair.split("+")
+        return replace(self.request, allocator=allocator, mapper=mapper)
+
+    def more(self, vms: tuple[Vm, ...], slots: int) -> tuple[Vm, ...]:
+        """`vms` with `slots` slots more: acquired anew, or single slots at the last VM's price per slot."""
+        if self.acquire is not None:
+            return self.acquire(sum(vm.slots for vm in vms) + slots, self.sizes)
+        last, names = vms[-1], {vm.vm for vm in vms}
+        fresh = (name for n in range(1, len(vms) + slots + 1) if (name := f"more{n}") not in names)
+        price = last.usd_per_hour / last.slots
+        return (*vms, *(replace(last, vm=next(fresh), slots=1, usd_per_hour=price) for _ in range(slots)))
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """One pair at one rate: the plan and what it carries under both routings, or why there is none."""
+
+    pair: str
+    rate_tps: float | None
+    plan: Plan | None = None
+    weighted_tps: float | None = None
+    shuffle_tps: float | None = None
+    reason: str | None = None
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """The highest rate that plans on so many slots, and what its placement would support."""
+
+    slots: int
+    vms: tuple[Vm, ...]
+    usd_per_hour: float
+    rate_tps: float
+    predicted_tps: float
+
+    @property
+    def carried_tps(self) -> float:
+        """What would be carried of the rate planned for."""
+        return min(self.rate_tps, self.predicted_tps)
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """A rate, its plan, what breaks first (`limit`), how far the same slots reach when planned for more
+    (`same_slots`; None: any rate fits), the fewest slots more that carry more (`more_slots`; None: none
+    of a few does), and what the baseline needs. `plan` is None when nothing fits, for `reason`."""
+
+    rate_tps: float
+    plan: Plan | None = None
+    limit: LimitReason | None = None
+    same_slots: Reach | None = None
+    more_slots: Reach | None = None
+    baseline: Comparison | None = None
+    reason: str | None = None
+
+
+def usd_per_hour(vms: Sequence[Vm]) -> float:
+    """USD of all of them, to a millionth."""
+    return round(math.fsum(vm.usd_per_hour for vm in vms), 6)
+
+
+def compared(supply: Supply, pair: str, rate_tps: float | None) -> Comparison:
+    """One cell: the pair at this rate; None: at the rate the supply's planner finds by itself."""
+    topology, models = supply.request.topology, supply.request.models
+    try:
+        plan = supply.plan(supply.request.rate_tps if rate_tps is None else rate_tps, pair)
+    except Infeasible as error:
+        return Comparison(pair, rate_tps, reason=why_not(error))
+    weighted, shuffle = (supported(plan, topology, models, routing) for routing in ("weighted", "shuffle"))
+    return Comparison(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps)
+
+
+def why_not(error: HeadgateError) -> str:
+    """An infeasible plan in one line: what, why, and every fault."""
+    causes = [*([error.cause] if error.cause else []), *error.faults]
+    return f"{error.what}: {'; '.join(causes)}" if causes else error.what
+
+
+def outlook(supply: Supply, rate_tps: float) -> Outlook:
+    """What this rate needs, what it costs, what breaks first and what comes next."""
+    try:
+        plan = supply.plan(rate_tps)
+    except Infeasible as error:
+        return Outlook(rate_tps, reason=why_not(error))
+    limit = limit_reason(plan, supply.request.topology, supply.request.models)
+    step_tps, baseline = step_for(rate_tps), compared(supply, BASELINE, rate_tps)
+    try:
+        here = reach(supply, plan.vms, rate_tps, step_tps) or _reached(plan)
+        more = next_reach(supply, here, step_tps)
+    except InvalidInput:  # there is a plan, so the request is sound: no rate is the highest
+        return Outlook(rate_tps, plan, limit, baseline=baseline)
+    return Outlook(rate_tps, plan, limit, here, more, baseline)
+
+
+def reach(supply: Supply, vms: tuple[Vm, ...], rate_tps: float, step_tps: float) -> Reach | None:
+    """The highest multiple of `step_tps` that plans on these VMs; None if that is below `rate_tps`.
+    Raises InvalidInput when any rate fits."""
+    request = replace(supply.request, rate_tps=rate_tps, vms=vms, may_add=(), fixed=True)
+    try:
+        plan = highest_plan(request, step_tps)
+    except Infeasible:
+        return None
+    return _reached(plan) if plan.rate_tps >= rate_tps else None
+
+
+def next_reach(supply: Supply, here: Reach, step_tps: float) -> Reach | None:
+    """With as few slots more as carry more than `here`."""
+    for slots in range(1, MOST_MORE + 1):
+        found = reach(supply, supply.more(here.vms, slots), here.rate_tps, step_tps)
+        if found is not None and found.carried_tps > here.carried_tps * (1 + CLOSE):
+            return found
+    return None
+
+
+def _reached(plan: Plan) -> Reach:
+    supported_tps = plan.prediction.rate_tps
+    return Reach(plan.slots.total, plan.vms, usd_per_hour(plan.vms), plan.rate_tps, supported_tps)
+
+
+def step_for(rate_tps: float) -> float:
+    """1, 2 or 5 times a power of ten, and at most a `FINENESS`th of the rate."""
+    return _round_down(rate_tps / FINENESS) if rate_tps > 0 else 1.0
+
+
+def usual_rates(supply: Supply) -> tuple[float, ...]:
+    """Rates to ask about when nobody says which: even steps up to where ρ is about `USUAL_SLOTS` or all
+    the fixed slots, or to where a task of one thread can do no more. Raises InvalidInput as `make_plan`."""
+    request = supply.request
+    check(request)
+    most = USUAL_SLOTS if supply.acquire is not None else sum(vm.slots for vm in request.vms)
+    low, high = 0.0, 1.0
+    while high < HIGHEST_TPS and _within(request, high, most):
+        low, high = high, high * 2
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(request, middle, most) else (low, middle)
+    step = _round_down(low / USUAL_RATES) if low > 0 else 1.0
+    return tuple(step * n for n in range(1, USUAL_RATES + 1))
+
+
+def _within(request: PlanRequest, rate_tps: float, slots: int) -> bool:
+    try:
+        return allocated(replace(request, rate_tps=rate_tps)).slots <= slots
+    except Infeasible:
+        return False
+
+
+def _round_down(value: float) -> float:
+    power = 10.0 ** math.floor(math.log10(value))
+    return max(factor for factor in (1, 2, 5) if factor * power <= value * (1 + 1e-9)) * power

@@ -1,0 +1,116 @@
+"""R-Storm mapping (paper 0, Alg. 5): one thread of each task in turn, to the nearest VM that holds it.
+
+    d = wM (Mⱼ − m)² + wC (Cⱼ − c)² + wN NWDist      CPU and memory as fractions of one slot
+
+c, m      need of one thread: the allocation's average cᵢ/τᵢ, mᵢ/τᵢ
+Cⱼ, Mⱼ    what VM j has free in all its slots; at first its number of slots
+NWDist    0 in the VM of the thread before, 0.5 in its rack, else 1
+
+Readings: a VM holds a thread when its CPU in all and the memory of one slot suffice. Of its slots the
+thread takes the one with the least free memory that holds it. Equal VMs and slots go by filling order.
+With the authors' models and free resources counted in slots, not as fractions of each VM, this gives all
+nine slot counts of LSA+RSM, if the hub of Star is its XML task (with π as the hub, Star takes 8 and 14
+slots instead of 7 and 13). Best or first fit among the slots of a VM makes no difference to them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from dataclasses import dataclass
+
+from controller.knowledge.models import EPSILON
+from controller.knowledge.plans import Allocation, Placement
+from controller.plan.nearest import Nearest
+from controller.plan.room import Filling, Room
+from topology_runtime.cluster import Slot
+from topology_runtime.errors import Infeasible
+
+
+@dataclass(slots=True)
+class _Need:
+    """One thread of a task needs `cpu` and `memory` of a slot; `left` threads are not placed yet."""
+
+    task: str
+    cpu: float
+    memory: float
+    left: int
+
+
+def rsm(allocation: Allocation, room: Room) -> Placement:
+    """Maps an allocation of any allocator. Raises Infeasible when no VM holds a thread.
+
+    About (threads + VMs) × log VMs. Pinned threads stay where they fit."""
+    needs = [
+        _Need(t.task, t.cpu_slots / t.threads, t.memory_slots / t.threads, t.threads)
+        for t in allocation.tasks
+    ]
+    board = _Board(room, needs)
+    for need in needs:
+        for slot in room.pinned.get(need.task, ())[: need.left]:
+            need.left -= board.put_at(slot, need)
+    sweep = [need for need in needs if need.left]
+    while sweep:
+        for need in sweep:
+            board.put_nearest(need)
+            need.left -= 1
+        sweep = [need for need in sweep if need.left]
+    return board.filling().placement(allocation, room.vms)
+
+
+class _Board:
+    """What is free. `_slots[j]`: (free memory, place) of the slots of VM j, the fullest first."""
+
+    def __init__(self, room: Room, needs: list[_Need]) -> None:
+        usable = [[s for s in vm.all_slots() if s not in room.excluded] for vm in room.vms]
+        self._names = [slots for slots in usable if slots]
+        racks = [vm.rack for vm, slots in zip(room.vms, usable, strict=True) if slots]
+        self._cpu = [float(len(slots)) for slots in self._names]
+        self._memory = list(self._cpu)
+        self._slots = [[(1.0, place) for place in range(len(slots))] for slots in self._names]
+        self._nearest = Nearest(racks, [len(slots) for slots in self._names], room.weights)
+        self._reference = 0
+        self._least_cpu = min((need.cpu for need in needs), default=0.0) - EPSILON
+        self._least_memory = min((need.memory for need in needs), default=0.0) - EPSILON
+        self._threads: Counter[tuple[int, int, str]] = Counter()
+
+    def put_nearest(self, need: _Need) -> None:
+        vm = self._nearest.find(need.cpu, need.memory, self._reference) if self._names else None
+        if vm is None:
+            raise Infeasible(
+                f"no VM holds one more thread of task {need.task!r}: "
+                f"{need.cpu:.3g} of a slot's CPU and {need.memory:.3g} of its memory"
+            )
+        self._put(vm, bisect_left(self._slots[vm], (need.memory - EPSILON, -1)), need)
+        self._reference = vm
+
+    def put_at(self, slot: Slot, need: _Need) -> bool:
+        """One thread into this very slot, if it is usable and holds it."""
+        for vm, names in enumerate(self._names):
+            if slot in names and self._cpu[vm] >= need.cpu - EPSILON:
+                free = {place: memory for memory, place in self._slots[vm]}
+                memory = free[names.index(slot)]
+                if memory >= need.memory - EPSILON:
+                    self._put(vm, self._slots[vm].index((memory, names.index(slot))), need)
+                    return True
+        return False
+
+    def filling(self) -> Filling:
+        filling = Filling()
+        for (vm, place, task), threads in self._threads.items():
+            filling.put(self._names[vm][place], task, threads)
+        return filling
+
+    def _put(self, vm: int, index: int, need: _Need) -> None:
+        """A thread into the slot at `index` of the VM's slots by free memory."""
+        slots = self._slots[vm]
+        memory, place = slots.pop(index)
+        insort(slots, (memory - need.memory, place))
+        self._cpu[vm] -= need.cpu
+        self._memory[vm] -= need.memory
+        self._threads[vm, place, need.task] += 1
+        emptiest = slots[-1][0]
+        if self._cpu[vm] < self._least_cpu or emptiest < self._least_memory:
+            self._nearest.close(vm)
+        else:
+            self._nearest.set(vm, self._cpu[vm], self._memory[vm], emptiest)

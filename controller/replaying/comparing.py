@@ -1,0 +1,109 @@
+"""Are the decisions of the replay those that were recorded? Pure.
+
+A controller that was killed may have left out the end of what it did: decisions and inputs are written
+separately, up to a second late. So a decision of the last second of such a life that is in one of them only
+is no difference; it is counted as unverified and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from controller.replaying.again import Life
+from topology_runtime.clock import utc_iso
+
+LATE_NS = 1_000_000_000
+NEVER = "9999"
+MISSING = "(missing)"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first one: decision `number` (from 1), the field that differs and what it is in both; a decision
+    that only one has is None in the other, and has no field."""
+
+    number: int
+    time: str
+    field: str | None
+    recorded: Any
+    replayed: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """decisions: how many were recorded. unverified: those of them, and of the replay, that have no
+    counterpart because a controller was killed."""
+
+    decisions: int
+    unverified: int
+    difference: Difference | None
+
+    @property
+    def equal(self) -> bool:
+        return self.difference is None
+
+
+def compare(recorded: Sequence[bytes], lives: Sequence[Life]) -> Comparison:
+    """Lines of `decisions.jsonl` against those of each life of the replay."""
+    at = unverified = 0
+    for number, life in enumerate(lives):
+        until = lives[number + 1].began if number + 1 < len(lives) else NEVER
+        late = NEVER if life.ended else utc_iso(life.last_ns - LATE_NS)
+        mine = at
+        while mine < len(recorded) and (until == NEVER or _time(recorded[mine]) < until):
+            mine += 1
+        both = min(mine - at, len(life.decisions))
+        for place in range(both):
+            if (found := _differ(recorded[at + place], life.decisions[place], at + place + 1)) is not None:
+                return Comparison(len(recorded), unverified, found)
+        for line, is_recorded in (
+            *((line, True) for line in recorded[at + both : mine]),
+            *((line, False) for line in life.decisions[both:]),
+        ):
+            if _time(line) < late:
+                return Comparison(len(recorded), unverified, _alone(line, is_recorded, at + both + 1))
+            unverified += 1
+        at = mine
+    if at < len(recorded):
+        return Comparison(len(recorded), unverified, _alone(recorded[at], True, at + 1))
+    return Comparison(len(recorded), unverified, None)
+
+
+def _time(line: bytes) -> str:
+    return str(msgspec.json.decode(line)["time"])
+
+
+def _alone(line: bytes, is_recorded: bool, number: int) -> Difference:
+    data = msgspec.json.decode(line)
+    return Difference(number, data["time"], None, data if is_recorded else None, None if is_recorded else data)
+
+
+def _differ(recorded: bytes, replayed: bytes, number: int) -> Difference | None:
+    if recorded == replayed:
+        return None
+    whole = msgspec.json.decode(recorded)
+    found = first_field(whole, msgspec.json.decode(replayed))
+    if found is None:
+        return None
+    path, a, b = found
+    return Difference(number, whole["time"], ".".join(path) or None, a, b)
+
+
+def first_field(a: Any, b: Any) -> tuple[tuple[str, ...], Any, Any] | None:
+    """Where two plain values differ first, and what is there: (("evidence", "demand", "offered_tps"), 30, 31);
+    no path when they do as wholes; None when they are equal."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        pairs = [(key, a.get(key, MISSING), b.get(key, MISSING)) for key in dict.fromkeys([*a, *b])]
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        pairs = [(str(place), x, y) for place, (x, y) in enumerate(zip(a, b, strict=True))]
+    else:
+        return None if a == b and type(a) is type(b) else ((), a, b)
+    for key, x, y in pairs:
+        below = first_field(x, y)
+        if below is not None:
+            return (key, *below[0]), below[1], below[2]
+    return None

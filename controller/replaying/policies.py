@@ -1,0 +1,156 @@
+"""What another policy would have done with the same offer: the real loop in a world of ideal machines. Pure.
+
+    ALLOCATOR+MAPPER    such as mba+sam: re-plans as the controller does, with that pair
+    static              the first plan, never changed
+    static-max          a plan for the highest rate offered, from the beginning, never changed
+    static:PAIR         … made by that pair; else by the run's own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from controller.config import Settings
+from controller.knowledge.models import Model
+from controller.knowledge.records import Submitted
+from controller.loop import Loop
+from controller.plan.planner import ALLOCATORS, MAPPERS
+from controller.replaying.account import Account
+from controller.replaying.again import Moment
+from controller.replaying.recorded import Run
+from controller.replaying.world import Delays, World
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import did_you_mean
+
+FIXED = ("static", "static-max")
+MOMENT_S = 1e-6  # at the beginning of the offer: what the first plan is made for, and next to no tuple
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """name: as it was asked for. fixed: "" when it re-plans, else one of FIXED."""
+
+    name: str
+    allocator: str
+    mapper: str
+    fixed: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a policy is tried with: the run, what was found out of it, and what shall be otherwise.
+
+    rates: set by hand in the run, (s, tuples/s). vms: from the start (None: the run's). max_vms: 0: the
+    run's."""
+
+    run: Run
+    seconds: float
+    delays: Delays = Delays()
+    rates: tuple[tuple[float, float], ...] = ()
+    models: dict[str, Model] | None = None
+    vms: tuple[Vm, ...] | None = None
+    max_vms: int = 0
+    usd_per_slot_hour: float | None = None
+
+
+def policies_of(names: Sequence[str], run: Settings) -> tuple[Policy, ...]:
+    """Policies by name. Raises InvalidInput with every one that there is not."""
+    own = f"{run.allocator}+{run.mapper}"
+    found, faults = [], []
+    for name in dict.fromkeys(names):
+        kind, colon, pair = name.partition(":")
+        fixed = kind if kind in FIXED else ""
+        if not fixed:
+            pair = name
+        elif not colon:
+            pair = own
+        allocator, plus, mapper = pair.partition("+")
+        if plus and allocator in ALLOCATORS and mapper in MAPPERS:
+            found.append(Policy(name, allocator, mapper, fixed))
+            continue
+        known = [*FIXED, *(f"{a}+{m}" for a in ALLOCATORS for m in MAPPERS)]
+        faults.append(f"{name!r}: there are {', '.join(known)}{did_you_mean(name, known)}")
+    if faults:
+        raise InvalidInput("there is no such policy", faults=faults)
+    return tuple(found)
+
+
+class Trial:
+    """One policy, tried. `row`: what it came to, once its moments are over."""
+
+    def __init__(self, policy: Policy, question: Question) -> None:
+        self._policy, self._question = policy, question
+        run = question.run
+        self.account = Account(
+            models=None, usd_per_slot_hour=question.usd_per_slot_hour, seconds=question.seconds
+        )
+        loop = Loop(_settings(policy, question), _submitted(policy, question))
+        self._world = World(loop, self.account, question.delays, question.rates, wall_ns=_wall_ns(run))
+
+    def moments(self) -> Iterator[Moment]:
+        """Every step of the policy's loop, in virtual time."""
+        return self._world.moments(self._question.seconds)
+
+    def row(self) -> dict[str, Any]:
+        """The policy's line of the answer; `error`: why it could not begin or go on."""
+        row = self.account.row(self._policy.name)
+        finish = self._world.finish
+        why = None
+        if finish is not None and finish.error is not None:
+            why = finish.error.what + (f": {finish.error.cause}" if finish.error.cause else "")
+        elif not self.account.began_ns:
+            why = "no plan came into force"
+        return row | ({"error": why} if why else {})
+
+
+def _settings(policy: Policy, question: Question) -> Settings:
+    settings = question.run.settings
+    initial = settings.initial if question.vms is None else question.vms
+    max_vms = max(question.max_vms or settings.max_vms, len(initial))
+    spare = settings.spare
+    if spare is None and max_vms > len(initial) and initial:
+        spare = replace(initial[0], vm="spare")
+    return replace(
+        settings,
+        allocator=policy.allocator,
+        mapper=policy.mapper,
+        mode="advise" if policy.fixed else "auto",
+        initial=initial,
+        max_vms=max_vms,
+        spare=spare if max_vms > len(initial) else None,
+        seconds=0.0,
+    )
+
+
+def _submitted(policy: Policy, question: Question) -> Submitted:
+    given = question.run.submitted()
+    if question.models is not None:
+        given = replace(given, models=tuple(question.models.values()))
+    if policy.fixed != "static-max":
+        return given
+    return replace(given, steps=_from_the_top(given.steps, highest_tps(question)))
+
+
+def _from_the_top(steps: Sequence[tuple[float, float]], rate_tps: float) -> tuple[tuple[float, float], ...]:
+    """The same offer, but for its first moment: the first plan is made for what is offered then."""
+    return ((0.0, rate_tps), (MOMENT_S, steps[0][1]), *steps[1:])
+
+
+def highest_tps(question: Question) -> float:
+    """The highest rate offered within the run."""
+    steps = [tps for at_s, tps in question.run.offer.steps if at_s < question.seconds]
+    return max([*steps, *(tps for _, tps in question.rates)], default=0.0)
+
+
+def _wall_ns(run: Run) -> int:
+    from datetime import datetime
+
+    try:
+        return int(datetime.fromisoformat(run.started).timestamp()) * 1_000_000_000
+    except ValueError:
+        return 0

@@ -1,0 +1,280 @@
+"""The result tables: `output/results/<name>.json`, each a list of plain rows. The report reads nothing else.
+
+None: undefined or unknown (too few points, no prediction recorded). `run` is `topology/run`. `at_s` counts
+from the run's first sample. Tables that could be long hold at most `POINTS_MOST` rows, evenly chosen.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+POINTS_MOST = 2_000
+HISTOGRAM_BINS_PER_DOUBLING = 4  # of latency: each bin is 19 % wide, as the recorder's are
+
+
+class Stability(msgspec.Struct, frozen=True):
+    """Does it keep up? `scope`: "epoch", or "window" (15 s of it). slope: of the median latency, s/s (Theil–Sen
+    for an epoch with its 95 % interval, least squares for a window, without one); queue_slope: of queue / rate."""
+
+    run: str
+    epoch: int
+    scope: str
+    source: str | None
+    sink: str | None
+    from_s: float
+    to_s: float
+    slope: float | None
+    slope_low: float | None
+    slope_high: float | None
+    queue_slope: float | None
+    stable: bool | None  # None: cannot be told
+    points: int
+
+
+class RateWindow(msgspec.Struct, frozen=True):
+    """Mean rates of all sources in one stretch of time, tuples/s. expected_tps: min(offered, predicted)."""
+
+    run: str
+    epoch: int
+    at_s: float
+    window_s: float
+    offered_tps: float | None
+    emitted_tps: float | None
+    acked_tps: float | None
+    planned_tps: float | None
+    predicted_tps: float | None
+    expected_tps: float | None
+
+
+class SlotPredicted(msgspec.Struct, frozen=True):
+    """CPU and memory of a slot in one stretch of time, fractions of the slot: measured and predicted at the
+    rate of that moment. `pair`: allocator+mapper."""
+
+    run: str
+    pair: str | None
+    epoch: int
+    at_s: float
+    vm: str
+    slot: int
+    cpu: float | None
+    predicted_cpu: float | None
+    memory: float | None
+    predicted_memory: float | None
+
+
+class Residuals(msgspec.Struct, frozen=True):
+    """Predicted against actual. `of`: rate, cpu or memory; `by`: all, task, slot, vm, pair, epoch; `name`: which
+    (task name, "vm1/0", "vm1", "mba+sam", "<run> 3"; "" for all). Errors of the rate are relative to the actual
+    one, of cpu and memory fractions of the slot; `mean_residual` = actual − predicted in its own unit. r2 =
+    1 − SSres / SStot."""
+
+    of: str
+    by: str
+    name: str
+    n: int
+    r2: float | None
+    mae: float | None
+    median_error: float | None
+    p95_error: float | None
+    worst_error: float | None
+    mean_residual: float | None
+
+
+class TaskResidual(msgspec.Struct, frozen=True):
+    """A task in an epoch: rows/s taken in, against what the topology's selectivities make of the emitted rate;
+    cpu: seconds per second of all its threads, cost of a row, and how busy its threads are (1: always)."""
+
+    run: str
+    epoch: int
+    task: str
+    threads: float
+    rate_tps: float | None
+    predicted_tps: float | None
+    residual_tps: float | None
+    cpu_cores: float | None
+    cpu_s_per_tuple: float | None
+    busy_share: float | None
+    memory_bytes: float | None
+
+
+class ResidualCell(msgspec.Struct, frozen=True):
+    """Map of task × slot: measured − predicted CPU of the slots (fraction), shared out to the slot's tasks by
+    their CPU. `cpu`: the task's own measured share."""
+
+    run: str
+    task: str
+    vm: str
+    slot: int
+    cpu: float | None
+    residual: float | None
+    windows: int
+
+
+class LatencyBin(msgspec.Struct, frozen=True):
+    """Tuples with latency in [from_s, to_s)."""
+
+    from_s: float
+    to_s: float
+    tuples: float
+
+
+class LatencyEpoch(msgspec.Struct, frozen=True):
+    """Latency from a source's intended emit time to a sink, seconds, weighted by tuples."""
+
+    run: str
+    epoch: int
+    source: str
+    sink: str
+    tuples: float
+    mean_s: float | None
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+    max_s: float | None
+    histogram: list[LatencyBin]
+
+
+class Bottleneck(msgspec.Struct, frozen=True):
+    """The busiest groups of threads (task in slot) of an epoch; rank 1 first. queue_growth: rows/s."""
+
+    run: str
+    epoch: int
+    rank: int
+    task: str
+    vm: str
+    slot: int
+    threads: float
+    busy_share: float | None
+    cpu_share: float | None  # of the slot, by all tasks in it
+    queue_mean: float | None
+    queue_growth_tps: float | None
+
+
+class Interference(msgspec.Struct, frozen=True):
+    """CPU seconds per row of a task alone in its slot and beside others. ratio = shared / alone."""
+
+    run: str
+    task: str
+    alone_s_per_tuple: float | None
+    shared_s_per_tuple: float | None
+    ratio: float | None
+    alone_windows: int
+    shared_windows: int
+    beside: list[str]  # the tasks that shared a slot with it most, at most three
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Of an epoch (`epoch` None: the whole run). usd: None when run.json has no price for one of the VMs."""
+
+    run: str
+    epoch: int | None
+    seconds: float
+    slots_used: float  # mean number with threads
+    slot_hours: float
+    vms: int
+    vm_hours: float
+    usd: float | None
+    tuples_acked: float | None
+    usd_per_million_tuples: float | None
+
+
+class Replan(msgspec.Struct, frozen=True):
+    """What a plan cost. decided_s: the decision's time to think, enacted_s: from the decision until in force,
+    silent_s: the longest stretch without output of a task that had output before (windows of a second), dip: 1 −
+    tuples in the 5 s after / before, corrected by nothing. None: not recorded."""
+
+    run: str
+    epoch: int
+    at_s: float
+    reason: str
+    rate_tps: float | None
+    predicted_tps: float | None
+    slots: int | None
+    moves: int | None
+    decided_s: float | None
+    enacted_s: float | None
+    pause_ms: float | None
+    silent_s: float | None
+    dip: float | None
+    text: str
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """The offered rate, `kind`: actual (whole run), fitted (the hold-out, by the method chosen before it) or
+    forecast (after the end, with an interval of the errors seen in the hold-out)."""
+
+    run: str
+    kind: str
+    at_s: float
+    rate_tps: float
+    low_tps: float | None
+    high_tps: float | None
+
+
+class Season(msgspec.Struct, frozen=True):
+    """Seasonality of a run's offered rate, and how well forecasts did on its held-out end: mean absolute error
+    in tuples/s and relative to the mean rate, for the method and for "as the last value". why: when None."""
+
+    run: str
+    period_s: float | None
+    strength: float | None  # autocorrelation at the period, 1: repeats exactly
+    power_share: float | None  # of the periodogram at the period and its harmonics
+    method: str | None
+    holdout_s: float | None
+    mae_tps: float | None
+    relative_error: float | None
+    naive_mae_tps: float | None
+    why: str | None
+
+
+class Refitted(msgspec.Struct, frozen=True):
+    """A task's model made from this trace, or why not. `file` is below output/models."""
+
+    task: str
+    file: str | None
+    points: int
+    windows: int
+    why: str | None
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Traffic from task to task of an epoch; latencies are means per frame."""
+
+    run: str
+    epoch: int
+    from_task: str
+    to_task: str
+    tuples_tps: float | None
+    bytes_per_s: float | None
+    buffer_latency_s: float | None
+    channel_latency_s: float | None
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A file (or a column, or a run's models) that was not used. kind: truncated, foreign, future-version,
+    empty, schema, clock, duplicate, unfinished, unreadable, models, gone. rows: None when unknown."""
+
+    file: str
+    kind: str
+    reason: str
+    rows: int | None
+
+
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "stability": Stability,
+    "rate_windows": RateWindow,
+    "slots_predicted": SlotPredicted,
+    "residuals": Residuals,
+    "tasks_residuals": TaskResidual,
+    "residual_map": ResidualCell,
+    "latency_epochs": LatencyEpoch,
+    "bottlenecks": Bottleneck,
+    "interference": Interference,
+    "cost": Cost,
+    "replans": Replan,
+    "forecast": Forecast,
+    "seasons": Season,
+    "refitted": Refitted,
+    "pairs": Pair,
+    "left_out": LeftOut,
+}

@@ -1,0 +1,339 @@
+"""Does a placement carry what was predicted? Trials of whole topologies in real slots.
+
+    python scripts/trial_predictions.py run --models DIR --output FILE.jsonl     (resumable; an hour or so)
+    python scripts/trial_predictions.py table FILE.jsonl                         (the table for the docs)
+
+For each shape and routing: placements by MBA+SAM, MBA+DSM and LSA+DSM and at random, for rates that span a
+factor of four. The rate a placement carries is found without its prediction: a closed loop tells about where
+it is, open-loop trials with the stability test bracket it to 5 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from prediction_scores import table
+
+from controller.knowledge.model_files import read_models
+from controller.knowledge.models import Model
+from controller.knowledge.plans import Bundle, Placement, Prediction
+from controller.plan.planner import PlanRequest, make_plan
+from controller.plan.predict import predict
+from controller.plan.resident import resident_memory
+from topology_runtime.calibration.open_loop import run_trial
+from topology_runtime.calibration.placed import Placed
+from topology_runtime.calibration.quota import Quotas
+from topology_runtime.calibration.speed import SpeedMeter
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import HeadgateError, Infeasible
+from topology_runtime.loading import load
+from topology_runtime.topology import Topology
+
+SHAPES = ("linear", "diamond", "star")
+PAIRS = (("mba", "sam"), ("mba", "dsm"), ("lsa", "dsm"))
+SPAN = 4.0  # between the lowest and the highest rate
+CLOSED_S, SETTLE_S = 5.0, 2.0
+FIRST, UP, DOWN, CLOSE = 0.97, 1.06, 0.92, 1.05
+TRIALS, TRIAL_S = 5, 12.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One placement to try. `vms` has one VM of all slots."""
+
+    shape: str
+    number: int
+    maker: str
+    placement: Placement
+    vms: tuple[Vm, ...]
+
+
+def cases(
+    shape: str, topology: Topology, models: dict[str, Model], slots: int, wanted: int, seed: int
+) -> Iterator[Case]:
+    """Placements for rates from the highest that `slots` slots carry down to a quarter of it."""
+    top_tps = highest(topology, models, slots)
+    for number in range(wanted):
+        part = SPAN ** -(number / max(1, wanted - 1))
+        makers = [*PAIRS, ("random", "random")]
+        allocator, mapper = makers[number % len(makers)]
+        chance = random.Random(f"{seed} {shape} {number}")
+        placement, used = placed(topology, models, top_tps * part, slots, allocator, mapper, chance)
+        yield Case(shape, number, f"{allocator}+{mapper}", placement, (Vm("vm1", used),))
+
+
+def highest(topology: Topology, models: dict[str, Model], slots: int) -> float:
+    """Tuples/s that MBA+SAM plans on so many slots."""
+    low, high = 0.0, 1.0
+    while fits(topology, models, high, slots):
+        low, high = high, 2 * high
+    while high - low > 0.01 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(topology, models, middle, slots) else (low, middle)
+    return low
+
+
+def fits(topology: Topology, models: dict[str, Model], rate_tps: float, slots: int) -> bool:
+    try:
+        make_plan(PlanRequest(topology, models, rate_tps, (Vm("vm1", slots),)))
+    except Infeasible:
+        return False
+    return True
+
+
+def placed(  # everything a placement is made from
+    topology: Topology,
+    models: dict[str, Model],
+    rate_tps: float,
+    slots: int,
+    allocator: str,
+    mapper: str,
+    chance: random.Random,
+) -> tuple[Placement, int]:
+    """(placement of the modelled tasks, slots it has); at random: MBA's threads over the slots by chance."""
+    vms = (Vm("vm1", slots),)
+    at_random = allocator == "random"
+    names = ("mba", "sam") if at_random else (allocator, mapper)
+    while True:
+        try:
+            plan = make_plan(
+                PlanRequest(topology, models, rate_tps, vms, allocator=names[0], mapper=names[1])
+            )
+            break
+        except Infeasible:
+            rate_tps *= 0.97
+    modelled = {task.name for task in topology.tasks if task.static is None}
+    bundles = [bundle for bundle in plan.placement.bundles if bundle.task in modelled]
+    if at_random:
+        used = max(2, plan.slots.used)
+        counts: dict[tuple[Slot, str], int] = {}
+        for bundle in bundles:
+            for part in split(bundle.threads, chance):
+                key = Slot("vm1", chance.randrange(used)), bundle.task
+                counts[key] = counts.get(key, 0) + part
+        bundles = [Bundle(slot, task, threads) for (slot, task), threads in sorted(counts.items())]
+    order = {slot: number for number, slot in enumerate(sorted({bundle.slot for bundle in bundles}))}
+    renamed = tuple(Bundle(Slot("vm1", order[b.slot]), b.task, b.threads) for b in bundles)
+    return Placement(renamed), len(order)
+
+
+def split(threads: int, chance: random.Random) -> list[int]:
+    """A bundle in one, two or three parts."""
+    cuts = sorted(chance.randrange(threads + 1) for _ in range(chance.randrange(3)))
+    ends = [0, *cuts, threads]
+    return [b - a for a, b in zip(ends, ends[1:], strict=False) if b > a]
+
+
+# ── one trial ───────────────────────────────────────────────────────────────────────────────────
+
+
+def bare(topology: Topology) -> Topology:
+    """The topology as it is predicted and run here: tasks of fixed size are beside the slots."""
+    import msgspec
+
+    static = {task.name for task in topology.tasks if task.static is not None}
+    tasks = tuple(task for task in topology.tasks if task.name not in static)
+    edges = tuple(e for e in topology.edges if e.source not in static and e.target not in static)
+    return msgspec.structs.replace(topology, tasks=tasks, edges=edges)
+
+
+def tried(
+    case: Case,
+    topology: Topology,
+    models: dict[str, Model],
+    routing: str,
+    slot_cores: float,
+    user_paths: tuple[str, ...],
+) -> dict[str, Any]:
+    """Everything measured of one placement under one routing, beside its prediction."""
+    predicted = predict(bare(topology), models, case.placement, case.vms, routing=routing)
+    shares = {(share.slot.number + 1, share.task): share.share for share in predicted.shares}
+    placement: dict[int, dict[str, int]] = {}
+    for bundle in case.placement.bundles:
+        placement.setdefault(bundle.slot.number + 1, {})[bundle.task] = bundle.threads
+    waits = bool(models[topology.by_name[predicted.limited_by or ""].model_name].more.get("waiting"))
+    quotas = Quotas()
+    try:
+        with tempfile.TemporaryDirectory() as directory, SpeedMeter() as meter:
+            found = bracketed(
+                topology, placement, shares, Path(directory), quotas, slot_cores, user_paths, waits
+            )
+            found["speed"] = meter.rounds_per_s
+    finally:
+        quotas.remove()
+    at_tps = found.pop("use_tps")
+    used = predict(bare(topology), models, case.placement, case.vms, at_tps, routing=routing)
+    return {
+        "shape": case.shape,
+        "number": case.number,
+        "maker": case.maker,
+        "routing": routing,
+        "placement": {str(slot): tasks for slot, tasks in placement.items()},
+        "predicted_tps": predicted.rate_tps,
+        "limited_by": predicted.limited_by,
+        "limited_by_slot": predicted.limited_by_slot,
+        "limit_waits": waits,
+        "use_tps": at_tps,
+        **found,
+        "slots": slots_of(found.pop("use"), used, case, models),
+    }
+
+
+def slots_of(
+    use: dict[int, tuple[float, int]], used: Prediction, case: Case, models: dict[str, Model]
+) -> list[dict[str, Any]]:
+    resident = resident_memory(case.placement, models)
+    return [
+        {
+            "slot": slot.slot,
+            "cpu_predicted": slot.cpu,
+            "cpu_measured": use[slot.slot + 1][0],
+            "memory_predicted_bytes": resident[Slot(slot.vm, slot.slot)],
+            "memory_measured_bytes": use[slot.slot + 1][1],
+        }
+        for slot in used.slots
+    ]
+
+
+def bracketed(  # a bench needs all of these
+    topology: Topology, placement: dict[int, dict[str, int]], shares: dict[tuple[int, str], float], directory: Path,
+    quotas: Quotas, slot_cores: float, user_paths: tuple[str, ...], waits: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The rate between the highest stable and the lowest unstable trial, and the use of the slots there."""
+    bench = Placed(topology, placement, shares, directory, slot_cores, user_paths)
+    try:
+        bench.begin(quotas)
+        closed_tps = closed_loop(bench)
+        low, high, rate_tps = 0.0, math.inf, FIRST * closed_tps
+        trials: list[dict[str, Any]] = []
+        use: dict[int, tuple[float, int]] = {}
+        use_tps = 0.0
+        while len(trials) < TRIALS and not (low and high <= CLOSE * low):
+            before = bench.use()
+            found = run_trial(bench, rate_tps, TRIAL_S, waits)
+            after = bench.use()
+            trials.append(
+                {
+                    "rate_tps": rate_tps,
+                    "stable": found.stable,
+                    "confidence": found.confidence,
+                    "seconds": found.seconds,
+                }
+            )
+            if found.stable:
+                low = max(low, rate_tps)
+                use, use_tps = between(before, after, slot_cores), found.achieved_tps
+            else:
+                high = min(high, rate_tps)
+            rate_tps = next_rate(low, high)
+        if not low:
+            raise HeadgateError(f"no stable rate found from {closed_tps:.3g} down to {rate_tps:.3g} tuples/s")
+        measured = math.sqrt(low * high) if math.isfinite(high) else low
+        return {"closed_tps": closed_tps, "low_tps": low, "high_tps": high if math.isfinite(high) else None,
+                "measured_tps": measured, "trials": trials, "use": use, "use_tps": use_tps}  # fmt: skip
+    finally:
+        bench.end()
+
+
+def next_rate(low: float, high: float) -> float:
+    if not low:
+        return high * DOWN
+    return math.sqrt(low * high) if math.isfinite(high) else low * UP
+
+
+def closed_loop(bench: Placed) -> float:
+    bench.saturate()
+    bench.until(lambda: bench.done() > 0, 30.0, "finish a row")
+    bench.watch(SETTLE_S)
+    done, began = bench.done(), bench.use().at_s
+    bench.watch(CLOSED_S)
+    return (bench.done() - done) / (bench.use().at_s - began)
+
+
+def between(before: Any, after: Any, slot_cores: float) -> dict[int, tuple[float, int]]:
+    """Slot → (share of its CPU, bytes at the end)."""
+    seconds = after.at_s - before.at_s
+    return {
+        slot: ((after.cpu_s[slot] - before.cpu_s[slot]) / seconds / slot_cores, after.memory_bytes[slot])
+        for slot in after.cpu_s
+    }
+
+
+# ── all of them ─────────────────────────────────────────────────────────────────────────────────
+
+
+def run(a: argparse.Namespace) -> None:
+    models = read_models(a.models)
+    done = {key(line) for line in lines(a.output)}
+    shapes = a.shapes.split(",")
+    every = []
+    for shape in shapes:
+        loaded = load(f"{a.module}:{shape}", runs=True)
+        for case in cases(shape, bare(loaded.topology), models, a.slots, a.placements, a.seed):
+            every += [(case, loaded, routing) for routing in ("weighted", "shuffle")]
+    for count, (case, loaded, routing) in enumerate(every, 1):
+        name = (case.shape, case.number, routing)
+        if name in done:
+            continue
+        try:
+            line = tried(case, loaded.topology, models, routing, a.slot_cores, loaded.user_paths)
+        except HeadgateError as error:
+            line = {"shape": case.shape, "number": case.number, "routing": routing, "maker": case.maker,
+                    "failed": error.what, "cause": error.cause}  # fmt: skip
+        with a.output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+        said = (
+            line.get("failed")
+            or f"predicted {line['predicted_tps']:.3g}, measured {line['measured_tps']:.3g}"
+        )
+        print(
+            f"{count}/{len(every)} {case.shape} {case.number} {case.maker} {routing}: {said}", file=sys.stderr
+        )
+
+
+def key(line: dict[str, Any]) -> tuple[str, int, str]:
+    return line["shape"], line["number"], line["routing"]
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    trials = commands.add_parser("run")
+    trials.add_argument("--models", type=Path, required=True)
+    trials.add_argument("--output", type=Path, required=True)
+    trials.add_argument("--module", default="topology_runtime.tasks.representative")
+    trials.add_argument("--shapes", default=",".join(SHAPES))
+    trials.add_argument("--slots", type=int, default=6)
+    trials.add_argument("--slot-cores", type=float, default=0.2)
+    trials.add_argument("--placements", type=int, default=8)
+    trials.add_argument("--seed", type=int, default=1)
+    trials.set_defaults(call=run)
+    scores = commands.add_parser("table")
+    scores.add_argument("file", type=Path)
+    scores.add_argument("--models", type=Path, help="to bring rates to the speed the models were measured at")
+    scores.set_defaults(call=lambda a: print(table(lines(a.file), read_models(a.models) if a.models else {})))
+    a = parser.parse_args()
+    os.environ.setdefault("PYTHONHASHSEED", "0")
+    a.call(a)
+
+
+if __name__ == "__main__":
+    main()

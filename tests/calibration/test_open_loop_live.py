@@ -1,0 +1,54 @@
+"""Open-loop trials in a real worker in a real slot, one after the other on the same bench."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from topology_runtime.calibration import samples
+from topology_runtime.calibration.bench import Bench, Place, bench_topology
+from topology_runtime.calibration.open_loop import lowest_ns, quantile_s, run_trial
+from topology_runtime.calibration.quota import Quotas
+from topology_runtime.topology import Edge, Task, Topology
+from topology_runtime.worker import meter as mt
+
+CORES, THREADS = 0.2, 2
+WAIT = Task("wait", run="topology_runtime.tasks.wait:Wait", params={"ms": 20.0})  # 2 threads: 100 tuples/s
+
+
+@pytest.mark.live
+def test_half_the_capacity_is_stable_and_half_more_is_not(tmp_path: Path) -> None:
+    source = Task("source", "source", "topology_runtime.tasks.counter:Counter")
+    whole = Topology("t", (source, WAIT, Task("sink")), (Edge("source", "wait"), Edge("wait", "sink")))
+    rows = tmp_path / "wait.rows"
+    samples.write(rows, [("source", n) for n in range(10)])
+    small, quotas = bench_topology(whole, WAIT, rows), Quotas()
+    bench = Bench(small, "wait", THREADS, 1, Place(str(tmp_path), (), CORES), threading.Event())
+    try:
+        bench.begin(quotas, "open-loop", 0)
+        over = run_trial(bench, 150.0, 5.0, waits=False)
+        under = run_trial(bench, 50.0, 5.0, waits=False)
+    finally:
+        bench.end()
+        quotas.remove()
+    assert over.verdict == "unstable" and under.verdict == "stable"
+    assert over.slope == pytest.approx(1 / 3, abs=0.1) and abs(under.slope) < 0.02
+    assert under.achieved_tps == pytest.approx(50.0, rel=0.1) and over.achieved_tps < 110.0
+    assert 0.015 < under.p50_s < 0.1 < over.p99_s and under.p50_s <= under.p95_s <= under.p99_s
+    assert 0.0 < under.cpu < 0.9 and under.seconds == pytest.approx(5.0, abs=0.2)
+    assert len(under.bins) == 20 and sum(b.offered for b in under.bins) == pytest.approx(250, rel=0.05)
+
+
+def test_a_latency_is_read_finer_than_its_bucket() -> None:
+    edges = [lowest_ns(bucket) for bucket in range(mt.BUCKETS - 1)]
+    assert [mt.bucket_of(ns) for ns in edges] == list(range(mt.BUCKETS - 1))
+    assert all(mt.bucket_of(after - 1) == bucket for bucket, after in enumerate(edges[1:]))
+    assert quantile_s([0] * mt.BUCKETS, 0.5) is None
+    for seconds in (0.0031, 0.05, 0.72):
+        buckets = [0] * mt.BUCKETS
+        for n in range(1000):
+            buckets[mt.bucket_of(int(seconds * 1e9 * (0.5 + n / 1000)))] += 1
+        assert quantile_s(buckets, 0.5) == pytest.approx(seconds, rel=0.02)
+        assert quantile_s(buckets, 0.99) == pytest.approx(1.49 * seconds, rel=0.13)

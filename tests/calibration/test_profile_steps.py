@@ -1,0 +1,186 @@
+"""What a profile measures next, and the model it ends with: on tasks whose truth is known."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from controller.knowledge.model_files import model_of as read_model
+from topology_runtime.calibration import steps
+from topology_runtime.calibration.record import read_record
+from topology_runtime.calibration.steps import Probe, Trial, Wish
+from topology_runtime.calibration.warm_up import growth, steady_from
+
+SLOT = {"cores": 0.2, "memory_bytes": 1 << 28, "machine": "test"}
+
+
+FULL_WISH = Wish()
+
+
+class Truth:
+    """A task whose capacity is known; `stable`: the part of it that it keeps up with."""
+
+    def __init__(self, waits: bool, stable: float = 0.96, noise: float = 0.0, seed: int = 1) -> None:
+        self.waits, self.stable, self.noise = waits, stable, noise
+        self.random = random.Random(seed)
+
+    def capacity(self, threads: int) -> float:
+        return min(25.0 * threads, 320.0) if self.waits else 400.0
+
+    def cpu(self, threads: int) -> float:
+        return 0.1 * self.capacity(threads) / 320.0 if self.waits else 1.0
+
+    def factor(self) -> float:
+        return 1.0 + self.noise * self.random.uniform(-1, 1)
+
+    def probe(self, threads: int) -> Probe:
+        speed = 1e6 * self.factor()
+        drift = 1.0 if self.waits else speed / 1e6
+        blocked = 0.9 if self.waits else 0.0
+        rate_tps = self.capacity(threads) * drift * (1 + 0.2 * (self.factor() - 1))
+        memory = (8 << 20) + threads * 20_000
+        return Probe(threads, rate_tps, self.cpu(threads), 8 << 20, memory, blocked, 3.0, 0.25, 100, 1, speed)
+
+    def trial(self, threads: int, rate_tps: float) -> Trial:
+        speed = 1e6 * self.factor()
+        at_speed = 1.0 if self.waits else speed / 1e6
+        stable = rate_tps <= self.stable * self.capacity(threads) * at_speed
+        return Trial(threads, rate_tps, stable, 0.99, 8.0, speed)
+
+
+def profiled(truth: Truth, wish: Wish = FULL_WISH, most: int = 200) -> tuple[list[Probe], list[Trial]]:
+    probes: list[Probe] = []
+    trials: list[Trial] = []
+    while (step := steps.next_step(probes, trials, wish)) is not None:
+        if step.what == "probe":
+            probes.append(truth.probe(step.threads))
+        else:
+            trials.append(truth.trial(step.threads, step.rate_tps))
+        assert len(probes) + len(trials) <= most
+    return probes, trials
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["computes", "waits"])
+@pytest.mark.parametrize("stable", [0.80, 0.92, 0.96, 0.99])
+def test_the_peak_stable_rate_is_found_within_the_bracket(waits, stable):
+    truth = Truth(waits, stable)
+    probes, trials = profiled(truth)
+    model = steps.model_of("t", probes, trials, SLOT, {})
+    for point in model["points"]:
+        assert point["rate_tps"] == pytest.approx(stable * truth.capacity(point["threads"]), rel=0.03)
+        assert point["spread"]["rate_tps"] <= 0.03 * point["rate_tps"]
+    assert read_model(model)[1] == []
+
+
+def test_a_drifting_machine_gives_the_same_model_at_its_reference_speed():
+    truth = Truth(False, noise=0.1)
+    probes, trials = profiled(truth)
+    model = steps.model_of("t", probes, trials, SLOT, {})
+    for point in model["points"]:
+        at_speed = point["rate_tps"] / model["reference_speed"] * 1e6
+        assert at_speed == pytest.approx(0.96 * 400, rel=0.06)
+
+
+def test_counts_double_until_the_curve_is_flat():
+    probes, _ = profiled(Truth(True))
+    assert steps.counted(probes) == [1, 2, 4, 8, 16, 32]
+    probes, _ = profiled(Truth(False))
+    assert steps.counted(probes) == [1, 2, 4]
+
+
+def test_the_counts_that_were_asked_for_are_all_measured_and_no_others():
+    probes, _ = profiled(Truth(True), Wish(threads=(3, 5, 40)))
+    assert steps.counted(probes) == [3, 5, 40]
+
+
+def test_capacities_come_first_then_the_best_count_is_bracketed():
+    truth, probes, trials, order = Truth(True), [], [], []
+    while (step := steps.next_step(probes, trials, Wish())) is not None:
+        order.append((step.what, step.threads))
+        if step.what == "probe":
+            probes.append(truth.probe(step.threads))
+        else:
+            trials.append(truth.trial(step.threads, step.rate_tps))
+    assert order[:6] == [("probe", threads) for threads in (1, 2, 4, 8, 16, 32)]
+    assert order[6] == ("trial", 16)
+    assert {threads for what, threads in order if what == "trial"} == {1, 16, 32}
+    assert all(len([p for p in probes if p.threads == threads]) == 3 for threads in steps.counted(probes))
+
+
+def test_a_quick_profile_makes_one_probe_per_count_and_no_trial():
+    probes, trials = profiled(Truth(False), Wish(repeats=1, brackets=0))
+    assert [probe.threads for probe in probes] == [1, 2, 4]
+    assert trials == []
+
+
+def test_a_starved_probe_is_repeated_and_does_not_count():
+    truth = Truth(False)
+    starved = steps.msgspec.structs.replace(truth.probe(1), rate_tps=200.0, cpu=0.5)
+    assert steps.next_step([starved], [], Wish(threads=(1,))) == steps.Next("probe", 1)
+    probes = [starved, truth.probe(1)]
+    assert steps.capacity(probes, 1) == pytest.approx(400)
+    assert steps.next_step([starved] * 3, [], Wish(threads=(1,), repeats=1, brackets=0)) is None
+
+
+def test_a_starved_trial_says_nothing():
+    truth = Truth(False)
+    probes = [truth.probe(1)] * 3
+    starved = Trial(1, 300.0, False, 0.99, 8.0, 1e6, cpu=0.6)
+    low, high = steps.bracket(probes, [starved], 1)
+    assert (low, high) == (0.0, float("inf"))
+    assert steps.bracket(probes, [steps.msgspec.structs.replace(starved, cpu=0.97)], 1)[1] == 0.75
+
+
+def test_a_task_that_is_never_stable_still_ends():
+    probes, trials = profiled(Truth(False, stable=0.0))
+    best = [trial for trial in trials if trial.threads == 1]
+    assert len(best) == steps.TRIALS_MOST
+    model = steps.model_of("t", probes, trials, SLOT, {})
+    assert 0 < model["points"][0]["rate_tps"] < 0.7 * 400
+
+
+def test_steps_left_shrink_to_nothing():
+    truth, probes, trials = Truth(True), [], []
+    left = []
+    while (step := steps.next_step(probes, trials, Wish())) is not None:
+        left.append(sum(steps.steps_left(probes, trials, Wish())))
+        if step.what == "probe":
+            probes.append(truth.probe(step.threads))
+        else:
+            trials.append(truth.trial(step.threads, step.rate_tps))
+    assert left[-1] <= 3
+    assert sum(steps.steps_left(probes, trials, Wish())) == 0
+
+
+# ── warm-up and leaks ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("slow", [0, 1, 3, 5])
+def test_the_warm_up_is_cut_where_it_ends(slow):
+    wobble = random.Random(3)
+    bins = [50.0 + 10 * n for n in range(slow)] + [200 + wobble.uniform(-4, 4) for _ in range(16)]
+    assert steady_from(bins) == slow
+
+
+def test_a_short_measurement_is_taken_whole():
+    assert steady_from([1.0, 100.0, 100.0]) == 0
+
+
+def test_memory_that_grows_with_the_rows_is_a_leak_and_memory_that_settles_is_none():
+    rows = list(range(0, 1200, 100))
+    assert growth(rows, [50_000_000 + 512 * row for row in rows]) == pytest.approx(512)
+    assert growth(rows, [50_000_000 + 512 * min(row, 500) for row in rows]) == 0.0
+
+
+# ── the record ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_record_is_read_up_to_the_line_that_was_torn():
+    truth, head = Truth(False), {"digest": "d"}
+    encode = steps.msgspec.json.encode
+    lines = [encode(head), encode({"probe": truth.probe(1)}), encode({"trial": truth.trial(1, 380.0)})]
+    found = read_record([*lines, lines[1][:20]], head)
+    assert [type(entry) for entry in found] == [Probe, Trial]
+    assert read_record(lines, {"digest": "other"}) == []
+    assert read_record([], head) == []

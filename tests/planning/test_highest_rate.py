@@ -1,0 +1,119 @@
+"""The highest rate that plans on the VMs there are, and no higher one does."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from worlds import chain, checked, model_of, requests, vms_of
+
+from controller.knowledge.model_files import read_models
+from controller.plan.highest import highest_plan
+from controller.plan.planner import PlanRequest, make_plan
+from topology_runtime import examples
+from topology_runtime.cluster import Slot
+from topology_runtime.errors import Infeasible, InvalidInput
+from topology_runtime.topology import Edge, Static, Task, Topology
+
+PUBLISHED = read_models(examples.MODELS)
+LINEAR = chain("blob", "table", "pi", "xml", "file")
+STAR = Topology(
+    "star",
+    tuple(Task(name) for name in ("blob", "table", "pi", "xml", "file")),
+    (Edge("blob", "pi"), Edge("table", "pi"), Edge("pi", "xml"), Edge("pi", "file")),
+)
+WORK = {"work": model_of("work", (1, 100, 0.9, 0.2))}
+
+
+@pytest.mark.parametrize(
+    ("topology", "pair", "rate"),
+    [
+        (LINEAR, ("lsa", "dsm"), 160),
+        (LINEAR, ("mba", "dsm"), 280),
+        (LINEAR, ("mba", "sam"), 280),
+        (STAR, ("mba", "sam"), 240),
+    ],
+    ids=["LSA+DSM", "MBA+DSM", "MBA+SAM", "Star MBA+SAM"],
+)
+def test_rates_of_the_paper_on_five_vms_of_four_slots(topology, pair, rate):
+    request = PlanRequest(
+        topology, PUBLISHED, 0.0, vms_of(4, 4, 4, 4, 4), allocator=pair[0], mapper=pair[1], fixed=True
+    )
+    plan = highest_plan(request, 10.0)
+    assert (plan.rate_tps, plan.slots.total, len(plan.vms)) == (rate, 20, 5)
+
+
+def test_fixed_vms_are_all_named():
+    plan = highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(2, 2), fixed=True), 390.0)
+    assert (plan.rate_tps, plan.slots.used, plan.slots.total) == (390.0, 4, 4)
+    plan = highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(2, 2), fixed=True), 250.0)
+    assert (plan.rate_tps, plan.slots.used, plan.slots.total) == (250.0, 3, 4)
+
+
+def test_not_even_one_step_is_infeasible():
+    with pytest.raises(Infeasible, match="no plan for 500 tuples/s") as refused:
+        highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(4), fixed=True), 500.0)
+    assert refused.value.cause == "5 slots are needed by mba"
+    with pytest.raises(Infeasible):
+        highest_plan(
+            PlanRequest(chain("work"), WORK, 0.0, vms_of(1), excluded=frozenset({Slot("vm1", 0)})), 1.0
+        )
+
+
+def test_where_nothing_grows_there_is_no_highest_rate():
+    ends = Topology("t", (Task("in", static=Static(1, 0.1, 0.1)),))
+    with pytest.raises(InvalidInput, match="no highest rate"):
+        highest_plan(PlanRequest(ends, {}, 0.0, vms_of(1)), 10.0)
+
+
+@pytest.mark.parametrize("step", [0.0, -10.0, math.nan, math.inf, 1e13])
+def test_a_step_is_a_rate(step):
+    with pytest.raises(InvalidInput, match="rate step"):
+        highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(1)), step)
+
+
+def test_a_need_that_falls_as_the_rate_rises_hides_nothing():
+    """One thread of each takes 0.9 of the memory at 10 tuples/s, two take 0.1 at 20: both fit into one
+    slot up to 5.5 tuples/s, and again above 10."""
+    odd = {name: model_of(name, (1, 10, 0.1, 0.9), (2, 20, 0.1, 0.1)) for name in ("a", "b")}
+    request = PlanRequest(chain("a", "b"), odd, 7.0, vms_of(1))
+    with pytest.raises(Infeasible):
+        make_plan(request)
+    for step, rate in (
+        (1, 19),
+        (2, 18),
+        (3, 18),
+        (4, 16),
+        (5, 15),
+        (6, 18),
+        (7, 14),
+        (8, 16),
+        (9, 18),
+        (11, 11),
+    ):
+        assert highest_plan(request, float(step)).rate_tps == rate
+
+
+@checked
+@given(
+    requests(),
+    st.sampled_from([("mba", "sam"), ("mba", "rsm"), ("lsa", "rsm"), ("mba", "dsm"), ("lsa", "dsm")]),
+)
+def test_no_higher_multiple_plans(request, pair):
+    """Against each of the next forty."""
+    request = replace(request, allocator=pair[0], mapper=pair[1], fixed=True)
+    step = 60.0
+    try:
+        best = highest_plan(request, step).rate_tps
+    except Infeasible:
+        best = 0.0
+    except InvalidInput:
+        assert pair[0] == "lsa"  # a model that needs neither CPU nor memory
+        return
+    found = round(best / step)
+    for steps in range(found + 1, found + 41):
+        with pytest.raises(Infeasible):
+            make_plan(replace(request, rate_tps=steps * step))

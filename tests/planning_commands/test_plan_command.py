@@ -1,0 +1,255 @@
+"""`headgate plan`: what it prints, which VMs it plans with, what it may cost, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from controller.offline import request as asking
+
+PLAN_KEYS = [
+    "schema", "topology", "rate_tps", "allocator", "mapper", "routing", "id", "base_epoch", "topology_digest",
+    "models_digest", "allocation", "slots", "vms", "placement", "prediction",
+]  # fmt: skip
+
+
+def sizes(plan):
+    return [vm["slots"] for vm in plan["vms"]]
+
+
+def test_the_plan_has_what_the_contract_names(scene):
+    plan = scene.plan("--rate", "100")
+    assert plan.keys() >= set(PLAN_KEYS)
+    assert (plan["schema"], plan["topology"], plan["rate_tps"]) == ("headgate/plan/v1", "flow", 100.0)
+    assert (plan["allocator"], plan["mapper"], plan["routing"]) == ("mba", "sam", "weighted")
+    assert plan["base_epoch"] is None
+    parse = next(task for task in plan["allocation"] if task["task"] == "parse")
+    assert (parse["threads"], parse["rate_tps"], parse["cpu_slots"]) == (4, 100.0, 1.0)
+    assert plan["slots"].keys() == {"estimated", "extra", "total", "used"}
+    assert all(
+        vm.keys() >= {"vm", "slots", "usd_per_hour", "rack", "speed", "slot_memory_bytes"}
+        for vm in plan["vms"]
+    )
+    placed = [entry["threads"] for entry in plan["placement"]]
+    assert {"parse": 4} in placed and sum(entry.get("count", 0) for entry in placed) == 1
+    prediction = plan["prediction"]
+    assert prediction["rate_tps"] >= 100.0 and prediction["limited_by"] == "parse"
+    assert {"vm", "slot", "cpu", "memory"} <= prediction["slots"][0].keys()
+    assert {"vm", "cpu", "memory"} <= prediction["vms"][0].keys()
+
+
+def test_people_get_a_sentence_and_tables(scene):
+    text = scene.run("plan", "--rate", "100")
+    assert text.startswith(
+        "flow at 100 tuples/s (mba+sam, weighted): 2 slots on 1 VM (2 slots), $0.196 per hour; "
+    )
+    assert "limited by parse in slot vm1/" in text.splitlines()[0]
+    for words in ("allocation", "slots at 100 tuples/s", "parse 4 (full bundle)", "VMs", "fixed size"):
+        assert words in text
+
+
+def test_csv_and_json_lines_have_the_slots(scene):
+    rows = list(csv.DictReader(io.StringIO(scene.run("plan", "--rate", "100", "-o", "csv"))))
+    lines = [json.loads(line) for line in scene.run("plan", "--rate", "100", "-o", "jsonl").splitlines()]
+    assert [row["slot"] for row in rows] == [str(line["slot"]) for line in lines] == ["0", "1"]
+
+
+def test_vms_of_the_sizes_that_there_are(scene):
+    assert sizes(scene.plan("--rate", "200")) == [4]
+    assert sizes(scene.plan("--rate", "200", "--vm-sizes", "2,1")) == [2, 2]
+    assert sizes(scene.plan("--rate", "400", "--vm-sizes", "8,4", "--mix", "covering")) == [8]
+    assert sizes(scene.plan("--rate", "400")) == [4, 2, 1]
+    assert scene.plan("--rate", "200")["usd_per_hour"] == 0.392
+
+
+def test_fixed_vms_all_belong_to_the_plan(scene):
+    plan = scene.plan("--rate", "100", "--vms", "2,4@west")
+    assert sizes(plan) == [2, 4] and [vm["rack"] for vm in plan["vms"]] == ["r1", "west"]
+    assert plan["slots"]["total"] == 6 and plan["slots"]["used"] == 2
+
+
+def test_so_many_fixed_slots_are_cut_into_the_sizes(scene):
+    assert sizes(scene.plan("--rate", "100", "--slots", "7")) == [4, 2, 1]
+    assert sizes(scene.plan("--rate", "100", "--slots", "6", "--vm-sizes", "3")) == [3, 3]
+
+
+def test_what_does_not_fit_fixed_vms_ends_4(scene):
+    scene.run("plan", "--rate", "1000", "--vms", "1,1", code=4)
+    assert "no plan for 1000 tuples/s fits the 2 slot(s)" in scene.err
+
+
+def test_the_highest_rate_that_plans_on_fixed_vms(scene):
+    plan = scene.plan("--max-rate", "--rate-step", "50", "--slots", "4")
+    assert plan["rate_tps"] % 50 == 0
+    scene.run("plan", "--rate", str(plan["rate_tps"] + 50), "--slots", "4", code=4)
+
+
+def test_other_allocators_mappers_and_routings(scene):
+    plan = scene.plan("--rate", "100", "--allocator", "lsa", "--mapper", "rsm", "--routing", "shuffle",
+                      "--interference", "none", "--rsm-weights", "1,2,0.5")  # fmt: skip
+    assert (plan["allocator"], plan["mapper"]) == ("lsa", "rsm")
+    assert (plan["routing"], plan["interference"]) == ("shuffle", "none")
+
+
+def test_lsa_reserves_no_bundles_so_sam_cannot_map_them(scene):
+    assert scene.plan("--rate", "100", "--allocator", "lsa")["mapper"] == "rsm"
+    scene.run("plan", "--rate", "100", "--allocator", "lsa", "--mapper", "sam", code=3)
+    assert "sam maps the bundles that mba reserves" in scene.err
+
+
+def test_too_dear_ends_4_and_says_what_fits(scene):
+    scene.run("plan", "--rate", "400", "--max-usd-per-hour", "0.2", code=4)
+    assert "more than the $0.2 allowed" in scene.err
+    assert "2 slot(s) for $0.196 carry about" in scene.err
+    said = float(scene.err.split("carry about ")[1].split()[0])
+    assert scene.plan("--rate", str(said * 0.99), "--max-usd-per-hour", "0.2")["usd_per_hour"] <= 0.2
+
+
+def test_a_cap_that_buys_nothing_says_so(scene):
+    scene.run("plan", "--rate", "400", "--max-usd-per-hour", "0.01", code=4)
+    assert "no rate fits the cap" in scene.err
+
+
+def test_fixed_vms_that_are_too_dear(scene):
+    scene.run("plan", "--rate", "100", "--vms", "2,2,2", "--max-usd-per-hour", "0.4", code=4)
+    assert "4 slot(s) for $0.392 carry about 100" in scene.err
+
+
+def test_a_broken_plan_is_never_printed(scene, monkeypatch):
+    monkeypatch.setattr("controller.plan.verify.faults_of", lambda *_: ["slot vm1/0: is wrong"])
+    scene.run("plan", "--rate", "100", "-o", "json", code=1)
+    assert "  - slot vm1/0: is wrong" in scene.err and "breaks rules" in scene.err
+    assert asking.check.__doc__
+
+
+def test_a_shipped_example_has_models_of_its_own(scene):
+    plan = json.loads(scene.headgate("plan", "linear", "--rate", "100", "-o", "json"))
+    assert plan["slots"]["estimated"] == 7
+    assert "models: the published ones" in scene.err
+
+
+def test_a_price_list_by_its_word(scene):
+    plan = scene.plan("--rate", "200", "--prices", "azure-d")
+    assert plan["usd_per_hour"] == 0.392
+    scene.run("plan", "--rate", "200", "--prices", "azure-e", code=3)
+    assert "did you mean 'azure-d'" in scene.err
+
+
+# ── moving little ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_over_its_own_base_moves_nothing(scene):
+    base = scene.write("base.json", scene.plan("--rate", "200"))
+    plan = scene.plan("--rate", "200", "--base", base)
+    assert plan["changes"]["changed"] is False
+    assert plan["placement"] == json.loads((scene.folder / "base.json").read_text())["placement"]
+
+
+def test_a_plan_over_a_base_keeps_threads_and_names(scene):
+    base = scene.plan("--rate", "200")
+    text = scene.run("plan", "--rate", "400", "--base", scene.write("base.json", base))
+    assert "changes" in text and "+ vm2" in text
+    plan = scene.plan("--rate", "400", "--base", str(scene.folder / "base.json"))
+    assert plan["changes"]["threads"]["stop"] == 0
+    assert plan["changes"]["threads"]["move"] <= 1
+    assert plan["vms"][0] == base["vms"][0]
+
+
+def test_fewer_slots_keep_the_vm_whose_threads_are_wanted(scene):
+    """Acquired anew, vm1 would carry what vm2 carries now."""
+    base = scene.plan("--rate", "200", "--vm-sizes", "4")
+    base["vms"].insert(0, {**base["vms"][0], "vm": "vm0"})
+    base["slots"]["total"] += 4
+    plan = scene.plan("--rate", "200", "--vm-sizes", "4", "--base", scene.write("base.json", base))
+    assert [vm["vm"] for vm in plan["vms"]] == ["vm1"]
+    assert plan["changes"]["threads"]["move"] == 0
+
+
+def test_a_base_of_another_topology_is_refused(scene):
+    base = scene.plan("--rate", "200") | {"topology": "other"}
+    scene.run("plan", "--rate", "200", "--base", scene.write("base.json", base), code=3)
+    assert "is a plan of 'other', not of 'flow'" in scene.err
+
+
+# ── what is refused ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("rate", ["0", "-5", "nan", "inf", "-inf"])
+def test_a_rate_that_is_none(scene, rate):
+    scene.run("plan", f"--rate={rate}", code=3)
+    assert "--rate: expected a finite rate above 0 tuples/s, got" in scene.err
+    scene.run("plan", "--max-rate", "--slots", "4", f"--rate-step={rate}", code=3)
+    assert "--rate-step: expected" in scene.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "which input rate?"),
+        (["--rate", "x"], "not a valid float"),
+        (["--rate", "1", "--max-rate"], "exclude each other"),
+        (["--rate", "1", "--rate-step", "5"], "--rate-step is for --max-rate"),
+        (["--max-rate"], "needs VMs that are fixed"),
+        (["--rate", "1", "--vms", "4", "--slots", "4"], "--vms and --slots exclude each other"),
+        (["--rate", "1", "--vms", "4", "--vm-sizes", "4"], "--vms and --vm-sizes exclude each other"),
+        (["--rate", "1", "--vms", "4", "--prices", "azure-d"], "--vms and --prices exclude each other"),
+        (["--rate", "1", "--vm-sizes", "4", "--prices", "azure-d"], "exclude each other"),
+        (["--rate", "1", "--vms", "4,x,0,2@@"], "'x' is not SLOTS or SLOTS@RACK"),
+        (["--rate", "1", "--vms", ""], "'' is not SLOTS"),
+        (["--rate", "1", "--vms", "4", "--mix", "exact"], "--mix says how to acquire"),
+        (["--rate", "1", "--vm-sizes", "4,-1"], "'-1' is no number of slots"),
+        (["--rate", "1", "--slots", "0"], "0 is not in the range"),
+        (["--rate", "1", "--rsm-weights", "1,2"], "is not three numbers"),
+        (["--rate", "1", "--rsm-weights", "1,2,nan"], "not finite and at least 0"),
+    ],
+)
+def test_a_line_that_makes_no_sense_ends_2(scene, words, said):
+    scene.run("plan", *words, code=2)
+    assert said in scene.err
+
+
+def test_choices_that_there_are_not_are_all_named(scene):
+    scene.run("plan", "--rate", "1", "--allocator", "mbaa", "--mapper", "same", "--routing", "wieghted",
+              "--interference", "ram", code=3)  # fmt: skip
+    for near in (
+        "did you mean 'mba'",
+        "did you mean 'sam'",
+        "did you mean 'weighted'",
+        "--interference: no 'ram'",
+    ):
+        assert near in scene.err
+
+
+def test_a_price_that_is_none(scene):
+    scene.run("plan", "--rate", "1", "--max-usd-per-hour=-1", code=3)
+    scene.run("plan", "--rate", "1", "--max-usd-per-hour", "nan", code=3)
+    assert "expected a finite price" in scene.err
+
+
+def test_without_models_only_examples_are_planned(scene):
+    scene.headgate("plan", str(scene.folder / "flow.json"), "--rate", "1", code=2)
+    assert "which folder has the models" in scene.err
+
+
+def test_prices_of_a_file_of_ones_own(scene):
+    path = scene.folder / "prices.toml"
+    path.write_text(
+        'schema = "headgate/prices/v1"\n'
+        '[[size]]\nname = "big"\nslots = 16\nusd_per_hour = 0.3\n'
+        '[[size]]\nname = "small"\nslots = 1\nusd_per_hour = 0.1\n'
+    )
+    plan = scene.plan("--rate", "200", "--prices", str(path))
+    assert (sizes(plan), plan["usd_per_hour"]) == ([16], 0.3)
+    assert sizes(scene.plan("--rate", "200", "--prices", str(path), "--mix", "exact")) == [1, 1, 1, 1]
+    path.write_text('schema = "headgate/prices/v1"\n[[size]]\nname = "big"\nslots = 0\nusd_per_hour = nan\n')
+    scene.run("plan", "--rate", "200", "--prices", str(path), code=3)
+    assert "size[0].slots" in scene.err and "size[0].usd_per_hour" in scene.err
+
+
+def test_a_picture_of_the_plan_is_drawn(scene):
+    scene.plan("--rate", "100", "--plot", str(scene.folder / "plan.svg"))
+    assert "<svg" in (scene.folder / "plan.svg").read_text()
+    assert "drawn: " in scene.err

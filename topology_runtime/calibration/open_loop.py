@@ -1,0 +1,168 @@
+"""Open-loop trials: a task is offered a steady rate, and either keeps up or does not.
+
+Rows are due by the clock, whether the task keeps up or not, so what it cannot do shows as a queue (rows
+due and not done) and as latency from the time each row was due. Read every quarter of a second from the
+worker's meter, judged by topology_runtime.stability; the trial ends once its verdict is sure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+
+from topology_runtime.calibration.bench import Bench, cpu_s_of
+from topology_runtime.schedule import NS, Schedule
+from topology_runtime.stability.evidence import Bin, Evidence, Verdict
+from topology_runtime.stability.trial import Finding, Trial, looks_for
+from topology_runtime.worker import meter as mt
+
+BIN_S, LOOKS = 0.25, 5  # length of a bin, and how often in it the queue is looked at
+QUIET_S = 20.0  # for what an earlier measurement left to do
+
+
+class TrialResult(msgspec.Struct, frozen=True):
+    """achieved_tps: rows done per second; cpu: of the slot; latencies from when a row was due to when it
+    was done, 0 where none was; all after the warm-up. memory_bytes: above the bare worker, at the end.
+    seconds: all of it; forced: the time was up before the verdict was sure."""
+
+    verdict: Verdict
+    evidence: Evidence
+    confidence: float
+    forced: bool
+    offered_tps: float
+    achieved_tps: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    cpu: float
+    memory_bytes: int
+    seconds: float
+    bins: tuple[Bin, ...]
+
+    @property
+    def stable(self) -> bool:
+        return self.verdict == "stable"
+
+    @property
+    def slope(self) -> float:
+        """Growth of the queue / rate in s/s."""
+        return self.evidence.queue.value
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """Counters at one moment. t_s: since the rate began to be offered."""
+
+    t_s: float
+    offered: float
+    done: int
+    cpu_s: float
+    latencies: tuple[int, ...]
+
+
+class Offer:
+    """A steady rate offered to a bench from now on, after all that was offered before is done."""
+
+    def __init__(self, bench: Bench, rate_tps: float) -> None:
+        used = bench.wanted is not None and bench.wanted.schedule is not None
+        given = bench.quiet(QUIET_S) if used else 0
+        self._bench, self._done_before, self._sinks = bench, bench.done(), bench.sinks()
+        self._schedule = Schedule(time.time_ns(), ((0.0, rate_tps),), base=float(given))
+        bench.send("committed", self._schedule)
+
+    def watch_until(self, t_s: float) -> float:
+        """Rows due and not done, on average from now to then."""
+        queues = []
+        for left in range(LOOKS - 1, -1, -1):
+            self._bench.watch(max(0.0, t_s - BIN_S * left / LOOKS - self._now_s()))
+            offered, done = self._rows(time.time_ns())
+            queues.append(offered - done)
+        return max(0.0, fmean(queues))
+
+    def read(self) -> Reading:
+        latencies = [0] * mt.BUCKETS
+        for sink in self._sinks:
+            latencies = [a + b for a, b in zip(latencies, self._bench.latencies(sink), strict=True)]
+        now_ns = time.time_ns()
+        offered, done = self._rows(now_ns)
+        t_s = (now_ns - self._schedule.start_ns) / NS
+        return Reading(t_s, offered, done, cpu_s_of(self._bench.pid), tuple(latencies))
+
+    def _now_s(self) -> float:
+        return (time.time_ns() - self._schedule.start_ns) / NS
+
+    def _rows(self, now_ns: int) -> tuple[float, int]:
+        offered = self._schedule.offered(now_ns) - self._schedule.base
+        return offered, self._bench.done() - self._done_before
+
+
+def run_trial(bench: Bench, rate_tps: float, longest_s: float, waits: bool) -> TrialResult:
+    """One trial on a bench that has begun. `waits`: the task waits for a service, which may be throttled
+    and hide an overload for seconds: longer until it is called stable. Raises as `Bench.measure` does."""
+    offer = Offer(bench, rate_tps)
+    trial = Trial(looks_for(waits, longest_s, bench.threads_of_task / rate_tps))
+    readings, bins = [offer.read()], list[Bin]()
+    finding: Finding | None = None
+    while finding is None:
+        queue = offer.watch_until(BIN_S * len(readings))
+        readings.append(offer.read())
+        bins.append(bin_of(readings[-2], readings[-1], queue))
+        finding = trial.add(bins[-1])
+    return result(finding, bins, readings, rate_tps, bench)
+
+
+def bin_of(before: Reading, after: Reading, queue: float) -> Bin:
+    """What happened between two readings."""
+    latency_s = quantile_s(since(before, after), 0.5)
+    return Bin(after.t_s, latency_s, queue, after.offered - before.offered, after.done - before.done)
+
+
+def since(before: Reading, after: Reading) -> list[int]:
+    return [b - a for a, b in zip(before.latencies, after.latencies, strict=True)]
+
+
+def quantile_s(buckets: Sequence[int], share: float) -> float | None:
+    """The latency below which `share` of the counted ones lie, evenly spread within a bucket; None when
+    there are none. (mt.percentile_ns gives the bucket's middle: too coarse for a slope.)"""
+    total = sum(buckets)
+    if total == 0:
+        return None
+    want, seen = share * total, 0
+    for number, count in enumerate(buckets):
+        if count and seen + count >= want:
+            low, high = lowest_ns(number), lowest_ns(number + 1)
+            return (low + (want - seen) / count * (high - low)) / NS
+        seen += count
+    return None
+
+
+def lowest_ns(bucket: int) -> int:
+    """Where a bucket of mt.bucket_of begins."""
+    return bucket << 10 if bucket < 4 else (4 + bucket % 4) << (bucket // 4 + 9)
+
+
+def result(
+    finding: Finding, bins: Sequence[Bin], readings: Sequence[Reading], rate_tps: float, bench: Bench
+) -> TrialResult:
+    last = readings[-1]
+    first = next(r for r in readings if r.t_s >= finding.evidence.from_s)  # before the last: a third is kept
+    seconds = last.t_s - first.t_s
+    buckets = since(first, last)
+    p50_s, p95_s, p99_s = (quantile_s(buckets, share) or 0.0 for share in (0.5, 0.95, 0.99))
+    return TrialResult(
+        verdict=finding.verdict,
+        evidence=finding.evidence,
+        confidence=finding.confidence,
+        forced=finding.forced,
+        offered_tps=rate_tps,
+        achieved_tps=(last.done - first.done) / seconds,
+        p50_s=p50_s,
+        p95_s=p95_s,
+        p99_s=p99_s,
+        cpu=(last.cpu_s - first.cpu_s) / seconds / bench.slot_cores,
+        memory_bytes=bench.memory_bytes,
+        seconds=finding.seconds,
+        bins=tuple(bins),
+    )

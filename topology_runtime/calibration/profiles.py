@@ -1,0 +1,111 @@
+"""Several tasks profiled, side by side where the machine has room, within a budget of time."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from topology_runtime.calibration import store
+from topology_runtime.calibration.bench import Place, Stopped
+from topology_runtime.calibration.collecting import collect_rows, own_folder
+from topology_runtime.calibration.measuring import side_by_side
+from topology_runtime.calibration.profiling import Conditions, TaskProfile
+from topology_runtime.calibration.quota import Quotas
+from topology_runtime.calibration.record import Record
+from topology_runtime.calibration.steps import Next, Wish
+from topology_runtime.errors import HeadgateError
+from topology_runtime.topology import Task, Topology
+
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be profiled, and how. `budget_s`: no step begins later; `seconds`: of a probe, at least."""
+
+    topology: Topology
+    tasks: tuple[Task, ...]
+    user_paths: tuple[str, ...]
+    output: Path
+    slot_cores: float
+    slot_memory_bytes: int
+    wish: Wish = Wish()
+    seconds: float = 3.0
+    budget_s: float = float("inf")
+    at_once: int | None = None
+
+
+def profile(asked: Asked, tell: Callable[[Record, Next | None], None]) -> list[Record]:
+    """Measure all, in the order of `asked.tasks`; a task that fails says so in its record and stops no
+    other. `tell` hears of every step, and of the end of each task with None. However it ends, Ctrl-C
+    included, no process, cgroup or temporary folder is left.
+
+    Raises HeadgateError when no sample rows can be had."""
+    until_s = time.monotonic() + asked.budget_s
+    directory, quotas, stop = own_folder(), Quotas(), threading.Event()
+    try:
+        _collect(asked, directory)
+        place = Place(directory, asked.user_paths, asked.slot_cores)
+        slot = {
+            "cores": asked.slot_cores,
+            "memory_bytes": asked.slot_memory_bytes,
+            "machine": store.machine(),
+        }
+        conditions = Conditions(place, quotas, slot, asked.wish, asked.seconds, asked.output, stop, until_s)
+        at_once = asked.at_once or side_by_side(asked.slot_cores, len(asked.tasks))
+        return _side_by_side(asked, conditions, at_once, tell)
+    finally:
+        quotas.remove()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _collect(asked: Asked, directory: str) -> None:
+    file = Path(directory, "topology.json")
+    file.write_bytes(msgspec.json.encode(asked.topology))
+    collect_rows(file, asked.topology, [task.name for task in asked.tasks], asked.user_paths, directory)
+
+
+def _side_by_side(
+    asked: Asked, conditions: Conditions, at_once: int, tell: Callable[[Record, Next | None], None]
+) -> list[Record]:
+    lock = threading.Lock()
+
+    def telling(record: Record, step: Next | None) -> None:
+        with lock:
+            tell(record, step)
+
+    def one(task: Task) -> Record:
+        profile = TaskProfile(asked.topology, task, conditions, telling)
+        record = profile.run()
+        telling(record, None)
+        return record
+
+    with ThreadPoolExecutor(at_once, thread_name_prefix="profile") as pool:
+        futures = [pool.submit(one, task) for task in asked.tasks]
+        try:
+            while wait(futures, LOOK_S).not_done:
+                pass  # short waits, so that Ctrl-C is heard
+        except BaseException:
+            conditions.stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+        return _records(futures)
+
+
+def _records(futures: Sequence[Future[Record]]) -> list[Record]:
+    """Every record; a programming error, which no record holds, is raised."""
+    found = []
+    for future in futures:
+        error = future.exception()
+        if error is not None and not isinstance(error, Stopped):
+            raise HeadgateError("a profile failed", cause=f"{type(error).__name__}: {error}") from error
+        if error is None:
+            found.append(future.result())
+    return found

@@ -1,0 +1,169 @@
+"""One task's profile: step after step until its model is complete; the model is written after each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from topology_runtime.calibration import steps, store
+from topology_runtime.calibration.bench import Bench, Place, bench_topology
+from topology_runtime.calibration.open_loop import run_trial
+from topology_runtime.calibration.probing import probe
+from topology_runtime.calibration.quota import Quotas
+from topology_runtime.calibration.record import Record, RecordFile
+from topology_runtime.calibration.search import frame_rows
+from topology_runtime.calibration.speed import SpeedMeter
+from topology_runtime.calibration.steps import Next, Probe, Trial, Wish
+from topology_runtime.clock import utc_iso, wall_ns
+from topology_runtime.errors import HeadgateError
+from topology_runtime.topology import Task, Topology
+
+GLANCE_S = 1.0  # of the first probe, which only tells how large frames are
+TRIAL_S, WAITING_TRIAL_S = (
+    10.0,
+    20.0,
+)  # a throttled service hides an overload for long (measurement: Stability)
+SILENCE_S = 10.0  # and a task's own longest call: then it hangs
+SLOW_TPS = 1.0  # below one tuple per second a stream is hardly one
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How everything of one profile is measured."""
+
+    place: Place
+    quotas: Quotas
+    slot: dict[str, Any]
+    wish: Wish
+    seconds: float
+    output: Path
+    stop: threading.Event
+    until_s: float = float("inf")  # the budget's end, monotonic
+
+
+class TaskProfile:
+    """Measures one task of a topology. `tell(record, next step)` hears before each step."""
+
+    def __init__(
+        self, topology: Topology, task: Task, conditions: Conditions, tell: Callable[[Record, Next], None]
+    ) -> None:
+        self._topology, self._task, self._at, self._tell = topology, task, conditions, tell
+        self.record = Record(task.model_name)
+        self._digest = store.digest(topology, conditions.place.user_paths, conditions.slot["memory_bytes"])
+        head = {"digest": self._digest, "slot": conditions.slot, "binding": conditions.quotas.binding}
+        self._file = RecordFile(conditions.output, task.model_name, head)
+
+    def run(self) -> Record:
+        """All steps, or those that the budget lets; a failing task keeps what was measured before."""
+        for known in self._file.read():
+            self.record.put(known)
+        record, began_s = self.record, time.monotonic()
+        try:
+            while time.monotonic() < self._at.until_s:
+                step = steps.next_step(record.probes, record.trials, self._at.wish)
+                if step is None:
+                    break
+                self._tell(record, step)
+                self._measure(step)
+                self.save()
+        except HeadgateError as error:
+            record.failed = error
+        record.seconds = time.monotonic() - began_s
+        if record.probes:
+            self._note()
+            self.save()
+        return record
+
+    def save(self) -> None:
+        store.save(self._at.output, self.model())
+
+    def model(self) -> dict[str, Any]:
+        record = self.record
+        about: dict[str, Any] = {
+            "binding": self._at.quotas.binding,
+            "digest": self._digest,
+            "run": self._task.run,
+            "gap_s": self._at.place.gap_s,
+            "measured_at": utc_iso(wall_ns()),
+            "complete": steps.next_step(record.probes, record.trials, self._at.wish) is None,
+        }
+        if record.notes:
+            about["notes"] = record.notes
+        return steps.model_of(record.task, record.probes, record.trials, self._at.slot, about)
+
+    # ── one step ────────────────────────────────────────────────────────────────────────────────
+
+    def _measure(self, step: Next) -> None:
+        rows = self._frame_rows(step)
+        bench = self._bench(step.threads, rows)
+        try:
+            bench.begin(self._at.quotas, self._task.name, step.threads)
+            if step.what == "probe":
+                measured: Probe | Trial = self._probe(bench, step.threads, rows, self._at.seconds)
+            else:
+                measured = self._trial(bench, step)
+            self.record.put(measured)
+            self._file.add(measured)
+        finally:
+            bench.end()
+
+    def _frame_rows(self, step: Next) -> int:
+        """Rows that come together while an edge waits its gap, at the rate that is expected."""
+        known = self.record.probes
+        if known:
+            near = min(known, key=lambda probe: abs(probe.threads - step.threads))
+            rate_tps = step.rate_tps or max(near.rate_tps, near.rate_tps * step.threads / near.threads)
+        else:
+            rate_tps = self._glance(step.threads)
+        return frame_rows(rate_tps / step.threads, self._at.place.gap_s)
+
+    def _glance(self, threads: int) -> float:
+        bench = self._bench(threads, 1)
+        try:
+            bench.begin(self._at.quotas, self._task.name, threads)
+            return self._probe(bench, threads, 1, GLANCE_S).rate_tps
+        finally:
+            bench.end()
+
+    def _bench(self, threads: int, rows: int) -> Bench:
+        file = Path(self._at.place.directory) / f"{self._task.name}.rows"
+        small = bench_topology(self._topology, self._task, file)
+        return Bench(small, self._task.name, threads, rows, self._at.place, self._at.stop)
+
+    def _probe(self, bench: Bench, threads: int, rows: int, seconds: float) -> Probe:
+        silence_s = SILENCE_S + self._task.max_call_s
+        return probe(bench, threads, rows, seconds, self._at.place.slot_cores, silence_s)
+
+    def _trial(self, bench: Bench, step: Next) -> Trial:
+        waits = steps.waits(self.record.probes)
+        with SpeedMeter() as meter:
+            found = run_trial(bench, step.rate_tps, WAITING_TRIAL_S if waits else TRIAL_S, waits)
+        return Trial(
+            threads=step.threads,
+            rate_tps=step.rate_tps,
+            stable=found.stable,
+            confidence=found.confidence,
+            seconds=found.seconds,
+            speed=meter.rounds_per_s,
+            cpu=found.cpu,
+            slope=found.slope,
+            p99_s=found.p99_s,
+        )
+
+    def _note(self) -> None:
+        record = self.record
+        best = max(record.probes, key=lambda probe: probe.rate_tps)
+        fewest = min(probe.threads for probe in record.probes)  # many threads' stacks grow for a while
+        leak = median(probe.leak_bytes for probe in record.probes if probe.threads == fewest)
+        record.notes = []
+        if best.rate_tps < SLOW_TPS:
+            record.notes.append(
+                f"does not reach one tuple per second: {best.rate_tps:.2g} with {best.threads} thread(s)"
+            )
+        if leak > 0:
+            record.notes.append(f"keeps {leak:,.0f} bytes per tuple: its memory grows as long as it runs")

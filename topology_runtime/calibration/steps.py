@@ -1,0 +1,323 @@
+"""What a profile measures next, and the model out of what it measured. Pure.
+
+Paper 0, Alg. 1 (PerfModel), for trials of seconds instead of minutes:
+
+    probe   closed loop: the task always has rows waiting; its rate is the slot's capacity
+    trial   open loop at a given rate: stable or not
+
+Capacities come first, for thread counts that double until the curve is flat; then trials bracket the peak
+stable rate at the best count; then probes are repeated for the spread, and the first and the last count
+are bracketed too. So a budget that ends early leaves a model, only a less sure one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any, Literal
+
+import msgspec
+
+from topology_runtime.calibration.search import FULL, GAIN, LEAST_POINTS, NOISE, SCHEMA, WAITS
+
+FIRST_PART, UP, DOWN = 0.97, 1.07, 0.90  # of the capacity: the first trial, and the next ones
+CLOSE = 1.05  # a bracket this narrow is done
+TRIALS_MOST = 6  # per thread count
+STARVED = 0.9  # of the slot's CPU in a trial, which begins with an empty queue
+REPEATS_OF_DISTURBED = 2  # probes thrown away per thread count before they are taken as they are
+USUAL_COUNTS, USUAL_TRIALS = 4, 3  # for the time left, until it is known better
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """One closed-loop measurement. cpu: of the slot; bytes: above the bare worker, before any row and at
+    the end; blocked: share of its calls' time in which the task neither ran nor waited for the CPU;
+    speed: rounds/s of a fixed loop beside it, since the machine drifts; leak: bytes kept per row."""
+
+    threads: int
+    rate_tps: float
+    cpu: float
+    loaded_bytes: int
+    memory_bytes: int
+    blocked: float
+    seconds: float
+    warm_up_s: float
+    rows: int
+    frame_rows: int
+    speed: float
+    leak_bytes: float = 0.0
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """One open-loop measurement: does the task keep up with `rate_tps`? cpu: of the slot."""
+
+    threads: int
+    rate_tps: float
+    stable: bool
+    confidence: float
+    seconds: float
+    speed: float
+    cpu: float = 1.0
+    slope: float | None = None
+    p99_s: float | None = None
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What is asked of a profile. `threads`: these counts only (empty: as the curve demands)."""
+
+    threads: tuple[int, ...] = ()
+    threads_most: int = 64
+    repeats: int = 3
+    brackets: int = 3
+
+
+class Next(msgspec.Struct, frozen=True):
+    """What to measure now; `rate_tps` for a trial."""
+
+    what: Literal["probe", "trial"]
+    threads: int
+    rate_tps: float = 0.0
+
+
+def next_step(probes: Sequence[Probe], trials: Sequence[Trial], wish: Wish) -> Next | None:
+    """The next measurement; None when the model is complete."""
+    return next(_steps(probes, trials, wish), None)
+
+
+def steps_left(probes: Sequence[Probe], trials: Sequence[Trial], wish: Wish) -> tuple[int, int]:
+    """(probes, trials) still to come, about."""
+    counts = counted(probes)
+    expected = len(wish.threads) or (len(counts) if _next_count(probes, wish) is None else USUAL_COUNTS)
+    brackets = min(wish.brackets, max(expected, 1))
+    done = sum(1 for threads in counts if _next_rate(probes, trials, threads) is None)
+    started = sum(1 for trial in trials if _next_rate(probes, trials, trial.threads) is not None)
+    probes_left = max(0, max(expected, len(counts)) * wish.repeats - len(probes))
+    return probes_left, max(0, (brackets - done) * USUAL_TRIALS - started)
+
+
+def _steps(probes: Sequence[Probe], trials: Sequence[Trial], wish: Wish) -> Iterator[Next]:
+    """Everything that is still wanted, the most telling first."""
+    threads = _next_count(probes, wish)
+    if threads is not None:
+        yield Next("probe", threads)
+        return
+    counts = counted(probes)
+    for count in counts:
+        if _lacks_sound(probes, count):
+            yield Next("probe", count)
+    best = best_count(probes)
+    for count in list(dict.fromkeys((best, counts[0], counts[-1], *counts)))[: wish.brackets]:
+        rate_tps = _next_rate(probes, trials, count)
+        if rate_tps is not None:
+            yield Next("trial", count, rate_tps)
+        if count == best:
+            yield from (Next("probe", c) for c in counts if len(of(probes, c)) < wish.repeats)
+
+
+def counted(probes: Sequence[Probe]) -> list[int]:
+    return sorted({probe.threads for probe in probes})
+
+
+def of(probes: Sequence[Probe], threads: int) -> list[Probe]:
+    """The probes of a thread count that count: undisturbed ones where there are any."""
+    here = [probe for probe in probes if probe.threads == threads]
+    sound = [probe for probe in here if not disturbed(probe, waits(probes))]
+    return sound or here
+
+
+def waits(probes: Sequence[Probe]) -> bool:
+    """Does the task wait (for a service, a disk) rather than compute? Told by its first probe."""
+    return probes[0].blocked > WAITS
+
+
+def disturbed(probe: Probe, waiting: bool) -> bool:
+    """Something else took this computing task's CPU: it had rows waiting and yet CPU to spare."""
+    return not waiting and probe.cpu < FULL
+
+
+def starved(trial: Trial, waiting: bool) -> bool:
+    """A computing task fell behind and had CPU to spare: it was kept from it, which says nothing."""
+    return not waiting and not trial.stable and trial.cpu < STARVED
+
+
+def _lacks_sound(probes: Sequence[Probe], threads: int) -> bool:
+    here = [probe for probe in probes if probe.threads == threads]
+    return len(here) <= REPEATS_OF_DISTURBED and all(disturbed(probe, waits(probes)) for probe in here)
+
+
+def _next_count(probes: Sequence[Probe], wish: Wish) -> int | None:
+    """The next thread count without a probe."""
+    counts = counted(probes)
+    if wish.threads:
+        return next((threads for threads in wish.threads if threads not in counts), None)
+    if not counts:
+        return 1
+    last = counts[-1]
+    if len(counts) >= LEAST_POINTS:
+        before = max(capacity(probes, threads) for threads in counts[:-1])
+        full = min(probe.cpu for probe in of(probes, last)) >= FULL
+        if full or capacity(probes, last) < GAIN * before:
+            return None
+    return last * 2 if last * 2 <= wish.threads_most else None
+
+
+def best_count(probes: Sequence[Probe]) -> int:
+    """The fewest threads whose capacity is the highest, but for noise."""
+    counts = counted(probes)
+    most = max(capacity(probes, threads) for threads in counts)
+    return next(threads for threads in counts if capacity(probes, threads) * NOISE >= most)
+
+
+def reference(probes: Sequence[Probe]) -> float:
+    """The machine's speed to which rates are brought."""
+    return median(probe.speed for probe in probes)
+
+
+def rates(probes: Sequence[Probe], threads: int) -> list[float]:
+    """The capacities measured with so many threads; those of a computing task at the reference speed."""
+    scale = reference(probes)
+    return [
+        probe.rate_tps if waits(probes) else probe.rate_tps * scale / probe.speed
+        for probe in of(probes, threads)
+    ]
+
+
+def capacity(probes: Sequence[Probe], threads: int) -> float:
+    """Tuples/s in a closed loop: the median."""
+    return median(rates(probes, threads))
+
+
+# ── brackets ────────────────────────────────────────────────────────────────────────────────────
+
+
+def bracket(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) -> tuple[float, float]:
+    """(highest stable part, lowest unstable part) of the capacity; 0 and infinity where not known. Of
+    verdicts that contradict each other the later one holds."""
+    low, high = 0.0, math.inf
+    for trial in trials:
+        if trial.threads != threads or starved(trial, waits(probes)):
+            continue
+        part = _part(probes, trial)
+        if trial.stable:
+            low = max(low, part)
+            high = high if high > part else math.inf
+        else:
+            high = min(high, part)
+            low = low if low < part else 0.0
+    return low, high
+
+
+def _part(probes: Sequence[Probe], trial: Trial) -> float:
+    rate_tps = trial.rate_tps
+    if not waits(probes):
+        rate_tps *= reference(probes) / trial.speed
+    return rate_tps / capacity(probes, trial.threads)
+
+
+def _next_rate(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) -> float | None:
+    """The rate of the next trial; None when the bracket is narrow or enough was tried."""
+    tried = sum(trial.threads == threads for trial in trials)
+    low, high = bracket(probes, trials, threads)
+    if tried >= TRIALS_MOST or (low > 0 and high <= CLOSE * low):
+        return None
+    if not tried:
+        part = FIRST_PART
+    elif low > 0 and math.isinf(high):
+        part = low * UP
+    elif low == 0:
+        part = high * DOWN
+    else:
+        part = math.sqrt(low * high)
+    return part * capacity(probes, threads)
+
+
+def stable_part(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) -> tuple[float, float] | None:
+    """(part of the capacity that is stable, half the bracket's width); None when not bracketed."""
+    low, high = bracket(probes, trials, threads)
+    if low == 0 and math.isinf(high):
+        return None
+    if math.isinf(high):
+        return min(1.0, low), 0.0
+    if low == 0:
+        return high * DOWN, high * (1 - DOWN)
+    middle = math.sqrt(low * high)
+    return min(1.0, middle), (high - low) / 2
+
+
+# ── the model ───────────────────────────────────────────────────────────────────────────────────
+
+
+def model_of(
+    task: str,
+    probes: Sequence[Probe],
+    trials: Sequence[Trial],
+    slot: dict[str, Any],
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """A `headgate/model/v1` document. `slot`: cores, memory_bytes, machine; `about`: more keys."""
+    counts = counted(probes)
+    parts = {threads: stable_part(probes, trials, threads) for threads in counts}
+    known = [part for part, _ in filter(None, parts.values())]
+    usual = median(known) if known else FIRST_PART
+    points: list[dict[str, Any]] = []
+    best_tps = 0.0
+    for threads in counts:
+        part, half = parts[threads] or (usual, 0.0)
+        capacity_tps = capacity(probes, threads)
+        rate_tps = capacity_tps * part
+        if best_tps < rate_tps < NOISE * best_tps:  # not told from none: a plan shall spend no threads on it
+            rate_tps = best_tps
+        best_tps = max(best_tps, rate_tps)
+        points.append(_point(probes, trials, threads, rate_tps, half * capacity_tps, slot["memory_bytes"]))
+    return {
+        "schema": SCHEMA,
+        "task": task,
+        "slot": slot,
+        "points": points,
+        "method": "closed loop, bracketed by open-loop trials" if known else "closed loop",
+        "waiting": waits(probes),
+        "reference_speed": _digits(reference(probes)),
+        "base_memory": _digits(min(probe.loaded_bytes for probe in probes) / slot["memory_bytes"]),
+        **about,
+    }
+
+
+def _point(
+    probes: Sequence[Probe],
+    trials: Sequence[Trial],
+    threads: int,
+    rate_tps: float,
+    half: float,
+    slot_bytes: int,
+) -> dict[str, Any]:
+    here = of(probes, threads)
+    capacities = rates(probes, threads)
+    load = rate_tps / capacity(probes, threads)
+    cpus = [min(1.0, probe.cpu) * load for probe in here]
+    memories = [max(0.0, probe.memory_bytes / slot_bytes) for probe in here]
+    about = [trial for trial in trials if trial.threads == threads]
+    return {
+        "threads": threads,
+        "rate_tps": _digits(rate_tps),
+        "cpu": _digits(median(cpus)),
+        "memory": _digits(median(memories)),
+        "spread": {
+            "rate_tps": _digits(math.hypot(half_width(capacities) * load, half)),
+            "cpu": _digits(half_width(cpus)),
+            "memory": _digits(half_width(memories)),
+        },
+        "closed_loop_tps": _digits(capacity(probes, threads)),
+        "trials": len(here) + len(about),
+        "seconds": _digits(sum(p.seconds for p in here) + sum(trial.seconds for trial in about)),
+        "frame_rows": here[-1].frame_rows,
+    }
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half of what the values span."""
+    return (max(values) - min(values)) / 2
+
+
+def _digits(number: float) -> float:
+    """Four significant digits: more would be noise."""
+    return float(f"{number:.4g}")

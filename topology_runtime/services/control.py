@@ -1,0 +1,312 @@
+"""`scripts/services start|stop|status`: the blob and table services of this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from topology_runtime.calibration.store import cache_home
+from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
+from topology_runtime.output import Format, emit, format_options
+from topology_runtime.services import azurite, processes
+from topology_runtime.services.addresses import BLOB_PORT, HOST, TABLE_PORT, Address
+from topology_runtime.services.contents import BLOBS, ROWS, ROWS_MOST
+from topology_runtime.services.limits import Terms
+from topology_runtime.services.progress import bar
+from topology_runtime.services.proxy import Route
+from topology_runtime.services.seeding import seed_azure_blobs, seed_azure_rows, seed_files, seed_sqlite
+
+AZURITE_ROWS_MOST = 200_000  # it keeps all in memory, and stands still while it saves them (2 to 3 s)
+READY_PATIENCE_S = 60.0  # the emulator reads its tables first
+LOOK_EVERY_S = 0.05
+SETTINGS = "services.json"
+directory_option = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=lambda: cache_home() / "headgate" / "services" / "data",
+    help="Where data and logs are (default: ~/.cache/headgate/services/data).",
+)
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was asked for; kept beside the processes while they run."""
+
+    embedded: bool
+    blobs: int
+    rows: int
+    blob_mbps: float
+    table_rps: float
+    latency_ms: float
+    blob_port: int
+    table_port: int
+
+    @property
+    def backend(self) -> str:
+        return "embedded" if self.embedded else "azurite"
+
+    @property
+    def blob_terms(self) -> Terms:
+        return Terms(bytes_per_s=self.blob_mbps * 1e6, latency_s=self.latency_ms / 1000)
+
+    @property
+    def table_terms(self) -> Terms:
+        return Terms(requests_per_s=self.table_rps, latency_s=self.latency_ms / 1000)
+
+    def faults(self) -> Iterator[str]:
+        most = ROWS_MOST if self.embedded else AZURITE_ROWS_MOST
+        more = "" if self.embedded else " (more is too slow in the emulator; --embedded holds 2,000,000)"
+        if not 1 <= self.rows <= most:
+            yield f"--rows {self.rows}: must be 1 to {most:,}{more}"
+        if not 1 <= self.blobs <= 9999:
+            yield f"--blobs {self.blobs}: must be 1 to 9,999"
+        for name, value in (("--blob-mbps", self.blob_mbps), ("--table-rps", self.table_rps)):
+            if not (math.isfinite(value) and value > 0):
+                yield f"{name} {value:g}: must be above 0"
+        if not 0 <= self.latency_ms <= 60_000:
+            yield f"--latency-ms {self.latency_ms:g}: must be 0 to 60,000"
+
+
+@click.group()
+def services() -> None:
+    """Blob and table services on loopback, with the limits of a cloud's."""
+
+
+@services.command()
+@click.option("--embedded", is_flag=True, help="Without Node: files and SQLite instead of Azurite.")
+@click.option("--blobs", default=BLOBS, show_default=True, help="Blobs of 2 MB.")
+@click.option("--rows", default=ROWS, show_default=True, help="Rows of the table, 20 columns each.")
+@click.option("--blob-mbps", default=60.0, show_default=True, help="Limit of the blob service, MB/s.")
+@click.option("--table-rps", default=200.0, show_default=True, help="Limit of the table service, requests/s.")
+@click.option("--latency-ms", default=100.0, show_default=True, help="Added to each request.")
+@click.option("--blob-port", default=BLOB_PORT, show_default=True, help="0: any free one.")
+@click.option("--table-port", default=TABLE_PORT, show_default=True, help="0: any free one.")
+@directory_option
+@format_options
+def start(directory: Path, output: Format, **options: Any) -> None:
+    """Install what is missing, start, fill, and put the limits in front."""
+    settings = Settings(**options)
+    faults = list(settings.faults())
+    if faults:
+        raise InvalidInput("these services cannot be", faults=faults)
+    with _alone(directory):
+        if _whole(directory):
+            _refuse_other(directory, settings)
+        else:
+            _start(directory, settings)
+    _show(directory, output)
+
+
+@services.command()
+@directory_option
+@format_options
+def stop(directory: Path, output: Format) -> None:
+    """End the processes that `start` started, and nothing else. The data stay."""
+    rows = []
+    with _alone(directory):
+        for record in _in_front_first(directory):
+            lived = processes.end(record, directory)
+            rows.append({"process": record.name, "pid": record.pid, "ended": lived})
+        (directory / SETTINGS).unlink(missing_ok=True)
+    emit(output, {"schema": "headgate/services-stopped/v1", "processes": rows}, rows)
+
+
+@services.command()
+@directory_option
+@format_options
+def status(directory: Path, output: Format) -> None:
+    """What runs, where, with which limits."""
+    _show(directory, output)
+
+
+# ── start ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _start(directory: Path, settings: Settings) -> None:
+    """All or nothing: what has been started is ended again when something fails."""
+    for record in processes.records(directory):
+        processes.end(record, directory)  # left from before
+    settings = msgspec.structs.replace(
+        settings, blob_port=_port(settings.blob_port), table_port=_port(settings.table_port)
+    )
+    try:
+        (_start_embedded if settings.embedded else _start_azurite)(directory, settings)
+        processes.write(directory / SETTINGS, msgspec.json.encode(settings))
+    except BaseException:
+        for record in _in_front_first(directory):
+            processes.end(record, directory)
+        raise
+
+
+def _start_azurite(directory: Path, settings: Settings) -> None:
+    azurite.node()
+    if not azurite.installed():
+        with bar("azurite installed from npm (once)"):
+            azurite.install()
+    data = directory / "azurite"
+    data.mkdir(exist_ok=True)
+    blob, queue, table = (_port(0) for _ in range(3))
+    emulator = processes.spawn("azurite", azurite.command(data, blob, queue, table), directory)
+    _wait_for(emulator, blob, table)
+    _fill("blobs", settings.blobs, lambda step: seed_azure_blobs(_inside(blob), settings.blobs, step))
+    _fill("rows", settings.rows, lambda step: seed_azure_rows(_inside(table), settings.rows, step))
+    routes = [
+        Route(settings.blob_port, blob, settings.blob_terms),
+        Route(settings.table_port, table, settings.table_terms),
+    ]
+    words = [_json(route) for route in routes]
+    proxy = processes.spawn("limits", [*_python("proxy"), *words], directory)
+    _wait_for(proxy, settings.blob_port, settings.table_port)
+
+
+def _start_embedded(directory: Path, settings: Settings) -> None:
+    data = directory / "embedded"
+    _fill("blobs", settings.blobs, lambda step: seed_files(data, settings.blobs, step))
+    _fill("rows", settings.rows, lambda step: seed_sqlite(data, settings.rows, step))
+    words = ["--directory", str(data), "--blob-port", str(settings.blob_port)]
+    words += ["--blob-terms", _json(settings.blob_terms), "--table-port", str(settings.table_port)]
+    words += ["--table-terms", _json(settings.table_terms)]
+    server = processes.spawn("embedded", [*_python("embedded"), *words], directory)
+    _wait_for(server, settings.blob_port, settings.table_port)
+
+
+def _fill(what: str, total: int, seed: Callable[[Callable[[int], None]], None]) -> None:
+    with bar(f"{what} made", total) as step:
+        seed(step)
+
+
+def _wait_for(record: processes.Record, *ports: int) -> None:
+    """Until the process takes connections. HeadgateError with its last words if it does not."""
+    give_up_s = time.monotonic() + READY_PATIENCE_S
+    for port in ports:
+        while not _answers(port):
+            processes.reap(record.pid)
+            if not processes.lives(record) or time.monotonic() > give_up_s:
+                what = f"{record.name} did not start (its log: {record.log})"
+                raise HeadgateError(what, cause=processes.last_words(record))
+            time.sleep(LOOK_EVERY_S)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), 1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _port(wanted: int) -> int:
+    """`wanted` if it is free, for 0 any free one. Conflict when it is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, wanted))
+        except OSError as error:
+            what = f"port {wanted} of {HOST} is taken"
+            raise Conflict(what, cause=error.strerror, hint="--blob-port, --table-port") from error
+        found: int = probe.getsockname()[1]
+        return found
+
+
+def _inside(port: int) -> Address:
+    """The emulator itself, behind the limits."""
+    return Address("azurite", HOST, port)
+
+
+def _python(module: str) -> list[str]:
+    return [sys.executable, "-P", "-m", f"topology_runtime.services.{module}"]
+
+
+def _json(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# ── what is there ───────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """One command at a time."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _in_front_first(directory: Path) -> list[processes.Record]:
+    """The limits before what is behind them, so that nobody is told of a broken service."""
+    return sorted(processes.records(directory), key=lambda record: record.name != "limits")
+
+
+def _settings(directory: Path) -> Settings | None:
+    try:
+        return msgspec.json.decode((directory / SETTINGS).read_bytes(), type=Settings)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _whole(directory: Path) -> bool:
+    """Does everything live that was started? What is left of less is ended and started again."""
+    found = processes.records(directory)
+    return bool(found) and _settings(directory) is not None and all(map(processes.lives, found))
+
+
+def _refuse_other(directory: Path, asked: Settings) -> None:
+    """Running already is fine when it is what was asked for. Conflict otherwise."""
+    have = _settings(directory)
+    ports = {name: getattr(have, name) for name in ("blob_port", "table_port") if not getattr(asked, name)}
+    if have is None or have != msgspec.structs.replace(asked, **ports):
+        raise Conflict("services with other settings are running", hint="scripts/services stop, then start")
+    click.echo("already running", err=True)
+
+
+def _show(directory: Path, output: Format) -> None:
+    rows = status_rows(directory)
+    emit(output, {"schema": "headgate/services/v1", "directory": str(directory), "services": rows}, rows)
+    if not rows:
+        click.echo("nothing runs; start it with scripts/services start", err=True)
+
+
+def status_rows(directory: Path) -> list[Mapping[str, Any]]:
+    """One row per service. `state`: up, or down when a process is gone or does not answer."""
+    settings = _settings(directory)
+    if settings is None:
+        return []
+    alive = _whole(directory)
+    pids = [record.pid for record in processes.records(directory)]
+    common = {"pids": pids, "latency_ms": settings.latency_ms}
+    blob = {"holds": settings.blobs, "mb_per_s": settings.blob_mbps, "requests_per_s": None}
+    table = {"holds": settings.rows, "mb_per_s": None, "requests_per_s": settings.table_rps}
+    ports = (("blob", settings.blob_port, blob), ("table", settings.table_port, table))
+    return [
+        {
+            "service": name,
+            "address": str(Address(settings.backend, HOST, port)),
+            "state": "up" if alive and _answers(port) else "down",
+            **more,
+            **common,
+        }
+        for name, port, more in ports
+    ]
+
+
+def main() -> None:
+    try:
+        services(prog_name="scripts/services")
+    except HeadgateError as error:
+        print("\n".join(error.lines()), file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

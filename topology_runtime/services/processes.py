@@ -1,0 +1,132 @@
+"""Processes that go on after the command that started them, found again by a file each.
+
+A number alone may be another process's by now, so a record also has the machine's boot and the process's
+start: only what agrees in all three is ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from topology_runtime.errors import HeadgateError
+
+LOOK_EVERY_S = 0.05
+TERM_PATIENCE_S = 60.0  # the emulator writes its tables before it goes
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One process. `started`: by the kernel's clock, in its ticks where there is /proc."""
+
+    name: str
+    pid: int
+    boot: str
+    started: str
+    log: str
+
+
+def boot() -> str:
+    """Names this start of the machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return str(psutil.boot_time())
+
+
+def started(pid: int) -> str | None:
+    """When the process began; None when it is gone (or only waits to be reaped)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except (FileNotFoundError, ProcessLookupError):
+        if os.path.exists("/proc/self/stat"):
+            return None
+    try:
+        return str(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+def lives(record: Record) -> bool:
+    return record.boot == boot() and record.started == started(record.pid)
+
+
+def spawn(name: str, command: Sequence[str], directory: Path) -> Record:
+    """Start a process of its own session that writes to `NAME.log`; its record is on disk on return."""
+    log = directory / f"{name}.log"
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    process.returncode = 0  # it is not ours to wait for: no warning when this object goes
+    record = Record(name, process.pid, boot(), started(process.pid) or "", str(log))
+    write(_file(directory, name), msgspec.json.encode(record))
+    return record
+
+
+def write(path: Path, data: bytes) -> None:
+    """The file whole or not at all."""
+    part = path.with_name(f".{path.name}")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def records(directory: Path) -> list[Record]:
+    """Every record there is, also of what has ended."""
+    found = []
+    for path in sorted(directory.glob("*.pid.json")):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Record))
+        except msgspec.DecodeError as error:
+            raise HeadgateError(
+                f"{path} is no record of a process", hint="delete it", cause=str(error)
+            ) from error
+    return found
+
+
+def end(record: Record, directory: Path) -> bool:
+    """End exactly this process and forget it; whether it lived."""
+    lived = lives(record)
+    if lived:
+        _signal(record, signal.SIGTERM)
+        give_up_s = time.monotonic() + TERM_PATIENCE_S
+        while lives(record) and time.monotonic() < give_up_s:
+            reap(record.pid)
+            time.sleep(LOOK_EVERY_S)
+        _signal(record, signal.SIGKILL)
+    reap(record.pid)
+    _file(directory, record.name).unlink(missing_ok=True)
+    return lived
+
+
+def reap(pid: int) -> None:
+    """If it is a child of ours, let the kernel forget it."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return
+
+
+def last_words(record: Record) -> str:
+    """The last line of its log."""
+    lines = [line for line in Path(record.log).read_text("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+def _signal(record: Record, number: signal.Signals) -> None:
+    if lives(record):
+        try:
+            os.kill(record.pid, number)
+        except ProcessLookupError:
+            return
+
+
+def _file(directory: Path, name: str) -> Path:
+    return directory / f"{name}.pid.json"
