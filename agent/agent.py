@@ -21,6 +21,7 @@ from types import FrameType
 from agent import events as e
 from agent import life
 from agent.config import AgentConfig
+from agent.metrics import Told
 from agent.sampler import Sampler
 from agent.slot_size import SlotSize
 from agent.slots import SlotBinding, choose
@@ -68,6 +69,7 @@ class Agent:
         self._max_call_ns: dict[int, int] = {}
         self._names: tuple[str, ...] = ()
         self._hang_due_ns = self._sample_due_ns = 0
+        self.metrics: Told | None = None
 
     # ── outline ─────────────────────────────────────────────────────────────────────────────────
 
@@ -113,6 +115,10 @@ class Agent:
         self.supervisor = Supervisor(config, self.binding, self.workers_channel.endpoint)
         undo.callback(self._end_workers)
         self.state = AgentState(self._hello(boot), now_ns)
+        if config.metrics_port is not None:
+            self.metrics = Told(config.vm, config.metrics_host, config.metrics_port)
+            undo.callback(self.metrics.close)
+            log.info("metrics are told on %s", self.metrics.address)
         self._watch_all()
         log.info("agent of %s, %d slots of %g cores; %s", config.vm, config.slots, config.slot_cores, why)
         self.do(e.Tick())
@@ -294,6 +300,9 @@ class Agent:
         if block is not None:
             self.uplink.send(block)
             every_ns = max(every_ns, min(SAMPLE_RARELY_NS, int(block.cost_ns / SAMPLE_BUDGET)))
+        if self.metrics is not None:
+            bad = self.uplink.bad, self.bad_from_workers
+            self.metrics.look(self.state.slots.values(), bad, block.cost_ns if block is not None else 0)
         if self.sampler.behind():
             every_ns = SAMPLE_SOON_NS
         late = now_ns - self._sample_due_ns >= every_ns

@@ -16,6 +16,8 @@ import click
 @click.option("--directory", help="The agent's own folder [default: .headgate/RUN/agents/VM].")
 @click.option("--run", default="local", show_default=True, help="The run's name, for control groups.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address for tuples between workers.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Prometheus metrics; 0: any [none].")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Their address.")
 @click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
 def run(slot_memory: str | None, directory: str | None, **options: Any) -> None:
     """Keep one VM as the controller wants it: workers in slots, watched and sampled.

@@ -30,6 +30,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     run: str = "local"
     host: str = "127.0.0.1"
     owner: int = 0
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None  # none: no metrics; 0: any
 
 
 def checked(config: AgentConfig) -> AgentConfig:

@@ -32,6 +32,7 @@ from topology_runtime.worker import meter as mt
 
 LINKS_MOST = 4096  # in one block; what is left out comes with the next
 Row = Sequence[int]
+TaskLatency = dict[tuple[int, int], int]  # (task, bucket) → rows
 
 
 @dataclass(slots=True)
@@ -114,9 +115,10 @@ class Sampler:
         tasks: list[str] = []
         slots: list[Row] = []
         latency: dict[int, list[int]] = {}
+        in_task: TaskLatency = {}
         links: list[Row] = []
         for slot in sorted({watched.slot for watched in self._watched}):
-            self._slot(slot, epoch, rows, tasks, slots, latency)
+            self._slot(slot, epoch, rows, tasks, slots, latency, in_task)
         for watched in self._watched:
             links += [_link_row(*link) for link in watched.reader.links(LINKS_MOST - len(links))]
         self._forget_over()
@@ -138,6 +140,7 @@ class Sampler:
                 for sink, buckets in latency.items()
             ),
             finished=self.finished.take(self._names, now_ns),
+            task_latency=columns(mt.LATENCY_COLUMNS, [(*place, count) for place, count in in_task.items()]),
             cost_ns=time.thread_time_ns() - begin_ns,
         )
 
@@ -161,6 +164,7 @@ class Sampler:
         tasks: list[str],
         slots: list[Row],
         latency: dict[int, list[int]],
+        in_task: TaskLatency,
     ) -> None:
         """One slot's row and its threads' rows."""
         now, before = self._use(slot), self._used[slot]
@@ -181,6 +185,8 @@ class Sampler:
             rows.append(
                 (delta.now[mt.THREAD] - 1, slot, delta.now[mt.EPOCH] or epoch, *times, *_counts(delta))
             )
+            for bucket, count in delta.latency:
+                in_task[task, bucket] = in_task.get((task, bucket), 0) + count
             if delta.end_to_end and task in self._source_of:
                 buckets = latency.setdefault(task, [0] * mt.BUCKETS)
                 for bucket, count in delta.end_to_end:

@@ -54,6 +54,9 @@ class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="For agents; 0: any.")
 @click.option("--command-port", default=0, type=click.IntRange(0, 65535), help="For commands; 0: any.")
+@click.option("--stream-port", default=0, type=click.IntRange(0, 65535), help="Of the picture's changes.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Prometheus metrics; 0: any [none].")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Their address.")
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
 def run(**options: Any) -> None:
     """Run one controller: it waits for agents, plans, watches, re-plans, and ends when its run is over."""
@@ -93,7 +96,11 @@ def start(options: dict[str, Any]) -> None:
     )
     machines = FileMachines(state / "machines") if grows else NoMachines()
     ports = options["port"], options["command_port"]
-    place = Place(state, options["trace_dir"], *ports, options["owner"], keep)
+    told = options["metrics_port"]
+    metrics = (options["metrics_host"], told) if told is not None else None
+    place = Place(
+        state, options["trace_dir"], *ports, options["owner"], keep, metrics, options["stream_port"]
+    )
     Controller(Loop(settings, submitted_of(options)), place, machines).run()
 
 

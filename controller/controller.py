@@ -29,9 +29,12 @@ from controller.knowledge.journal import Journal
 from controller.knowledge.records import Planned, Record
 from controller.knowledge.store import Store
 from controller.loop import Loop
+from controller.metrics import Told
 from controller.monitor.border import Conduct, check
 from controller.monitor.recorder import Recorder
 from controller.monitor.trace import Rates
+from controller.picture.viewers import COMMANDS as OF_VIEWERS
+from controller.picture.viewers import Viewers
 from topology_runtime import channels
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.errors import BadMessage, HeadgateError
@@ -51,7 +54,8 @@ EARLY_INPUTS = 1000  # events before there is a topology, kept for the trace
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
-    process it dies with (0: none), which older traces stay."""
+    process it dies with (0: none), which older traces stay, (host, port) of its metrics (None: none), the
+    port of its picture's changes (0: any)."""
 
     state: Path
     trace: Path | None = None
@@ -59,6 +63,8 @@ class Place:
     command_port: int = 0
     owner: int = 0
     keep: Keep = Keep()
+    metrics: tuple[str, int] | None = None
+    stream_port: int = 0
 
 
 class Controller:
@@ -77,6 +83,7 @@ class Controller:
             channels.requests, port=place.command_port
         )
         self._wake = channels.Wake()
+        self._viewers = Viewers(loop, self._wake, place.stream_port)
         self._waiter = channels.Waiter([self._control, self._commands], [self._wake.fd])
         self._signals = self._signals_told = 0
         self._peers: dict[str, bytes] = {}
@@ -90,6 +97,7 @@ class Controller:
         self._next_tick_ns = self._next_machines_ns = 0
         self._encoded: tuple[Wanted | None, bytes] = (None, b"")
         self._finish: t.Finish | None = None
+        self._metrics = Told(*place.metrics) if place.metrics else None
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,6 +132,11 @@ class Controller:
         if monotonic_ns() >= self._next_tick_ns:
             self._next_tick_ns = max(self._next_tick_ns + TICK_NS, monotonic_ns() + TICK_NS // 2)
             self._do(t.Tick())
+            if self._metrics is not None:
+                self._metrics.look(self._loop, _now())
+            self._viewers.turn(_now())
+        for client, reply in self._viewers.answers():
+            self._commands.send(client, reply)
 
     def result(self, finish: t.Finish) -> dict[str, Any] | None:
         """Write the summary for `up`; raise what ended the run."""
@@ -138,7 +151,10 @@ class Controller:
         self._endpoint.unlink(missing_ok=True)
         self._control.close(LINGER_MS)
         self._commands.close(LINGER_MS)
+        self._viewers.close()
         self._wake.close()
+        if self._metrics is not None:
+            self._metrics.close()
         if self._recorder is not None:
             recorded = self._recorder.close()
             if recorded.trouble:
@@ -150,6 +166,7 @@ class Controller:
             "commands": self._commands.endpoint,
             "control": self._control.endpoint,
             "pid": os.getpid(),
+            "metrics": self._metrics.address if self._metrics is not None else None,
         }
 
     # ── what comes in ───────────────────────────────────────────────────────────────────────────
@@ -199,9 +216,15 @@ class Controller:
                 continue
             if received is None:
                 return
+            client, request = received
+            if request.command in OF_VIEWERS:
+                reply = self._viewers.answer(client, request, _now())
+                if reply is not None:
+                    self._commands.send(client, reply)
+                continue
             self._asked += 1
-            self._clients[self._asked] = received[0]
-            self._do(t.Command(self._asked, received[1]))
+            self._clients[self._asked] = client
+            self._do(t.Command(self._asked, request))
 
     def _look_at_machines(self) -> None:
         self._next_machines_ns = monotonic_ns() + MACHINES_EVERY_NS
@@ -220,7 +243,7 @@ class Controller:
             self._step(self._events.popleft())
 
     def _step(self, event: t.Event) -> None:
-        now = t.Now(monotonic_ns(), wall_ns())
+        now = _now()
         self._record_input(now, event)
         instructions = self._loop.step(event, now)
         for instruction in instructions:
@@ -297,6 +320,8 @@ class Controller:
     # ── the trace ───────────────────────────────────────────────────────────────────────────────
 
     def _trace(self, instruction: t.Instruction) -> None:
+        if self._metrics is not None and isinstance(instruction, t.Block):
+            self._metrics.add(instruction.block)
         if isinstance(instruction, t.Begin):
             self._begin_trace(instruction.run)
         elif self._recorder is not None:
@@ -323,6 +348,10 @@ class Controller:
             self._recorder.input(now, kind_of(event), event)
         elif self._place.trace is not None:
             self._early.append((now, event))
+
+
+def _now() -> t.Now:
+    return t.Now(monotonic_ns(), wall_ns())
 
 
 def kind_of(event: t.Event) -> str:

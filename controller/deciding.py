@@ -230,6 +230,8 @@ def first_plan(turn: Turn, members: Membership) -> None:
     run = k.durable.run
     if run is None or turn.now.mono_ns < k.journal_retry_ns or not gathered(turn, members):
         return
+    if k.durable.waiting is not None:
+        return  # it is made already and waits for its machines
     rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
     diagnosis = Diagnosis("replan", "start", f"{run.steps[0][1]:g} tuples/s are offered", rate_tps, {}, ())
     try:

@@ -61,7 +61,7 @@ class Loop:
         self.ending = Ending()
         self.intake: Intake | None = None
         self.finished = FinishedRows()
-        self.measured: dict[str, Any] = {}
+        self._seen: Seen | None = None
         self._predicted: dict[Slot, tuple[float, float]] = {}
         self._submitted = submitted
         self._keep_ns = self._roster = 0
@@ -115,9 +115,8 @@ class Loop:
             )
         )
         deciding.decide(turn, self.members, diagnosis)
-        seen = Seen(window, verdict, need, off, late, predicted_now(plan, window))
-        self.measured = data(seen)
-        self._predicted = seen.predicted
+        self._seen = Seen(window, verdict, need, off, late, predicted_now(plan, window))
+        self._predicted = self._seen.predicted
         for row in rates_of(k, window, now):
             turn.do(row)
 
@@ -313,6 +312,16 @@ class Loop:
                 self.think(turn, self.intake)
 
     # ── what else is known ──────────────────────────────────────────────────────────────────────
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What the last turn saw, as plain data; made when somebody asks."""
+        return data(self._seen) if self._seen is not None else {}
+
+    @property
+    def seen(self) -> Seen | None:
+        """What the last turn saw; None before the first."""
+        return self._seen
 
     @property
     def duplicates(self) -> int:

@@ -17,7 +17,9 @@ from types import FrameType
 from typing import Any
 
 from dashboards.leftovers import remove_cgroups
+from dashboards.live_page import LivePage
 from dashboards.local_machines import LocalMachines, want
+from dashboards.metrics_targets import file_of, metrics_option, write_targets
 from dashboards.places import Places
 from dashboards.screens import Screen, at
 from dashboards.status_feed import StatusFeed
@@ -86,6 +88,8 @@ class Session:
         self.controller = Child("the controller", command, self.places.log("controller"))
         self.machines = LocalMachines(self.places.machines, self.agent_for)
         self.feed = StatusFeed(self.places.commands)
+        settings = self.settings
+        self.page = LivePage(self.places, settings.dashboard_port) if settings.dashboard else None
 
     def agent_for(self, vm: Vm) -> Child:
         """The agent of a VM, not started."""
@@ -95,6 +99,7 @@ class Session:
             *("--slot-memory", str(vm.slot_memory_bytes)),
             *("--directory", str(self.places.state / "agents" / vm.vm)),
             *("--run", self.places.run, *owner_option()),
+            *metrics_option(self.settings.metrics, vm.vm),
         ]
         return Child(vm.vm, headgate_command("agent", "run", *options), self.places.log(vm.vm))
 
@@ -111,8 +116,18 @@ class Session:
         self.controller.start()
         for vm in self.settings.vms:
             want(self.places.machines, vm)
-        self.machines.reconcile(monotonic_ns())
+        self.reconcile(monotonic_ns())
+        if self.page is not None:
+            self.screen.say(self.page.start())
         self.interrupts.at_once = False
+
+    def reconcile(self, now_ns: int) -> list[str]:
+        """Agents as machines are wanted; whoever reads metrics is told where they are."""
+        lines = self.machines.reconcile(now_ns)
+        if lines and self.settings.metrics is not None:
+            names = [agent.name for agent in self.machines.agents]
+            write_targets(self.places.state, self.settings.metrics, names)
+        return lines
 
     def main_loop(self) -> None:
         while self.controller.exit_code != 0:
@@ -123,7 +138,9 @@ class Session:
     def turn(self, now_ns: int) -> None:
         """One look at everything."""
         lines = [line for child in (self.controller, *self.services) if (line := child.look(now_ns))]
-        lines += self.machines.reconcile(now_ns)
+        lines += self.reconcile(now_ns)
+        if self.page is not None and (said := self.page.look(now_ns)):
+            lines.append(said)
         for line in lines:
             self.screen.say(self.stamped(line))
         self.feed.turn(now_ns, eager=self.first_tuple_ns == 0)
@@ -171,12 +188,14 @@ class Session:
         """End what still runs, remove what it held."""
         self.screen.close()
         self.feed.close()
+        file_of(self.places.state).unlink(missing_ok=True)
         agents = self.machines.agents
         if self.controller.exit_code == 0:
             deadline_ns = monotonic_ns() + int(AGENTS_END_S * NS)
             for agent in agents:
                 agent.ended_by(deadline_ns)
-        stop_all([*agents, self.controller, *self.services], AT_ONCE_S)
+        pages = [self.page.child] if self.page is not None else []
+        stop_all([*agents, self.controller, *self.services, *pages], AT_ONCE_S)
         left = remove_cgroups(self.places.run)
         if left:
             raise HeadgateError(

@@ -9,6 +9,7 @@ import click
 
 from dashboards.up_settings import (
     DEMO_CORES,
+    METRICS_MOST,
     SLOT_MEMORY_BYTES,
     UpSettings,
     check,
@@ -61,6 +62,10 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Where agents find the controller [any]."
 )
+@click.option("--dashboard", is_flag=True, help="Show the run on a live page; its address is printed.")
+@click.option("--dashboard-port", type=click.IntRange(1, 65535), metavar="PORT", help="Its port [any].")
+@click.option("--metrics", type=click.IntRange(1, METRICS_MOST), metavar="PORT",
+              help="Prometheus metrics: the controller's on PORT, vm1's on PORT + 1, …")  # fmt: skip
 @format_options
 def up(output: Format, **options: Any) -> None:
     """Run TOPOLOGY on this machine until Ctrl-C (or --seconds; the demo

@@ -16,6 +16,7 @@ DEMO_VMS = 2  # … and may have a second
 DEMO_SECONDS = 125.0  # its day lasts two minutes
 DEMO_CORES = 0.12  # eight such slots are one core; the other one is for everything else
 SLOTS_MOST, VMS_MOST = 256, 256
+METRICS_MOST = 65535 - VMS_MOST  # each VM has a port after this one
 SLOT_MEMORY_BYTES = 512 * 1024**2  # eight of them are half of a small machine
 
 
@@ -43,6 +44,9 @@ class UpSettings:
     trace_dir: Path = Path("traces")
     trace_keep: str = DEFAULT
     port: int = 0
+    dashboard: bool = False
+    dashboard_port: int = 0  # 0: any
+    metrics: int | None = None  # port of the controller's; agents have the ones after it
 
     @property
     def vms(self) -> tuple[Vm, ...]:
@@ -105,6 +109,8 @@ def check(settings: UpSettings) -> UpSettings:
         faults.append("a topology of your own needs its input rate: --rates R or --rates FILE")
     if not 0 < settings.slot_cores <= 1:
         faults.append(f"--slot-cores: {settings.slot_cores:g} is not above 0 and at most 1")
+    if settings.dashboard_port and not settings.dashboard:
+        faults.append("--dashboard-port: there is no page without --dashboard")
     if settings.max_vms is not None and settings.max_vms < len(settings.slots):
         faults.append(f"--max-vms: {settings.max_vms} is less than the {len(settings.slots)} of --vms")
     if faults:

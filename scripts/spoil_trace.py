@@ -98,7 +98,8 @@ def plant(topology: Path) -> list[dict[str, Any]]:
         (run / "samples").mkdir(parents=True)
         shutil.copyfile(good, run / "samples" / good.name)
         head = json.loads((topology / "run-1" / "run.json").read_text("utf-8")) | {"run": name}
-        head |= {"schema": "headgate/trace/v9"} if name == "future" else {"models": []}
+        key, value = ("schema", "headgate/trace/v9") if name == "future" else ("models", [])
+        head[key] = value
         (run / "run.json").write_text(json.dumps(head) + "\n", "utf-8")
         planted.append(
             {"file": str((run / "run.json").relative_to(topology.parent)), "kind": kind, "rows": None}

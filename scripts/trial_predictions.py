@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from prediction_scores import table
 
 from controller.knowledge.model_files import read_models
-from controller.knowledge.models import Model
+from controller.knowledge.models import Model, peak_rate
 from controller.knowledge.plans import Bundle, Placement, Prediction
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
@@ -163,13 +163,13 @@ def tried(
     placement: dict[int, dict[str, int]] = {}
     for bundle in case.placement.bundles:
         placement.setdefault(bundle.slot.number + 1, {})[bundle.task] = bundle.threads
+    thread_tps = modelled(case, models)
     waits = bool(models[topology.by_name[predicted.limited_by or ""].model_name].more.get("waiting"))
     quotas = Quotas()
     try:
         with tempfile.TemporaryDirectory() as directory, SpeedMeter() as meter:
-            found = bracketed(
-                topology, placement, shares, Path(directory), quotas, slot_cores, user_paths, waits
-            )
+            bench = Placed(topology, placement, shares, thread_tps, Path(directory), slot_cores, user_paths)
+            found = bracketed(bench, quotas, waits)
             found["speed"] = meter.rounds_per_s
     finally:
         quotas.remove()
@@ -191,6 +191,16 @@ def tried(
     }
 
 
+def modelled(case: Case, models: dict[str, Model]) -> dict[str, float]:
+    """Task → tuples/s of one of its threads, by its model."""
+    totals: dict[str, list[float]] = {}
+    for bundle in case.placement.bundles:
+        totals.setdefault(bundle.task, []).append(
+            peak_rate(models[bundle.task], bundle.threads) / bundle.threads
+        )
+    return {task: min(values) for task, values in totals.items()}
+
+
 def slots_of(
     use: dict[int, tuple[float, int]], used: Prediction, case: Case, models: dict[str, Model]
 ) -> list[dict[str, Any]]:
@@ -207,12 +217,8 @@ def slots_of(
     ]
 
 
-def bracketed(  # a bench needs all of these
-    topology: Topology, placement: dict[int, dict[str, int]], shares: dict[tuple[int, str], float], directory: Path,
-    quotas: Quotas, slot_cores: float, user_paths: tuple[str, ...], waits: bool,
-) -> dict[str, Any]:  # fmt: skip
+def bracketed(bench: Placed, quotas: Quotas, waits: bool) -> dict[str, Any]:
     """The rate between the highest stable and the lowest unstable trial, and the use of the slots there."""
-    bench = Placed(topology, placement, shares, directory, slot_cores, user_paths)
     try:
         bench.begin(quotas)
         closed_tps = closed_loop(bench)
@@ -234,7 +240,7 @@ def bracketed(  # a bench needs all of these
             )
             if found.stable:
                 low = max(low, rate_tps)
-                use, use_tps = between(before, after, slot_cores), found.achieved_tps
+                use, use_tps = between(before, after, bench.slot_cores), found.achieved_tps
             else:
                 high = min(high, rate_tps)
             rate_tps = next_rate(low, high)

@@ -146,7 +146,8 @@ def run(a: argparse.Namespace, speaker: Speaker, stop: threading.Event) -> None:
     began = utc_iso(wall_ns())
 
     def done(model: str, points: list[search.Measured]) -> None:
-        store.save(a.output, search.model_of(model, points, slot, about(quotas, place, began)))
+        code = store.code_of(tasks[model], a.user_path)
+        store.save(a.output, search.model_of(model, points, slot, about(quotas, place, began) | code))
 
     try:
         collect_rows(a.topology, topology, [task.name for task in tasks.values()], a.user_path, temporary)

@@ -7,6 +7,7 @@ One thread owns one channel. Nothing here blocks without a time-out.
     ClientChannel (DEALER)  agent → controller, worker → agent, client → controller
     PullChannel / PushChannel   tuples between workers; send queues are unbounded because the
         ledger's window bounds what is in flight (reliability: "high-water marks are not backpressure")
+    PublisherChannel (XPUB) / SubscriberChannel (SUB)   the controller's picture; who is slow misses some
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from topology_runtime.errors import BadMessage, Unreachable
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
 TUPLES_MAX_BYTES = 16 * 1024 * 1024
+BEHIND_MOST = 64  # messages that a slow subscriber may be behind; what comes after them it does not get
 LINGER_MS = 1000
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 500, 1500
 
@@ -201,6 +203,54 @@ class PushChannel(_Channel):
 
     def send_bytes(self, data: bytes) -> None:
         self._socket.send(data, zmq.DONTWAIT, copy=len(data) < 4096)
+
+
+class PublisherChannel(_Channel):
+    """The same bytes to everyone who listens; never waits for any of them."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._socket = context().socket(zmq.XPUB)
+        _tune(self._socket, CONTROL_MAX_BYTES)
+        self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
+        self._heard = False
+        try:
+            self.endpoint = _bind(self._socket, host, port)
+        except Unreachable:
+            self._socket.close(linger=0)
+            raise
+
+    @property
+    def heard(self) -> bool:
+        """Does anybody listen now?"""
+        while True:
+            try:
+                self._heard = self._socket.recv(zmq.DONTWAIT)[:1] == b"\x01"
+            except zmq.Again:
+                return self._heard
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.send(data, zmq.DONTWAIT)
+
+
+class SubscriberChannel(_Channel):
+    """What a publisher sends, while this is connected; reconnects by itself."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._socket = context().socket(zmq.SUB)
+        _tune(self._socket, CONTROL_MAX_BYTES)
+        self._socket.setsockopt(zmq.RCVHWM, BEHIND_MOST)
+        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self._socket.close(linger=0)
+            raise Unreachable(f"cannot connect to {endpoint}", cause=str(error)) from error
+
+    def receive_bytes(self) -> bytes | None:
+        try:
+            return self._socket.recv(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
 
 
 class Wake:

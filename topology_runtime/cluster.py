@@ -15,7 +15,7 @@ class Slot(msgspec.Struct, frozen=True, order=True, array_like=True):
         return f"{self.vm}/{self.number}"
 
 
-class Vm(msgspec.Struct, frozen=True, omit_defaults=True):
+class Vm(msgspec.Struct, frozen=True):
     """A machine with `slots` slots of `slot_cores` cores and `slot_memory_bytes` each."""
 
     vm: str

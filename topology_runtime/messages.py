@@ -50,8 +50,7 @@ class ThreadWanted(msgspec.Struct, frozen=True, array_like=True):
 class Route(msgspec.Struct, frozen=True, array_like=True):
     """Where rows of one edge go: (thread, weight) of the receiving threads, weights sum to 1.
 
-    For `fields`: `ranges` maps the task's 1,024 key ranges to threads, run-length coded as
-    (thread, how many ranges)."""
+    For `fields`: `ranges` are the task's 1,024 key ranges, run-length coded as (thread, how many)."""
 
     edge: int
     targets: tuple[tuple[int, float], ...]
@@ -217,8 +216,8 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
 class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     """One second of a VM, columnar: name → little-endian int64; times in ns, counts since the last block.
 
-    Threads: `SAMPLE_COLUMNS`, `tasks` names each row's task. `latency`: (sink task, source task, buckets
-    of `meter.bucket_of`). Link latencies are means per frame. `finished`: what sinks' logs have grown by."""
+    Threads: `SAMPLE_COLUMNS`, `tasks` names each row's task. `latency`: (sink, source, buckets of the meter),
+    `task_latency`: `meter.LATENCY_COLUMNS`. Link latencies: means per frame. `finished`: how sinks' logs grew."""
 
     vm: str
     boot: int
@@ -233,6 +232,7 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     latency: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
     finished: tuple[FinishedRuns, ...] = ()
     cost_ns: int = 0
+    task_latency: dict[str, bytes] = {}
 
 
 SAMPLE_COLUMNS = (

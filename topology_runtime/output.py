@@ -19,9 +19,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def format_options(command: F) -> F:
     """`-o FORMAT` and its short form `--json`; the command gets `output`."""
+    return _format_options(command, "-o", "--output")
+
+
+def short_format_options(command: F) -> F:
+    """The same for commands whose `--output` is a place to write to."""
+    return _format_options(command, "-o")
+
+
+def _format_options(command: F, *names: str) -> F:
     command = click.option(
-        "-o",
-        "--output",
+        *names,
         "output",
         type=click.Choice(["table", "json", "jsonl", "csv"]),
         default="table",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.output import Format, emit, format_options
+from topology_runtime.output import Format, emit, short_format_options
 
 if TYPE_CHECKING:
     from topology_runtime.calibration.record import Record
@@ -64,7 +64,7 @@ def _counts(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option("--key", help="Of keyed tasks: a position, a field or module:function.")
 @click.option("--at-once", type=click.IntRange(1), help="Tasks side by side (default: what leaves room).")
 @click.option("--again", is_flag=True, help="Forget what was measured before.")
-@format_options
+@short_format_options
 def profile(tasks: tuple[str, ...], of: str | None, folder: Path, output: Format, **options: Any) -> None:
     """Measure how each TASK behaves with more threads in one slot, and write its model.
 
@@ -218,11 +218,10 @@ def _print(folder: Path, records: Sequence[Record], seconds: float, output: Form
 
 
 def _row(point: dict[str, Any]) -> dict[str, Any]:
-    spread = point["spread"]["rate_tps"]
     return {
         "threads": point["threads"],
         "rate_tps": point["rate_tps"],
-        "spread_tps": spread,
+        "spread_tps": point.get("spread", {}).get("rate_tps"),
         "cpu": point["cpu"],
         "memory": point["memory"],
         "trials": point["trials"],

@@ -2,6 +2,7 @@
 
     R        a constant rate
     FILE     lines `seconds,rate_tps`, or CSV with the columns `timestamp,value`; `#` begins a comment
+    FOLDER   a recorded run (`traces/TOPOLOGY/RUN`), or its folder `rates`: what was offered then
 
 rate = value × rate scale; seconds = (t − t₀) / time scale. The last step is as long as the one before
 it, then everything repeats. `parse` and all below it are pure; `read` is the only I/O.
@@ -91,12 +92,18 @@ def read(
     time_scale: float = 1.0,
     capacity_tps: Callable[[], float] | None = None,
 ) -> Rates:
-    """`--rates WHAT`: a number or a file. `capacity_tps`: what can be carried, asked for by `auto` only.
+    """`--rates WHAT`: a number, a file, or the folder of a trace. `capacity_tps`: what can be carried, asked
+    for by `auto` only.
 
     Raises InvalidInput with every fault."""
     number = _number(what)
     if number is not None:
         return constant(number * _scale(rate_scale, number, capacity_tps), what)
+    if os.path.isdir(what):
+        from topology_runtime.recorded_rates import points_of
+
+        points = [(number, *point) for number, point in enumerate(points_of(what), 1)]
+        return _rates(points, [], what, rate_scale, time_scale, capacity_tps)
     return parse(read_text(what), what, rate_scale, time_scale, capacity_tps)
 
 
@@ -116,7 +123,7 @@ def read_text(path: str) -> str:
                 raise InvalidInput(f"cannot read the rates {path}", cause="it is no plain file")
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        hint = "--rates takes a number of tuples/s or a file"
+        hint = "--rates takes a number of tuples/s, a file or a trace"
         raise InvalidInput(f"cannot read the rates {path}", cause=error.strerror, hint=hint) from error
     if len(data) > MAX_BYTES:
         raise InvalidInput(f"the rates {path} are too large", cause=f"more than {MAX_BYTES} bytes")
@@ -141,6 +148,18 @@ def parse(
     faults: list[str] = []
     points = list(_points(text, faults))
     faults += _faults_in_order(points)
+    return _rates(points, faults, where, rate_scale, time_scale, capacity_tps)
+
+
+def _rates(
+    points: list[tuple[int, float, float]],
+    faults: list[str],
+    where: str,
+    rate_scale: RateScale,
+    time_scale: float,
+    capacity_tps: Callable[[], float] | None,
+) -> Rates:
+    """(line, seconds, value) → rates; `faults` found already. Raises InvalidInput with every fault."""
     if not points and not faults:
         faults.append("no line holds a rate")
     if points and not faults and max(value for _, _, value in points) <= 0:

@@ -139,7 +139,13 @@ def _busy_seconds(offered: Floats) -> list[slice]:
 
 
 def _medians(values: Floats, seconds: list[slice]) -> Floats:
-    return np.array([np.median(values[second]) for second in seconds])
+    if not seconds:
+        return np.zeros(0)
+    rows = np.array([values[second] for second in seconds])  # np.median of each takes ten times as long
+    rows.sort(axis=1)
+    points = rows.shape[1]
+    middle: Floats = (rows[:, (points - 1) // 2] + rows[:, points // 2]) / 2
+    return middle
 
 
 def _text(verdict: Verdict, slope: Slope, growth: Slope, out_in: float, limit: float, there_s: float) -> str:

@@ -219,6 +219,8 @@ def circuit_of(plan: Plan) -> str:
 def enact(turn: Turn, members: Membership) -> None:
     """Compose the wanted state and go as far through the phases as what is reported allows."""
     k = turn.knowledge
+    if _is_at_rest(k.durable) and not _out_of_date(k, members):
+        return
     sight = sight_of(members)
     for _ in range(len(steps.TABLE)):
         if _out_of_date(k, members):
@@ -226,6 +228,12 @@ def enact(turn: Turn, members: Membership) -> None:
             k.composed_of = (k.durable, members.version, k.impatient)
         if not _advance(turn, members, sight):
             return
+
+
+def _is_at_rest(d: Durable) -> bool:
+    """Committed, nothing leaves, and no VM could be given back: no report changes anything."""
+    over = d.reign is not None and d.phase == "committed" and not d.reign.leaving
+    return over and d.waiting is None and not d.machines
 
 
 def _out_of_date(k: Knowledge, members: Membership) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from controller.knowledge.turns import Now
@@ -244,6 +245,10 @@ class Membership:
             self.roster += 1
         if report is before:
             return
+        if before is not None and report is not None and _only_counts(before, report):
+            self.sources.update((source.thread, source) for source in report.sources)
+            self.tokens[member.vm.vm] = report.token
+            return
         if before is not None:
             self._forget(before)
         if report is not None:
@@ -292,14 +297,24 @@ class Membership:
         return f"the controller itself was stalled for {self._stalled_ns / NS:.1f} s"
 
 
+def _only_counts(before: Report, report: Report) -> bool:
+    """Have only the sources' positions changed? So it is of nearly all reports."""
+    return report.workers == before.workers and _sources(report) == _sources(before)
+
+
 def _standing(report: Report | None) -> object:
     """Of a report, what others may have to know: not counts, not tokens."""
     if report is None:
         return None
     workers = tuple((w.slot, w.incarnation, w.state, w.endpoint, len(w.threads)) for w in report.workers)
-    return workers, tuple((now.thread, now.stopped, now.emitted > 0) for now in report.sources)
+    return workers, _sources(report)
 
 
+def _sources(report: Report) -> tuple[tuple[int, bool, bool], ...]:
+    return tuple([(now.thread, now.stopped, now.emitted > 0) for now in report.sources])
+
+
+@lru_cache(maxsize=4096)
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """Sorts numbers inside names as numbers."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name))

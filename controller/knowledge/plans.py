@@ -11,7 +11,7 @@ import msgspec
 from topology_runtime.cluster import Slot, Vm
 
 
-class TaskAllocation(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskAllocation(msgspec.Struct, frozen=True):
     """What one task needs: `threads`, CPU and memory in slots. MBA also says how it got there:
     `full_bundles` bundles of `bundle_threads` threads (a whole slot each), then `rest_threads`
     threads that need `rest_cpu` and `rest_memory` of a slot."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from topology_runtime.errors import BadMessage
 from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
-from topology_runtime.worker.meter import BUCKETS
+from topology_runtime.worker.meter import BUCKETS, LATENCY_COLUMNS
 
 Ints = NDArray[np.int64]
 
@@ -30,12 +30,12 @@ class Arrays(NamedTuple):
 def _matrix(block: SampleBlock, what: str, columns: dict[str, bytes], names: tuple[str, ...]) -> Ints:
     if not columns:
         return np.zeros((len(names), 0), np.int64)
-    absent = [name for name in names if name not in columns]
-    lengths = {len(columns[name]) for name in names if name in columns}
-    if absent or len(lengths) != 1 or (length := lengths.pop()) % 8 or length > MAX_ROWS * 8:
-        raise _bad(block, f"{what} columns are absent ({', '.join(absent)}) or of unequal or odd length")
-    joined = b"".join([columns[name] for name in names])
-    return np.frombuffer(joined, "<i8").reshape(len(names), -1)
+    parts = [columns[name] for name in names if name in columns]
+    lengths = set(map(len, parts))
+    if len(parts) < len(names) or len(lengths) != 1 or (length := lengths.pop()) % 8 or length > MAX_ROWS * 8:
+        absent = ", ".join(name for name in names if name not in columns)
+        raise _bad(block, f"{what} columns are absent ({absent}) or of unequal or odd length")
+    return np.frombuffer(b"".join(parts), "<i8").reshape(len(names), -1)
 
 
 def _bad(block: SampleBlock, cause: str) -> BadMessage:
@@ -58,6 +58,11 @@ def arrays_of(block: SampleBlock) -> Arrays:
     return Arrays(threads, slots, links, tuple(_histogram(block, *entry) for entry in block.latency))
 
 
+def task_latency_of(block: SampleBlock) -> Ints:
+    """(task, bucket, rows) × what was counted. Raises BadMessage when lengths make no sense."""
+    return _matrix(block, "task latency", block.task_latency, LATENCY_COLUMNS)
+
+
 def _histogram(block: SampleBlock, sink: str, source: str, buckets: tuple[int, ...]) -> tuple[str, str, Ints]:
     if len(buckets) > BUCKETS:
         raise _bad(block, f"{len(buckets)} latency buckets")
@@ -65,4 +70,6 @@ def _histogram(block: SampleBlock, sink: str, source: str, buckets: tuple[int, .
         counts = np.array(buckets, np.int64)
     except OverflowError as error:
         raise _bad(block, "a latency count beyond 64 bits") from error
-    return sink, source, np.pad(counts, (0, BUCKETS - len(buckets)))
+    if len(counts) < BUCKETS:
+        counts = np.concatenate((counts, np.zeros(BUCKETS - len(counts), np.int64)))
+    return sink, source, counts

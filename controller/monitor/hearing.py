@@ -38,13 +38,14 @@ def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Change, ..
 def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Change, ...]:
     """A heartbeat with what is on the VM."""
     before = members.members.get(message.vm)
-    workers = {worker.slot: worker for worker in before.workers()} if before else {}
+    known = before.workers() if before else ()
     changes = members.report(message, turn.now)
     _welcome(turn, message.vm)
     if changes is None:
         return ()
     k = turn.knowledge
-    for worker in message.workers:
+    workers = {worker.slot: worker for worker in known}
+    for worker in message.workers if message.workers != known else ():
         k.incarnations[worker.slot] = max(worker.incarnation, k.incarnations.get(worker.slot, 0))
         _told_of_worker(turn, workers.get(worker.slot), worker)
     for source in message.sources:

@@ -26,17 +26,16 @@ def percentiles_ns(counts: Floats, shares: tuple[float, ...]) -> Floats:
     """For each row of counts (rows, BUCKETS) the latencies (rows, shares) below which these shares lie,
     linear inside a bucket; 0 where a row counts nothing."""
     below = np.cumsum(counts, axis=1)
-    total = below[:, -1]
-    rows = np.arange(len(counts))
-    out = np.zeros((len(counts), len(shares)))
-    for k, share in enumerate(shares):
-        want = share * total
-        bucket = np.minimum((below < want[:, None]).sum(axis=1), BUCKETS - 1)
-        inside = np.maximum(counts[rows, bucket], 1e-12)
-        part = np.clip((want - (below[rows, bucket] - counts[rows, bucket])) / inside, 0.0, 1.0)
-        value = EDGES_NS[bucket] + part * (EDGES_NS[bucket + 1] - EDGES_NS[bucket])
-        out[:, k] = np.where(total > 0, value, 0.0)
-    return out
+    total = below[:, -1:]
+    rows = np.arange(len(counts))[:, None]
+    want = np.array(shares) * total  # (rows, shares), as all that follows
+    bucket = np.minimum((below[:, :, None] < want[:, None]).sum(axis=1), BUCKETS - 1)
+    there = counts[rows, bucket]
+    part = (want - (below[rows, bucket] - there)) / np.maximum(there, 1e-12)
+    part = np.minimum(np.maximum(part, 0.0), 1.0)
+    begin = EDGES_NS[bucket]
+    found: Floats = np.where(total > 0, begin + part * (EDGES_NS[bucket + 1] - begin), 0.0)
+    return found
 
 
 def mean_ns(counts: Floats) -> float:

@@ -25,6 +25,7 @@ from topology_runtime.messages import SampleBlock
 log = logging.getLogger(__name__)
 
 SYNC_S = 1.0  # lines are synced this often; a missing run.json is tried again
+LINES_WAIT_BYTES = 32 * 1024**2  # of each file of lines, in memory while the disk is full
 LINKS_WAIT_S = 2.0  # until the agents of both ends have told which task a thread runs
 DECISIONS, INPUTS, RUN = "decisions.jsonl", "inputs.jsonl", "run.json"
 
@@ -85,10 +86,8 @@ class TraceWriter:
         """Write the lines, and the segments that are due (`final`: all)."""
         now_s = time.monotonic()
         self._add_links(now_s, final)
-        for name, lines in self._lines.items():
-            if lines:
-                self._lines[name] = []
-                self.attempt(name, lambda n=name, ls=lines: self._append(n, ls), len(lines))  # type: ignore[misc]
+        for name in self._lines:
+            self._write_lines(name, final)
         for table, segments in self._segments.items():
             if segments.rows and (final or segments.is_due(now_s)):
                 self.attempt(table, lambda s=segments: self._segment(s), segments.rows)  # type: ignore[misc]
@@ -100,8 +99,9 @@ class TraceWriter:
         for file in self._files.values():
             file.close()
 
-    def attempt(self, name: str, work: Callable[[], None], rows: int) -> None:
-        """Do it. Whatever goes wrong costs these `rows`, is said once until it changes, and ends nothing."""
+    def attempt(self, name: str, work: Callable[[], None], rows: int) -> bool:
+        """Do it; was it done? Whatever goes wrong costs these `rows`, is said once until it changes, and ends
+        nothing."""
         try:
             work()
         except Exception as error:
@@ -111,8 +111,19 @@ class TraceWriter:
             if self._troubles.get(name) != why:
                 log.error("trace: %d records dropped so far; %s", self._dropped, why)
             self._troubles[name] = why
-        else:
-            self._troubles.pop(name, None)
+            return False
+        self._troubles.pop(name, None)
+        return True
+
+    def _write_lines(self, name: str, final: bool) -> None:
+        """Lines that a full disk does not take wait for it, in their order, as long as they are not too many:
+        without one of them no run can be replayed."""
+        lines, self._lines[name] = self._lines[name], []
+        if not lines:
+            return
+        wait = not final and sum(map(len, lines)) <= LINES_WAIT_BYTES
+        if not self.attempt(name, lambda: self._append(name, lines), 0 if wait else len(lines)) and wait:
+            self._lines[name] = lines
 
     def _append(self, name: str, lines: list[bytes]) -> None:
         if name not in self._files:

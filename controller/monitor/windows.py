@@ -43,6 +43,8 @@ def window_of(intake: Intake, now_ns: int, seconds: float) -> w.Window:
     series = progress(intake, now_ns)
     back = _tail(series, seconds)
     latency = intake.latency.of(rows)
+    every = _latency(latency.sum(axis=(0, 1)))
+    one = latency.shape[1] == 1  # then all rows are of that pair
     return w.Window(
         now_ns=now_ns,
         seconds=span_s,
@@ -57,8 +59,10 @@ def window_of(intake: Intake, now_ns: int, seconds: float) -> w.Window:
         tasks=_tasks(intake, rows, cover_s),
         slots=_slots(intake, rows),
         edges=_edges(intake, rows, cover_s),
-        latency=_latency(latency.sum(axis=(0, 1))),
-        latencies={pair: _latency(latency[:, n].sum(axis=0)) for pair, n in intake.pairs.items()},
+        latency=every,
+        latencies={
+            pair: every if one else _latency(latency[:, n].sum(axis=0)) for pair, n in intake.pairs.items()
+        },
         latency_series=_latency_series(latency.sum(axis=1), rows, now_ns),
         progress=series,
     )

@@ -88,8 +88,10 @@ def _why(limit: Row) -> str:
         return f"{share}, more than the {peak} they carry at most{better}"
     others = ", and its other slots can take no more" if limit["task_slots"] > 1 and not weighted else ""
     if limit["by"] == "cpu":
-        return f"no CPU is left on {limit['slot']}, where its {threads(limit['threads'])} share it{others}{better}"
-    return f"its {some} are at their peak of {peak}{others}"
+        shares = "shares" if limit["threads"] == 1 else "share"
+        return f"no CPU is left on {limit['slot']}, where its {threads(limit['threads'])} {shares} it{others}{better}"
+    are = "is at its" if limit["threads"] == 1 else "are at their"
+    return f"its {some} {are} peak of {peak}{others}"
 
 
 def next_step(row: Row) -> str:

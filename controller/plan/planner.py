@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, missing_models
+from controller.knowledge.models import EPSILON, Model, missing_models
 from controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
 from controller.plan.acquire import exact
 from controller.plan.dsm import dsm
@@ -109,8 +109,8 @@ def plan_acquiring(
     """The plan on VMs acquired for it: ρ slots, then one more until the mapper fits (paper 0, section 8.4).
 
     `sizes`: templates of the VMs there are; VMs, excluded slots and pins of the request are not looked at.
-    When `NEARBY` more slots do not help, the count that does is searched by doubling and halving: it fits,
-    and one slot less does not. Raises as `make_plan`."""
+    When `NEARBY` more slots do not help, or ρ is 1,000 and more, the count that does is searched by doubling
+    and halving: it fits, and one slot less does not. Raises as `make_plan`."""
     request = replace(request, vms=(), may_add=(), excluded=frozenset(), pinned={}, fixed=True)
     check(request)
     if not sizes:
@@ -121,27 +121,28 @@ def plan_acquiring(
         raise Infeasible(f"no plan for {request.rate_tps:g} tuples/s has {MOST_SLOTS} slots", cause=cause)
     refused = "no VM holds the threads"
 
-    def attempt(slots: int) -> Plan | None:
+    def attempt(slots: int) -> Placement | None:
         nonlocal refused
         acquired = replace(request, vms=acquire(slots, sizes))
         try:
-            placement = _mapped(acquired, allocation, room_of(acquired))
+            return _mapped(acquired, allocation, room_of(acquired))
         except Infeasible as error:
             refused = error.what
             return None
-        return _plan(acquired, allocation, placement, extra=slots - allocation.slots)
 
     try:
-        plan = _first_found(attempt, *_counts(request, allocation, sizes))
+        found = _first_found(attempt, *_counts(request, allocation, sizes))
     except Infeasible as error:
-        plan, refused = None, error.what
-    if plan is None:
+        found, refused = None, error.what
+    if found is None:
         raise Infeasible(
             f"no plan for {request.rate_tps:g} tuples/s fits, whatever VMs are acquired",
             cause=refused,
             hint="choose another mapper, larger VMs, or a lower rate",
         )
-    return plan
+    slots, placement = found
+    acquired = replace(request, vms=acquire(slots, sizes))
+    return _plan(acquired, allocation, placement, extra=slots - allocation.slots)
 
 
 def check(request: PlanRequest) -> None:
@@ -215,21 +216,30 @@ def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -
         plenty = Room(tuple(Vm(f"vm{number}", 1) for number in range(1, slots + partial + 1)))
         slots = max(slots, sam(allocation, plenty).slots_used())
         return slots, slots
-    threads = sum(task.threads for task in allocation.tasks)
-    if any(task.cpu_slots > task.threads for task in allocation.tasks):  # needs a VM of several slots
-        threads *= max(size.slots for size in sizes)
-    return slots, max(slots, threads)
+    most, largest = sum(task.threads for task in allocation.tasks), max(size.slots for size in sizes)
+    wide = False  # a thread needs a VM of several slots
+    for task in allocation.tasks:
+        cpu, memory = task.cpu_slots / task.threads, task.memory_slots / task.threads
+        if cpu > largest + EPSILON or memory > 1 + EPSILON:
+            raise Infeasible(
+                f"no VM holds one thread of task {task.task!r}: "
+                f"{cpu:.3g} of a slot's CPU and {memory:.3g} of its memory"
+            )
+        wide = wide or cpu > 1
+    return slots, min(max(slots, most * largest if wide else most), 2 * MOST_SLOTS)
 
 
-def _first_found(attempt: Callable[[int], Plan | None], fewest: int, most: int) -> Plan | None:
-    """What `attempt` gives for the first number from `fewest` on that gives something; see `plan_acquiring`
-    for what is first once `NEARBY` numbers gave nothing."""
+def _first_found(
+    attempt: Callable[[int], Placement | None], fewest: int, most: int
+) -> tuple[int, Placement] | None:
+    """The first number from `fewest` on for which `attempt` gives something, and what it gives; see
+    `plan_acquiring` for what is first once `NEARBY` numbers gave nothing."""
     failed, number = fewest - 1, fewest
     while (found := attempt(number)) is None:
         if number >= most:
             return None
-        failed, stride = number, 1 if number - fewest < NEARBY else number - fewest
-        number = min(most, number + stride)
+        stride = 1 if number - fewest < NEARBY else number - fewest
+        failed, number = number, min(most, number + max(stride, fewest // 500))
     while number - failed > 1:
         middle = (failed + number) // 2
         nearer = attempt(middle)
@@ -237,7 +247,7 @@ def _first_found(attempt: Callable[[int], Plan | None], fewest: int, most: int) 
             failed = middle
         else:
             found, number = nearer, middle
-    return found
+    return number, found
 
 
 def _first_fitting(request: PlanRequest, usable: int) -> int:

@@ -48,9 +48,12 @@ class Account:
     counted_ns: int = 0
     began_ns: int = 0  # UTC, when the first tuple was due
     plan: Plan | None = None  # in force
+    first_vms: tuple[Vm, ...] = ()  # there when the first tuple was due, those asked for left out
     enacted_s: list[float] = field(default_factory=list)  # from decided to in force, without machines
     machines_s: list[float] = field(default_factory=list)  # from decided until asked VMs were there
-    rates: list[tuple[float, float]] = field(default_factory=list)  # set by hand: (s after the begin, tuples/s)
+    rates: list[tuple[float, float]] = field(
+        default_factory=list
+    )  # set by hand: (s after the begin, tuples/s)
     _at_ns: int = 0
     _awaited: dict[int, int] = field(default_factory=dict)
     _decided: dict[int, int] = field(default_factory=dict)
@@ -61,24 +64,29 @@ class Account:
 
     def see(self, moment: Moment) -> None:
         """Take in the next moment."""
+        instructions = moment.instructions
+        ticks = isinstance(moment.event, t.Tick)
+        if not ticks and not (instructions and isinstance(instructions[0], t.Persist)):
+            return  # a turn that records nothing changes nothing here
         loop, now_ns = moment.loop, moment.now.wall_ns
         k = loop.knowledge
         d = k.durable
         if self._schedule is not None and d.run is not None:
             self._count(now_ns, d.run.topology)
-        for instruction in moment.instructions:
-            if isinstance(instruction, t.Persist):
-                for record in instruction.records:
-                    self._record(record, now_ns)
+        if instructions and isinstance(instructions[0], t.Persist):
+            for record in instructions[0].records:
+                self._record(record, now_ns)
         if d.schedule is not None and self._schedule is None:
             self.began_ns = d.schedule.start_ns
-            self._at_ns = max(now_ns, self.began_ns)
+            self._at_ns = self.began_ns
+            asked = {vm.vm for vm in d.machines}
+            self.first_vms = tuple(m.vm for m in loop.members.up() if m.vm.vm not in asked)
         self._schedule = d.schedule
         if d.reign is not None and d.phase in IN_FORCE:
             self._phases(d, now_ns)
             self.plan = d.reign.plan
         self._slots = len(d.reign.slots) if d.reign is not None else 0
-        if isinstance(moment.event, t.Tick):
+        if ticks:
             there = {m.vm.vm: m.vm for m in loop.members.up()}
             self._paying = tuple((there | {vm.vm: vm for vm in d.machines}).values())
 

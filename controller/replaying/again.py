@@ -72,10 +72,14 @@ class Again:
                 loop = self._born(now)
             assert loop is not None, "inputs begin with a start (recorded.in_order)"
             instructions = loop.step(_cheap(event), now)
-            held = [_json.encode(decision) for decision in decisions_of(instructions)]
+            held = []
             life = self.lives[-1]
             life.last_ns = now.wall_ns
-            life.ended = life.ended or any(isinstance(i, t.Finish) for i in instructions)
+            for instruction in instructions:
+                if isinstance(instruction, t.Trace) and instruction.kind == "decision":
+                    held.append(_json.encode(instruction.data))
+                elif isinstance(instruction, t.Finish):
+                    life.ended = True
             yield Moment(now, event, instructions, loop)
         if held:
             self.lives[-1].decisions += held

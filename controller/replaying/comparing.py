@@ -79,7 +79,9 @@ def _time(line: bytes) -> str:
 
 def _alone(line: bytes, is_recorded: bool, number: int) -> Difference:
     data = msgspec.json.decode(line)
-    return Difference(number, data["time"], None, data if is_recorded else None, None if is_recorded else data)
+    return Difference(
+        number, data["time"], None, data if is_recorded else None, None if is_recorded else data
+    )
 
 
 def _differ(recorded: bytes, replayed: bytes, number: int) -> Difference | None:

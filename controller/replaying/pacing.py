@@ -42,4 +42,7 @@ def lines_of(moment: Moment) -> Iterator[dict[str, Any]]:
         elif isinstance(instruction, t.Trace) and instruction.kind == "rates":
             yield head | {"kind": "rates", **instruction.data}
     for decision in decisions_of(moment.instructions):
-        yield head | {"kind": "decision", **{key: decision[key] for key in ("epoch", "trigger", "action", "text")}}
+        yield head | {
+            "kind": "decision",
+            **{key: decision[key] for key in ("epoch", "trigger", "action", "text")},
+        }

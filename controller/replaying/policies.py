@@ -1,14 +1,14 @@
 """What another policy would have done with the same offer: the real loop in a world of ideal machines. Pure.
 
-    ALLOCATOR+MAPPER    such as mba+sam: re-plans as the controller does, with that pair
-    static              the first plan, never changed
-    static-max          a plan for the highest rate offered, from the beginning, never changed
-    static:PAIR         … made by that pair; else by the run's own
+ALLOCATOR+MAPPER    such as mba+sam: re-plans as the controller does, with that pair
+static              the first plan, never changed
+static-max          a plan for the highest rate offered, from the beginning, never changed
+static:PAIR         … made by that pair; else by the run's own
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import did_you_mean
 
 FIXED = ("static", "static-max")
+FIRST_LESS, FIRST_MORE, FIRST_TRIES = 0.8, 1.1, 24  # down to a 170th of the first rate, up to 9 times
 MOMENT_S = 1e-6  # at the beginning of the offer: what the first plan is made for, and next to no tuple
 
 
@@ -83,18 +84,23 @@ def policies_of(names: Sequence[str], run: Settings) -> tuple[Policy, ...]:
 class Trial:
     """One policy, tried. `row`: what it came to, once its moments are over."""
 
-    def __init__(self, policy: Policy, question: Question) -> None:
+    def __init__(self, policy: Policy, question: Question, share: float = 1.0) -> None:
         self._policy, self._question = policy, question
         run = question.run
         self.account = Account(
             models=None, usd_per_slot_hour=question.usd_per_slot_hour, seconds=question.seconds
         )
-        loop = Loop(_settings(policy, question), _submitted(policy, question))
+        loop = Loop(_settings(policy, question), _submitted(policy, question, share))
         self._world = World(loop, self.account, question.delays, question.rates, wall_ns=_wall_ns(run))
 
     def moments(self) -> Iterator[Moment]:
         """Every step of the policy's loop, in virtual time."""
         return self._world.moments(self._question.seconds)
+
+    @property
+    def began(self) -> bool:
+        """Did a plan come into force?"""
+        return bool(self.account.began_ns)
 
     def row(self) -> dict[str, Any]:
         """The policy's line of the answer; `error`: why it could not begin or go on."""
@@ -103,9 +109,30 @@ class Trial:
         why = None
         if finish is not None and finish.error is not None:
             why = finish.error.what + (f": {finish.error.cause}" if finish.error.cause else "")
-        elif not self.account.began_ns:
+        elif not self.began:
             why = "no plan came into force"
         return row | ({"error": why} if why else {})
+
+
+def trial_of(policy: Policy, question: Question, watch: Callable[[Trial], None]) -> dict[str, Any]:
+    """Try a policy; `watch` goes through the moments of its trial.
+
+    A controller does not begin with a plan that is not predicted to carry the first rate (LSA's and RSM's
+    may not be). Then a policy that re-plans begins with a plan for less, and re-plans at once; one that does
+    not, for more."""
+    share, step = 1.0, FIRST_MORE if policy.fixed else FIRST_LESS
+    for _ in range(FIRST_TRIES):
+        trial = Trial(policy, question, share)
+        watch(trial)
+        if trial.began:
+            break
+        share *= step
+    row = trial.row()
+    if trial.began and share != 1.0:
+        row["note"] = (
+            f"its first plan is not predicted to carry the first rate; it began with one for {share:.3g} × that"
+        )
+    return row
 
 
 def _settings(policy: Policy, question: Question) -> Settings:
@@ -127,18 +154,16 @@ def _settings(policy: Policy, question: Question) -> Settings:
     )
 
 
-def _submitted(policy: Policy, question: Question) -> Submitted:
+def _submitted(policy: Policy, question: Question, share: float) -> Submitted:
     given = question.run.submitted()
     if question.models is not None:
         given = replace(given, models=tuple(question.models.values()))
-    if policy.fixed != "static-max":
+    first_tps = highest_tps(question) if policy.fixed == "static-max" else given.steps[0][1]
+    if first_tps * share == given.steps[0][1]:
         return given
-    return replace(given, steps=_from_the_top(given.steps, highest_tps(question)))
-
-
-def _from_the_top(steps: Sequence[tuple[float, float]], rate_tps: float) -> tuple[tuple[float, float], ...]:
-    """The same offer, but for its first moment: the first plan is made for what is offered then."""
-    return ((0.0, rate_tps), (MOMENT_S, steps[0][1]), *steps[1:])
+    # the first plan is made for what is offered in the first moment
+    steps = ((0.0, first_tps * share), (MOMENT_S, given.steps[0][1]), *given.steps[1:])
+    return replace(given, steps=steps)
 
 
 def highest_tps(question: Question) -> float:

@@ -96,8 +96,12 @@ def refuse_other_schemas(raw: Any, where: str) -> None:
     newer = re.fullmatch(re.escape(kind) + r"/v(\d+)", schema) if isinstance(schema, str) else None
     if newer and int(newer[1]) > int(known[1:]):
         hint = "use the headgate that recorded it, or a newer one"
-        raise InvalidInput(f"{where} is of a newer headgate", cause=f"schema {schema}, known {known}", hint=hint)
-    raise InvalidInput(f"{where} is no trace of headgate", cause=f"schema: expected {SCHEMA!r}, got {schema!r:.60}")
+        raise InvalidInput(
+            f"{where} is of a newer headgate", cause=f"schema {schema}, known {known}", hint=hint
+        )
+    raise InvalidInput(
+        f"{where} is no trace of headgate", cause=f"schema: expected {SCHEMA!r}, got {schema!r:.60}"
+    )
 
 
 def _converted(key: str, value: Any, kind: type[Any], faults: list[str]) -> Any:

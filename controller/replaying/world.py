@@ -13,6 +13,8 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from controller.knowledge import turns as t
 from controller.loop import Loop
 from controller.replaying.account import Account
@@ -138,11 +140,11 @@ class World:
         return moment
 
     def _tell(self, vm: _IdealVm, wanted: m.Wanted) -> None:
-        """New threads and new routes take time, each half of an enactment's; all else is obeyed at once."""
+        """New threads take time to be ready; all else is obeyed at once."""
         before = vm.newest()
-        new = before is None or (wanted.phase, wanted.routes_number) != (before.phase, before.routes_number)
-        takes = new and wanted.phase != "committed"
-        vm.tell(wanted, self._ns + (int(self._delays.enact_s * NS / 2) if takes else 0))
+        known = {thread.thread for thread in before.threads} if before is not None else set()
+        fresh = any(thread.thread not in known for thread in wanted.threads)
+        vm.tell(wanted, self._ns + (int(self._delays.enact_s * NS) if fresh else 0))
 
     def _request(self, vm: Vm) -> None:
         if vm.vm not in self._machines:
@@ -170,7 +172,9 @@ class World:
         boot = self._ns + len(self._vms)
         self._vms[vm.vm] = _IdealVm(vm, boot)
         hello = m.Hello(vm.vm, boot, vm.slots, vm.slot_cores, vm.slot_memory_bytes, "none", 1)
-        yield self._step(t.FromVm(hello))
+        # as it comes off the wire: plans are named by how they are written, and a default of a `Vm` that was
+        # read is written, one that was never sent is not
+        yield self._step(t.FromVm(msgspec.json.decode(msgspec.json.encode(hello), type=m.Hello)))
 
     def _machines_now(self) -> Iterator[Moment]:
         for at_ns, vm in list(self._coming):
@@ -216,9 +220,7 @@ class World:
         slots = sorted({thread.slot for thread in mine})
         workers = tuple(_worker(slot, wanted, mine) for slot in slots)
         sources = tuple(self._sources(wanted, mine))
-        return self._step(
-            t.FromVm(m.Report(vm.vm.vm, vm.boot, vm.reports, wanted.token, workers, sources))
-        )
+        return self._step(t.FromVm(m.Report(vm.vm.vm, vm.boot, vm.reports, wanted.token, workers, sources)))
 
     def _sources(self, wanted: m.Wanted, mine: Sequence[m.ThreadWanted]) -> Iterator[m.SourceNow]:
         """Where the sources' threads are: each partition has its share of what is done."""
@@ -299,4 +301,6 @@ def _idle_block(vm: Vm, boot: int, wanted: m.Wanted | None) -> m.SampleBlock:
     slots["slot"] = array("q", used).tobytes()
     epoch = wanted.token.epoch if wanted else 0
     tasks = tuple(thread.task for thread in threads)
-    return m.SampleBlock(vm.vm, boot, 0, 0, NS, epoch, tasks, columns, slots, dict.fromkeys(m.LINK_COLUMNS, b""))
+    return m.SampleBlock(
+        vm.vm, boot, 0, 0, NS, epoch, tasks, columns, slots, dict.fromkeys(m.LINK_COLUMNS, b"")
+    )

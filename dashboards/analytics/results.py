@@ -32,7 +32,7 @@ class Stability(msgspec.Struct, frozen=True):
 
 
 class RateWindow(msgspec.Struct, frozen=True):
-    """Mean rates of all sources in one stretch of time, tuples/s. expected_tps: min(offered, predicted)."""
+    """Mean rates of the sources in one stretch of time, tuples/s. expected_tps: min(offered, predicted)."""
 
     run: str
     epoch: int
@@ -66,7 +66,8 @@ class Residuals(msgspec.Struct, frozen=True):
     """Predicted against actual. `of`: rate, cpu or memory; `by`: all, task, slot, vm, pair, epoch; `name`: which
     (task name, "vm1/0", "vm1", "mba+sam", "<run> 3"; "" for all). Errors of the rate are relative to the actual
     one, of cpu and memory fractions of the slot; `mean_residual` = actual − predicted in its own unit. r2 =
-    1 − SSres / SStot."""
+    1 − SSres / SStot; r2_without_offset: the same once the mean residual is taken off (memory: a worker's base load,
+    which models leave out)."""
 
     of: str
     by: str
@@ -78,6 +79,7 @@ class Residuals(msgspec.Struct, frozen=True):
     p95_error: float | None
     worst_error: float | None
     mean_residual: float | None
+    r2_without_offset: float | None = None
 
 
 class TaskResidual(msgspec.Struct, frozen=True):
@@ -135,7 +137,8 @@ class LatencyEpoch(msgspec.Struct, frozen=True):
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
-    """The busiest groups of threads (task in slot) of an epoch; rank 1 first. queue_growth: rows/s."""
+    """The groups of threads (task in slot) of an epoch that are nearest to their limit; rank 1 first: those whose
+    queue grows by over 2 % of what they take in, then by `load`: the higher of busy_share and cpu_share."""
 
     run: str
     epoch: int
@@ -148,6 +151,7 @@ class Bottleneck(msgspec.Struct, frozen=True):
     cpu_share: float | None  # of the slot, by all tasks in it
     queue_mean: float | None
     queue_growth_tps: float | None
+    load: float | None = None
 
 
 class Interference(msgspec.Struct, frozen=True):
@@ -252,7 +256,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 class LeftOut(msgspec.Struct, frozen=True):
     """A file (or a column, or a run's models) that was not used. kind: truncated, foreign, future-version,
-    empty, schema, clock, duplicate, unfinished, unreadable, models, gone. rows: None when unknown."""
+    empty, schema, clock, duplicate, unfinished, unreadable, missing, models. rows: None when unknown."""
 
     file: str
     kind: str

@@ -252,6 +252,17 @@ def test_links_that_do_not_fit_into_a_block_come_with_the_next(
 # ── sinks ───────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_rows_in_a_task_are_counted_by_latency_over_all_its_threads(stand: Stand) -> None:
+    for number, bucket in ((7, 12), (8, 12), (9, 40)):
+        at = stand.record(number, WORK)
+        stand.meter.words[at + mt.FIELDS + bucket] += 3
+    assert table(stand.block().task_latency) == [
+        {"task": WORK, "bucket": 12, "rows": 6},
+        {"task": WORK, "bucket": 40, "rows": 3},
+    ]
+    assert table(stand.block().task_latency) == []
+
+
 def test_end_to_end_latency_of_a_sink_is_booked_on_its_source(stand: Stand) -> None:
     first, second = stand.record(7, STORE), stand.record(8, STORE)
     stand.meter.words[first + mt.E2E + 12] += 5

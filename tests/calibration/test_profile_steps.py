@@ -40,7 +40,7 @@ class Truth:
         blocked = 0.9 if self.waits else 0.0
         rate_tps = self.capacity(threads) * drift * (1 + 0.2 * (self.factor() - 1))
         memory = (8 << 20) + threads * 20_000
-        return Probe(threads, rate_tps, self.cpu(threads), 8 << 20, memory, blocked, 3.0, 0.25, 100, 1, speed)
+        return Probe(threads, rate_tps, self.cpu(threads), memory, blocked, 3.0, 0.25, 100, 1, speed)
 
     def trial(self, threads: int, rate_tps: float) -> Trial:
         speed = 1e6 * self.factor()
@@ -129,6 +129,7 @@ def test_a_starved_trial_says_nothing():
     starved = Trial(1, 300.0, False, 0.99, 8.0, 1e6, cpu=0.6)
     low, high = steps.bracket(probes, [starved], 1)
     assert (low, high) == (0.0, float("inf"))
+    assert steps.next_step(probes, [starved], Wish(threads=(1,))) == steps.Next("trial", 1, 0.97 * 400)
     assert steps.bracket(probes, [steps.msgspec.structs.replace(starved, cpu=0.97)], 1)[1] == 0.75
 
 
@@ -138,6 +139,12 @@ def test_a_task_that_is_never_stable_still_ends():
     assert len(best) == steps.TRIALS_MOST
     model = steps.model_of("t", probes, trials, SLOT, {})
     assert 0 < model["points"][0]["rate_tps"] < 0.7 * 400
+
+
+def test_what_is_held_before_any_thread_works_is_told_from_the_points():
+    probes, trials = profiled(Truth(True))
+    model = steps.model_of("t", probes, trials, SLOT, {})
+    assert model["base_memory"] * SLOT["memory_bytes"] == pytest.approx(8 << 20, rel=0.01)
 
 
 def test_steps_left_shrink_to_nothing():

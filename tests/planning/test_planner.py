@@ -164,3 +164,11 @@ def test_round_robin_uses_as_many_slots_as_estimated():
     plan = make_plan(request(350.0, 1, 1, 1, 1, 1, 1, mapper="dsm"))
     assert names(plan) == ["vm1", "vm2", "vm3", "vm4"]
     assert (plan.slots.estimated, plan.slots.extra) == (4, 0)
+
+
+def test_a_plan_has_one_id_whatever_its_vms_were_read_from():
+    """Of a VM written out and read again the default numbers are other objects."""
+    asked = request(250.0, 4)
+    read = msgspec.json.decode(b'{"vm": "vm1", "slots": 4, "slot_cores": 1.0, "usd_per_hour": 0.0}', type=Vm)
+    assert read == asked.vms[0]
+    assert make_plan(replace(asked, vms=(read,))).id == make_plan(asked).id

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("agent", "controller", "dashboards", "topology_runtime")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-SCRIPTS = ("setup", "run", "test", "lint", "bench")
+SCRIPTS = ("setup", "run", "test", "lint", "bench", "services")
 MAX_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 8
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 
@@ -58,7 +58,7 @@ def test_every_dependency_says_why_it_is_there():
 
 
 def test_every_dependency_is_used():
-    modules = {"pyzmq": "zmq", "pyyaml": "yaml"}
+    modules = {"pyzmq": "zmq", "pyyaml": "yaml", "prometheus-client": "prometheus_client"}
     text = "\n".join(path.read_text("utf-8") for path in SOURCES)
     for line in PROJECT["project"]["dependencies"]:
         name = line.split(">=")[0]

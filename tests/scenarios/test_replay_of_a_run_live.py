@@ -5,50 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
+from click.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from trials import trial
 
-from controller.config import Settings
-from controller.knowledge import turns as t
-from controller.knowledge.model_files import model_of
-from controller.knowledge.records import Submitted
-from controller.loop import Loop
-from topology_runtime.topology import Topology
+from controller.replay_cli import replay
+from topology_runtime.rates import read
 
 pytestmark = pytest.mark.live
-
-
-class Line(msgspec.Struct):
-    now_ns: t.Now
-    kind: str
-    event: t.Event
-
-
-def loop_of(run: dict[str, Any]) -> Loop:
-    """A controller as it was when the run began."""
-    topology = msgspec.convert(run["topology"], Topology)
-    models = tuple(found for model in run["models"] if (found := model_of(model)[0]) is not None)
-    steps = tuple((at, rate) for at, rate in run["schedule"]["steps"])
-    submitted = Submitted(topology, models, steps, run["schedule"]["period_s"], (), 0)
-    return Loop(msgspec.convert(run["settings"], Settings), submitted)
-
-
-def decisions_again(trace: Path) -> list[dict[str, Any]]:
-    loop = loop_of(json.loads((trace / "run.json").read_text()))
-    decoder = msgspec.json.Decoder(Line)
-    found: list[dict[str, Any]] = []
-    for text in (trace / "inputs.jsonl").read_bytes().splitlines():
-        line = decoder.decode(text)
-        for instruction in loop.step(line.event, line.now_ns):
-            if isinstance(instruction, t.Trace) and instruction.kind == "decision":
-                found.append(json.loads(msgspec.json.encode(instruction.data)))
-    return found
 
 
 def test_recorded_inputs_give_the_same_decisions(tmp_path: Path) -> None:
@@ -58,4 +26,13 @@ def test_recorded_inputs_give_the_same_decisions(tmp_path: Path) -> None:
     trace = tmp_path / "traces" / "trial" / summary["run"]
     recorded = [json.loads(text) for text in (trace / "decisions.jsonl").read_text().splitlines()]
     assert {decision["action"] for decision in recorded} >= {"none", "plan"}
-    assert decisions_again(trace) == recorded
+
+    result = CliRunner().invoke(replay, [str(trace), "--policy", "static", "-o", "json"])
+    assert result.exception is None, result.output
+    answer = json.loads(result.stdout)
+    assert (answer["decisions"], answer["equal"]) == (len(recorded), True), answer["first_difference"]
+    assert answer["recorded"]["offered"] == pytest.approx(summary["tuples"]["offered"], rel=0.02)
+    assert answer["policies"][0]["replans"] == 0
+
+    offered = read(str(trace / "rates"))  # what was offered can be offered again, as means of ten seconds
+    assert offered.min_tps == pytest.approx(30, rel=0.02) and 60 < offered.max_tps <= 91

@@ -8,22 +8,19 @@ cost there. The feeder's window keeps rows waiting at the task all the time.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.search import Measured, frame_rows
+from topology_runtime.calibration.watched import Watched, cpu_s_of, rss_bytes
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import Settings
-from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.worker import meter as mt
-from topology_runtime.worker.rig import Rig
 
 SLOT, FEEDER = 0, 1  # numbers of the rig's workers
 HERE = "topology_runtime.calibration.samples"
@@ -35,8 +32,6 @@ ROWS_A_THREAD = 8  # a point lasts until each thread has done this many (measure
 LONGEST = 4.0  # … or this many times as long as asked
 START_S = 20.0
 SILENCE_S = 5.0  # and a task's own longest call: then it hangs
-LOOK_S = 0.02
-QUIET_S = 0.1  # by then every worker has heard that nothing is offered any more
 
 
 class Stopped(Exception):
@@ -73,7 +68,7 @@ def bench_topology(topology: Topology, task: Task, rows: Path) -> Topology:
     return Topology(name=f"calibrate-{task.name}"[:64], tasks=(*play, measured, *sinks), edges=tuple(edges))
 
 
-class Bench(Rig):
+class Bench(Watched):
     """`number`: which of the slots side by side this is. `stop`: set when all shall end."""
 
     def __init__(
@@ -86,6 +81,7 @@ class Bench(Rig):
         stop: threading.Event,
     ) -> None:
         self._task, self._threads, self._place, self._stop = task, threads, place, stop
+        self.what = f"task {task!r}"
         self._rows_a_frame = rows_a_frame
         places = {t.name: [SLOT] * threads if t.name == task else [FEEDER] for t in topology.tasks}
         waiting = WAITING_FRAMES * rows_a_frame * threads
@@ -120,12 +116,12 @@ class Bench(Rig):
         self.offer([(0.0, FAST_TPS)])
         silence_s = SILENCE_S + self.topology.by_name[self._task].max_call_s
         self.until(lambda: self.done() > 0, silence_s, "finish a row")
-        self._wait_for(lambda: False, WARM_UP * seconds)
+        self.wait_for(lambda: False, WARM_UP * seconds)
         began_s, cpu_s, done = time.monotonic(), cpu_s_of(self.pid), self.done()
         blocked_ns, busy_ns = self.blocked()
         enough = done + ROWS_A_THREAD * self._threads
-        self._wait_for(lambda: False, (1.0 - WARM_UP) * seconds)
-        self._wait_for(lambda: self.done() >= enough, (LONGEST - 1.0) * seconds)
+        self.wait_for(lambda: False, (1.0 - WARM_UP) * seconds)
+        self.wait_for(lambda: self.done() >= enough, (LONGEST - 1.0) * seconds)
         rows, long_s = self.done() - done, time.monotonic() - began_s
         if rows == 0:
             raise HeadgateError(f"task {self._task!r} finished no row in {long_s:.1f} s")
@@ -142,11 +138,15 @@ class Bench(Rig):
         )
 
     @property
-    def slot_cores(self) -> float:
+    def cores(self) -> float:
         return self._place.slot_cores
 
     @property
-    def threads_of_task(self) -> int:
+    def cpu_s(self) -> float:
+        return cpu_s_of(self.pid)
+
+    @property
+    def threads_measured(self) -> int:
         return self._threads
 
     @property
@@ -156,30 +156,7 @@ class Bench(Rig):
 
     @property
     def memory_bytes(self) -> int:
-        """Above the bare worker."""
         return rss_bytes(self.pid) - self._base_bytes
-
-    def watch(self, seconds: float) -> None:
-        """Hear the workers for so long; raises when the task fails."""
-        self._wait_for(lambda: False, seconds)
-
-    def quiet(self, seconds: float) -> int:
-        """Nothing is offered any more; waits until all that was is done, at most so long. Gives the number
-        of rows the source has given, from which an offer may go on."""
-
-        def emitted() -> int:
-            return sum(self.count(task.name, mt.SOURCE_EMITTED) for task in self.topology.sources)
-
-        for _ in range(2):  # the first is late for what was emitted while it was on its way
-            self.send("committed", Schedule(time.time_ns(), ((0.0, 0.0),), base=float(emitted())))
-            self.watch(QUIET_S)
-            self.until(lambda: self.done() >= emitted(), seconds, "finish what was offered")
-        return emitted()
-
-    def sinks(self) -> list[str]:
-        """Tasks at which rows end: latency from their offer is counted there."""
-        ends = {edge.source for edge in self.topology.edges}
-        return [task.name for task in self.topology.tasks if task.name not in ends]
 
     def done(self) -> int:
         """Rows the task has taken in (a source: has emitted and seen acked)."""
@@ -193,52 +170,10 @@ class Bench(Rig):
             delay_ns += run_delay_ns(self.pid, words[mt.HEADER + i * mt.THREAD_WORDS + mt.TID])
         return max(0, wait_ns - delay_ns), busy_ns
 
-    # ── waiting ─────────────────────────────────────────────────────────────────────────────────
-
-    def until(self, so: Callable[[], bool], seconds: float, what: str) -> None:
-        if not self._wait_for(so, seconds):
-            raise HeadgateError(f"task {self._task!r} did not {what} in {seconds:g} s: does it hang?")
-
-    def _wait_for(self, so: Callable[[], bool], seconds: float) -> bool:
-        """Hear the workers until it is so, at most so long. Raises when the task fails."""
-        end_s = time.monotonic() + seconds
-        while not so():
-            left_s = end_s - time.monotonic()
-            if left_s <= 0:
-                return False
-            self._hear(min(left_s, LOOK_S))
-            self._look()
-        return True
-
-    def _look(self) -> None:
+    def look(self) -> None:
         if self._stop.is_set():
             raise Stopped
-        for worker in self._workers.values():
-            code = worker.popen.poll()
-            if code is not None:
-                raise HeadgateError(f"the worker of task {self._task!r} ended with exit code {code}")
-            for thread in worker.report.threads if worker.report else ():
-                if thread.failed:
-                    raise HeadgateError(f"task {self._task!r} cannot run", cause=thread.failed)
-        letters = self.letters()
-        if letters and 2 * len(letters) >= self.done():
-            raise HeadgateError(f"task {self._task!r} fails on most of its rows", cause=letters[-1].error)
-
-    def end(self) -> None:
-        """No process of it is left."""
-        for worker in self._workers.values():
-            worker.popen.kill()
-        self.stop()
-
-
-def cpu_s_of(pid: int) -> float:
-    """CPU time of a process with all its threads, to the nanosecond (clock_getcpuclockid of Linux)."""
-    return time.clock_gettime(~pid << 3 | 2)
-
-
-def rss_bytes(pid: int) -> int:
-    resident = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]
-    return int(resident) * os.sysconf("SC_PAGE_SIZE")
+        super().look()
 
 
 def run_delay_ns(pid: int, thread: int) -> int:

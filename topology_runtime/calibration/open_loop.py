@@ -13,7 +13,7 @@ from statistics import fmean
 
 import msgspec
 
-from topology_runtime.calibration.bench import Bench, cpu_s_of
+from topology_runtime.calibration.watched import Watched
 from topology_runtime.schedule import NS, Schedule
 from topology_runtime.stability.evidence import Bin, Evidence, Verdict
 from topology_runtime.stability.trial import Finding, Trial, looks_for
@@ -65,7 +65,7 @@ class Reading(msgspec.Struct, frozen=True):
 class Offer:
     """A steady rate offered to a bench from now on, after all that was offered before is done."""
 
-    def __init__(self, bench: Bench, rate_tps: float) -> None:
+    def __init__(self, bench: Watched, rate_tps: float) -> None:
         used = bench.wanted is not None and bench.wanted.schedule is not None
         given = bench.quiet(QUIET_S) if used else 0
         self._bench, self._done_before, self._sinks = bench, bench.done(), bench.sinks()
@@ -88,7 +88,7 @@ class Offer:
         now_ns = time.time_ns()
         offered, done = self._rows(now_ns)
         t_s = (now_ns - self._schedule.start_ns) / NS
-        return Reading(t_s, offered, done, cpu_s_of(self._bench.pid), tuple(latencies))
+        return Reading(t_s, offered, done, self._bench.cpu_s, tuple(latencies))
 
     def _now_s(self) -> float:
         return (time.time_ns() - self._schedule.start_ns) / NS
@@ -98,11 +98,11 @@ class Offer:
         return offered, self._bench.done() - self._done_before
 
 
-def run_trial(bench: Bench, rate_tps: float, longest_s: float, waits: bool) -> TrialResult:
+def run_trial(bench: Watched, rate_tps: float, longest_s: float, waits: bool) -> TrialResult:
     """One trial on a bench that has begun. `waits`: the task waits for a service, which may be throttled
-    and hide an overload for seconds: longer until it is called stable. Raises as `Bench.measure` does."""
+    and hide an overload for seconds: longer until it is called stable. Raises as `Watched.watch` does."""
     offer = Offer(bench, rate_tps)
-    trial = Trial(looks_for(waits, longest_s, bench.threads_of_task / rate_tps))
+    trial = Trial(looks_for(waits, longest_s, bench.threads_measured / rate_tps))
     readings, bins = [offer.read()], list[Bin]()
     finding: Finding | None = None
     while finding is None:
@@ -144,7 +144,7 @@ def lowest_ns(bucket: int) -> int:
 
 
 def result(
-    finding: Finding, bins: Sequence[Bin], readings: Sequence[Reading], rate_tps: float, bench: Bench
+    finding: Finding, bins: Sequence[Bin], readings: Sequence[Reading], rate_tps: float, bench: Watched
 ) -> TrialResult:
     last = readings[-1]
     first = next(r for r in readings if r.t_s >= finding.evidence.from_s)  # before the last: a third is kept
@@ -161,7 +161,7 @@ def result(
         p50_s=p50_s,
         p95_s=p95_s,
         p99_s=p99_s,
-        cpu=(last.cpu_s - first.cpu_s) / seconds / bench.slot_cores,
+        cpu=(last.cpu_s - first.cpu_s) / seconds / bench.cores,
         memory_bytes=bench.memory_bytes,
         seconds=finding.seconds,
         bins=tuple(bins),

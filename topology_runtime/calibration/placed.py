@@ -7,22 +7,23 @@ that is not limited. For trials of predictions.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from topology_runtime.calibration.bench import FAST_TPS, START_S, cpu_s_of, rss_bytes
+from topology_runtime.calibration.bench import FAST_TPS, START_S
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.errors import HeadgateError
+from topology_runtime.calibration.watched import Watched, cpu_s_of, rss_bytes
 from topology_runtime.messages import Settings
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
-from topology_runtime.worker.rig import Rig
 
 FEEDER = 0
 ROWS_A_THREAD = 8  # in flight for each thread in a closed loop: none runs dry
-LOOK_S = 0.02
+
+
+WINDOW = Settings()
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -33,17 +34,19 @@ class Use(msgspec.Struct, frozen=True):
     memory_bytes: dict[int, int]
 
 
-class Placed(Rig):
-    """`placement`: slot number (from 1) → task → threads; `shares`: (slot, task) → part of the task's rows."""
+class Placed(Watched):
+    """`placement`: slot number (from 1) → task → threads; `shares`: (slot, task) → part of the task's rows;
+    `thread_tps`: task → what one of its threads is modelled for, which sizes frames as in a run."""
 
     def __init__(
         self,
         topology: Topology,
         placement: Mapping[int, Mapping[str, int]],
         shares: Mapping[tuple[int, str], float],
+        thread_tps: Mapping[str, float],
         directory: Path,
+        slot_cores: float,
         user_paths: tuple[str, ...] = (),
-        settings: Settings | None = None,
     ) -> None:
         places: dict[str, list[int]] = {task.name: [] for task in topology.tasks}
         weights: dict[str, list[float]] = {}
@@ -54,20 +57,20 @@ class Placed(Rig):
         for task, slots in places.items():
             if not slots:
                 places[task] = [FEEDER]
-        in_flight = ROWS_A_THREAD * sum(len(slots) for slots in places.values())
+        window = ROWS_A_THREAD * sum(len(slots) for slots in places.values()) / WINDOW.window_s
         super().__init__(
             topology,
             places,
             str(directory),
             user_paths,
-            settings or Settings(),
-            {task.name: float(in_flight) for task in topology.sources},  # × window_s: its window
+            WINDOW,
+            {**thread_tps, **{task.name: window for task in topology.sources}},
             weights,
         )
-        self._slots = sorted(placement)
+        self._slots, self.slot_cores = sorted(placement), slot_cores
         self._base_bytes: dict[int, int] = {}
 
-    def begin(self, quotas: Quotas, slot_cores: float) -> None:
+    def begin(self, quotas: Quotas) -> None:
         """Workers up, each slot's in its share of a core."""
         for slot in (FEEDER, *self._slots):
             self.spawn(slot)
@@ -76,7 +79,7 @@ class Placed(Rig):
         self.send("prepared")
         self.until(self.ready, START_S, "build their objects")
         for slot in self._slots:
-            quotas.bind(self._workers[slot].popen.pid, f"slot{slot}", slot_cores, slot)
+            quotas.bind(self._workers[slot].popen.pid, f"slot{slot}", self.slot_cores, slot)
 
     def saturate(self) -> None:
         """As many rows as the window lets in."""
@@ -86,44 +89,24 @@ class Placed(Rig):
         """Rows of the sources that are acked: wholly processed, everywhere."""
         return sum(self.count(task.name, mt.SOURCE_ACKED) for task in self.topology.sources)
 
+    @property
+    def cores(self) -> float:
+        return self.slot_cores * len(self._slots)
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self.use().cpu_s.values())
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(self.use().memory_bytes.values())
+
+    @property
+    def threads_measured(self) -> int:
+        return sum(thread.slot.number != FEEDER for thread in self.threads)
+
     def use(self) -> Use:
         pids = {slot: self._workers[slot].popen.pid for slot in self._slots}
         cpu_s = {slot: cpu_s_of(pid) for slot, pid in pids.items()}
         memory = {slot: rss_bytes(pid) - self._base_bytes[slot] for slot, pid in pids.items()}
         return Use(time.monotonic(), cpu_s, memory)
-
-    def pause(self, seconds: float) -> None:
-        """Hear the workers for so long. Raises HeadgateError when one ended or a task fails."""
-        self.until_or(lambda: False, seconds)
-
-    def until(self, so: Callable[[], bool], seconds: float, what: str) -> None:
-        if not self.until_or(so, seconds):
-            raise HeadgateError(f"the workers did not {what} in {seconds:g} s")
-
-    def until_or(self, so: Callable[[], bool], seconds: float) -> bool:
-        """Wait until it is so, at most so long; was it?"""
-        end_s = time.monotonic() + seconds
-        while not so():
-            left_s = end_s - time.monotonic()
-            if left_s <= 0:
-                return False
-            self._hear(min(left_s, LOOK_S))
-            self._look()
-        return True
-
-    def _look(self) -> None:
-        for slot, worker in self._workers.items():
-            if worker.popen.poll() is not None:
-                raise HeadgateError(f"the worker of slot {slot} ended")
-            for thread in worker.report.threads if worker.report else ():
-                if thread.failed:
-                    raise HeadgateError(f"a thread of slot {slot} cannot run", cause=thread.failed)
-        letters = self.letters()
-        if letters and 2 * len(letters) >= self.done():
-            raise HeadgateError("most rows fail", cause=letters[-1].error)
-
-    def end(self) -> None:
-        """No process of it is left."""
-        for worker in self._workers.values():
-            worker.popen.kill()
-        self.stop()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
-from topology_runtime.calibration.bench import FAST_TPS, Bench, cpu_s_of, rss_bytes
+from topology_runtime.calibration.bench import FAST_TPS, Bench
 from topology_runtime.calibration.speed import SpeedMeter
 from topology_runtime.calibration.steps import Probe
 from topology_runtime.calibration.warm_up import growth, steady_from
+from topology_runtime.calibration.watched import rss_bytes
 from topology_runtime.errors import HeadgateError
 
 BIN_S = 0.25
@@ -28,6 +30,7 @@ class Look(msgspec.Struct, frozen=True):
     rss_bytes: int
     blocked_ns: int
     busy_ns: int
+    letters: int
 
 
 def probe(
@@ -35,7 +38,6 @@ def probe(
 ) -> Probe:
     """One probe of about `seconds`, longer when threads are many or slow. Raises HeadgateError when no row
     is finished within `silence_s`, or the task fails."""
-    loaded_bytes = bench.memory_bytes
     bench.offer([(0.0, FAST_TPS)])
     bench.until(lambda: bench.done() > 0, silence_s, "finish a row")
     looks = [_look(bench)]
@@ -44,11 +46,14 @@ def probe(
         while not _enough(looks, threads, end_s, looks[0].at_s + LONGEST * seconds):
             bench.watch(BIN_S)
             looks.append(_look(bench))
-    speed = meter.rounds_per_s
-    tps = [(b.done - a.done) / (b.at_s - a.at_s) for a, b in zip(looks, looks[1:], strict=False)]
-    return _probe_of(
-        looks, steady_from(tps), threads, rows_a_frame, slot_cores, speed, loaded_bytes, bench.base_bytes
-    )
+    tps = [(b.done - a.done) / (b.at_s - a.at_s) for a, b in pairwise(looks)]
+    steady = looks[steady_from(tps) :]
+    failed, done = steady[-1].letters - steady[0].letters, steady[-1].done - steady[0].done
+    if failed and 2 * failed >= done:
+        raise HeadgateError(f"{bench.what} fails on most of its rows", cause=bench.letters()[-1].error)
+    if done <= 0:
+        raise HeadgateError(f"{bench.what} finished no row in {seconds:.1f} s with {threads} thread(s)")
+    return _probe_of(looks, steady, threads, rows_a_frame, slot_cores, meter.rounds_per_s, bench.base_bytes)
 
 
 def _enough(looks: Sequence[Look], threads: int, end_s: float, latest_s: float) -> bool:
@@ -59,32 +64,27 @@ def _enough(looks: Sequence[Look], threads: int, end_s: float, latest_s: float) 
 
 def _look(bench: Bench) -> Look:
     blocked_ns, busy_ns = bench.blocked()
-    return Look(
-        time.monotonic(), bench.done(), cpu_s_of(bench.pid), rss_bytes(bench.pid), blocked_ns, busy_ns
-    )
+    now_s, rss, letters = time.monotonic(), rss_bytes(bench.pid), len(bench.letters())
+    return Look(now_s, bench.done(), bench.cpu_s, rss, blocked_ns, busy_ns, letters)
 
 
 def _probe_of(  # the numbers of one probe
     looks: Sequence[Look],
-    first: int,
+    steady: Sequence[Look],
     threads: int,
     rows_a_frame: int,
     slot_cores: float,
     speed: float,
-    loaded_bytes: int,
     base_bytes: int,
 ) -> Probe:
-    begin, end = looks[first], looks[-1]
+    begin, end = steady[0], steady[-1]
     rows, long_s = end.done - begin.done, end.at_s - begin.at_s
-    if rows <= 0:
-        raise HeadgateError(f"finished no row in {long_s:.1f} s with {threads} thread(s)")
-    kept = [look.rss_bytes for look in looks[first:]]
-    leak = growth([look.done for look in looks[first:]], kept) if kept[-1] - kept[0] > LEAK_BYTES else 0.0
+    kept = [look.rss_bytes for look in steady]
+    leak = growth([look.done for look in steady], kept) if kept[-1] - kept[0] > LEAK_BYTES else 0.0
     return Probe(
         threads=threads,
         rate_tps=rows / long_s,
         cpu=(end.cpu_s - begin.cpu_s) / long_s / slot_cores,
-        loaded_bytes=max(0, loaded_bytes),
         memory_bytes=max(0, end.rss_bytes - base_bytes),
         blocked=max(0.0, (end.blocked_ns - begin.blocked_ns) / max(1, end.busy_ns - begin.busy_ns)),
         seconds=end.at_s - looks[0].at_s,

@@ -87,7 +87,7 @@ class TaskProfile:
         about: dict[str, Any] = {
             "binding": self._at.quotas.binding,
             "digest": self._digest,
-            "run": self._task.run,
+            **store.code_of(self._task, self._at.place.user_paths),
             "gap_s": self._at.place.gap_s,
             "measured_at": utc_iso(wall_ns()),
             "complete": steps.next_step(record.probes, record.trials, self._at.wish) is None,

@@ -24,20 +24,20 @@ from topology_runtime.calibration.search import FULL, GAIN, LEAST_POINTS, NOISE,
 FIRST_PART, UP, DOWN = 0.97, 1.07, 0.90  # of the capacity: the first trial, and the next ones
 CLOSE = 1.05  # a bracket this narrow is done
 TRIALS_MOST = 6  # per thread count
+ONE_PROBE = 0.15  # of a computing task in a few seconds: up to 1.4 between probes was seen in small slots
 STARVED = 0.9  # of the slot's CPU in a trial, which begins with an empty queue
 REPEATS_OF_DISTURBED = 2  # probes thrown away per thread count before they are taken as they are
 USUAL_COUNTS, USUAL_TRIALS = 4, 3  # for the time left, until it is known better
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """One closed-loop measurement. cpu: of the slot; bytes: above the bare worker, before any row and at
-    the end; blocked: share of its calls' time in which the task neither ran nor waited for the CPU;
-    speed: rounds/s of a fixed loop beside it, since the machine drifts; leak: bytes kept per row."""
+    """One closed-loop measurement. cpu: of the slot; memory_bytes: above the bare worker, at the end;
+    blocked: share of its calls' time in which the task neither ran nor waited for the CPU; speed: rounds/s
+    of a fixed loop beside it, since the machine drifts; leak_bytes: kept per row."""
 
     threads: int
     rate_tps: float
     cpu: float
-    loaded_bytes: int
     memory_bytes: int
     blocked: float
     seconds: float
@@ -220,14 +220,10 @@ def _next_rate(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) -
     low, high = bracket(probes, trials, threads)
     if tried >= TRIALS_MOST or (low > 0 and high <= CLOSE * low):
         return None
-    if not tried:
-        part = FIRST_PART
-    elif low > 0 and math.isinf(high):
-        part = low * UP
-    elif low == 0:
-        part = high * DOWN
+    if low == 0:
+        part = FIRST_PART if math.isinf(high) else high * DOWN
     else:
-        part = math.sqrt(low * high)
+        part = low * UP if math.isinf(high) else math.sqrt(low * high)
     return part * capacity(probes, threads)
 
 
@@ -265,8 +261,8 @@ def model_of(
         part, half = parts[threads] or (usual, 0.0)
         capacity_tps = capacity(probes, threads)
         rate_tps = capacity_tps * part
-        if best_tps < rate_tps < NOISE * best_tps:  # not told from none: a plan shall spend no threads on it
-            rate_tps = best_tps
+        if best_tps < rate_tps < (1 + noise(probes, threads)) * best_tps:
+            rate_tps = best_tps  # a gain that is not told from none: a plan shall spend no threads on it
         best_tps = max(best_tps, rate_tps)
         points.append(_point(probes, trials, threads, rate_tps, half * capacity_tps, slot["memory_bytes"]))
     return {
@@ -277,9 +273,19 @@ def model_of(
         "method": "closed loop, bracketed by open-loop trials" if known else "closed loop",
         "waiting": waits(probes),
         "reference_speed": _digits(reference(probes)),
-        "base_memory": _digits(min(probe.loaded_bytes for probe in probes) / slot["memory_bytes"]),
+        "base_memory": _digits(base_memory(points)),
         **about,
     }
+
+
+def base_memory(points: Sequence[dict[str, Any]]) -> float:
+    """What the task holds before its first thread works (imports, mostly): the line through the fewest
+    threads and the most, at no thread. Threads open what they need when rows come, so it cannot be read."""
+    first, last = points[0], points[-1]
+    if first is last:
+        return float(first["memory"])
+    slope = (last["memory"] - first["memory"]) / (last["threads"] - first["threads"])
+    return float(max(0.0, first["memory"] - max(0.0, slope) * first["threads"]))
 
 
 def _point(
@@ -296,21 +302,30 @@ def _point(
     cpus = [min(1.0, probe.cpu) * load for probe in here]
     memories = [max(0.0, probe.memory_bytes / slot_bytes) for probe in here]
     about = [trial for trial in trials if trial.threads == threads]
+    spread = {
+        "rate_tps": _digits(math.hypot(half_width(capacities) * load, half)),
+        "cpu": _digits(half_width(cpus)),
+        "memory": _digits(half_width(memories)),
+    }
     return {
         "threads": threads,
         "rate_tps": _digits(rate_tps),
         "cpu": _digits(median(cpus)),
         "memory": _digits(median(memories)),
-        "spread": {
-            "rate_tps": _digits(math.hypot(half_width(capacities) * load, half)),
-            "cpu": _digits(half_width(cpus)),
-            "memory": _digits(half_width(memories)),
-        },
         "closed_loop_tps": _digits(capacity(probes, threads)),
         "trials": len(here) + len(about),
         "seconds": _digits(sum(p.seconds for p in here) + sum(trial.seconds for trial in about)),
         "frame_rows": here[-1].frame_rows,
+        **({"spread": spread} if len(here) > 1 else {}),
     }
+
+
+def noise(probes: Sequence[Probe], threads: int) -> float:
+    """By how much, relative, a capacity may be off: from its repeats; of one computing probe as is usual."""
+    capacities = rates(probes, threads)
+    if len(capacities) > 1:
+        return max(NOISE - 1, half_width(capacities) / median(capacities))
+    return NOISE - 1 if waits(probes) else ONE_PROBE
 
 
 def half_width(values: Sequence[float]) -> float:

@@ -90,6 +90,11 @@ def code_digest(task: Task, user_paths: Sequence[str]) -> str | None:
     return None
 
 
+def code_of(task: Task, user_paths: Sequence[str]) -> dict[str, str | None]:
+    """Keys of a model that say whose it is: where the code is, and its digest."""
+    return {"run": task.run, "code_digest": code_digest(task, user_paths)}
+
+
 def _code_files(module: str, places: Sequence[str]) -> list[Path]:
     if not module:
         return []

@@ -17,6 +17,15 @@ class ReadyMade(msgspec.Struct, frozen=True):
 
 
 READY_MADE: dict[str, ReadyMade] = {
+    "blob": ReadyMade(f"{HERE}.blob_download:BlobDownload"),
+    "table": ReadyMade(f"{HERE}.table_query:TableQuery"),
+    "pi": ReadyMade(f"{HERE}.pi:Pi"),
+    "xml": ReadyMade(f"{HERE}.parse_xml:ParseXml"),
+    "file": ReadyMade(f"{HERE}.file_write:FileWrite"),
+    "http": ReadyMade(f"{HERE}.http_call:HttpCall"),
+    "json": ReadyMade(f"{HERE}.parse_json:parse_json"),
+    "senml": ReadyMade(f"{HERE}.parse_senml:parse_senml"),
+    "sql": ReadyMade(f"{HERE}.sql_query:SqlQuery"),
     "spin": ReadyMade(f"{HERE}.spin:Spin"),
     "wait": ReadyMade(f"{HERE}.wait:Wait"),
 }

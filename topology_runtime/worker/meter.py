@@ -18,6 +18,7 @@ HEADER = 8
 H_THREADS, H_LINKS, H_PROGRESS, H_INCARNATION = range(4)  # records in use; main loop's progress
 
 BUCKETS = 160
+LATENCY_COLUMNS = ("task", "bucket", "rows")  # of rows in a task, as samples tell them; task: its number
 (
     THREAD, TID, TASK, EPOCH, STATE, TUPLES_IN, TUPLES_OUT, FRAMES_IN, FRAMES_OUT, BYTES_IN, BYTES_OUT,
     BUSY_NS, WAIT_NS, QUEUE, LATENCY_SUM_NS, CALL_STARTED_NS, HELD_ROWS,

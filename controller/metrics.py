@@ -1,0 +1,227 @@
+"""What Prometheus is told of a controller: a frozen view, made by the shell once a second, read by scrapes.
+
+`headgate_…` names and labels are a contract (docs/monitoring.md). Labels are tasks, VMs, slots, reasons and
+words of ours, never threads. What is not known is left out. Metrics cost nothing unless they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+import numpy as np
+
+from controller.knowledge.diagnoses import Reason
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Membership
+from controller.knowledge.turns import Now
+from controller.monitor.blocks import task_latency_of
+from controller.status import lost_now
+from topology_runtime.errors import BadMessage
+from topology_runtime.messages import SampleBlock
+from topology_runtime.worker.meter import BUCKETS
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from controller.loop import Loop
+
+NS = 1e9
+EVERY_NS = 900_000_000  # a view a second, at the tick that is nearest
+TASKS_MOST, ROWS_MOST = 4096, 1 << 40  # beyond them nobody means it
+FIRST = "start"  # the reason of a run's first plan, which is no re-plan
+QUIET = ("fine", "unknown", "frozen")  # reasons for planning nothing
+REASONS = (*(r for r in get_args(Reason) if r not in (FIRST, *QUIET)), "operator", "rolled_back")
+
+
+class View(msgspec.Struct, frozen=True):
+    """One moment. None: not known. `slots`: "vm/slot" → cpu, memory, predicted_cpu, predicted_memory as
+    fractions. `errors`: task → measured / predicted − 1. Latencies are buckets of the meter."""
+
+    input_tps: float | None = None
+    headroom_tps: float | None = None
+    stable: bool | None = None
+    slope: float | None = None
+    tasks_tps: Mapping[str, float] = {}
+    errors: Mapping[str, float] = {}
+    slots: Mapping[str, Mapping[str, float | None]] = {}
+    states: Mapping[str, int] = {}
+    replans: Mapping[str, int] = {}
+    replan_s: float | None = None
+    lost: int = 0
+    replayed: int = 0
+    end_to_end: Mapping[str, Sequence[int]] = {}
+    in_task: Mapping[str, Sequence[int]] = {}
+
+
+class Metrics:
+    """The newest view, and the latency of rows in their tasks, which nothing else adds up."""
+
+    def __init__(self) -> None:
+        self.view = View()
+        self._in_task = np.zeros((0, BUCKETS), np.int64)  # task × bucket → rows
+        self._due_ns = 0
+
+    def look(self, loop: Loop, now: Now) -> None:
+        """Take a new view of the loop, once a second."""
+        if now.mono_ns < self._due_ns:
+            return
+        self._due_ns = now.mono_ns + EVERY_NS
+        topology = loop.knowledge.topology
+        tasks = topology.tasks if topology else ()
+        in_task = {
+            task.name: row.tolist() for task, row in zip(tasks, self._in_task, strict=False) if row.any()
+        }
+        self.view = view_of(loop, now, in_task)
+
+    def add(self, block: SampleBlock) -> None:
+        """Rows that tasks did; what makes no sense is passed over."""
+        try:
+            task, bucket, rows = task_latency_of(block)
+        except BadMessage:
+            return
+        there = (task >= 0) & (task < TASKS_MOST) & (bucket >= 0) & (bucket < BUCKETS)
+        there &= (rows > 0) & (rows < ROWS_MOST)
+        if not there.any():
+            return
+        more = int(task[there].max()) + 1 - len(self._in_task)
+        if more > 0:
+            self._in_task = np.pad(self._in_task, ((0, more), (0, 0)))
+        np.add.at(self._in_task, (task[there], bucket[there]), rows[there])
+
+
+class Told(Metrics):
+    """Metrics that are told on a port. Raises Unreachable when it cannot be had."""
+
+    def __init__(self, host: str, port: int) -> None:
+        from topology_runtime.metrics_port import MetricsPort
+
+        super().__init__()
+        self._port = MetricsPort(host, port, lambda: families(self.view))
+        self.address = self._port.address
+
+    def close(self) -> None:
+        self._port.close()
+
+
+def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> View:
+    """What is known now, without anything that changes later."""
+    k, measured = loop.knowledge, loop.measured
+    plan, schedule = k.plan, k.durable.schedule
+    offered = schedule.rate_at(now.wall_ns) if schedule else None
+    verdict = measured.get("verdict", {})
+    judged = verdict.get("verdict") in ("stable", "unstable")
+    end_to_end: dict[str, list[int]] = {}
+    for (sink, _), counts in k.counts.latency.items():
+        sums = end_to_end.setdefault(sink, [0] * BUCKETS)
+        sums[:] = map(int.__add__, sums, counts)
+    reigns = [reign for reign in k.durable.reigns if not reign.abandoned]
+    came = [reign for reign in reigns if reign.in_force_ns and reign.reason != FIRST]
+    return View(
+        input_tps=offered,
+        headroom_tps=plan.prediction.rate_tps - offered if plan and offered is not None else None,
+        stable=verdict["verdict"] == "stable" if judged else None,
+        slope=verdict["slope"] if judged else None,
+        tasks_tps=_task_rates(k, measured),
+        errors={r["where"]: r["ratio"] - 1 for r in measured.get("residuals", ()) if r["what"] == "rate"},
+        slots=measured.get("slots", {}),
+        states=slot_states(k, loop.members),
+        replans={**dict.fromkeys(REASONS, 0), **Counter(r.reason for r in reigns if r.reason != FIRST)},
+        replan_s=(came[-1].in_force_ns - came[-1].decided_ns) / NS if came else None,
+        lost=lost_now(k, loop.members),
+        replayed=k.counts.replayed,
+        end_to_end=end_to_end,
+        in_task=in_task,
+    )
+
+
+def _task_rates(k: Knowledge, measured: Mapping[str, Any]) -> dict[str, float]:
+    """Rows/s that each task takes in; a source takes in what it emits."""
+    sources = {task.name for task in k.topology.sources} if k.topology else set()
+    emitted_tps = measured.get("rates", {}).get("emitted_tps", 0.0)
+    return {
+        task["task"]: emitted_tps if task["task"] in sources else task["rate_in_tps"]
+        for task in measured.get("tasks", ())
+    }
+
+
+def slot_states(k: Knowledge, members: Membership) -> dict[str, int]:
+    """How many slots of the VMs that are there have threads, have none, are given up."""
+    slots = {slot for member in members.up() for slot in member.vm.all_slots()}
+    quarantined = slots & members.quarantined
+    planned = set(k.durable.reign.staying_slots) if k.durable.reign else set()
+    used = len((slots & planned) - quarantined)
+    return {
+        "used": used,
+        "free": len(slots) - used - len(quarantined),
+        "quarantined": len(quarantined),
+    }
+
+
+def families(view: View) -> Iterable[Metric]:
+    """A view as Prometheus's families."""
+    from topology_runtime.metrics_port import gauge, gauges, latency
+
+    yield from gauge("headgate_input_rate_tps", "Tuples/s offered to every source now.", view.input_tps)
+    yield from gauge(
+        "headgate_headroom_tps", "Predicted rate of the plan minus the offered one.", view.headroom_tps
+    )
+    yield from gauge(
+        "headgate_stable", "1 when the topology keeps up, 0 when not; absent while unknown.", view.stable
+    )
+    yield from gauge("headgate_latency_slope", "Growth of the median latency in s per s.", view.slope)
+    yield from gauges(
+        "headgate_task_rate_tps",
+        "Tuples/s that a task takes in.",
+        ["task"],
+        {(task,): tps for task, tps in view.tasks_tps.items()},
+    )
+    yield from gauges(
+        "headgate_model_error_ratio",
+        "Measured input rate of a task / predicted one, minus 1.",
+        ["task"],
+        {(task,): error for task, error in view.errors.items()},
+    )
+    for what, about in (("cpu", "CPU of a slot"), ("memory", "Memory of a slot")):
+        yield from gauges(
+            f"headgate_slot_{what}_ratio",
+            f"{about} as a fraction of it.",
+            ["vm", "slot", "source"],
+            _slot_values(view, what),
+        )
+    yield from gauges(
+        "headgate_slots",
+        "Slots of the VMs that are there, by state.",
+        ["state"],
+        {(state,): count for state, count in view.states.items()},
+    )
+    yield from gauge("headgate_replan_seconds", "The last re-plan, from decided to in force.", view.replan_s)
+    yield from _counters(view)
+    yield from latency(
+        "headgate_task_latency_seconds", "Of a row in a task, from arrival to done.", "task", view.in_task
+    )
+    yield from latency(
+        "headgate_latency_seconds", "From the intended emit time to the sink.", "sink", view.end_to_end
+    )
+
+
+def _counters(view: View) -> Iterable[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    replans = CounterMetricFamily("headgate_replans", "Plans that replaced another.", labels=["reason"])
+    for reason, count in view.replans.items():
+        replans.add_metric([reason], count)
+    yield replans
+    yield CounterMetricFamily("headgate_tuples_lost", "Tuples that are nowhere: 0 or a bug.", view.lost)
+    yield CounterMetricFamily("headgate_tuples_replayed", "Tuples sent again.", view.replayed)
+
+
+def _slot_values(view: View, what: str) -> dict[tuple[str, ...], float | None]:
+    values: dict[tuple[str, ...], float | None] = {}
+    for name, seen in view.slots.items():
+        vm, _, slot = name.rpartition("/")
+        values[vm, slot, "measured"] = seen.get(what)
+        values[vm, slot, "predicted"] = seen.get(f"predicted_{what}")
+    return values

@@ -1,0 +1,22 @@
+"""What a picture is made from: the loop's knowledge, looked at and never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Membership
+from controller.knowledge.turns import Now
+from controller.seen import Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look. seen: by the last turn of the loop, None before the first. stage: of the run's end."""
+
+    k: Knowledge
+    members: Membership
+    seen: Seen | None
+    duplicates: int
+    stage: str
+    now: Now

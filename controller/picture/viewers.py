@@ -1,0 +1,111 @@
+"""Whoever watches: the picture's publisher, and questions that take long, thought about on a thread beside.
+
+Neither is an input of the loop: a run is decided, recorded and replayed the same, watched or not.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from queue import Empty, Full, Queue
+from typing import Any
+
+from controller.commands import refusal
+from controller.deciding import question
+from controller.knowledge.turns import Now
+from controller.loop import Loop
+from controller.picture.publisher import Publisher
+from controller.picture.whatif import rates_asked, whatif
+from controller.plan.planner import PlanRequest
+from topology_runtime.channels import Wake
+from topology_runtime.errors import Conflict, HeadgateError
+from topology_runtime.messages import Reply, Request
+
+COMMANDS = frozenset({"snapshot", "whatif"})
+WAITING_MOST = 16  # questions; more are refused
+QUIET_TPS = 1.0  # a question's rate does not matter before its rates are filled in
+
+Question = tuple[bytes, PlanRequest, tuple[float, ...], bool]
+
+
+class Viewers:
+    """Lives in the controller's thread, but for the one that thinks. wake: what wakes the controller."""
+
+    def __init__(self, loop: Loop, wake: Wake, port: int = 0) -> None:
+        self._loop, self._wake = loop, wake
+        self._publisher: Publisher | None = Publisher(loop, port)
+        self._questions: Queue[Question] = Queue(WAITING_MOST)
+        self._answers: Queue[tuple[bytes, Reply]] = Queue()
+        self._thinker: threading.Thread | None = None
+
+    def turn(self, now: Now) -> None:
+        """A picture that cannot be made costs the picture, not the run."""
+        if self._publisher is None:
+            return
+        try:
+            self._publisher.turn(now)
+        except Exception as error:
+            self._give_up(error)
+
+    def answer(self, peer: bytes, request: Request, now: Now) -> Reply | None:
+        """The reply, or None when it will be among `answers`."""
+        try:
+            if request.command == "snapshot":
+                return Reply(data=self._snapshot(now))
+            self._ask(peer, request.arguments)
+        except HeadgateError as error:
+            return refusal(error)
+        return None
+
+    def answers(self) -> list[tuple[bytes, Reply]]:
+        """(peer, reply) of what was thought about since."""
+        found = []
+        while True:
+            try:
+                found.append(self._answers.get_nowait())
+            except Empty:
+                return found
+
+    def close(self) -> None:
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def _snapshot(self, now: Now) -> dict[str, Any]:
+        if self._publisher is not None:
+            try:
+                return self._publisher.snapshot(now)
+            except Exception as error:
+                self._give_up(error)
+        raise HeadgateError("there is no picture of this run", cause="see the controller's log")
+
+    def _give_up(self, error: Exception) -> None:
+        sys.stderr.write(f"controller: warning: no picture any more: {type(error).__name__}: {error}\n")
+        self.close()
+        self._publisher = None
+
+    def _ask(self, peer: bytes, arguments: dict[str, Any]) -> None:
+        rates = rates_asked(arguments)
+        loop = self._loop
+        request = question(loop.knowledge, loop.members, QUIET_TPS, False).request
+        try:
+            self._questions.put_nowait((peer, request, rates, bool(arguments.get("full"))))
+        except Full:
+            raise Conflict("too many ask what if at once", hint="ask again in a moment") from None
+        if self._thinker is None:
+            self._thinker = threading.Thread(target=self._think, name="whatif", daemon=True)
+            self._thinker.start()
+
+    def _think(self) -> None:
+        while True:
+            peer, request, rates, full = self._questions.get()
+            self._answers.put((peer, _reply(request, rates, full)))
+            self._wake.set()
+
+
+def _reply(request: PlanRequest, rates: tuple[float, ...], full: bool) -> Reply:
+    try:
+        return Reply(data=whatif(request, rates, full))
+    except HeadgateError as error:
+        return refusal(error)
+    except Exception as error:  # whoever asked must hear of it, and the next one be answered
+        return refusal(HeadgateError(f"what-if failed: {type(error).__name__}", cause=str(error) or None))

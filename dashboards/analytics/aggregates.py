@@ -1,0 +1,218 @@
+"""The one pass over all rows of each table. What comes out is small, is written once, and answers every question.
+
+Times are put together to windows of 10 s (5 s in runs of ten minutes, 60 s in those longer than a day);
+latency to bins of 1 s (15 s in runs longer than three hours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dashboards.analytics.curate import Curated
+from dashboards.analytics.manifest import folder_of
+from dashboards.analytics.places import Place
+from dashboards.analytics.runs import Run
+from dashboards.analytics.schemas import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SECOND_US = 1_000_000
+WINDOWS_S = ((600, 5), (86_400, 10), (float("inf"), 60))  # runs of so many seconds at most → their window
+FINE_BIN_S, COARSE_BIN_S, FINE_RUN_S = 1, 15, 3 * 3600
+STABILITY_WINDOW_S = 15  # as the controller judges
+FINE_PER_DOUBLING = 16  # bins of the latency's histogram, 4.4 % wide: quantiles err by at most half of that
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The curated rows of the runs that are analysed, with a column `run` = topology/run; `span_s`: of the
+    longest run."""
+
+    spark: SparkSession
+    curated: Place
+    runs: Sequence[Run]
+    done: Curated
+    span_s: float
+
+    @property
+    def window_s(self) -> int:
+        return next(seconds for most_s, seconds in WINDOWS_S if self.span_s <= most_s)
+
+    @property
+    def bin_s(self) -> int:
+        return FINE_BIN_S if self.span_s <= FINE_RUN_S else COARSE_BIN_S
+
+    def read(self, table: str) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        schema = spark_schema(table)
+        there = [
+            folder_of(self.curated, table, run).uri
+            for run in self.runs
+            if any(part.table == table for part in self.done.manifests[run.key].parts)
+        ]
+        if not there:
+            return self.spark.createDataFrame([], schema)
+        rows = self.spark.read.schema(schema).option("basePath", (self.curated / table).uri).parquet(*there)
+        return rows.withColumn("run", f.concat("topology", f.lit("/"), "run"))
+
+
+def window(seconds: int) -> Column:
+    """Number of the window of so many seconds that a row's time lies in."""
+    from pyspark.sql import functions as f
+
+    return f.expr(f"unix_micros(time) div {seconds * SECOND_US}")
+
+
+def bundles(tables: Tables) -> DataFrame:
+    """Threads of a task in a slot in a window: sums over them, `seconds` they cover, and how many tasks and
+    which others share the slot meanwhile."""
+    from pyspark.sql import functions as f
+
+    sums = (
+        "window_s",
+        "cpu_s",
+        "run_delay_s",
+        "tuples_in",
+        "tuples_out",
+        "queue",
+        "busy_s",
+        "wait_s",
+        "memory_bytes",
+    )
+    rows = tables.read("samples").groupBy(
+        "run", "epoch", "vm", "slot", "task", window(tables.window_s).alias("w")
+    )
+    return (
+        rows.agg(
+            f.count("*").alias("n"),
+            f.min(f.unix_micros("time")).alias("first_us"),
+            f.max(f.unix_micros("time")).alias("last_us"),
+            *(f.sum(name).alias(name) for name in sums),
+        )
+        .withColumn(
+            "seconds",
+            (f.col("last_us") - f.col("first_us")) / SECOND_US + f.col("window_s") / f.col("n"),
+        )
+        .withColumn("threads", f.greatest(f.lit(1), f.round(f.col("window_s") / f.col("seconds"))))
+    )
+
+
+def slot_windows(tables: Tables) -> DataFrame:
+    """A slot in a window: means, and the sums that R² is made of over the single rows."""
+    from pyspark.sql import functions as f
+
+    rows = tables.read("slots")
+    columns = [f.count("*").alias("n"), f.avg("window_s").alias("window_s")]
+    for name in ("cpu", "memory"):
+        columns += _against(name, f"predicted_{name}", name)
+        columns += [f.avg(_finite(name)).alias(name)]
+    return rows.groupBy("run", "epoch", "vm", "slot", window(tables.window_s).alias("w")).agg(*columns)
+
+
+def rate_windows(tables: Tables) -> DataFrame:
+    """All sources in a window, as `slot_windows`. `expected`: what the plan lets through of what is offered."""
+    from pyspark.sql import functions as f
+
+    rows = tables.read("rates").withColumn("expected", _expected())
+    names = ("offered_tps", "emitted_tps", "acked_tps", "planned_tps", "predicted_tps")
+    return rows.groupBy("run", "epoch", window(tables.window_s).alias("w")).agg(
+        f.count("*").alias("n"),
+        f.max(f.unix_micros("time")).alias("last_us"),
+        *(f.avg(_finite(name)).alias(name) for name in names),
+        *_against("acked_tps", "expected", "rate"),
+    )
+
+
+def latency_bins(tables: Tables, seconds: int) -> DataFrame:
+    """A path in a bin: median, tuples, and the least-squares slope of its rows against time, s/s."""
+    from pyspark.sql import functions as f
+
+    at_s = f.unix_micros("time") / SECOND_US
+    from_s = window(seconds) * seconds  # counted from there, so that squares of times stay exact
+    return (
+        tables.read("latency")
+        .groupBy("run", "epoch", "source", "sink", window(seconds).alias("w"))
+        .agg(
+            f.count("*").alias("n"),
+            f.sum("tuples").alias("tuples"),
+            f.percentile_approx("latency_s", 0.5, 200).alias("p50_s"),
+            f.regr_slope("latency_s", at_s - from_s).alias("slope"),
+        )
+    )
+
+
+def latency_histogram(tables: Tables) -> DataFrame:
+    """A path in an epoch, by sixteenths of a doubling of the latency: tuples, their sum of it, its maximum."""
+    from pyspark.sql import functions as f
+
+    bucket = f.floor(f.log2(f.greatest(f.col("latency_s"), f.lit(1e-6))) * FINE_PER_DOUBLING)
+    return (
+        tables.read("latency")
+        .groupBy("run", "epoch", "source", "sink", bucket.alias("bucket"))
+        .agg(
+            f.sum("tuples").alias("tuples"),
+            f.sum(f.col("tuples") * f.col("latency_s")).alias("weighted_s"),
+            f.max("latency_s").alias("max_s"),
+        )
+    )
+
+
+def link_sums(tables: Tables) -> DataFrame:
+    """A pair of threads in an epoch: sums over the windows that were recorded."""
+    from pyspark.sql import functions as f
+
+    return (
+        tables.read("links")
+        .groupBy("run", "epoch", "from_task", "to_task", "from_thread", "to_thread")
+        .agg(
+            *(f.sum(name).alias(name) for name in ("tuples", "bytes", "frames", "window_s")),
+            f.sum(f.col("buffer_latency_s") * f.col("frames")).alias("buffer_s"),
+            f.sum(f.col("channel_latency_s") * f.col("frames")).alias("channel_s"),
+        )
+    )
+
+
+def _finite(name: str) -> Column:
+    """null for NaN."""
+    from pyspark.sql import functions as f
+
+    return f.when(~f.isnan(name), f.col(name))
+
+
+def _expected() -> Column:
+    from pyspark.sql import functions as f
+
+    return f.when(f.col("predicted_tps") > 0, f.least("offered_tps", "predicted_tps"))
+
+
+def _against(actual: str, predicted: str, prefix: str) -> list[Column]:
+    """<prefix>_n, _sum, _squares, _residual, _absolute, _ss: over the rows that have both; and the mean
+    prediction."""
+    from pyspark.sql import functions as f
+
+    there = ~f.isnan(actual) & ~f.isnan(predicted)  # null when either is null: not counted
+    a = f.when(there, f.col(actual))
+    residual = f.when(there, f.col(actual) - f.col(predicted))
+    return [
+        f.count(residual).alias(f"{prefix}_n"),
+        f.sum(a).alias(f"{prefix}_sum"),
+        f.sum(a * a).alias(f"{prefix}_squares"),
+        f.sum(residual).alias(f"{prefix}_residual"),
+        f.sum(f.abs(residual)).alias(f"{prefix}_absolute"),
+        f.sum(residual * residual).alias(f"{prefix}_ss"),
+        f.avg(f.when(there, f.col(predicted))).alias(f"{prefix}_predicted"),
+    ]
+
+
+def neighbours(bundles: DataFrame) -> DataFrame:
+    """Bundles with `beside`: the other tasks in their slot in that window, "a,b"; "" when alone."""
+    from pyspark.sql import functions as f
+
+    slot = ["run", "vm", "slot", "w"]
+    inside = bundles.groupBy(*slot).agg(f.sort_array(f.collect_set("task")).alias("tasks"))
+    others = f.array_join(f.array_except("tasks", f.array("task")), ",")
+    return bundles.join(inside, slot).withColumn("beside", others).drop("tasks")

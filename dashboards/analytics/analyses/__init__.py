@@ -1,0 +1,1 @@
+"""One question each, answered from the aggregates. Each takes `Asked` and gives rows of `results`."""

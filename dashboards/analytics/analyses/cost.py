@@ -1,0 +1,75 @@
+"""Slot-hours and what the VMs cost: of each epoch and of each run. Prices: `usd_per_hour` in run.json's vms."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboards.analytics.asked import Asked, number
+from dashboards.analytics.results import Cost
+from dashboards.analytics.runs import Run
+
+HOUR_S = 3600.0
+
+
+def cost(asked: Asked) -> list[Cost]:
+    """A slot counts in the windows in which threads were sampled in it, a VM while one of its slots was."""
+    from pyspark.sql import functions as f
+
+    window_s = float(asked.window_s)
+    there = (
+        asked.frames["bundles"]
+        .groupBy("run", "epoch", "vm", "slot", "w")
+        .agg(f.max("seconds").alias("seconds"))
+    )
+    seconds = f.least(f.col("seconds"), f.lit(window_s))
+    slots = there.groupBy("run", "epoch", "vm").agg(f.sum(seconds).alias("slot_s"))
+    vms = (
+        there.groupBy("run", "epoch", "vm", "w")
+        .agg(f.max(seconds).alias("seconds"))
+        .groupBy("run", "epoch", "vm")
+        .agg(f.sum("seconds").alias("vm_s"))
+    )
+    rows = slots.join(vms, ["run", "epoch", "vm"]).orderBy("run", "epoch", "vm").collect()
+    rates = asked.frames["rate_windows"].groupBy("run", "epoch").agg(
+        f.avg("acked_tps").alias("acked_tps"), f.sum("n").alias("n")
+    ).collect()  # fmt: skip
+    acked = {(row["run"], row["epoch"]): number(row["acked_tps"]) for row in rates}
+    by_run: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        by_run[row["run"]][row["epoch"]].append(row)
+    found = []
+    for run, epochs in by_run.items():
+        of = [_of_epoch(asked.runs[run], n, parts, acked.get((run, n))) for n, parts in epochs.items()]
+        found += [*of, _of_run(run, of, len({p["vm"] for parts in epochs.values() for p in parts}))]
+    return found
+
+
+def _of_epoch(run: Run, epoch: int, parts: Sequence[Mapping[str, Any]], acked_tps: float | None) -> Cost:
+    seconds = max(part["vm_s"] for part in parts)
+    slot_s, vm_s = sum(part["slot_s"] for part in parts), sum(part["vm_s"] for part in parts)
+    prices = [(run.usd.get(part["vm"], run.spare.get("usd_per_hour")), part["vm_s"]) for part in parts]
+    known = all(price is not None for price, _ in prices)
+    usd = sum(float(price) * s / HOUR_S for price, s in prices if price is not None) if known else None
+    tuples = None if acked_tps is None else acked_tps * seconds
+    return Cost(
+        run.key, epoch, seconds, slot_s / seconds if seconds else 0.0, slot_s / HOUR_S, len(parts), vm_s / HOUR_S,
+        usd, tuples, _per_million(usd, tuples),
+    )  # fmt: skip
+
+
+def _of_run(run: str, epochs: Sequence[Cost], vms: int) -> Cost:
+    seconds = sum(each.seconds for each in epochs)
+    slot_hours = sum(each.slot_hours for each in epochs)
+    usds, tuples = [each.usd for each in epochs], [each.tuples_acked for each in epochs]
+    usd = None if None in usds else sum(each for each in usds if each is not None)
+    acked = None if None in tuples else sum(each for each in tuples if each is not None)
+    return Cost(
+        run, None, seconds, slot_hours * HOUR_S / seconds if seconds else 0.0, slot_hours, vms,
+        sum(each.vm_hours for each in epochs), usd, acked, _per_million(usd, acked),
+    )  # fmt: skip
+
+
+def _per_million(usd: float | None, tuples: float | None) -> float | None:
+    return None if usd is None or not tuples else usd / tuples * 1e6

@@ -1,0 +1,144 @@
+"""Models of tasks made from a trace: what a number of threads in one slot did while they were busy all the time.
+
+A peak rate shows only where more came than could be done. A point therefore needs windows in which the task was
+alone in its slot and its threads were busy for nearly all of the time; of these it takes medians, with half the
+distance of the quartiles as their spread. Where there are none, it is said, and no file is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from dashboards.analytics.asked import Asked
+from dashboards.analytics.places import Place
+from dashboards.analytics.results import Refitted
+from dashboards.analytics.runs import Run
+
+SCHEMA = "headgate/model/v1"
+BUSY_LEAST = 0.9  # share of a window in which its threads ran the task's code
+WINDOWS_LEAST = 3
+QUEUED_LEAST = 1.0  # rows waiting in the mean: a thread that waits for rows is not at its peak
+DIGITS = 5
+
+Slot = tuple[float, float]  # cores, memory in bytes
+
+
+def refit(asked: Asked, models: Place) -> list[Refitted]:
+    """Write the models that the data supports into this folder; what came of each task."""
+    points, busiest = _points(asked), _busiest(asked)
+    fixed = {task for run in asked.runs.values() for task in run.sources}
+    found = []
+    for task in sorted(busiest):
+        if task in fixed:
+            found.append(Refitted(task, None, 0, 0, "a source takes in no rows"))
+            continue
+        found.append(_refit(asked, models, task, points.get(task, []), busiest[task]))
+    return found
+
+
+def _refit(
+    asked: Asked, models: Place, task: str, points: Sequence[Mapping[str, Any]], busiest: float
+) -> Refitted:
+    if not points:
+        why = (
+            f"never alone in its slot with rows waiting and busy for {BUSY_LEAST:.0%} of the time "
+            f"in {WINDOWS_LEAST} windows (at most {busiest:.0%} busy): its peak rate did not show"
+        )
+        return Refitted(task, None, 0, 0, why)
+    sizes = {_slot(asked.runs[p["run"]], p["vm"]) for p in points}
+    if None in sizes or len(sizes) != 1:
+        why = "the size of its slots is not known" if None in sizes else "its slots are of several sizes"
+        return Refitted(task, None, 0, 0, why)
+    model = model_of(task, points, next(size for size in sizes if size), sorted({p["run"] for p in points}))
+    name = f"{task}.json"
+    (models / name).write(json.dumps(model, indent=1, allow_nan=False).encode() + b"\n")
+    return Refitted(task, name, len(model["points"]), sum(p["windows"] for p in points), None)
+
+
+def model_of(
+    task: str, found: Sequence[Mapping[str, Any]], slot: Slot, runs: Sequence[str]
+) -> dict[str, Any]:
+    """The file: points by threads; of several VMs' medians the median, weighted by nothing."""
+    by_threads: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for point in found:
+        by_threads[int(point["threads"])].append(point)
+    points = [_point(threads, mine, slot) for threads, mine in sorted(by_threads.items())]
+    return {
+        "schema": SCHEMA,
+        "task": task,
+        "slot": {"cores": slot[0], "memory_bytes": int(slot[1]), "machine": "as in the trace"},
+        "points": points,
+        "method": "refitted from a trace",
+        "refitted_from": list(runs),
+        "busy_least": BUSY_LEAST,
+    }
+
+
+def _point(threads: int, mine: Sequence[Mapping[str, Any]], slot: Slot) -> dict[str, Any]:
+    rate = median(p["rate_tps"] for p in mine)
+    return {
+        "threads": threads,
+        "rate_tps": _round(rate),
+        "cpu": _round(median(p["cpu_cores"] for p in mine) / slot[0]),
+        "memory": _round(median(p["memory_bytes"] for p in mine) / slot[1]),
+        "spread": {"rate_tps": _round(median((p["high_tps"] - p["low_tps"]) / 2 for p in mine))},
+        "windows": sum(int(p["windows"]) for p in mine),
+    }
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _points(asked: Asked) -> dict[str, list[dict[str, Any]]]:
+    """Task → per run, VM and number of threads: medians over the windows at the peak."""
+    from pyspark.sql import functions as f
+
+    share = f.col("busy_s") / f.col("window_s")
+    rate = f.col("tuples_in") / f.col("seconds")
+    full = asked.frames["neighbours"].where(
+        (f.col("beside") == "") & (share >= BUSY_LEAST) & (f.col("tuples_in") > 0)
+        & (f.col("queue") / f.col("n") * f.col("threads") >= QUEUED_LEAST)
+        & (f.col("seconds") >= 0.5 * asked.window_s)
+    )  # fmt: skip
+    rows = (
+        full.withColumn("rate", rate)
+        .withColumn("cores", f.col("cpu_s") / f.col("seconds"))
+        .withColumn("memory", f.col("memory_bytes") / f.col("n") * f.col("threads"))
+        .groupBy("run", "vm", "task", "threads")
+        .agg(
+            f.percentile("rate", [0.25, 0.5, 0.75]).alias("rates"),
+            f.percentile("cores", 0.5).alias("cpu_cores"),
+            f.percentile("memory", 0.5).alias("memory_bytes"),
+            f.count("*").alias("windows"),
+        )
+        .where(f.col("windows") >= WINDOWS_LEAST)
+        .orderBy("task", "threads", "run", "vm")
+        .collect()
+    )
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        low, middle, high = row["rates"]
+        found[row["task"]].append(row.asDict() | {"low_tps": low, "rate_tps": middle, "high_tps": high})
+    return found
+
+
+def _busiest(asked: Asked) -> dict[str, float]:
+    """Task → the highest share of a window in which its threads were busy."""
+    from pyspark.sql import functions as f
+
+    rows = (
+        asked.frames["bundles"].groupBy("task").agg(f.max(f.col("busy_s") / f.col("window_s")).alias("busy"))
+    )
+    return {row["task"]: float(row["busy"] or 0.0) for row in rows.collect()}
+
+
+def _slot(run: Run, vm: str) -> Slot | None:
+    """Size of a VM's slots; VMs that came later are as the spare one."""
+    cores = run.cores.get(vm, run.spare.get("slot_cores"))
+    memory = run.memory_bytes.get(vm, run.spare.get("slot_memory_bytes"))
+    return None if cores is None or memory is None else (float(cores), float(memory))

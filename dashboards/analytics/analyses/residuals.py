@@ -1,0 +1,187 @@
+"""Predicted against actual: rate, CPU and memory, over everything and by task, slot, VM, pair and epoch.
+
+R² = 1 − SSres / SStot and the mean error are over the single seconds; the quantiles of the error are over means
+of a window, so that one second's scheduling does not make the worst error of a run. `r2_epochs` is over means
+of an epoch, as paper 0 has its points.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dashboards.analytics.asked import Asked, number, over, thinned
+from dashboards.analytics.results import RateWindow, Residuals, SlotPredicted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SUMS = ("n", "sum", "squares", "residual", "absolute", "ss")
+
+
+def residuals(asked: Asked) -> list[Residuals]:
+    from pyspark.sql import functions as f
+
+    pairs = asked.facts([(r.key, r.pair) for r in asked.runs.values()], "run string, pair string")
+    slots = asked.frames["slot_windows"].join(f.broadcast(pairs), "run", "left")
+    rates = asked.frames["rate_windows"].join(f.broadcast(pairs), "run", "left")
+    epoch = f.concat("run", f.lit(" "), "epoch")
+    slot = f.concat("vm", f.lit("/"), "slot")
+    everywhere = {"all": f.lit(""), "pair": f.col("pair"), "epoch": epoch}
+    rows = _of(rates, "rate", f.col("acked_tps"), everywhere, relative=True)
+    for name in ("cpu", "memory"):
+        rows += _of(slots, name, f.col(name), everywhere | {"slot": slot, "vm": f.col("vm")}, relative=False)
+    return rows + _of_tasks(asked)
+
+
+def _of(
+    frame: DataFrame, of: str, actual: Column, names: dict[str, Column], relative: bool
+) -> list[Residuals]:
+    """`frame` has the sums of `aggregates._against` with this prefix, and means by window."""
+    from pyspark.sql import functions as f
+
+    error = f.abs(actual - f.col(f"{of}_predicted"))
+    error = error / f.nullif(f.abs(actual), f.lit(0.0)) if relative else error
+    kinds = f.array(*(f.struct(f.lit(by).alias("by"), name.alias("name")) for by, name in names.items()))
+    found = (
+        frame.where(f.col(f"{of}_n") > 0)
+        .withColumn("error", error)
+        .withColumn("kind", f.explode(kinds))
+        .where(f.col("kind.name").isNotNull())
+        .groupBy("kind.by", "kind.name")
+        .agg(
+            *(f.sum(f"{of}_{name}").alias(name) for name in SUMS),
+            f.percentile_approx("error", [0.5, 0.95], 1000).alias("errors"),
+            f.max("error").alias("worst"),
+        )
+    )
+    return [_row(of, row) for row in found.orderBy("by", "name").collect()]
+
+
+def _row(of: str, row: Any) -> Residuals:
+    errors = row["errors"] or [None, None]
+    return Residuals(
+        of=of,
+        by=row["by"],
+        name=row["name"],
+        n=int(row["n"]),
+        r2=r2(row["n"], row["sum"], row["squares"], row["ss"]),
+        r2_without_offset=r2(
+            row["n"], row["sum"], row["squares"], row["ss"] - row["residual"] ** 2 / row["n"]
+        ),
+        mae=over(row["absolute"], row["n"]),
+        median_error=number(errors[0]),
+        p95_error=number(errors[1]),
+        worst_error=number(row["worst"]),
+        mean_residual=over(row["residual"], row["n"]),
+    )
+
+
+def r2(n: float, total: float, squares: float, residual: float) -> float | None:
+    """1 − SSres / SStot; None when there are fewer than two points or they are all the same."""
+    if n < 2:
+        return None
+    spread = squares - total * total / n
+    return None if spread <= 1e-12 * max(squares, 1e-12) else 1 - residual / spread
+
+
+def r2_epochs(asked: Asked) -> dict[str, float | None]:
+    """R² of means of an epoch: of the rate, and of CPU and memory of each slot."""
+    from pyspark.sql import functions as f
+
+    found = {}
+    for of, frame, keys in (
+        ("rate", "rate_windows", ["run", "epoch"]),
+        ("cpu", "slot_windows", ["run", "epoch", "vm", "slot"]),
+        ("memory", "slot_windows", ["run", "epoch", "vm", "slot"]),
+    ):
+        means = asked.frames[frame].where(f.col(f"{of}_n") > 0).groupBy(keys)
+        n = f.sum(f"{of}_n")
+        points = means.agg((f.sum(f"{of}_sum") / n).alias("a"), (f.sum(f"{of}_residual") / n).alias("d"))
+        row = points.agg(
+            f.count("*").alias("n"), f.sum("a").alias("sum"), f.sum(f.col("a") * f.col("a")).alias("squares"),
+            f.sum(f.col("d") * f.col("d")).alias("ss"),
+        ).collect()[0]  # fmt: skip
+        found[of] = r2(row["n"], row["sum"] or 0.0, row["squares"] or 0.0, row["ss"] or 0.0)
+    return found
+
+
+def _of_tasks(asked: Asked) -> list[Residuals]:
+    """Rate of tasks: rows taken in, against what the selectivities make of the sources' expected rate."""
+    from pyspark.sql import functions as f
+
+    frame = task_windows(asked)
+    a, p = f.col("actual_tps"), f.col("task_predicted_tps")
+    frame = frame.where(a.isNotNull() & p.isNotNull()).select(
+        "task", a.alias("task_actual"), p.alias("rate_predicted"), f.lit(1).alias("rate_n"),
+        a.alias("rate_sum"), (a * a).alias("rate_squares"), (a - p).alias("rate_residual"),
+        f.abs(a - p).alias("rate_absolute"), ((a - p) * (a - p)).alias("rate_ss"),
+    )  # fmt: skip
+    return _of(frame, "rate", f.col("task_actual"), {"task": f.col("task")}, relative=True)
+
+
+def task_windows(asked: Asked) -> DataFrame:
+    """A task in a window: rows/s in, and predicted. Windows that an epoch fills."""
+    from pyspark.sql import functions as f
+
+    weights = [
+        (r.key, task, w)
+        for r in asked.runs.values()
+        for task, w in r.weights.items()
+        if task not in r.sources
+    ]
+    known = asked.facts(weights, "run string, task string, weight double")
+    taken = (
+        asked.frames["bundles"]
+        .groupBy("run", "epoch", "task", "w")
+        .agg(
+            f.sum("tuples_in").alias("tuples_in"),
+            ((f.max("last_us") - f.min("first_us")) / 1e6 + 1).alias("seconds"),
+        )
+        .where(f.col("seconds") >= 0.8 * asked.window_s)
+    )
+    rates = asked.frames["rate_windows"].select("run", "epoch", "w", "rate_predicted")
+    return (
+        taken.join(f.broadcast(known), ["run", "task"])
+        .join(rates, ["run", "epoch", "w"])
+        .withColumn("actual_tps", f.col("tuples_in") / f.col("seconds"))
+        .withColumn("task_predicted_tps", f.col("rate_predicted") * f.col("weight"))
+    )
+
+
+def series(asked: Asked) -> list[RateWindow]:
+    """Rates over time."""
+    rows = thinned(asked.frames["rate_windows"], ["run", "w", "epoch"])
+    return [
+        RateWindow(
+            run=row["run"],
+            epoch=row["epoch"],
+            at_s=asked.window_at_s(row["run"], row["w"], asked.window_s),
+            window_s=float(asked.window_s),
+            offered_tps=number(row["offered_tps"]),
+            emitted_tps=number(row["emitted_tps"]),
+            acked_tps=number(row["acked_tps"]),
+            planned_tps=number(row["planned_tps"]),
+            predicted_tps=number(row["predicted_tps"]),
+            expected_tps=number(row["rate_predicted"]),
+        )
+        for row in rows
+    ]
+
+
+def scatter(asked: Asked) -> list[SlotPredicted]:
+    """Slots over time."""
+    return [
+        SlotPredicted(
+            run=row["run"],
+            pair=asked.runs[row["run"]].pair,
+            epoch=row["epoch"],
+            at_s=asked.window_at_s(row["run"], row["w"], asked.window_s),
+            vm=row["vm"],
+            slot=row["slot"],
+            cpu=number(row["cpu"]),
+            predicted_cpu=number(row["cpu_predicted"]),
+            memory=number(row["memory"]),
+            predicted_memory=number(row["memory_predicted"]),
+        )
+        for row in thinned(asked.frames["slot_windows"], ["run", "w", "epoch", "vm", "slot"])
+    ]

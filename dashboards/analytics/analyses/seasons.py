@@ -1,0 +1,178 @@
+"""Seasonality of the offered rate, and a forecast that is tried on an end it has not seen.
+
+The period is the highest peak of the autocorrelation behind its first valley (of the detrended series, by the
+fast Fourier transform; Wiener–Khinchin). The forecast is seasonal naive with drift: one period before, plus what
+a period has added in the mean (Hyndman and Athanasopoulos, Forecasting, section 5.2). Pure but for `seasons`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dashboards.analytics.asked import Asked
+from dashboards.analytics.results import POINTS_MOST, Forecast, Season
+from dashboards.analytics.runs import Run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+BINS_MOST = 4096  # of a run's series: all that leaves Spark
+LEAST_BINS = 24
+HELD_OUT = 0.2
+LEAST_STRENGTH = 0.3  # autocorrelation below which a period is none
+SHARE = 0.95  # of the errors in the hold-out lie within the forecast's interval
+
+
+def seasons(asked: Asked) -> tuple[list[Season], list[Forecast]]:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    whole = Window.partitionBy("run")
+    each = f.ceil((f.max("w").over(whole) - f.min("w").over(whole) + 1) / BINS_MOST)
+    place = f.floor((f.col("w") - f.min("w").over(whole)) / each)
+    rows = (
+        asked.frames["rate_windows"]
+        .where(f.col("offered_tps").isNotNull())
+        .withColumn("place", place)
+        .withColumn("bin_s", each * asked.window_s)
+        .groupBy("run", "place", "bin_s")
+        .agg(f.avg("offered_tps").alias("tps"), f.min("w").alias("w"))
+        .orderBy("run", "place")
+        .collect()
+    )
+    found: list[Season] = []
+    series: list[Forecast] = []
+    for run in asked.runs.values():
+        mine = [row for row in rows if row["run"] == run.key]
+        season, forecast = _of_run(asked, run, mine)
+        found.append(season)
+        series += forecast
+    return found, series
+
+
+def _of_run(asked: Asked, run: Run, rows: Sequence[Any]) -> tuple[Season, list[Forecast]]:
+    import numpy as np
+
+    if len(rows) < LEAST_BINS:
+        why = f"{len(rows)} stretches of {asked.window_s} s are too few: {LEAST_BINS} are needed"
+        return Season(run.key, *(None,) * 8, why), []
+    bin_s = float(rows[0]["bin_s"])
+    places = np.array([row["place"] for row in rows])
+    values = np.interp(np.arange(places[-1] + 1), places, [row["tps"] for row in rows])
+    begin_s = asked.window_at_s(run.key, rows[0]["w"], asked.window_s)
+    return judged(run.key, values, bin_s, begin_s)
+
+
+def judged(run: str, values: Floats, bin_s: float, begin_s: float) -> tuple[Season, list[Forecast]]:
+    """Season and forecast of one evenly spaced series, tuples/s."""
+    import numpy as np
+
+    held = max(1, int(HELD_OUT * len(values)))
+    seen, unseen = values[:-held], values[-held:]
+    period, _ = period_of(seen)
+    whole, whole_strength = period_of(values)
+    fitted = extended(seen, period, held)
+    error = np.abs(fitted - unseen)
+    naive = float(np.abs(unseen - seen[-1]).mean())
+    reach = float(np.quantile(error, SHARE))
+    why = None if period or whole else "no period repeats at least twice with correlation 0.3"
+    season = Season(
+        run=run,
+        period_s=whole * bin_s if whole else None,
+        strength=whole_strength if whole else None,
+        power_share=power_share(values, whole) if whole else None,
+        method="seasonal naive with drift" if period else "last value",
+        holdout_s=held * bin_s,
+        mae_tps=float(error.mean()),
+        relative_error=float(error.mean() / values.mean()) if values.mean() > 0 else None,
+        naive_mae_tps=naive,
+        why=why,
+    )
+    ahead = extended(values, whole, max(held, min(whole or held, len(values) // 2)))
+    end = len(values)
+    rows = [*_rows(run, "actual", values, 0, bin_s, begin_s, None)]
+    rows += _rows(run, "fitted", fitted, end - held, bin_s, begin_s, reach)
+    rows += _rows(run, "forecast", ahead, end, bin_s, begin_s, reach)
+    return season, rows
+
+
+def period_of(values: Floats) -> tuple[int | None, float | None]:
+    """(period in bins, autocorrelation there); None without one that is there at least twice."""
+    import numpy as np
+
+    n = len(values)
+    rest = _detrended(values)
+    power = float(rest @ rest)
+    if n < LEAST_BINS // 2 or power <= 1e-12 * max(1.0, float(values @ values)):
+        return None, None
+    spectrum = np.abs(np.fft.rfft(rest, 2 * n)) ** 2
+    alike = np.fft.irfft(spectrum)[: n // 2 + 1] / power * n / (n - np.arange(n // 2 + 1))
+    below = np.flatnonzero(alike < 0)
+    if not len(below):
+        return None, None
+    first = int(below[0])
+    middle = alike[first:-1]
+    peaks = [
+        first + k
+        for k in range(1, len(middle))
+        if alike[first + k] >= max(alike[first + k - 1], alike[first + k + 1])
+    ]
+    best = max((alike[k] for k in peaks), default=0.0)
+    if best < LEAST_STRENGTH:
+        return None, None
+    near = next(k for k in peaks if alike[k] >= 0.9 * best)  # not a multiple of the period
+    at = near + int(np.argmax(alike[near : near + near // 2]))
+    return at, float(min(1.0, alike[at]))
+
+
+def power_share(values: Floats, period: int) -> float:
+    """Share of the periodogram that lies at the period and its harmonics, each with a bin to either side."""
+    import numpy as np
+
+    power = np.abs(np.fft.rfft(_detrended(values))) ** 2
+    base, near = len(values) / period, np.zeros(len(power), bool)
+    for harmonic in range(1, int(period / 2) + 1):
+        at = round(harmonic * base)
+        near[max(1, at - 1) : at + 2] = True
+    return float(power[near].sum() / power[1:].sum())
+
+
+def extended(values: Floats, period: int | None, steps: int) -> Floats:
+    """The series `steps` bins on, never below 0. With a period: as one before, with the drift of
+    a period; without: the last value."""
+    import numpy as np
+
+    n = len(values)
+    if period is None:
+        return np.full(steps, max(0.0, float(values[-1])))
+    drift = float((values[period:] - values[:-period]).mean())
+    ahead = np.arange(steps)
+    times = ahead // period + 1
+    ahead_values: Floats = np.maximum(0.0, values[n - period + ahead % period] + times * drift)
+    return ahead_values
+
+
+def _detrended(values: Floats) -> Floats:
+    import numpy as np
+
+    at = np.arange(len(values)) - (len(values) - 1) / 2
+    middle: Floats = values - values.mean()
+    return middle - at * float(at @ middle) / float(at @ at)
+
+
+def _rows(
+    run: str, kind: str, values: Floats, first: int, bin_s: float, begin_s: float, reach: float | None
+) -> list[Forecast]:
+    step = -(-len(values) // (POINTS_MOST // 3))
+    return [
+        Forecast(
+            run, kind, begin_s + (first + n) * bin_s, float(values[n]),
+            None if reach is None else max(0.0, float(values[n]) - reach),
+            None if reach is None else float(values[n]) + reach,
+        )
+        for n in range(0, len(values), step)
+    ]  # fmt: skip

@@ -1,0 +1,165 @@
+"""Segments into curated tables, partitioned by topology, run and date; what has been done is not done again.
+
+New segments of a date become one part or several; small parts that are there are merged with them. Parts
+count once the run's manifest names them, so a pass that was cut off leaves nothing wrong behind: the next
+one deletes what no manifest names, and makes the rest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from dashboards.analytics import manifest as manifests
+from dashboards.analytics.compaction import DAY_US, Done, Job, compact
+from dashboards.analytics.manifest import Manifest, Part
+from dashboards.analytics.places import Place
+from dashboards.analytics.results import LeftOut
+from dashboards.analytics.runs import Run
+from dashboards.analytics.schemas import TABLES
+from dashboards.analytics.segments import Segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PART_ROWS = 4_000_000  # of a curated file, about 200 MB of samples
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A part to be made: the job, what it is of, the segments in it, the parts it takes the place of."""
+
+    run: Run
+    date: str
+    job: Job
+    segments: dict[str, str]  # digest → name
+    uris: dict[str, str]  # URI → digest
+    replaces: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Curated:
+    """The manifest of each run, and segments whose pages could not be read."""
+
+    manifests: dict[str, Manifest]
+    left: list[LeftOut]
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """By table."""
+        counts = dict.fromkeys(TABLES, 0)
+        for manifest in self.manifests.values():
+            for part in manifest.parts:
+                counts[part.table] += part.rows
+        return counts
+
+
+def curate(spark: SparkSession, curated: Place, found: Sequence[tuple[Run, Sequence[Segment]]]) -> Curated:
+    """Bring the curated tables up to date with these segments."""
+    known = {run.key: _known(curated, run, segments) for run, segments in found}
+    for run, _ in found:
+        _delete_strangers(curated, run, known[run.key])
+    wanted = [w for run, segments in found for w in plan(curated, run, segments, known[run.key])]
+    done = _do(spark, [w.job for w in wanted])
+    for run, _ in found:
+        mine = [(w, d) for w, d in zip(wanted, done, strict=True) if w.run is run]
+        known[run.key] = _entered(known[run.key], mine)
+        if mine:
+            manifests.write(curated, run, known[run.key])
+            _delete_strangers(curated, run, known[run.key])
+    left = [why for manifest in known.values() for why in manifest.unreadable.values()]
+    return Curated(known, left)
+
+
+def plan(curated: Place, run: Run, segments: Iterable[Segment], known: Manifest) -> list[Wanted]:
+    """The parts to be made. Pure."""
+    by_day: dict[tuple[str, int], list[Segment]] = defaultdict(list)
+    for segment in segments:
+        for day in range(segment.begin_us // DAY_US, segment.end_us // DAY_US + 1):
+            if segment.digest not in known.has(segment.table, date_of(day)):
+                by_day[segment.table, day].append(segment)
+    wanted = []
+    for (table, day), fresh in sorted(by_day.items()):
+        folder = manifests.folder_of(curated, table, run) / f"date={date_of(day)}"
+        parts = [
+            p for p in known.parts if (p.table, p.date) == (table, date_of(day)) and 2 * p.rows < PART_ROWS
+        ]
+        for n, group in enumerate(_groups(fresh)):
+            wanted.append(_wanted(run, folder, table, day, group, parts if n == 0 else []))
+    return wanted
+
+
+def date_of(day: int) -> str:
+    """2026-11-21 of a number of days since 1970."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
+
+
+def _groups(segments: Iterable[Segment]) -> list[list[Segment]]:
+    """Segments in order of time, cut into groups of at most PART_ROWS unless one alone has more."""
+    groups: list[list[Segment]] = []
+    rows = 0
+    for segment in sorted(segments, key=lambda s: (s.begin_us, s.place.name)):
+        if not groups or rows + segment.rows > PART_ROWS:
+            groups.append([])
+            rows = 0
+        groups[-1].append(segment)
+        rows += segment.rows
+    return groups
+
+
+def _wanted(run: Run, folder: Place, table: str, day: int, group: list[Segment], parts: list[Part]) -> Wanted:
+    inside = {s.digest: s.place.name for s in group}
+    for part in parts:
+        inside |= part.segments
+    name = blake2b("".join(sorted(inside)).encode(), digest_size=12).hexdigest()
+    whole = all(s.begin_us // DAY_US == s.end_us // DAY_US for s in group)
+    inputs = (*(folder / part.file for part in parts), *(s.place for s in group))
+    job = Job(table, folder / f"part-{name}.parquet", inputs, day, not whole)
+    return Wanted(run, date_of(day), job, inside, {s.place.uri: s.digest for s in group}, tuple(parts))
+
+
+def _do(spark: SparkSession, jobs: list[Job]) -> list[Done]:
+    """In Spark's tasks, one each; what comes back are a few numbers of each."""
+    if not jobs:
+        return []
+    return list(spark.sparkContext.parallelize(jobs, len(jobs)).map(compact).collect())
+
+
+def _entered(manifest: Manifest, made: list[tuple[Wanted, Done]]) -> Manifest:
+    gone = {part for wanted, _ in made for part in map(_name, wanted.replaces)}
+    parts = [part for part in manifest.parts if _name(part) not in gone]
+    unreadable = dict(manifest.unreadable)
+    for wanted, done in made:
+        bad = {wanted.uris[uri]: LeftOut(uri, "unreadable", why, None) for uri, why in done.unreadable}
+        unreadable |= bad
+        inside = {digest: name for digest, name in wanted.segments.items() if digest not in bad}
+        if done.rows:
+            job = wanted.job
+            parts.append(Part(job.table, wanted.date, job.output.name, done.rows, done.size_bytes, inside))
+    return Manifest(manifest.schema, manifest.started_us, parts, unreadable)
+
+
+def _name(part: Part) -> tuple[str, str, str]:
+    return part.table, part.date, part.file
+
+
+def _known(curated: Place, run: Run, segments: Iterable[Segment]) -> Manifest:
+    """The manifest, or an empty one when files of the same names now hold something else."""
+    manifest = manifests.read(curated, run)
+    names = manifest.names()
+    changed = any(names.get((s.table, s.place.name), s.digest) != s.digest for s in segments)
+    return manifests.empty(run) if changed else manifest
+
+
+def _delete_strangers(curated: Place, run: Run, manifest: Manifest) -> None:
+    """Delete files that the manifest does not name: left by a pass that was cut off, or replaced."""
+    named = set(map(_name, manifest.parts))
+    for table in TABLES:
+        for date, is_folder in manifests.folder_of(curated, table, run).children():
+            for file, _ in date.children() if is_folder else []:
+                if (table, date.name.removeprefix("date="), file.name) not in named:
+                    file.delete()

@@ -1,0 +1,159 @@
+"""The runs that TRACE arguments name, and what their `run.json` says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from dashboards.analytics.places import Place, place
+from dashboards.analytics.results import LeftOut
+from dashboards.analytics.schemas import TABLES
+from topology_runtime.errors import InvalidInput
+
+SCHEMA = "headgate/trace/v1"
+RUN = "run.json"
+MADE = "curated"
+DEEPEST = 2  # traces/<topology>/<run>
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. `weights`: rows that a task takes in per row of a source; `cores`, `memory_bytes`, `usd`
+    by VM, of one slot and of an hour; what is not known is absent."""
+
+    place: Place
+    topology: str
+    name: str
+    pair: str | None
+    started_us: int | None
+    weights: dict[str, float]
+    sources: tuple[str, ...]
+    models: tuple[dict[str, Any], ...]
+    cores: dict[str, float]
+    memory_bytes: dict[str, float]
+    usd: dict[str, float]
+    slots: dict[str, int]
+    spare: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        return f"{self.topology}/{self.name}"
+
+
+def find(traces: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
+    """All runs in these folders, each once. Raises InvalidInput when a folder holds none."""
+    runs: dict[tuple[str, str], Run] = {}
+    left: list[LeftOut] = []
+    faults = []
+    for text in traces:
+        folders = list(_folders(place(text), DEEPEST))
+        if not folders:
+            faults.append(f"{text}: no run is in it (a folder with {RUN} or samples/)")
+        for folder in folders:
+            run, why = _read(folder)
+            left += why
+            if run is None:
+                continue
+            other = runs.setdefault((run.topology, run.name), run)
+            if other.place != run.place:
+                reason = f"run {run.key} is there twice; {other.place.uri} was used"
+                left.append(LeftOut(run.place.uri, "duplicate", reason, None))
+    if faults:
+        raise InvalidInput(
+            "there is nothing to analyse", faults=faults, hint="headgate analyze traces/TOPOLOGY/RUN"
+        )
+    return list(runs.values()), left
+
+
+def _folders(at: Place, deepest: int) -> Iterator[Place]:
+    if not at.is_folder():
+        return
+    inside = at.children()
+    names = {child.name for child, _ in inside}
+    if MADE in names and RUN not in names:  # what an analysis has left
+        return
+    if RUN in names or names & set(TABLES):
+        yield at
+    elif deepest:
+        for child, is_folder in inside:
+            if is_folder and child.name[0] not in "._":
+                yield from _folders(child, deepest - 1)
+
+
+def _read(folder: Place) -> tuple[Run | None, list[LeftOut]]:
+    """The run, if it may be used, and what is wrong with its head."""
+    file = folder / RUN
+    try:
+        head = json.loads(file.read())
+    except FileNotFoundError:
+        why = "there is no run.json: topology, models and prices are unknown"
+        return run_of(folder, {}), [LeftOut(file.uri, "models", why, None)]
+    except (OSError, ValueError, RecursionError) as error:
+        why = f"run.json cannot be read ({error}): topology, models and prices are unknown"
+        return run_of(folder, {}), [LeftOut(file.uri, "unreadable", why, None)]
+    schema = head.get("schema") if isinstance(head, dict) else None
+    if schema != SCHEMA:
+        kind = "future-version" if str(schema).startswith("headgate/trace/") else "foreign"
+        return None, [
+            LeftOut(file.uri, kind, f"its schema is {schema!r}, not {SCHEMA!r}: run not read", None)
+        ]
+    try:
+        run = run_of(folder, head)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        why = f"run.json is not as it should be ({type(error).__name__}: {error}): run not read"
+        return None, [LeftOut(file.uri, "foreign", why, None)]
+    if run.models:
+        return run, []
+    return run, [
+        LeftOut(file.uri, "models", "the run has no models: nothing to hold refitted ones against", None)
+    ]
+
+
+def run_of(folder: Place, head: dict[str, Any]) -> Run:
+    """What the head says; {} for a run without one."""
+    topology, settings = head.get("topology") or {}, head.get("settings") or {}
+    vms = {str(vm["vm"]): vm for vm in head.get("vms") or []}
+    spare = dict(settings.get("spare") or {})
+    pair = f"{settings['allocator']}+{settings['mapper']}" if "allocator" in settings else None
+    sources, weights = _weights(topology)
+
+    def of(key: str) -> dict[str, float]:
+        return {vm: float(data[key]) for vm, data in vms.items() if data.get(key) is not None}
+
+    return Run(
+        place=folder,
+        topology=str(topology.get("name") or folder.parent.name or "unknown"),
+        name=str(head.get("run") or folder.name),
+        pair=pair,
+        started_us=_us(head.get("started")),
+        weights=weights,
+        sources=sources,
+        models=tuple(model for model in head.get("models") or [] if isinstance(model, dict)),
+        cores=of("slot_cores"),
+        memory_bytes=of("slot_memory_bytes"),
+        usd=of("usd_per_hour"),
+        slots={vm: int(data.get("slots", 0)) for vm, data in vms.items()},
+        spare=spare,
+    )
+
+
+def _weights(topology: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, float]]:
+    """(sources, rows that each task takes in per row of each source), by the edges' selectivities."""
+    tasks = [str(task["name"]) for task in topology.get("tasks") or []]
+    edges = [(e["from"], e["to"], float(e.get("selectivity", 1.0))) for e in topology.get("edges") or []]
+    sources = tuple(task for task in tasks if all(to != task for _, to, _ in edges))
+    weights = {task: float(task in sources) for task in tasks}
+    for _ in tasks:  # as often as the longest path may have edges
+        for task in tasks:
+            if task not in sources:
+                weights[task] = sum(weights.get(a, 0.0) * s for a, to, s in edges if to == task)
+    return sources, weights
+
+
+def _us(text: Any) -> int | None:
+    if text is None:
+        return None
+    return round(datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() * 1e6)

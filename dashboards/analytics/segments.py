@@ -1,0 +1,184 @@
+"""The segments of a run, judged by their footers alone: rows, times, columns. What cannot be used is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from dashboards.analytics import clocks
+from dashboards.analytics.places import Place
+from dashboards.analytics.results import LeftOut
+from dashboards.analytics.runs import Run
+from dashboards.analytics.schemas import TABLES, arrow_schema, column_faults
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+MAGIC = b"PAR1"
+TAIL_BYTES = 65_536  # holds the footer of nearly every segment
+AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A Parquet file that can be used. `digest`: of its footer, which holds sizes and extremes of every
+    column; begin_us, end_us: times of its first and last row."""
+
+    place: Place
+    table: str
+    rows: int
+    begin_us: int
+    end_us: int
+    digest: str
+
+
+def judged(run: Run, tell: Callable[[int], None] = lambda n: None) -> tuple[list[Segment], list[LeftOut]]:
+    """(segments in order of table and time, what is left out). `tell` hears how many files were judged."""
+    files = [(table, child) for table in TABLES for child in _files(run.place / table)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = []
+        for n, item in enumerate(pool.map(lambda pair: _judge(*pair), files)):
+            found.append(item)
+            tell(n + 1)
+    left = [why for _, whys in found for why in whys]
+    segments = [segment for segment, _ in found if segment is not None]
+    segments, again = _once(segments)
+    segments, jumped = _by_clock(segments, run.started_us)
+    return sorted(segments, key=lambda s: (s.table, s.begin_us, s.place.name)), left + again + jumped
+
+
+def _files(folder: Place) -> list[Place]:
+    return [child for child, is_folder in folder.children() if not is_folder]
+
+
+def _judge(table: str, file: Place) -> tuple[Segment | None, list[LeftOut]]:
+    def out(kind: str, reason: str, rows: int | None = None) -> LeftOut:
+        return LeftOut(file.uri, kind, reason, rows)
+
+    if file.name.startswith("_"):
+        return None, [out("unfinished", "the segment was not finished when the run was cut off")]
+    if not file.name.endswith(".parquet"):
+        return None, [out("foreign", "is no Parquet file by its name")]
+    try:
+        metadata, footer = _footer(file)
+    except _Unfit as error:
+        return None, [out(error.kind, str(error))]
+    except Exception as error:  # whatever a hostile file makes the reader raise: the file is out
+        return None, [out("unreadable", f"{type(error).__name__}: {error}".splitlines()[0])]
+    rows = int(metadata.num_rows)
+    faults, unknown, ours = column_faults(table, metadata.schema.to_arrow_schema())
+    if faults:
+        kind = "schema" if 2 * ours > len(arrow_schema(table)) else "foreign"
+        return None, [out(kind, "; ".join(faults[:3]) + (" …" if len(faults) > 3 else ""), rows)]
+    if not rows:
+        return None, [out("empty", "no rows are in it", 0)]
+    span = _span(file, metadata)
+    if span is None:
+        return None, [out("clock", "its rows have no time", rows)]
+    notes = [
+        out("schema", f"column {name!r} is unknown: it was left out, its rows are in", 0) for name in unknown
+    ]
+    digest = blake2b(footer, digest_size=16).hexdigest()
+    return Segment(file, table, rows, *span, digest), notes
+
+
+class _Unfit(Exception):
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+def _footer(file: Place) -> tuple[pq.FileMetaData, bytes]:
+    """(metadata, the footer's bytes). Raises _Unfit."""
+    import pyarrow.parquet as pq
+
+    with file.files().open_input_file(file.path) as stream:
+        size = stream.size()
+        if size == 0:
+            raise _Unfit("empty", "is empty")
+        begins = bytes(stream.read_at(min(size, len(MAGIC)), 0)) == MAGIC
+        if not begins:
+            raise _Unfit("foreign", "is no Parquet file by its content")
+        tail = bytes(stream.read_at(min(size, TAIL_BYTES), max(0, size - TAIL_BYTES)))
+        if size < 12 or tail[-4:] != MAGIC:
+            raise _Unfit("truncated", "ends before its footer")
+        length = int.from_bytes(tail[-8:-4], "little") + 8
+        if length > size:
+            raise _Unfit("truncated", "its footer is longer than the file")
+        footer = tail[-length:] if length <= len(tail) else bytes(stream.read_at(length, size - length))
+        return pq.read_metadata(stream), footer
+
+
+def _span(file: Place, metadata: pq.FileMetaData) -> tuple[int, int] | None:
+    """Times of the first and last row in µs, from the footer if it says; None when no row has a time."""
+    at = metadata.schema.names.index("time")
+    found = []
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(at).statistics
+        if statistics is None or not statistics.has_min_max:
+            return _span_read(file)
+        found += [_us(statistics.min), _us(statistics.max)]
+    return (min(found), max(found)) if found else None
+
+
+def _span_read(file: Place) -> tuple[int, int] | None:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    try:
+        with file.files().open_input_file(file.path) as stream:
+            ends = pc.min_max(pq.read_table(stream, columns=["time"])["time"])
+    except Exception:  # its pages cannot be read: the same as no times
+        return None
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    return None if low is None else (_us(low), _us(high))
+
+
+def _us(time: Any) -> int:
+    from datetime import UTC, datetime, timedelta
+
+    zero = datetime(1970, 1, 1, tzinfo=UTC)
+    known = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return int((known - zero) / timedelta(microseconds=1))
+
+
+def _once(segments: Sequence[Segment]) -> tuple[list[Segment], list[LeftOut]]:
+    """Each content once: of files with the same footer those with the same bytes are one."""
+    firsts: dict[tuple[str, str], list[Segment]] = {}
+    kept, left = [], []
+    for segment in sorted(
+        segments, key=lambda s: (s.table, not clocks.ORDERED.match(s.place.name), s.place.name)
+    ):
+        same = firsts.setdefault((segment.table, segment.digest), [])
+        twin = next((other for other in same if _content(other.place) == _content(segment.place)), None)
+        if twin is None:
+            if same:  # the same footer over other bytes: told apart by those
+                segment = replace(segment, digest=_content(segment.place))
+            same.append(segment)
+            kept.append(segment)
+        else:
+            why = f"has the same bytes as {twin.place.name}"
+            left.append(LeftOut(segment.place.uri, "duplicate", why, segment.rows))
+    return kept, left
+
+
+def _content(file: Place) -> str:
+    found = blake2b(digest_size=16)
+    with file.files().open_input_stream(file.path) as stream:
+        while part := stream.read(1 << 20):
+            found.update(part)
+    return found.hexdigest()
+
+
+def _by_clock(segments: Sequence[Segment], started_us: int | None) -> tuple[list[Segment], list[LeftOut]]:
+    whys: dict[int, str] = clocks.outside([(s.begin_us, s.end_us) for s in segments], started_us)
+    for table in TABLES:
+        members = [n for n, s in enumerate(segments) if s.table == table and n not in whys]
+        names = [segments[n].place.name for n in members]
+        spans = [(segments[n].begin_us, segments[n].end_us) for n in members]
+        whys |= {members[n]: why for n, why in clocks.backwards(names, spans).items()}
+    left = [LeftOut(s.place.uri, "clock", whys[n], s.rows) for n, s in enumerate(segments) if n in whys]
+    return [s for n, s in enumerate(segments) if n not in whys], left

@@ -1,0 +1,180 @@
+"""The Spark session: small enough for two cores by default, any cluster by `--master`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from topology_runtime.errors import HeadgateError, Unreachable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MEMORY = "4g"  # of the driver; with a local master everything runs in it
+LOCAL = "127.0.0.1"
+MOST_SHUFFLES = 64
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.files.openCostInBytes": "262144",  # many small parts make one task
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
+    "spark.sql.ansi.enabled": "false",  # x / 0 is null: undefined, as the results have it
+}
+
+QUICK_ROWS = 3_000_000  # of samples: below it Spark takes longer to compile than to work
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@contextmanager
+def session(master: str, memory: str, log: Path, more: Mapping[str, str] = {}) -> Iterator[SparkSession]:
+    """A session that ends with the block. What Spark says goes to the file `log`.
+
+    Raises HeadgateError when Spark or Java is not there, Unreachable when the master does not answer."""
+    _check()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("headgate analyze").master(master)
+    for key, value in (SETTINGS | _by_master(master) | {"spark.driver.memory": memory} | dict(more)).items():
+        builder = builder.config(key, value)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with _noise_to(log):
+        try:
+            spark = builder.getOrCreate()
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:
+            cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise Unreachable(
+                f"Spark could not start with master {master}", cause=cause, hint=f"more in {log}"
+            ) from error
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
+            if not master.startswith("local"):
+                spark.sparkContext.addPyFile(str(_packed(Path(folder))))
+            with _failures(log):
+                yield spark
+    finally:
+        _stop(spark)
+
+
+@contextmanager
+def _failures(log: Path) -> Iterator[None]:
+    """What fails in Spark as one of our errors."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        caused = [line for line in lines if line.startswith("Caused by:")]
+        cause = (caused or lines or [type(error).__name__])[-1 if caused else 0]
+        raise HeadgateError("Spark failed", cause=cause, hint=f"more in {log}, or with --debug") from error
+
+
+def tasks_running() -> tuple[int, int] | None:
+    """(done, of) the tasks of the stages that Spark is at; None while it is at none."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return None
+    try:
+        tracker = context.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    except Exception:  # it ends just now
+        return None
+    known = [stage for stage in stages if stage is not None]
+    return (sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)) if known else None
+
+
+def _stop(spark: SparkSession) -> None:
+    """End the session and the Java process behind it, so that a next one may have other settings."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        process = getattr(gateway, "proc", None)
+        if process is not None:
+            process.stdin.close()
+            process.wait(30)
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+def _check() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("pyspark") is None:
+        raise HeadgateError(
+            "PySpark is not installed", cause="`analyze` runs on it", hint="pip install 'headgate[spark]'"
+        )
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else None
+    if not (java and java.exists()) and shutil.which("java") is None:
+        raise HeadgateError(
+            "Java is not installed",
+            cause="Spark runs on Java 17 or later, and there is no `java` in PATH nor in JAVA_HOME",
+            hint="apt install openjdk-17-jre-headless (Debian, Ubuntu), or set JAVA_HOME",
+        )
+
+
+def _by_master(master: str) -> dict[str, str]:
+    """Few shuffles on few cores; loopback when the master is on it."""
+    if master.startswith("local"):
+        cores = max(2, os.cpu_count() or 2)
+        return {
+            "spark.sql.shuffle.partitions": str(min(MOST_SHUFFLES, 2 * cores)),
+            "spark.driver.bindAddress": LOCAL,
+            "spark.driver.host": LOCAL,
+        }
+    if LOCAL in master or "localhost" in master:
+        return {"spark.driver.bindAddress": LOCAL, "spark.driver.host": LOCAL}
+    return {"spark.sql.shuffle.partitions": str(MOST_SHUFFLES)}
+
+
+def _packed(folder: Path) -> Path:
+    """What Spark's tasks import of headgate, for machines on which it is not installed."""
+    root = Path(__file__).parents[2]
+    file = folder / "headgate.zip"
+    names = ["dashboards/__init__.py", "topology_runtime/__init__.py", "topology_runtime/errors.py"]
+    names += [f"dashboards/analytics/{path.name}" for path in sorted(Path(__file__).parent.glob("*.py"))]
+    with zipfile.ZipFile(file, "w") as packed:
+        for name in names:
+            packed.write(root / name, name)
+    return file
+
+
+@contextmanager
+def _noise_to(log: Path) -> Iterator[None]:
+    """Processes started meanwhile have this file as their stderr."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)

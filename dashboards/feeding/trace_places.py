@@ -1,0 +1,160 @@
+"""Of a recorded run at one moment: tasks, edges, slots, VMs. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dashboards.feeding.trace_run import Sizes, TraceRun
+from dashboards.feeding.trace_tables import Array, Cut
+from topology_runtime import snapshot as s
+from topology_runtime.picturing.figures import figure, share
+
+WINDOW_S = 10.0
+PRESENT_S = 2.5  # a thread or slot that sent nothing for so long is gone
+
+
+@dataclass(frozen=True)
+class Places:
+    """threads: slot → task → threads that sent samples lately. vms: those with any slot."""
+
+    threads: dict[str, dict[str, int]]
+    vms: dict[str, Sizes]
+
+
+def places_at(run: TraceRun, at_s: float) -> Places:
+    rows = run.tables["samples"].between(at_s - PRESENT_S, at_s)
+    threads: dict[str, dict[str, int]] = {}
+    seen = sorted(set(zip(rows["vm"], rows["slot"], rows["task"], rows["thread"], strict=True)))
+    for vm, slot, task, _ in seen:
+        tasks = threads.setdefault(f"{vm}/{int(slot)}", {})
+        tasks[task] = tasks.get(task, 0) + 1
+    here = run.tables["slots"].between(at_s - PRESENT_S, at_s)
+    highest: dict[str, int] = {vm: 0 for vm, *_ in seen}
+    for vm, slot in zip(here["vm"], here["slot"], strict=True):
+        highest[vm] = max(highest.get(vm, 0), int(slot))
+    return Places(threads, {vm: _sizes(run, vm, highest[vm] + 1) for vm in sorted(highest)})
+
+
+def _sizes(run: TraceRun, vm: str, least: int) -> Sizes:
+    """What the run said of a VM, or of the spare ones."""
+    known = next((each for each in run.file.vms if each.vm == vm), run.file.settings.spare)
+    return known if known is not None else Sizes(vm, least)
+
+
+def tasks_at(run: TraceRun, at_s: float, places: Places, rates: s.RatesNow) -> dict[str, s.TaskNow]:
+    topology = run.file.topology
+    rows = run.tables["samples"].between(at_s - WINDOW_S, at_s)
+    names = rows["task"].astype(str) if len(rows) else np.zeros(0, str)
+    expected = {}
+    if rates.emitted_tps is not None:
+        most = (
+            rates.emitted_tps if rates.predicted_tps is None else min(rates.emitted_tps, rates.predicted_tps)
+        )
+        expected = topology.rates(most)
+    cover_s = min(WINDOW_S, max(1.0, at_s - run.began_s + 1.0))
+    return {
+        task.name: _task(
+            rows.where(names == task.name),
+            cover_s,
+            kind=task.kind,
+            static=task.static is not None,
+            threads=sum(tasks.get(task.name, 0) for tasks in places.threads.values()),
+            predicted_tps=figure(expected.get(task.name)),
+        )
+        for task in topology.tasks
+    }
+
+
+def _task(rows: Cut, cover_s: float, **known: object) -> s.TaskNow:
+    if not len(rows):
+        return s.TaskNow(**known)  # type: ignore[arg-type]
+    taken, given = float(rows["tuples_in"].sum()), float(rows["tuples_out"].sum())
+    counted_s = float(rows["window_s"].sum())
+    rate, out = figure(taken / cover_s), figure(given / cover_s)
+    return s.TaskNow(
+        **known,  # type: ignore[arg-type]
+        rate_tps=rate if taken else out,
+        rate_out_tps=out if out != rate and taken else None,
+        busy=share(float(rows["busy_s"].sum()) / counted_s) if counted_s else None,
+        queue=figure(float((rows["queue"] * rows["window_s"]).sum()) / cover_s, 2),
+        p50_ms=_weighted_ms(rows["latency_p50_s"], rows["tuples_in"]),
+        p99_ms=_weighted_ms(rows["latency_p99_s"], rows["tuples_in"]),
+    )
+
+
+def _weighted_ms(values: Array, weights: Array) -> float | None:
+    total = float(weights.sum())
+    return figure(float((values * weights).sum()) / total * 1000, 2) if total > 0 else None
+
+
+def edges_at(run: TraceRun, at_s: float) -> dict[str, s.EdgeNow]:
+    rows = run.tables["links"].between(at_s - WINDOW_S, at_s)
+    cover_s = min(WINDOW_S, max(1.0, at_s - run.began_s + 1.0))
+    found = {}
+    for edge in run.file.topology.edges:
+        mine = rows.where((rows["from_task"] == edge.source) & (rows["to_task"] == edge.target))
+        rate = float(mine["tuples"].sum()) / cover_s if len(mine) else None
+        frames = float(mine["frames"].sum()) if len(mine) else 0.0
+        under_way = None
+        if rate is not None and frames > 0:
+            way_s = mine["buffer_latency_s"] + mine["channel_latency_s"]
+            under_way = rate * float((way_s * mine["frames"]).sum()) / frames
+        found[f"{edge.source}>{edge.target}"] = s.EdgeNow(
+            source=edge.source,
+            target=edge.target,
+            grouping=edge.grouping,
+            selectivity=edge.selectivity,
+            rate_tps=figure(rate),
+            queue=figure(under_way, 2),
+        )
+    return found
+
+
+def slots_at(run: TraceRun, at_s: float, places: Places) -> dict[str, s.SlotNow]:
+    rows = run.tables["slots"].between(at_s - WINDOW_S, at_s)
+    curves = [curve for curve in run.file.models if curve.points]
+    full = {curve.task: max(curve.points, key=lambda p: p.rate_tps).threads for curve in curves}
+    found = {}
+    for name, vm in places.vms.items():
+        for number in range(vm.slots):
+            mine = rows.where((rows["vm"] == name) & (rows["slot"] == number))
+            threads = places.threads.get(f"{name}/{number}", {})
+            found[f"{name}/{number}"] = s.SlotNow(
+                vm=name,
+                slot=number,
+                state="running" if threads else "empty",
+                threads=threads,
+                full=len(threads) == 1 and all(n >= full.get(task, n + 1) for task, n in threads.items()),
+                cpu=_mean(mine["cpu"]),
+                memory=_mean(mine["memory"]),
+                predicted_cpu=_last(mine["predicted_cpu"]) if threads else None,
+                predicted_memory=_last(mine["predicted_memory"]) if threads else None,
+            )
+    return found
+
+
+def _mean(values: Array) -> float | None:
+    return share(float(values.mean())) if len(values) else None
+
+
+def _last(values: Array) -> float | None:
+    return share(float(values[-1])) if len(values) and values[-1] is not None else None
+
+
+def vms_at(run: TraceRun, places: Places) -> dict[str, s.VmNow]:
+    initial = {vm.vm for vm in run.file.vms}
+    return {
+        name: s.VmNow(
+            state="joined",
+            slots=vm.slots,
+            slots_used=sum(f"{name}/{n}" in places.threads for n in range(vm.slots)),
+            slot_cores=vm.slot_cores,
+            slot_memory_bytes=vm.slot_memory_bytes,
+            threads=sum(sum(places.threads.get(f"{name}/{n}", {}).values()) for n in range(vm.slots)),
+            usd_per_hour=vm.usd_per_hour or None,
+            provided=None if name in initial else True,
+        )
+        for name, vm in places.vms.items()
+    }

@@ -1,0 +1,155 @@
+"""The page: HTML around sections, with everything inlined. All text is escaped; nothing is fetched."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from dashboards.report.charts import TABLE_ROWS, Chart, Row, Section, Table, thinned
+from dashboards.report.story import Chapter
+from dashboards.report.wording import NOTHING, cell
+from topology_runtime.output import columns_of
+
+# no request leaves the page, whatever is in it
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'self'; img-src data: blob:; "
+    "font-src data:"
+)
+KINDS = {"came": "what came", "replan": "△ re-planned", "broke": "✕ went wrong", "fine": "✓ good", "cost": "cost",
+         "next": "→ what next"}  # fmt: skip
+LONG = 40  # characters of a cell from which on it may be broken
+
+
+def safe_json(value: Any) -> str:
+    """JSON that may stand in a script element: no `<` ends it early. NaN is refused."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def asset(name: str) -> str:
+    """A file of this package."""
+    return (files("dashboards.report") / name).read_text("utf-8")
+
+
+def page(title: str, body: Sequence[str], scripts: Sequence[str], data: Sequence[str] = ()) -> str:
+    """A whole document. scripts: elements for its head; data: elements before its end."""
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{html.escape(title)}</title>",
+            f"<style>{asset('page.css')}</style>",
+            *scripts,
+            f"<script>{asset('page.js')}</script>",
+            "</head>",
+            "<body>",
+            *body,
+            *data,
+            "</body>",
+            "</html>\n",
+        ]
+    )
+
+
+def body_of(
+    title: str, subtitle: str, numbers: Mapping[str, str], chapters: list[Chapter], sections: list[Section]
+) -> Iterator[str]:
+    """Everything that is seen."""
+    yield '<a class="skip" href="#story">To the story</a>'
+    yield f"<header><h1>{html.escape(title)}</h1><p class='soft'>{html.escape(subtitle)}</p>"
+    tiles = [f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in numbers.items()]
+    yield f"<dl class='numbers'>{''.join(tiles)}</dl>"
+    links = [("story", "Story"), *((section.name, section.title) for section in sections)]
+    listed = "".join(f"<a href='#{name}'>{html.escape(words)}</a>" for name, words in links)
+    yield f"<nav aria-label='Sections'>{listed}</nav></header>"
+    yield "<main>"
+    yield from story_html(chapters)
+    for section in sections:
+        yield from section_html(section)
+    yield "</main>"
+    yield "<footer>Made by <code>headgate report</code>. N/A: not recorded, or too little of it.</footer>"
+
+
+def story_html(chapters: list[Chapter]) -> Iterator[str]:
+    yield "<section aria-labelledby='story'><h2 id='story'>The story</h2>"
+    many = sum(bool(chapter.run) for chapter in chapters) > 1
+    for number, chapter in enumerate(chapters, 1):
+        if many:
+            title = f"Run {number}: {chapter.run}" if chapter.run else "All runs together"
+            yield f"<h3 class='run'>{html.escape(title)}</h3>"
+        yield "<ol class='story'>"
+        for kind, sentence in chapter.sentences:
+            mark = f"<span class='kind'>{html.escape(KINDS[kind])}</span>"
+            yield f"<li class='{kind}'>{mark}<span>{html.escape(sentence)}</span></li>"
+        yield "</ol>"
+    yield "</section>"
+
+
+def section_html(section: Section) -> Iterator[str]:
+    yield f"<section aria-labelledby='{section.name}'><h2 id='{section.name}'>{html.escape(section.title)}</h2>"
+    for words in section.words:
+        yield f"<p>{html.escape(words)}</p>"
+    yield "<div class='charts'>"
+    for chart in section.charts:
+        yield chart_html(chart)
+    yield "</div>"
+    for table in section.tables:
+        yield folded(table)
+    yield "</section>"
+
+
+def chart_html(chart: Chart) -> str:
+    """A figure with its words above it and its numbers below."""
+    words = f"<figcaption><h3>{html.escape(chart.title)}</h3><p>{html.escape(chart.alt)}</p></figcaption>"
+    if chart.figure is None:
+        return f"<figure class='none wide' id='plot-{chart.name}'>{words}</figure>"
+    spoken = html.escape(f"{chart.title}. {chart.alt}", quote=True)
+    plot = f"<div class='plot' role='img' aria-label=\"{spoken}\" data-figure='figure-{chart.name}'></div>"
+    wide = " class='wide'" if chart.wide else ""
+    numbers = folded(Table("These numbers as a table", chart.rows))
+    return f"<figure{wide} id='plot-{chart.name}'>{words}{plot}{numbers}</figure>"
+
+
+def figure_data(chart: Chart) -> str:
+    """The figure, for the script that draws it."""
+    return f'<script type="application/json" id="figure-{chart.name}">{safe_json(chart.figure)}</script>'
+
+
+def folded(table: Table) -> str:
+    """A table behind its title."""
+    if not table.rows:
+        return f"<p class='soft'>{html.escape(table.title)}: {NOTHING}</p>"
+    shown = thinned(table.rows)
+    less = (
+        f" ({len(shown)} of {len(table.rows):,} rows, evenly chosen)" if len(table.rows) > TABLE_ROWS else ""
+    )
+    head = f"<summary>{html.escape(table.title)}{less}</summary>"
+    scroll = f"<div class='scroll' tabindex='0' role='region' aria-label=\"{html.escape(table.title, quote=True)}\">"
+    return f"<details>{head}{scroll}{table_html(shown)}</div></details>"
+
+
+def table_html(rows: Sequence[Row]) -> str:
+    columns = columns_of(rows)
+    numeric = {c for c in columns if all(isinstance(row.get(c), int | float | None) for row in rows)}
+    head = "".join(f"<th scope='col'{_right(c in numeric)}>{html.escape(c)}</th>" for c in columns)
+    lines = []
+    for row in rows:
+        cells = ((cell(row.get(column)), column in numeric) for column in columns)
+        texts = (f"<td{_long(text) or _right(right)}>{html.escape(text)}</td>" for text, right in cells)
+        lines.append(f"<tr>{''.join(texts)}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _right(numeric: bool) -> str:
+    return " class='number'" if numeric else ""
+
+
+def _long(text: str) -> str:
+    return " class='long'" if len(text) > LONG else ""

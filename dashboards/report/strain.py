@@ -1,0 +1,141 @@
+"""Where it is tight: is every epoch stable, which threads are the busiest, and who disturbs whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboards.analytics.results import Bottleneck, Interference, Pair, Stability, TaskResidual
+from dashboards.report.charts import Chart, Section, Table, figure, label, nothing, spelled
+from dashboards.report.reading import Analysis
+from dashboards.report.wording import number, percent
+
+STABLE_BELOW = 0.02  # s/s: latency that grows faster is an overload of 2 %
+EPOCHS_MOST = 40
+VERDICTS = {
+    True: ("stable", "@blue", "circle"),
+    False: ("unstable", "@red", "x"),
+    None: ("cannot be told", "@grey", "circle-open"),
+}
+
+
+def section(analysis: Analysis) -> Section:
+    words = [
+        "A plan is stable when latency and queues do not grow: a slope of 0.02 s/s means that 2 % more is "
+        "offered than can be done."
+    ]
+    charts = [stability(analysis), busy(analysis), interference(analysis)]
+    tables = [
+        Table("The busiest groups of threads (a task in a slot)", [_bottleneck(b) for b in analysis.rows(Bottleneck)]),
+        Table("Stability", [spelled(row) for row in analysis.rows(Stability) if row.scope == "epoch"]),
+        Table("Traffic between tasks", [spelled(row) for row in analysis.rows(Pair)]),
+    ]  # fmt: skip
+    return Section("strain", "Bottlenecks and stability", words, charts, tables)
+
+
+def stability(analysis: Analysis) -> Chart:
+    """The slope of each epoch with its interval, the verdict as colour and shape."""
+    title = "Is it stable? How fast latency grows, per epoch"
+    rows = [row for row in analysis.rows(Stability) if row.scope == "epoch" and row.slope is not None]
+    if not rows:
+        return nothing("stability", title, "no epoch has enough latency samples for a slope")
+    rows = rows[: 2 * EPOCHS_MOST]
+    traces = []
+    for verdict, (words, colour, symbol) in VERDICTS.items():
+        mine = [row for row in rows if row.stable is verdict]
+        if not mine:
+            continue
+        slopes = [row.slope or 0.0 for row in mine]
+        ups = [
+            max(0.0, (s if r.slope_high is None else r.slope_high) - s)
+            for r, s in zip(mine, slopes, strict=True)
+        ]
+        downs = [
+            max(0.0, s - (s if r.slope_low is None else r.slope_low))
+            for r, s in zip(mine, slopes, strict=True)
+        ]
+        bars = {"type": "data", "symmetric": False, "array": ups, "arrayminus": downs, "color": colour}
+        traces.append({
+            "type": "scatter", "mode": "markers", "name": words, "y": slopes, "error_y": bars,
+            "x": [label(analysis.epoch_name(row.run, row.epoch)) for row in mine],
+            "marker": {"color": colour, "symbol": symbol, "size": 11, "line": {"width": 2, "color": colour}},
+        })  # fmt: skip
+    limit = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": STABLE_BELOW, "y1": STABLE_BELOW,
+             "line": {"color": "@red", "width": 1.5, "dash": "dash"}}  # fmt: skip
+    order = list(dict.fromkeys(label(analysis.epoch_name(row.run, row.epoch)) for row in rows))
+    axis = {"type": "category", "categoryorder": "array", "categoryarray": order}
+    drawn = figure(
+        traces, analysis.epoch_axis, "slope of latency, s/s", shapes=[limit], xaxis=axis, height=340
+    )
+    bad = [analysis.epoch_name(row.run, row.epoch) for row in rows if row.stable is False]
+    alt = f"Unstable: epoch {', '.join(bad)}." if bad else "No epoch was unstable."
+    return Chart(
+        "stability", title, alt + " Dashed: the limit of 0.02 s/s.", drawn, [spelled(row) for row in rows]
+    )
+
+
+def busy(analysis: Analysis) -> Chart:
+    """Task × epoch: the share of time that its threads are busy."""
+    title = "How busy the threads of each task are"
+    rows = [row for row in analysis.rows(TaskResidual) if row.busy_share is not None]
+    if not rows:
+        return nothing("busy", title, "no samples of tasks were recorded")
+    share = {(row.task, analysis.epoch_name(row.run, row.epoch)): row.busy_share or 0.0 for row in rows}
+    tasks = list(dict.fromkeys(task for task, _ in share))
+    epochs = list(dict.fromkeys(epoch for _, epoch in share))[:EPOCHS_MOST]
+    grid = [[_percent(share.get((task, epoch))) for epoch in epochs] for task in tasks]
+    heat = {
+        "type": "heatmap", "x": [label(e) for e in epochs], "y": [label(t) for t in tasks], "z": grid,
+        "zmin": 0, "zmax": 100, "colorscale": [[0, "@paper"], [1, "@blue"]], "xgap": 2, "ygap": 2,
+        "textfont": {"size": 13},
+        "texttemplate": "%{z:.0f} %" if len(epochs) <= 16 else "", "hoverongaps": False,
+        "colorbar": {"title": {"text": "% busy"}},
+    }  # fmt: skip
+    axes = {"yaxis": {"autorange": "reversed"}, "xaxis": {"type": "category"}}
+    drawn = figure([heat], analysis.epoch_axis, "", height=170 + 34 * len(tasks), **axes)
+    top = max(share, key=lambda key: share[key])
+    alt = f"The busiest task is {top[0]} in epoch {top[1]}: {percent(share[top])} of the time."
+    return Chart("busy", title, alt, drawn, [spelled(row) for row in rows])
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 1)
+
+
+def interference(analysis: Analysis) -> Chart:
+    """What a row costs beside other tasks, against alone."""
+    title = "What sharing a slot costs: CPU per row beside others ÷ alone"
+    rows = [row for row in analysis.rows(Interference) if row.ratio is not None]
+    if not rows:
+        why = "no task was seen both alone in a slot and beside others"
+        return nothing("interference", title, why)
+    rows = sorted(rows, key=lambda row: -(row.ratio or 0.0))[:EPOCHS_MOST]
+    bars = {
+        "type": "bar", "orientation": "h", "y": [label(_whose(analysis, row)) for row in rows],
+        "x": [row.ratio for row in rows], "marker": {"color": "@blue"},
+        "text": [f"× {number(row.ratio)}" for row in rows], "textposition": "auto", "showlegend": False,
+    }  # fmt: skip
+    one = {
+        "type": "line",
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "x0": 1,
+        "x1": 1,
+        "line": {"color": "@ink", "width": 1.5},
+    }
+    axes = {"yaxis": {"autorange": "reversed"}, "xaxis": {"rangemode": "tozero"}}
+    drawn = figure([bars], "× the CPU per row alone", "", shapes=[one], height=150 + 32 * len(rows), **axes)
+    alt = f"The most disturbed is {rows[0].task}: × {number(rows[0].ratio)}."
+    return Chart("interference", title, alt, drawn, [spelled(row) for row in rows])
+
+
+def _whose(analysis: Analysis, row: Interference) -> str:
+    return row.task if len(analysis.runs) == 1 else f"{row.task}, run {analysis.runs.index(row.run) + 1}"
+
+
+def _bottleneck(row: Bottleneck) -> dict[str, Any]:
+    return {
+        "run": row.run, "epoch": row.epoch, "rank": row.rank, "task": row.task, "slot": f"{row.vm}/{row.slot}",
+        "threads": row.threads, "busy": percent(row.busy_share), "CPU of the slot": percent(row.cpu_share),
+        "queue": row.queue_mean, "queue grows, rows/s": row.queue_growth_tps,
+    }  # fmt: skip

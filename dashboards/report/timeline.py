@@ -1,0 +1,130 @@
+"""The run over time: rates offered, finished, planned and predicted, with every re-plan as a marker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboards.analytics.results import RateWindow, Replan
+from dashboards.report.charts import (
+    RUNS_DRAWN,
+    Chart,
+    Figure,
+    Section,
+    Table,
+    figure,
+    label,
+    line,
+    name_in,
+    nothing,
+)
+from dashboards.report.reading import Analysis
+from dashboards.report.wording import count, duration, number
+
+LINES = (
+    ("offered_tps", "offered", "@grey", "solid", 2),
+    ("acked_tps", "acked (finished)", "@blue", "solid", 3),
+    ("planned_tps", "planned for", "@orange", "dash", 2),
+    ("predicted_tps", "predicted to carry", "@red", "dot", 2),
+)
+
+
+def section(analysis: Analysis) -> Section:
+    runs = analysis.runs
+    replans = [_row(replan) for replan in analysis.rows(Replan)]
+    charts = [chart(analysis, run, runs) for run in runs[:RUNS_DRAWN]]
+    if not charts:
+        charts = [nothing("timeline", "Rates over time", "no rates were recorded")]
+    more = [f"Drawn are the first {RUNS_DRAWN} of {len(runs)} runs."] if len(runs) > RUNS_DRAWN else []
+    return Section("timeline", "Timeline", more, charts, [Table("Plans, and what each cost", replans)])
+
+
+def chart(analysis: Analysis, run: str, runs: list[str]) -> Chart:
+    """The rates of one run."""
+    title = f"Rates over time{name_in(run, runs)}"
+    name = "timeline" if len(runs) == 1 else f"timeline-{runs.index(run) + 1}"
+    windows = sorted(analysis.rows(RateWindow, run), key=lambda window: (window.at_s, window.epoch))
+    if not windows:
+        return nothing(name, title, "no rates were recorded")
+    replans = sorted(analysis.rows(Replan, run), key=lambda replan: replan.at_s)
+    traces = [_line(windows, *look) for look in LINES]
+    highest = max((getattr(w, key) or 0.0 for w in windows for key, *_ in LINES), default=0.0) or 1.0
+    shapes = [_rule(replan.at_s) for replan in replans]
+    if replans:
+        traces.append(markers(replans, highest * 1.08))
+    drawn = figure(
+        traces,
+        "seconds after the start",
+        "tuples/s",
+        shapes=shapes,
+        yaxis={"rangemode": "tozero"},
+        height=420,
+    )
+    return Chart(name, title, _alt(windows, replans), drawn, [_window(w) for w in windows])
+
+
+def _line(windows: list[RateWindow], key: str, words: str, colour: str, dash: str, width: int) -> Figure:
+    """Rates at the middle of their windows; what a plan says, in steps from where it begins."""
+    measured = dash == "solid"
+    x = [round(window.at_s + window.window_s / 2 * measured, 3) for window in windows]
+    y = [getattr(window, key) for window in windows]
+    drawn = line(x, y, words, colour, dash=dash, width=width)
+    if not measured:
+        drawn["line"]["shape"] = "hv"
+    return drawn
+
+
+def markers(replans: list[Replan], height: float) -> Figure:
+    """A numbered marker per plan; more about it when pointed at."""
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [replan.at_s for replan in replans],
+        "y": [height] * len(replans),
+        "text": [str(replan.epoch) for replan in replans],
+        "textposition": "top center",
+        "hovertext": [label(f"plan {r.epoch}: {r.reason}, {number(r.rate_tps)} tuples/s") for r in replans],
+        "hoverinfo": "text",
+        "marker": {"symbol": "triangle-down", "size": 11, "color": "@ink"},
+        "name": "plan (number of its epoch)",
+        "cliponaxis": False,
+    }
+
+
+def _rule(at_s: float) -> dict[str, Any]:
+    ends = {"x0": at_s, "x1": at_s, "y0": 0, "y1": 1, "yref": "paper"}
+    return {"type": "line", **ends, "line": {"color": "@rule", "width": 1, "dash": "dot"}, "layer": "below"}
+
+
+def _alt(windows: list[RateWindow], replans: list[Replan]) -> str:
+    offered = [w.offered_tps for w in windows if w.offered_tps is not None]
+    acked = [w.acked_tps for w in windows if w.acked_tps is not None]
+    span = f"from {number(min(offered))} to {number(max(offered))}" if offered else "N/A"
+    mean = number(sum(acked) / len(acked)) if acked else "N/A"
+    over = duration(max(w.at_s for w in windows))
+    return f"Over {over}, {span} tuples/s were offered and {mean} finished on average; {count(len(replans), 'plan')}."
+
+
+def _window(window: RateWindow) -> dict[str, Any]:
+    return {
+        "at s": window.at_s,
+        "epoch": window.epoch,
+        **{key.replace("_", " "): getattr(window, key) for key, *_ in LINES},
+    }
+
+
+def _row(replan: Replan) -> dict[str, Any]:
+    return {
+        "run": replan.run,
+        "epoch": replan.epoch,
+        "at s": replan.at_s,
+        "why": replan.reason,
+        "planned for tuples/s": replan.rate_tps,
+        "predicted tuples/s": replan.predicted_tps,
+        "slots": replan.slots,
+        "threads moved": replan.moves,
+        "in force after": duration(replan.enacted_s),
+        "pause ms": replan.pause_ms,
+        "longest silence": duration(replan.silent_s),
+        "dip": replan.dip,
+        "in the controller's words": replan.text,
+    }

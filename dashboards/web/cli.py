@@ -1,0 +1,116 @@
+"""`headgate dashboard run`: the live page of a controller, or of a trace."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topology_runtime.errors import InvalidInput, UsageError
+
+if TYPE_CHECKING:
+    from dashboards.web.api import Ask
+
+NEEDED = ("starlette", "uvicorn", "websockets", "plotly")
+TOKEN_LEAST, TOKEN_MOST = 16, 256  # characters of a token that is given
+
+
+@click.command()
+@click.option("--controller", metavar="WHERE", help="tcp://HOST:PORT or a state directory [the newest run].")
+@click.option("--trace", type=click.Path(path_type=Path), metavar="DIR", help="Show a recorded run instead.")
+@click.option("--speed", type=click.FloatRange(0, 1000, min_open=True), help="Of the trace [1].")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: any.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="Holds the token; made if not there.")
+@click.option("--clients", "clients_most", type=click.IntRange(1, 1000), default=64, show_default=True,
+              help="Viewers at most.")  # fmt: skip
+@click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
+def run(**options: Any) -> None:
+    """Serve the live page on this machine's loopback until Ctrl-C, and print where.
+
+    Anybody on this machine may look; changing something needs the token, which is part of the address that
+    is printed (or stands in --token-file).
+    """
+    from topology_runtime.owner import die_with
+
+    if options["owner"]:
+        die_with(options["owner"])
+    check_installed()
+    if options["trace"] is not None and options["controller"] is not None:
+        raise UsageError("--controller and --trace: give one")
+    if options["speed"] is not None and options["trace"] is None:
+        raise UsageError("--speed goes with --trace")
+    start(options)
+
+
+def check_installed() -> None:
+    """Raises InvalidInput when the extra is not there."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise InvalidInput(f"the page needs {', '.join(missing)}", hint="pip install 'headgate[web]'")
+
+
+def start(options: dict[str, Any]) -> None:
+    from dashboards.feed import Feed, LiveFeed, TraceFeed
+    from dashboards.terminal.connection import endpoint_of
+    from dashboards.web.server import Web, hosts_of, listening, serve
+
+    feed: Feed
+    ask: Ask | None = None
+    token = None
+    if options["trace"] is not None:
+        feed = TraceFeed(options["trace"], options["speed"] or 1.0)
+    else:
+        endpoint = endpoint_of(options["controller"])
+        feed, ask, token = LiveFeed(endpoint), asking(endpoint), token_of(options["token_file"])
+    sock = listening(options["port"])
+    hosts = hosts_of(sock)
+    address = f"http://{hosts[0]}/"
+    secret = f"#token={token}" if token is not None and options["token_file"] is None else ""
+    click.echo(f"{address}{secret}")
+    serve(Web(feed, ask, token, hosts, options["clients_most"]), sock)
+
+
+def asking(endpoint: str) -> Ask:
+    """Asks the controller without holding up the server."""
+    import asyncio
+
+    from dashboards.terminal.connection import data_of
+    from topology_runtime.channels import ask
+    from topology_runtime.messages import Request
+
+    async def asked(command: str, arguments: dict[str, Any], seconds: float) -> Any:
+        return data_of(await asyncio.to_thread(ask, endpoint, Request(command, arguments), seconds))
+
+    return asked
+
+
+def token_of(file: Path | None) -> str:
+    """The token in the file, or a new one, which is written to it for its owner alone. Raises InvalidInput."""
+    fresh = secrets.token_urlsafe(32)
+    if file is None:
+        return fresh
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _kept(file)
+    except OSError as error:
+        raise InvalidInput(f"the token cannot be written to {file}", cause=error.strerror) from error
+    with os.fdopen(descriptor, "w", encoding="ascii") as written:
+        written.write(fresh + "\n")
+    return fresh
+
+
+def _kept(file: Path) -> str:
+    try:
+        if file.stat().st_mode & 0o077:
+            raise InvalidInput(f"others may read the token in {file}", hint=f"chmod 600 {file}")
+        token = file.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} holds no token", cause=str(error)) from error
+    if not TOKEN_LEAST <= len(token) <= TOKEN_MOST or any(c.isspace() for c in token):
+        raise InvalidInput(f"{file} holds no token of {TOKEN_LEAST} to {TOKEN_MOST} characters")
+    return token

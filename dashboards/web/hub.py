@@ -1,0 +1,144 @@
+"""From one feed to every client: a thread reads the feed, the event loop hands on what it brings.
+
+A client that does not take what it is sent loses its queue and gets the whole again when it does; nobody
+waits for anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from dashboards.feed import Change, Document, Feed, Item, Stale, Whole
+
+QUEUE_MOST = 16  # items that a client may be behind: eight seconds
+TURN_S = 0.2  # after which the feed's thread looks whether something else is wanted of it
+CLIENTS_MOST = 64
+END_S = 2.0
+
+
+class Client:
+    """One viewer's queue; used in the event loop only."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._queue: deque[bytes] = deque()
+        self._ready = asyncio.Event()
+        self._whole_due = True
+        self._ready.set()
+
+    def offer(self, data: bytes) -> None:
+        """One more message; too many at once are dropped for a fresh snapshot."""
+        if self._whole_due:
+            return
+        self._queue.append(data)
+        if len(self._queue) > QUEUE_MOST:
+            self.want_whole()
+        self._ready.set()
+
+    def want_whole(self) -> None:
+        self._queue.clear()
+        self._whole_due = True
+        self._ready.set()
+
+    def wake(self) -> None:
+        self._ready.set()
+
+    async def take(self) -> bytes:
+        """The next message to send."""
+        while True:
+            await self._ready.wait()
+            if self._whole_due and (whole := self._hub.whole()) is not None:
+                self._whole_due = False
+                if self._hub.stale is not None and self._hub.document is not None:
+                    self._queue.append(self._hub.stale.data)
+                return whole
+            if self._queue and not self._whole_due:
+                return self._queue.popleft()
+            self._ready.clear()
+
+
+class Hub:
+    """The feed's thread and its clients."""
+
+    def __init__(self, feed: Feed, clients_most: int = CLIENTS_MOST) -> None:
+        self.feed = feed
+        self.document: Document | None = None
+        self.stale: Stale | None = None
+        self._clients_most = clients_most
+        self._clients: set[Client] = set()
+        self._whole: tuple[Document | None, bytes] = (None, b"")
+        self._wishes: SimpleQueue[Callable[[Any], None]] = SimpleQueue()
+        self._ended = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._read, name="feed", daemon=True)
+
+    def start(self) -> None:
+        """In the event loop whose clients these are."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._ended.set()
+        await asyncio.to_thread(self._thread.join, END_S)
+
+    def join(self) -> Client | None:
+        """A new client; None when there are as many as there may be."""
+        if len(self._clients) >= self._clients_most:
+            return None
+        client = Client(self)
+        self._clients.add(client)
+        return client
+
+    def leave(self, client: Client) -> None:
+        self._clients.discard(client)
+
+    def whole(self) -> bytes | None:
+        """The newest snapshot, encoded once for all."""
+        if self.document is None:
+            return self.stale.data if self.stale is not None else None
+        if self._whole[0] is not self.document:
+            self._whole = self.document, Whole(self.document).data
+        return self._whole[1]
+
+    def wish(self, of_feed: Callable[[Any], None]) -> None:
+        """Have this done to the feed, in its thread."""
+        self._wishes.put(of_feed)
+
+    def _read(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._grant()
+                self._tell(self.feed.next(TURN_S))
+        except Exception as error:  # whoever looks must see that this is not the present any more
+            self._tell(Stale(0.0, f"the feed ended: {error}"))
+        finally:
+            self.feed.close()
+
+    def _tell(self, item: Item | None) -> None:
+        if item is not None and self._loop is not None and not self._ended.is_set():
+            self._loop.call_soon_threadsafe(self._spread, item)
+
+    def _grant(self) -> None:
+        while True:
+            try:
+                self._wishes.get_nowait()(self.feed)
+            except Empty:
+                return
+
+    def _spread(self, item: Item) -> None:
+        match item:
+            case Stale():
+                self.stale = item
+            case Whole() | Change():
+                self.document, self.stale = item.document, None
+        for client in self._clients:
+            if isinstance(item, Whole):
+                client.want_whole()
+            else:
+                client.offer(item.data)
+            client.wake()

@@ -1,0 +1,105 @@
+"""Who may ask this server what. It listens on loopback, but every page in the user's browser can reach that.
+
+1. Host must be ours: a foreign name that resolves to loopback (DNS rebinding) is refused.
+2. Origin, when there is one, must be ours: foreign pages may neither post nor open a WebSocket.
+3. The page runs no script but ours: no inline script, nothing from elsewhere, in no frame.
+4. Writing needs the token; bodies are JSON and small.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+BODY_MOST_BYTES = 64 * 1024
+TOKEN_HEADER = "x-headgate-token"
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def names_of(port: int) -> tuple[str, ...]:
+    """What this server may be called in Host."""
+    return f"127.0.0.1:{port}", f"localhost:{port}"
+
+
+def policy_of(hosts: tuple[str, ...]) -> str:
+    """The Content-Security-Policy. Styles may be inline: plotly.js sets them on what it draws."""
+    sockets = " ".join(f"ws://{host}" for host in hosts)
+    parts = {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self' 'unsafe-inline'",
+        "img-src": "'self' data: blob:",
+        "font-src": "'self'",
+        "connect-src": f"'self' {sockets}",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in parts.items())
+
+
+def same_token(given: str | None, token: str | None) -> bool:
+    """Is it the token? Without a token nobody has it; takes as long whatever is given."""
+    return token is not None and hmac.compare_digest((given or "").encode(), token.encode())
+
+
+class Guard:
+    """Around the application: refuses foreign hosts and origins with 403, adds the headers of every answer."""
+
+    def __init__(self, app: App, hosts: tuple[str, ...]) -> None:
+        self._app, self._hosts = app, frozenset(hosts)
+        self._origins = frozenset(f"http://{host}" for host in hosts)
+        told = {
+            "content-security-policy": policy_of(hosts),
+            "x-content-type-options": "nosniff",
+            "x-frame-options": "DENY",
+            "referrer-policy": "no-referrer",
+            "cross-origin-opener-policy": "same-origin",
+            "cross-origin-resource-policy": "same-origin",
+            "permissions-policy": "camera=(), geolocation=(), microphone=()",
+        }
+        self._told = [(name.encode(), value.encode()) for name, value in told.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+        elif not self._ours(scope["headers"]):
+            await self._refuse(scope, send)
+        else:
+            await self._app(scope, receive, self._with_headers(send))
+
+    def _ours(self, headers: list[tuple[bytes, bytes]]) -> bool:
+        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
+        return len(hosts) == 1 and hosts[0] in self._hosts and all(o in self._origins for o in origins)
+
+    async def _refuse(self, scope: Scope, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "foreign host or origin"})
+            return
+        body = msgspec.json.encode(error_data("HG-FOREIGN", "this host or origin is not served"))
+        headers = [*self._told, (b"content-type", b"application/json")]
+        headers.append((b"content-length", str(len(body)).encode()))
+        await send({"type": "http.response.start", "status": 403, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _with_headers(self, send: Send) -> Send:
+        async def told(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *self._told]
+            await send(message)
+
+        return told
+
+
+def error_data(code: str, what: str, **more: Any) -> dict[str, Any]:
+    """An error as JSON has it."""
+    known = {name: value for name, value in more.items() if value}
+    return {"schema": "headgate/error/v1", "error": {"code": code, "what": what, **known}}

@@ -1,0 +1,141 @@
+"""The application and its server. Reading needs nothing; what each path does stands in its own module."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dashboards.feed import Feed
+from dashboards.web.hub import CLIENTS_MOST, Hub
+from dashboards.web.security import BODY_MOST_BYTES, Guard, names_of
+from topology_runtime.errors import InvalidInput, Unreachable
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from dashboards.web.api import Ask
+
+HOST = "127.0.0.1"
+STATIC = Path(__file__).parent / "static"
+WEEK = "public, max-age=604800"
+END_S = 1
+CONNECTIONS_MOST = 256
+THINKING_MOST = 2  # what-if questions at once
+
+
+@dataclass(frozen=True)
+class Web:
+    """What is served: a feed, the controller to ask (None: over a trace), the token that writing needs
+    (None: nobody writes), what the server may be called."""
+
+    feed: Feed
+    ask: Ask | None
+    token: str | None
+    hosts: tuple[str, ...]
+    clients_most: int = CLIENTS_MOST
+    static: Path = STATIC
+
+
+def application(web: Web) -> Any:
+    """The ASGI application. Raises InvalidInput when plotly is not installed."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount, Route, WebSocketRoute
+    from starlette.staticfiles import StaticFiles
+
+    from dashboards.web import api
+    from dashboards.web.stream import stream
+
+    routes = [
+        Route("/", _file(web.static / "index.html", "no-cache")),
+        Route("/plotly.min.js", _file(plotly_js(), WEEK)),
+        Route("/api/snapshot", api.snapshot),
+        Route("/api/whatif", api.whatif, methods=["POST"]),
+        Route("/api/rate", api.rate, methods=["POST"]),
+        Route("/api/stop", api.stop, methods=["POST"]),
+        Route("/api/approve", api.approve, methods=["POST"]),
+        Route("/api/apply", api.apply, methods=["POST"]),
+        WebSocketRoute("/api/stream", stream),
+        Mount("/static", StaticFiles(directory=web.static, check_dir=False)),
+    ]
+    app = Starlette(routes=routes, lifespan=_life)
+    _fill(app, web)
+    return Guard(app, web.hosts)
+
+
+def _fill(app: Starlette, web: Web) -> None:
+    from dashboards.web.proposals import Proposals
+
+    app.state.hub = Hub(web.feed, web.clients_most)
+    app.state.ask, app.state.token = web.ask, web.token
+    app.state.proposals = Proposals()
+    app.state.thinking = asyncio.Semaphore(THINKING_MOST)
+
+
+@contextlib.asynccontextmanager
+async def _life(app: Starlette) -> AsyncIterator[None]:
+    app.state.hub.start()
+    try:
+        yield
+    finally:
+        await app.state.hub.stop()
+
+
+def _file(path: Path, cache: str) -> Any:
+    """An endpoint that answers with this file."""
+
+    async def answer(request: Request) -> Response:
+        from starlette.responses import FileResponse, PlainTextResponse
+
+        if not path.is_file():
+            return PlainTextResponse("not found", 404)
+        return FileResponse(path, headers={"cache-control": cache})
+
+    return answer
+
+
+def plotly_js() -> Path:
+    """plotly.js as the installed wheel brings it; plotly itself is not imported (0.3 s)."""
+    found = find_spec("plotly")
+    for folder in found.submodule_search_locations or () if found else ():
+        return Path(folder) / "package_data" / "plotly.min.js"
+    raise InvalidInput("the page needs plotly", hint="pip install 'headgate[web]'")
+
+
+def listening(port: int) -> socket.socket:
+    """A socket on loopback; 0: any port. Raises Unreachable."""
+    try:
+        return socket.create_server((HOST, port), backlog=128)
+    except OSError as error:
+        hint = "choose another --port, or stop what uses it"
+        raise Unreachable(f"cannot listen on {HOST}:{port}", cause=error.strerror, hint=hint) from error
+
+
+def serve(web: Web, sock: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        application(web),
+        log_level="warning",
+        access_log=False,
+        ws="websockets-sansio",
+        ws_max_size=BODY_MOST_BYTES,
+        ws_per_message_deflate=False,  # on loopback it costs more than it saves
+        timeout_graceful_shutdown=END_S,
+        limit_concurrency=CONNECTIONS_MOST,
+        server_header=False,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run([sock])
+
+
+def hosts_of(sock: socket.socket) -> tuple[str, ...]:
+    return names_of(sock.getsockname()[1])

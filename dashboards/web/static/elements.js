@@ -1,0 +1,67 @@
+// Elements that change as little as possible: what has its value already is not touched.
+const SVG = "http://www.w3.org/2000/svg";
+
+export function make(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+export function draw(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else mark(node, name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+// Null, undefined and false remove an attribute, true sets an empty one.
+export function mark(node, name, value) {
+  if (value === null || value === undefined || value === false) {
+    if (node.hasAttribute(name)) node.removeAttribute(name);
+    return;
+  }
+  const text = value === true ? "" : String(value);
+  if (node.getAttribute(name) !== text) node.setAttribute(name, text);
+}
+
+export function say(node, text) {
+  const wanted = String(text);
+  const only = node.firstChild;
+  if (only !== null && only === node.lastChild && only.nodeType === Node.TEXT_NODE) {
+    if (only.data !== wanted) only.data = wanted;
+  } else if (node.textContent !== wanted || only === null) node.textContent = wanted;
+}
+
+export function vary(node, property, value) {
+  if (node.style.getPropertyValue(property) !== value) node.style.setProperty(property, value);
+}
+
+export function show(node, shown) {
+  if (node.hidden === shown) node.hidden = !shown;
+}
+
+// One child per [key, value], in this order. create(value, key) makes it once, update(node, value, key) every time.
+const kept = new WeakMap();
+
+export function keyed(parent, entries, create, update) {
+  let nodes = kept.get(parent);
+  if (nodes === undefined) kept.set(parent, (nodes = new Map()));
+  const wanted = new Set(entries.map(([key]) => key));
+  for (const [key, node] of nodes) {
+    if (wanted.has(key)) continue;
+    node.remove();
+    nodes.delete(key);
+  }
+  let place = parent.firstElementChild;
+  for (const [key, value] of entries) {
+    let node = nodes.get(key);
+    if (node === undefined) nodes.set(key, (node = create(value, key)));
+    if (node === place) place = place.nextElementSibling;
+    else parent.insertBefore(node, place);
+    update(node, value, key);
+  }
+}

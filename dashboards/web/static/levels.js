@@ -1,0 +1,37 @@
+// How hard something works, as a word, a glyph and a colour's name together: nothing is told by colour alone.
+import { known } from "./numbers.js";
+
+export const LEVELS = {
+  easy: { word: "easy", glyph: "○" },
+  busy: { word: "busy", glyph: "◐" },
+  limit: { word: "near its limit", glyph: "●" },
+  none: { word: "not measured", glyph: "·" },
+};
+export const BUSY_FROM = 0.6;
+export const LIMIT_FROM = 0.85;
+
+export function levelOf(share) {
+  if (!known(share)) return "none";
+  return share >= LIMIT_FROM ? "limit" : share >= BUSY_FROM ? "busy" : "easy";
+}
+
+// Drift as the controller judges it: `far` is what it reports.
+export const DRIFT = { rate: 0.2, cpu: 0.15, memory: 0.1 };
+export const DRIFTS = {
+  fine: { word: "as predicted", glyph: "=" },
+  drifts: { word: "drifts", glyph: "~" },
+  far: { word: "far off", glyph: "≠" },
+  none: { word: "nothing to compare", glyph: "·" },
+};
+
+export function driftLevel(drift, kind) {
+  if (!known(drift)) return "none";
+  const size = Math.abs(drift);
+  return size > DRIFT[kind] ? "far" : size > DRIFT[kind] / 2 ? "drifts" : "fine";
+}
+
+export const VERDICTS = {
+  stable: { word: "stable", glyph: "✓", level: "easy" },
+  unstable: { word: "unstable", glyph: "▲", level: "limit" },
+  unknown: { word: "not yet judged", glyph: "?", level: "none" },
+};

@@ -1,0 +1,41 @@
+// What a task's model says of a bundle, and how near each of its bundles is to that. Pure.
+import { known } from "./numbers.js";
+
+// Peak rate of so many threads in one slot: lines between the points; above the largest, whole largest bundles and the rest.
+export function peakOf(points, threads) {
+  if (points.length === 0 || threads <= 0) return 0;
+  const largest = points[points.length - 1];
+  const whole = Math.floor(threads / largest[0]);
+  const rest = threads - whole * largest[0];
+  return whole * largest[1] + between(points, rest);
+}
+
+function between(points, threads) {
+  if (threads === 0) return 0;
+  let before = [0, 0];
+  for (const point of points) {
+    if (threads <= point[0]) {
+      const part = (threads - before[0]) / (point[0] - before[0]);
+      return before[1] + part * (point[1] - before[1]);
+    }
+    before = point;
+  }
+  return before[1];
+}
+
+// Of a task: [{slot, threads, rate, peak, load}] with load = rate / peak, the most loaded first.
+export function operating(picture, task) {
+  const points = picture.models[task]?.points ?? [];
+  const now = picture.topology?.tasks[task];
+  if (!now || points.length === 0) return [];
+  const found = [];
+  for (const [slot, { threads, shares }] of Object.entries(picture.slots)) {
+    const own = threads[task];
+    if (!own) continue;
+    const share = shares?.[task] ?? own / now.threads;
+    const rate = known(now.rate_tps) ? now.rate_tps * share : undefined;
+    const peak = peakOf(points, own);
+    found.push({ slot, threads: own, rate, peak, load: known(rate) && peak > 0 ? rate / peak : undefined });
+  }
+  return found.sort((a, b) => (b.load ?? -1) - (a.load ?? -1));
+}

@@ -1,0 +1,85 @@
+// VM × slot: whose threads are where, which slots belong to one bundle alone, which are free.
+import { keyed, make, mark, say, vary } from "./elements.js";
+import { levelOf, LEVELS } from "./levels.js";
+import { known, percent, some } from "./numbers.js";
+
+const MANY = 80; // slots: above it they are drawn smaller
+
+export function createSlotMap(section) {
+  const view = section.querySelector(".view");
+  const list = make("ul", { class: "vms", "aria-label": "VMs and their slots" });
+  view.append(legend(), make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Slot map, can be scrolled" }, list));
+  let shown = {};
+  return (picture) => {
+    const same = shown.slots === picture.slots && shown.vms === picture.vms && shown.next_bottleneck === picture.next_bottleneck;
+    if (same) return;
+    const slots = new Map(Object.keys(picture.vms).map((vm) => [vm, []]));
+    for (const [name, slot] of Object.entries(picture.slots)) {
+      if (!slots.has(slot.vm)) slots.set(slot.vm, []);
+      slots.get(slot.vm).push([name, slot]);
+    }
+    mark(list, "data-many", Object.keys(picture.slots).length > MANY);
+    keyed(list, [...slots], newVm, (node, found, vm) => drawVm(node, vm, picture.vms[vm], found, picture.next_bottleneck?.slot));
+    shown = picture;
+  };
+}
+
+function legend() {
+  return make("p", { class: "legend" }, "CPU of a slot: ",
+    ...["easy", "busy", "limit"].map((name) => make("span", { class: "key", "data-level": name }, `${LEVELS[name].glyph} ${LEVELS[name].word}`)),
+    " · ", make("span", { class: "key exclusive" }, "▣ exclusive"), " one full bundle, nobody else gets in",
+    " · ", make("span", { class: "key free" }, "free"), " · the tick on a bar is what the models predict");
+}
+
+function newVm(_, vm) {
+  return make("li", { class: "vm", "data-vm": vm }, make("h3"), make("ol", { class: "slots" }));
+}
+
+function drawVm(node, name, vm, slots, first) {
+  mark(node, "data-state", vm?.state ?? "unknown");
+  const state = vm && vm.state !== "joined" ? ` – ${vm.state}` : "";
+  say(node.firstChild, vm ? `${name}${state} · ${vm.slots_used} of ${vm.slots} slots${vm.provided ? " · on demand" : ""}` : name);
+  keyed(node.lastChild, slots, newSlot, (cell, slot, key) => drawSlot(cell, slot, key === first));
+}
+
+function newSlot(_, name) {
+  return make("li", { class: "slot", "data-slot": name },
+    make("p", { class: "place" }, make("b"), make("span")),
+    make("p", { class: "threads" }),
+    make("p", { class: "use" }),
+    make("span", { class: "gauge", "aria-hidden": "true" }));
+}
+
+function drawSlot(node, slot, isFirst) {
+  const [place, threads, use, gauge] = node.children;
+  const bundles = Object.entries(slot.threads);
+  const { word, free, bad } = standing(slot, bundles.length);
+  const level = levelOf(slot.cpu);
+  mark(node, "data-state", slot.state);
+  mark(node, "data-free", free);
+  mark(node, "data-bad", bad);
+  mark(node, "data-full", slot.full);
+  mark(node, "data-first", isFirst);
+  mark(node, "data-level", level);
+  mark(node, "data-threads", bundles.map(([task, n]) => `${task}:${n}`).join(","));
+  say(place.firstChild, `${slot.vm}/${slot.slot}`);
+  say(place.lastChild, [slot.full && "▣ exclusive", isFirst && "▼ first", word].filter(Boolean).join(" "));
+  say(threads, bundles.map(([task, n]) => `${task} ×${n}`).join(", ") || (free ? "no thread" : ""));
+  const leaving = slot.leaving ? `, ${some(slot.leaving, "thread")} leaving` : "";
+  const crashes = slot.crashes ? `${some(slot.crashes, "crash", "crashes")}` : "";
+  const used = known(slot.cpu) ? `${LEVELS[level].glyph} CPU ${percent(slot.cpu)}, memory ${percent(slot.memory)}` : "";
+  say(use, [used + leaving, crashes].filter(Boolean).join(", "));
+  mark(gauge, "data-none", !known(slot.cpu));
+  vary(gauge, "--measured", share(slot.cpu));
+  vary(gauge, "--predicted", known(slot.predicted_cpu) ? share(slot.predicted_cpu) : "-10%");
+}
+
+// A slot without threads is free unless its worker is in trouble.
+function standing(slot, bundles) {
+  const bad = slot.state === "quarantined" || slot.state === "exited";
+  if (bad) return { word: `✗ ${slot.state}`, free: false, bad };
+  if (slot.state === "starting") return { word: "◌ starting", free: false, bad };
+  return { word: bundles === 0 ? "free" : "", free: bundles === 0, bad };
+}
+
+const share = (value) => (known(value) ? `${Math.round(100 * Math.min(1, value))}%` : "0%");

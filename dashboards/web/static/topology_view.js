@@ -1,0 +1,152 @@
+// The topology: tasks coloured by their busy share, edges as wide as their rate, with how full their queues are.
+import { draw, keyed, make, mark, say } from "./elements.js";
+import { levelOf, LEVELS } from "./levels.js";
+import { count, known, percent, rate, rateText, some } from "./numbers.js";
+import { layoutOf } from "./topology_layout.js";
+
+const NODE = { width: 158, height: 74 };
+const GAP = { along: 86, across: 26, lane: 22 };
+const EDGE_PX = [1.5, 11];
+const PILL = 34;
+const NARROW = 620; // below it layers go downwards
+
+export function createTopology(section) {
+  const view = section.querySelector(".view");
+  const title = draw("title");
+  const edges = draw("g");
+  const nodes = draw("g");
+  const svg = draw("svg", { role: "img", class: "graph" }, title, edges, nodes);
+  const frame = make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Topology, can be scrolled" }, svg);
+  view.append(legend(), frame);
+  let shape = "";
+  let plan = null;
+  return (picture) => {
+    const topology = picture.topology;
+    if (!topology) return;
+    const down = view.clientWidth < NARROW;
+    const wanted = JSON.stringify([down, topology.order, Object.keys(topology.edges)]);
+    if (wanted !== shape) {
+      shape = wanted;
+      plan = pixels(layoutOf(topology.order, Object.values(topology.edges).map((e) => [e.from, e.to])), down);
+      mark(svg, "viewBox", `0 0 ${plan.width} ${plan.height}`);
+      svg.style.width = `min(100%, ${plan.width}px)`;
+      svg.style.minWidth = `${Math.round(plan.width * 0.6)}px`;
+    }
+    const most = Math.max(1e-9, ...Object.values(topology.edges).map((edge) => edge.rate_tps ?? 0));
+    keyed(edges, Object.entries(topology.edges), newEdge, (node, edge) => drawEdge(node, edge, plan, most));
+    keyed(nodes, topology.order.map((name) => [name, topology.tasks[name]]), newNode, (node, task, name) =>
+      drawNode(node, task, name, plan, picture.next_bottleneck));
+    say(title, summary(topology, picture.next_bottleneck));
+  };
+}
+
+function legend() {
+  const levels = ["easy", "busy", "limit"].map((name) =>
+    make("span", { class: "key", "data-level": name }, `${LEVELS[name].glyph} ${LEVELS[name].word}`));
+  return make("p", { class: "legend" }, "Share of their time that a task's threads are at work: ", ...levels,
+    " · a wider edge carries more · its bar: how much of a second's rows are waiting");
+}
+
+function pixels(layout, down) {
+  const long = down ? NODE.height : NODE.width;
+  const wide = down ? NODE.width : NODE.height;
+  const pitch = { along: long + (down ? 52 : GAP.along), across: wide + GAP.across };
+  const point = ({ layer, place }) => {
+    const along = 14 + layer * pitch.along + long / 2;
+    const across = 22 + place * pitch.across + wide / 2;
+    return down ? { x: across, y: along + 8 } : { x: along, y: across };
+  };
+  const length = 28 + layout.layers * pitch.along - (pitch.along - long);
+  const breadth = 36 + layout.places * pitch.across - GAP.across;
+  return {
+    down,
+    width: down ? breadth : length,
+    height: down ? length + 16 : breadth,
+    nodes: new Map([...layout.nodes].map(([name, at]) => [name, point(at)])),
+    lanes: new Map([...layout.lanes].map(([edge, stops]) => [edge, stops.map(point)])),
+  };
+}
+
+function newNode(task, name) {
+  const { width, height } = NODE;
+  const part = (tag, attributes) => draw(tag, attributes);
+  return draw("g", { "data-task": name },
+    part("rect", { class: "box", width, height, rx: 9, x: -width / 2, y: -height / 2 }),
+    part("rect", { class: "track", x: -width / 2 + 10, y: height / 2 - 13, width: width - 20, height: 6, rx: 3 }),
+    part("rect", { class: "fill", x: -width / 2 + 10, y: height / 2 - 13, width: 0, height: 6, rx: 3 }),
+    part("text", { class: "task", x: -width / 2 + 10, y: -height / 2 + 19 }),
+    part("text", { x: -width / 2 + 10, y: -height / 2 + 36 }),
+    part("text", { class: "word", x: -width / 2 + 10, y: -height / 2 + 52 }),
+    part("text", { class: "first", x: -width / 2 + 4, y: -height / 2 - 6 }),
+    part("title"));
+}
+
+function drawNode(node, task, name, plan, first) {
+  const { x, y } = plan.nodes.get(name);
+  const level = levelOf(task.busy);
+  const isFirst = first?.task === name;
+  mark(node, "transform", `translate(${x} ${y})`);
+  mark(node, "data-level", level);
+  mark(node, "data-busy", known(task.busy) ? task.busy.toFixed(2) : null);
+  mark(node, "data-first", isFirst);
+  const [, , fill, title, rates, word, tag, hint] = node.children;
+  mark(fill, "width", known(task.busy) ? Math.round((NODE.width - 20) * Math.min(1, task.busy)) : 0);
+  say(title, name.length > 19 ? `${name.slice(0, 18)}…` : name);
+  say(rates, `${rateText(task.rate_tps)} · ${some(task.threads, "thread")}`);
+  say(word, known(task.busy) ? `${LEVELS[level].glyph} ${percent(task.busy)} ${LEVELS[level].word}` : "· not measured");
+  say(tag, isFirst ? "▼ saturates first" : "");
+  say(hint, `${name} (${task.kind}): ${rateText(task.rate_tps)} in, ${count(task.queue)} rows waiting`);
+}
+
+function newEdge(edge, name) {
+  return draw("g", { "data-edge": name },
+    draw("path", { class: "edge" }),
+    draw("rect", { class: "pill", width: PILL, height: 8, rx: 4 }),
+    draw("rect", { class: "fill", width: 0, height: 8, rx: 4 }),
+    draw("text", { class: "edge-text" }),
+    draw("title"));
+}
+
+function drawEdge(node, edge, plan, most) {
+  const [line, pill, fill, text, hint] = node.children;
+  const { path, middle } = pathOf(edge, plan);
+  const share = known(edge.rate_tps) ? edge.rate_tps / most : 0;
+  const fullness = known(edge.queue) ? Math.min(1, edge.queue / Math.max(1, edge.rate_tps ?? 0)) : null;
+  mark(line, "d", path);
+  mark(line, "stroke-width", (EDGE_PX[0] + (EDGE_PX[1] - EDGE_PX[0]) * share).toFixed(1));
+  mark(node, "data-rate", known(edge.rate_tps) ? Math.round(edge.rate_tps) : null);
+  mark(node, "data-level", levelOf(fullness));
+  for (const box of [pill, fill]) {
+    mark(box, "x", Math.round(middle.x - PILL / 2));
+    mark(box, "y", Math.round(middle.y + 8));
+  }
+  mark(fill, "width", Math.round(PILL * (fullness ?? 0)));
+  mark(text, "x", Math.round(middle.x));
+  mark(text, "y", Math.round(middle.y + 3));
+  say(text, rate(edge.rate_tps));
+  say(hint, `${edge.from} → ${edge.to} (${edge.grouping}): ${rateText(edge.rate_tps)}, ${count(edge.queue)} rows in queues`);
+}
+
+function pathOf(edge, plan) {
+  const half = plan.down ? NODE.height / 2 : NODE.width / 2;
+  const shift = (at, by) => (plan.down ? { x: at.x, y: at.y + by } : { x: at.x + by, y: at.y });
+  const points = [shift(plan.nodes.get(edge.from), half), ...(plan.lanes.get(`${edge.from}>${edge.to}`) ?? []),
+    shift(plan.nodes.get(edge.to), -half)];
+  let path = `M${points[0].x} ${points[0].y}`;
+  for (let n = 1; n < points.length; n += 1) path += curve(points[n - 1], points[n], plan.down);
+  const [a, b] = points.slice(points.length > 2 ? 1 : 0, points.length > 2 ? 3 : 2);
+  return { path, middle: points.length > 2 ? a : { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 } };
+}
+
+function curve(a, b, down) {
+  const x = (a.x + b.x) / 2;
+  const y = (a.y + b.y) / 2;
+  return down ? `C${a.x} ${y} ${b.x} ${y} ${b.x} ${b.y}` : `C${x} ${a.y} ${x} ${b.y} ${b.x} ${b.y}`;
+}
+
+function summary(topology, first) {
+  const levels = Object.values(topology.tasks).map((task) => levelOf(task.busy));
+  const much = levels.filter((level) => level === "limit").length;
+  const next = first ? `; ${first.task} saturates first` : "";
+  return `${topology.name}: ${some(topology.order.length, "task")}, ${much} near their limit${next}. The table of tasks says the same.`;
+}

@@ -1,0 +1,147 @@
+// What another input rate would need, by the real planner: slots, VMs, cost, LSA beside MBA, and what a slot more buys.
+import { ask } from "./asking.js";
+import { keyed, make, mark, say } from "./elements.js";
+import { count, known, money, NONE, rate, rateText, some } from "./numbers.js";
+import { answer } from "./summary.js";
+
+const SETTLE_MS = 250; // of the slider, before it is asked
+const STEPS = 200;
+const FAR = 2.5; // × what the plan in force can carry is the slider's end
+
+export function createWhatIf(section, summary) {
+  const slider = make("input", { type: "range", id: "whatif-slider", min: 1, max: STEPS, value: 1 });
+  const exact = make("input", { type: "number", id: "whatif-rate", min: 0.1, step: "any", inputmode: "decimal" });
+  const said = make("p", { class: "said", role: "status" });
+  const more = make("p", { class: "soft" });
+  const body = make("tbody");
+  const heads = ["", "slots", "VMs", "cost per hour", "can carry", "saturates first"].map((text) => make("th", { scope: "col" }, text || "planner"));
+  const table = make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "What it takes" },
+    make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body));
+  section.querySelector(".view").append(
+    make("div", { class: "asking" }, make("label", { for: "whatif-slider" }, "Input rate"), slider,
+      make("label", { for: "whatif-rate", class: "small" }, "t/s"), exact),
+    said, more, table);
+  const own = { section, slider, exact, said, more, body, scale: 0, timer: null, turn: 0, one: answer(summary, "one-more-slot", "What would one more slot buy?"), asked: "" };
+  slider.addEventListener("input", () => choose(own, (slider.value / STEPS) * own.scale, true));
+  exact.addEventListener("input", () => choose(own, Number(exact.value), false));
+  return (picture) => follow(own, picture);
+}
+
+// Takes the scale from the plan in force, and asks about it once per plan.
+function follow(own, picture) {
+  const plan = picture.plan;
+  const mark_ = `${picture.boot} ${plan?.epoch} ${Object.keys(picture.vms).join()}`;
+  if (!plan || mark_ === own.asked) return;
+  own.asked = mark_;
+  own.plan = plan;
+  if (picture.origin === "trace") {
+    refuse(own, "A recorded run has no planner to ask; over a running topology this shows it.");
+    return;
+  }
+  own.scale = scaleOf(FAR * Math.max(plan.predicted_tps, plan.rate_tps));
+  if (own.exact.value === "") choose(own, plan.rate_tps, true);
+  else choose(own, Number(own.exact.value), false);
+  askOneMore(own, plan);
+}
+
+function scaleOf(value) {
+  const unit = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
+  return Math.ceil(value / unit) * unit;
+}
+
+function choose(own, rateTps, exactToo) {
+  if (!(rateTps > 0) || !Number.isFinite(rateTps)) return;
+  const tidy = Number(rateTps.toPrecision(3));
+  if (exactToo) own.exact.value = tidy;
+  own.slider.value = Math.round((tidy / own.scale) * STEPS);
+  mark(own.slider, "aria-valuetext", `${rate(tidy)} tuples per second`);
+  clearTimeout(own.timer);
+  own.timer = setTimeout(() => inquire(own, tidy), SETTLE_MS);
+}
+
+async function inquire(own, rateTps) {
+  const turn = (own.turn += 1);
+  mark(own.section, "aria-busy", "true");
+  try {
+    const found = await ask("/api/whatif", { rates: [rateTps], full: true });
+    if (turn === own.turn) tell(own, found);
+  } catch (error) {
+    if (turn === own.turn) say(own.said, `No answer: ${error.message}.`);
+  }
+  if (turn === own.turn) mark(own.section, "aria-busy", null);
+}
+
+function tell(own, found) {
+  const row = found.rows[0];
+  mark(own.section, "data-rate", row.rate_tps);
+  mark(own.section, "data-slots", row.slots);
+  say(own.said, sentence(row));
+  say(own.more, oneMore(row)?.join(" ") ?? "");
+  const pair = `${found.allocator}+${found.mapper}`;
+  keyed(own.body, [["this", { ...row, pair }], ["lsa", row.lsa]], newRow, drawRow);
+}
+
+function sentence(row) {
+  if (row.slots === null) return `No plan carries ${rateText(row.rate_tps)}: ${row.reason}.`;
+  const fits = row.fits ? "" : ", more VMs than there are here";
+  const first = row.limited_by ? `; then ${row.limited_by} on ${row.limited_by_slot} saturates first` : "";
+  const saved = known(row.lsa?.slots) && row.lsa.slots > row.slots ? ` ${row.lsa.pair.toUpperCase()} would take ${some(row.lsa.slots - row.slots, "slot")} more.` : "";
+  return `${rateText(row.rate_tps)} need ${some(row.slots, "slot")} on ${some(row.vm_count, "VM")}${fits}, ${money(row.usd_per_hour)} per hour${first}.${saved}`;
+}
+
+// [what, how far] of the next slots; null when that is not known.
+function oneMore(row) {
+  if (!row.more_slots) return null;
+  const { slots, carried_tps: carried, buys_tps: buys } = row.more_slots;
+  return [`${slots === 1 ? "One slot" : some(slots, "slot")} more would buy ${rateText(buys)}:`,
+    `it could carry ${rateText(carried)} instead of ${rateText(carried - buys)} on the ${some(row.slots, "slot")} that ${rate(row.rate_tps)} need.`];
+}
+
+async function askOneMore(own, plan) {
+  const { node, said, more } = own.one;
+  try {
+    const found = await ask("/api/whatif", { rates: [plan.rate_tps], full: true });
+    if (own.plan !== plan) return;
+    const row = found.rows[0];
+    const told = row.more_slots;
+    mark(node, "data-buys", told?.buys_tps);
+    if (!told) {
+      say(said, "Not known");
+      say(more, row.reason ?? "The planner finds no next step.");
+      return;
+    }
+    const slots = told.slots === 1 ? "" : `, with ${told.slots} slots`;
+    say(said, `${rateText(told.buys_tps)} more${slots}`);
+    say(more, `Planned anew, ${some(row.slots, "slot")} carry at most ${rateText(told.carried_tps - told.buys_tps)}, and ${row.slots + told.slots} carry ${rateText(told.carried_tps)}.`);
+  } catch (error) {
+    own.asked = "";
+    say(said, NONE);
+    say(more, `The planner did not answer: ${error.message}.`);
+  }
+}
+
+function refuse(own, text) {
+  for (const input of [own.slider, own.exact]) input.disabled = true;
+  say(own.said, text);
+  own.body.closest(".scroll").hidden = true;
+  say(own.one.said, NONE);
+  say(own.one.more, text);
+}
+
+function newRow(_, key) {
+  return make("tr", { "data-planner": key }, make("th", { scope: "row" }), ...Array.from({ length: 5 }, () => make("td")));
+}
+
+function drawRow(node, row) {
+  const first = row.limited_by ? `${row.limited_by} on ${row.limited_by_slot}` : row.reason ?? "";
+  const texts = [(row.pair ?? "").toUpperCase().replace("+", " + "), count(row.slots), vmsText(row), money(row.usd_per_hour), rateText(row.predicted_tps), first];
+  texts.forEach((text, n) => say(node.children[n], text));
+}
+
+// `5: 4, 4, 4, 4, 2 slots`, or N/A.
+function vmsText(row) {
+  if (!row.vms) return NONE;
+  const sizes = row.vms.split(",");
+  const alike = sizes.every((size) => size === sizes[0]);
+  return alike ? `${sizes.length} × ${sizes[0]} slots` : `${sizes.length} of ${sizes.join(", ")} slots`;
+}

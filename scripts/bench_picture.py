@@ -1,0 +1,85 @@
+"""What the live picture costs the controller's turn, and how large a tick of it is.
+
+A made-up run whose every value moves between two ticks. `look`: nobody listens. `advance`: the delta of a
+tick, made and encoded. `send`: the same bytes to so many subscribers, of which none reads. Milliseconds.
+"""
+# bench: picture – the live picture: its cost in the controller's turn, bytes a tick, with 50 subscribers
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).parent))
+from picture_cluster import Cluster
+
+from controller.picture.picture import Picture
+from topology_runtime.channels import PublisherChannel, SubscriberChannel
+
+WARM = 5
+
+
+def bench(tasks: int, slots: int, ticks: int, subscribers: int) -> dict[str, Any]:
+    cluster, picture = Cluster(tasks, slots), Picture()
+    channel = PublisherChannel()
+    listening = [SubscriberChannel(channel.endpoint) for _ in range(subscribers)]
+    if subscribers:
+        time.sleep(1.0)
+        assert channel.heard
+    found: dict[str, list[float]] = {"look": [], "advance": [], "encode": [], "send": [], "bytes": []}
+    for n in range(ticks + WARM):
+        sight = cluster.at(n + 1.0)
+        times = [time.perf_counter()]
+        picture.look(sight)
+        times.append(time.perf_counter())
+        delta = picture.advance(sight)
+        times.append(time.perf_counter())
+        data = msgspec.json.encode(delta)
+        times.append(time.perf_counter())
+        channel.send_bytes(data)
+        times.append(time.perf_counter())
+        if n >= WARM:
+            for name, begin, end in zip(found, times, times[1:], strict=False):
+                found[name].append(1000 * (end - begin))
+            found["bytes"].append(len(data))
+    for one in listening:
+        one.close(0)
+    channel.close(0)
+    return {
+        "benchmark": "picture",
+        "tasks": tasks,
+        "slots": slots,
+        "threads": cluster.threads,
+        "subscribers": subscribers,
+        "ticks": ticks,
+        **{name: {"median": statistics.median(v), "max": max(v)} for name, v in found.items()},
+        "snapshot_bytes": len(msgspec.json.encode(picture.snapshot())),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--tasks", type=int, default=12)
+    parser.add_argument("--slots", type=int, default=100)
+    parser.add_argument("--ticks", type=int, default=100)
+    parser.add_argument("--subscribers", type=int, default=50)
+    parser.add_argument("-o", "--output", choices=("json", "table"), default="json")
+    given = parser.parse_args()
+    found = bench(given.tasks, given.slots, given.ticks, given.subscribers)
+    if given.output == "json":
+        print(json.dumps(found, allow_nan=False))
+        return
+    for name, value in found.items():
+        print(f"{name:>14}  {value}")
+
+
+if __name__ == "__main__":
+    main()

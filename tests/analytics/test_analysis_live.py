@@ -1,0 +1,151 @@
+"""`headgate analyze` on made traces whose truth is known. One session of Spark for most of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from generate_trace import BESIDE, COST_S, TASKS, Wanted, generate  # noqa: E402
+
+from dashboards.analytics.results import TABLES  # noqa: E402
+
+pytestmark = pytest.mark.live
+LIMIT_S = 400
+
+
+def analyze(*arguments, env=None):
+    command = [sys.executable, "-m", "dashboards.cli", "analyze", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env={**os.environ, **(env or {})}
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "traces"
+    truth = generate(folder, Wanted(rows=120_000, threads=40, epochs=4, segment_rows=20_000), bad=True)
+    return folder, truth
+
+
+@pytest.fixture(scope="module")
+def analysed(made):
+    """(the analysis, its folder, the process)."""
+    output = made[0].parent / "out"
+    done = analyze(made[0], "--output", output, "-o", "json", "--master", "local[2]")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), output, done
+
+
+def of_run(rows):
+    return [row for row in rows if row["run"] == "made/run-1"]
+
+
+def test_predicted_against_actual_is_what_it_truly_is(made, analysed):
+    truth = made[1]["runs"][0]["r2"]
+    for of in ("rate", "cpu", "memory"):
+        assert analysed[0][of]["r2"] == pytest.approx(truth[of], abs=1e-6)
+
+
+def test_every_planted_file_is_listed_by_its_kind(made, analysed):
+    listed = {(row["file"], row["kind"]) for row in analysed[0]["left_out"]}
+    planted = {(str(made[0] / each["file"]), each["kind"]) for each in made[1]["planted"]}
+    assert planted <= listed
+
+
+def test_all_good_rows_are_there_once(made, analysed):
+    without = next(part for part in made[1]["planted"] if part["kind"] == "duplicate")["rows"]
+    assert (
+        analysed[0]["rows"] == made[1]["rows"] + without
+    )  # the run without models holds a copy of one segment
+    assert analysed[0]["rows_by_table"]["rates"] == made[1]["runs"][0]["rows"]["rates"]
+
+
+def test_stability_of_each_epoch_is_what_it_truly_is(made, analysed):
+    found = {row["epoch"]: row["stable"] for row in of_run(analysed[0]["stability"])}
+    assert found == {each["epoch"]: each["stable"] for each in made[1]["runs"][0]["epochs"]}
+
+
+def test_interference_is_what_was_put_in(analysed):
+    truth = dict(zip(TASKS, zip(COST_S, BESIDE, strict=True), strict=True))
+    found = [row for row in of_run(analysed[0]["interference"]) if row["ratio"] is not None]
+    assert found
+    for row in found:
+        cost_s, beside = truth[row["task"]]
+        assert row["alone_s_per_tuple"] == pytest.approx(cost_s, rel=0.02)
+        assert row["ratio"] == pytest.approx(beside, rel=0.04)
+
+
+def test_what_grows_is_the_bottleneck(made, analysed):
+    growing = [each["epoch"] for each in made[1]["runs"][0]["epochs"] if each["growing"]]
+    first = {row["epoch"]: row["task"] for row in of_run(analysed[0]["bottlenecks"]) if row["rank"] == 1}
+    assert [first[epoch] for epoch in growing] == ["score"] * len(growing)
+
+
+def test_the_season_is_found(made, analysed):
+    assert of_run(analysed[0]["seasons"])[0]["period_s"] == pytest.approx(
+        made[1]["runs"][0]["season_s"], rel=0.05
+    )
+
+
+def test_cost_follows_from_hours_and_prices(made, analysed):
+    whole = next(row for row in of_run(analysed[0]["cost"]) if row["epoch"] is None)
+    hours = made[1]["runs"][0]["seconds"] / 3600
+    assert whole["slot_hours"] == pytest.approx(16 * hours, rel=0.02)
+    assert whole["usd"] == pytest.approx(4 * hours * 0.1, rel=0.02)
+
+
+def test_every_plan_after_the_first_is_a_replan(made, analysed):
+    assert [row["epoch"] for row in analysed[0]["replans"]] == [2, 3, 4]
+
+
+def test_every_result_table_is_written_and_holds_its_rows(analysed):
+    for name, kind in TABLES.items():
+        rows = json.loads((analysed[1] / "results" / f"{name}.json").read_text())
+        assert all(set(row) == set(kind.__struct_fields__) for row in rows), name
+        assert len(rows) <= 2_500
+    assert json.loads((analysed[1] / "analysis.json").read_text()) == analysed[0]
+
+
+def test_only_the_data_is_on_stdout_and_spark_is_not_heard(analysed):
+    lines = analysed[2].stderr.splitlines()
+    assert all(line.startswith("analyze: ") for line in lines), lines
+
+
+def test_again_it_curates_only_what_is_new(made, analysed):
+    """A second run with one more segment: the old parts of other days and tables stay as they are."""
+    output = analysed[1]
+    folder = made[0] / "made" / "run-1" / "samples"
+    before = {p: p.stat().st_mtime_ns for p in (output / "curated").rglob("part-*.parquet")}
+    last = max(folder.glob("[1-8]*.parquet"))
+    table = pq.read_table(last)
+    held = pq.read_table(last).slice(0, 100)
+    number = int(last.stem.partition("-")[2]) + 1
+    pq.write_table(held, last.with_name(f"{last.stem.partition('-')[0]}-{number:09d}.parquet"))
+    done = analyze(made[0], "--output", output, "-o", "json", "--master", "local[2]")
+    assert done.returncode == 0, done.stderr
+    again = json.loads(done.stdout)
+    assert again["rows"] == analysed[0]["rows"] + 100
+    assert table.num_rows >= 100
+    after = {p: p.stat().st_mtime_ns for p in (output / "curated").rglob("part-*.parquet")}
+    assert {p for p in before.items() if p[0].parts[-5] != "samples"} <= set(after.items())
+
+
+def test_strict_stops_with_3_and_lists_everything(made, tmp_path):
+    done = analyze(made[0], "--output", tmp_path / "out", "--strict")
+    assert done.returncode == 3
+    assert done.stderr.count("\n  - ") >= len(made[1]["planted"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_java_it_says_what_to_install(made, tmp_path):
+    done = analyze(made[0], "--output", tmp_path / "out", env={"PATH": str(tmp_path), "JAVA_HOME": ""})
+    assert done.returncode == 1
+    assert "Java is not installed" in done.stderr
+    assert "openjdk" in done.stderr

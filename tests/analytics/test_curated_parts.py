@@ -1,0 +1,125 @@
+"""What is curated once is not curated again, and what comes to it is merged."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dashboards.analytics import curate, manifest
+from dashboards.analytics.compaction import DAY_US, Job, compact
+from dashboards.analytics.manifest import Manifest, Part
+from dashboards.analytics.places import place
+from dashboards.analytics.runs import run_of
+from dashboards.analytics.schemas import arrow_schema
+from dashboards.analytics.segments import Segment
+
+
+def rows(begin_s, count, table="rates", drop=()):
+    schema = arrow_schema(table)
+    fill = {pa.string(): "a", pa.int64(): 1, pa.float64(): 2.0}
+    columns = {
+        f.name: pa.array(
+            [(begin_s + n) * 1_000_000 for n in range(count)] if f.name == "time" else [fill[f.type]] * count,
+            f.type,
+        )
+        for f in schema
+        if f.name not in drop
+    }
+    return pa.table(columns)
+
+
+def segment(tmp_path, name, begin_s, count):
+    path = tmp_path / name
+    pq.write_table(rows(begin_s, count), path)
+    last = begin_s + count - 1
+    return Segment(place(path), "rates", count, begin_s * 1_000_000, last * 1_000_000, f"digest of {name}")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return run_of(place(tmp_path / "demo" / "one"), {})
+
+
+def done(curated, run, known, wanted):
+    """What `curate` does, without Spark."""
+    return curate._entered(known, [(each, compact(each.job)) for each in wanted])
+
+
+def test_segments_of_a_day_become_one_part(tmp_path, run):
+    found = [segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(3)]
+    known = manifest.empty(run)
+    wanted = curate.plan(place(tmp_path / "c"), run, found, known)
+    known = done(place(tmp_path / "c"), run, known, wanted)
+    assert [(part.date, part.rows, len(part.segments)) for part in known.parts] == [("1970-01-01", 30, 3)]
+
+
+def test_the_same_segments_again_are_nothing_to_do(tmp_path, run):
+    found = [segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(3)]
+    known = done(
+        None, run, manifest.empty(run), curate.plan(place(tmp_path / "c"), run, found, manifest.empty(run))
+    )
+    assert curate.plan(place(tmp_path / "c"), run, found, known) == []
+
+
+def test_a_new_segment_is_merged_with_the_small_part_that_is_there(tmp_path, run):
+    curated = place(tmp_path / "c")
+    first, second = (segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(2))
+    known = done(curated, run, manifest.empty(run), curate.plan(curated, run, [first], manifest.empty(run)))
+    first.place.delete()  # retention
+    wanted = curate.plan(curated, run, [second], known)
+    known = done(curated, run, known, wanted)
+    assert [(part.rows, sorted(part.segments.values())) for part in known.parts] == [
+        (20, ["0.parquet", "1.parquet"])
+    ]
+
+
+def test_a_segment_over_midnight_is_cut_at_it(tmp_path, run):
+    curated = place(tmp_path / "c")
+    found = [segment(tmp_path, "0.parquet", DAY_US // 1_000_000 - 4, 10)]
+    known = done(curated, run, manifest.empty(run), curate.plan(curated, run, found, manifest.empty(run)))
+    assert [(part.date, part.rows) for part in known.parts] == [("1970-01-01", 4), ("1970-01-02", 6)]
+
+
+def test_large_days_are_cut_into_parts(tmp_path, run, monkeypatch):
+    monkeypatch.setattr(curate, "PART_ROWS", 25)
+    found = [segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(5)]
+    wanted = curate.plan(place(tmp_path / "c"), run, found, manifest.empty(run))
+    assert [len(each.segments) for each in wanted] == [2, 2, 1]
+
+
+def test_a_file_whose_pages_are_damaged_costs_itself_alone(tmp_path, run):
+    curated = place(tmp_path / "c")
+    found = [segment(tmp_path, f"{n}.parquet", 1000 * n, 1000) for n in range(3)]
+    damaged = bytearray((tmp_path / "1.parquet").read_bytes())
+    damaged[4:400] = b"\xff" * 396
+    (tmp_path / "1.parquet").write_bytes(bytes(damaged))
+    known = done(curated, run, manifest.empty(run), curate.plan(curated, run, found, manifest.empty(run)))
+    assert [part.rows for part in known.parts] == [2000]
+    assert [why.file for why in known.unreadable.values()] == [str(tmp_path / "1.parquet")]
+    assert curate.plan(curated, run, found, known) == []
+
+
+def test_a_column_that_older_traces_lack_is_one_for_each_row(tmp_path):
+    pq.write_table(rows(0, 3, "latency", drop=("tuples",)), tmp_path / "a.parquet")
+    job = Job("latency", place(tmp_path / "out" / "part.parquet"), (place(tmp_path / "a.parquet"),), 0, False)
+    assert compact(job).rows == 3
+    assert pq.read_table(tmp_path / "out" / "part.parquet")["tuples"].to_pylist() == [1.0, 1.0, 1.0]
+
+
+def test_a_part_that_no_manifest_names_is_deleted(tmp_path, run):
+    curated = place(tmp_path / "c")
+    folder = manifest.folder_of(curated, "rates", run) / "date=1970-01-01"
+    for name in ("part-known.parquet", "part-stranger.parquet", "_part-half.parquet"):
+        (folder / name).write(b"x")
+    part = Part("rates", "1970-01-01", "part-known.parquet", 1, 1, {"d": "0.parquet"})
+    curate._delete_strangers(curated, run, Manifest(manifest.SCHEMA, None, [part], {}))
+    assert [child.name for child, _ in folder.children()] == ["part-known.parquet"]
+
+
+def test_files_of_the_same_names_with_other_rows_begin_anew(tmp_path, run):
+    curated = place(tmp_path / "c")
+    known = Manifest(
+        manifest.SCHEMA, None, [Part("rates", "1970-01-01", "p", 1, 1, {"old": "0.parquet"})], {}
+    )
+    manifest.write(curated, run, known)
+    assert curate._known(curated, run, [segment(tmp_path, "0.parquet", 0, 5)]).parts == []
+    assert curate._known(curated, run, [segment(tmp_path, "1.parquet", 0, 5)]).parts == known.parts

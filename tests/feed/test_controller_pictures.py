@@ -1,0 +1,164 @@
+"""The picture that the controller makes: complete, numbered, small, and no burden."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.picture.picture import Picture
+from controller.picture.sight import Sight
+from controller.picture.whatif import rates_asked, whatif
+from controller.plan.planner import PlanRequest
+from topology_runtime.errors import InvalidInput
+from topology_runtime.messages import Request
+from topology_runtime.picturing.merge_patch import advanced
+from topology_runtime.snapshot import Delta, Snapshot
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "enactment")]
+
+from enactment_world import World, t  # noqa: E402
+from picture_cluster import Cluster, models_of  # noqa: E402
+
+TICK_MOST_BYTES = 2000
+
+
+def received(delta: Delta) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(delta))
+    return found
+
+
+def sent(document: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))
+    return found
+
+
+def test_whoever_applies_every_delta_has_the_snapshot() -> None:
+    cluster, picture = Cluster(), Picture()
+    picture.advance(cluster.at(1.0))
+    known: dict[str, Any] | None = sent(picture.snapshot())
+    for n in range(2, 60):
+        delta = received(picture.advance(cluster.at(n / 2)))
+        assert known is not None
+        known = advanced(known, delta)
+    assert known == sent(picture.snapshot())
+    assert known is not None and known["number"] == 59
+    msgspec.convert(known, Snapshot)
+
+
+def test_a_missing_delta_shows() -> None:
+    cluster, picture = Cluster(), Picture()
+    picture.advance(cluster.at(1.0))
+    known = sent(picture.snapshot())
+    picture.advance(cluster.at(1.5))
+    assert advanced(known, received(picture.advance(cluster.at(2.0)))) is None
+
+
+def test_a_tick_of_ten_tasks_and_twenty_slots_is_below_two_kilobytes_though_everything_moves() -> None:
+    cluster, picture = Cluster(10, 20), Picture()
+    picture.advance(cluster.at(1.0))
+    sizes = [len(msgspec.json.encode(picture.advance(cluster.at(1 + n / 2)))) for n in range(1, 200)]
+    assert max(sizes) < TICK_MOST_BYTES
+    slots = picture.snapshot()["slots"]
+    assert len(slots) == 20 and sum(bool(slot["threads"]) for slot in slots.values()) > 15
+
+
+def test_what_nobody_was_told_is_in_the_next_snapshot() -> None:
+    cluster, picture = Cluster(), Picture()
+    for n in range(1, 100):
+        picture.look(cluster.at(float(n)))
+    picture.advance(cluster.at(100.0), whole=True)
+    assert len(picture.snapshot()["history"]["time"]) > 90
+
+
+def test_a_picture_says_where_every_thread_is_and_what_limits() -> None:
+    cluster, picture = Cluster(), Picture()
+    picture.advance(cluster.at(1.0))
+    now = picture.snapshot()
+    in_slots = sum(sum(slot["threads"].values()) for slot in now["slots"].values())
+    in_tasks = sum(task["threads"] for task in now["topology"]["tasks"].values())
+    assert in_slots == in_tasks == cluster.threads
+    limit = cluster.plan.prediction
+    assert now["next_bottleneck"]["task"] == limit.limited_by
+    assert now["next_bottleneck"]["slot"] == limit.limited_by_slot
+    assert {t for t in now["models"]} == {m.task for m in models_of(cluster.topology)}
+    assert any(slot.get("full") for slot in now["slots"].values())
+
+
+def look(world: World) -> Sight:
+    loop = world.loop
+    return Sight(loop.knowledge, loop.members, loop.seen, loop.duplicates, loop.ending.stage, world.now)
+
+
+def watched(world: World, picture: Picture, seconds: float) -> None:
+    for _ in range(round(seconds * 2)):
+        world.run(0.5)
+        picture.advance(look(world))
+
+
+def test_a_run_before_its_first_plan_has_a_picture_too() -> None:
+    world, picture = World(), Picture()
+    picture.advance(look(world.start()))
+    now = sent(picture.snapshot())
+    assert "plan" not in now and now["header"] == now["stage"]
+    assert {slot["state"] for slot in now["slots"].values()} == {"empty"}
+    msgspec.convert(now, Snapshot)
+
+
+def test_a_replan_is_told_with_its_diff_and_its_rule() -> None:
+    world, picture = World(rate_tps=100.0).start(), Picture()
+    watched(world, picture, 12)
+    world.do(t.Command(1, Request("rate_set", {"rate_tps": 300.0})))
+    watched(world, picture, 40)
+    now = sent(picture.snapshot())
+    decisions = [d for d in now["decisions"].values() if d["action"] == "plan"]
+    assert [d["trigger"] for d in decisions][:2] == ["start", "rate_changed"]
+    assert decisions[0]["diff"] and all(line.startswith("+ ") for line in decisions[0]["diff"])
+    assert decisions[1]["rule"] and decisions[1]["numbers"] and decisions[1]["diff"]
+    assert decisions[1]["epoch"] == 2 and decisions[1]["moves"] > 0
+    assert "rate_set" in [event["kind"] for event in now["events"].values()]
+    numbers = [int(name) for name in now["decisions"]]
+    assert numbers == sorted(numbers)
+
+
+def test_looking_changes_nothing_of_what_is_decided() -> None:
+    alone, seen, picture = World().start(), World().start(), Picture()
+    alone.run(20)
+    watched(seen, picture, 20)
+    assert [m for _, m in seen.sent][-1] == [m for _, m in alone.sent][-1]
+    assert seen.traces == alone.traces
+
+
+def request(slots: int = 20) -> PlanRequest:
+    cluster = Cluster(10, slots)
+    models = {model.task: model for model in models_of(cluster.topology)}
+    return PlanRequest(cluster.topology, models, 1.0, cluster.plan.vms)
+
+
+def test_what_if_answers_with_slots_cost_and_the_baseline() -> None:
+    found = whatif(request(), (50.0, 200.0, 900.0), full=False)
+    slots = [row["slots"] for row in found["rows"]]
+    assert slots == sorted(slots) and slots[0] < slots[-1]
+    assert [row["fits"] for row in found["rows"]] == [True, True, False]
+    for row in found["rows"]:
+        assert row["predicted_tps"] >= row["rate_tps"] * 0.999
+        assert row["usd_per_hour"] == pytest.approx(0.1 * row["vm_count"])
+        assert row["lsa"]["pair"] == "lsa+rsm" and row["limited_by"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_what_if_says_what_one_slot_more_would_buy() -> None:
+    row = whatif(request(), (100.0,), full=True)["rows"][0]
+    assert row["same_slots_up_to_tps"] >= 100.0
+    assert row["more_slots"]["slots"] >= 1 and row["more_slots"]["buys_tps"] > 0
+
+
+@pytest.mark.parametrize("rates", [None, [], "100", [0], [-1], [True], ["x"], [1e12], [100.0] * 41], ids=str)
+def test_what_if_refuses_what_is_no_rate(rates: Any) -> None:
+    with pytest.raises(InvalidInput):
+        rates_asked({"rates": rates})

@@ -1,0 +1,161 @@
+"""Snapshots, the patches between them, and the history that grows: what one side sends the other one has."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from feed_made import NOW_S, example, plain
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology_runtime.picturing.figures import figure, share
+from topology_runtime.picturing.figures import plain as flat
+from topology_runtime.picturing.history import FINE_S, HistoryRing
+from topology_runtime.picturing.merge_patch import advanced, appended, patch_between, patched
+from topology_runtime.picturing.words import diff_of, header_of
+from topology_runtime.snapshot import HISTORY_S, Snapshot
+
+EXAMPLE = Path(__file__).parent / "example_snapshot.json"
+
+leaves = st.one_of(
+    st.booleans(), st.integers(-9, 9), st.text("ab", max_size=2), st.lists(st.integers(0, 3), max_size=2)
+)
+documents = st.recursive(
+    st.dictionaries(st.text("xyz", min_size=1, max_size=2), leaves, max_size=4),
+    lambda inner: st.dictionaries(
+        st.text("xyz", min_size=1, max_size=2), st.one_of(leaves, inner), max_size=4
+    ),
+    max_leaves=12,
+)
+exact = settings(derandomize=True, max_examples=300, deadline=None)
+
+
+def nulls(value: Any, where: str = "") -> list[str]:
+    """Places of nulls in a document."""
+    if isinstance(value, dict):
+        return [place for key, part in value.items() for place in nulls(part, f"{where}/{key}")]
+    if isinstance(value, list):
+        return [place for n, part in enumerate(value) for place in nulls(part, f"{where}/{n}")]
+    return [where] if value is None else []
+
+
+def test_the_example_is_what_the_types_say() -> None:
+    assert json.loads(EXAMPLE.read_bytes()) == plain(example())
+    assert msgspec.json.decode(EXAMPLE.read_bytes(), type=Snapshot) == example()
+
+
+def test_only_the_history_holds_nulls() -> None:
+    assert all(place.startswith("/history/") for place in nulls(plain(example())))
+
+
+@given(documents, documents)
+@exact
+def test_a_patch_between_two_documents_makes_the_one_of_the_other(
+    a: dict[str, Any], b: dict[str, Any]
+) -> None:
+    before, after = json.dumps(a), json.dumps(b)
+    assert patched(a, patch_between(a, b)) == b
+    assert (json.dumps(a), json.dumps(b)) == (before, after)  # neither was changed
+
+
+@given(documents)
+@exact
+def test_nothing_new_is_an_empty_patch(a: dict[str, Any]) -> None:
+    assert patch_between(a, json.loads(json.dumps(a))) == {}
+
+
+def delta(number: int, boot: int = 1) -> dict[str, Any]:
+    return {
+        "number": number,
+        "boot": boot,
+        "now": "later",
+        "patch": {"header": "x", "plan": None},
+        "history": {},
+    }
+
+
+def test_a_delta_that_does_not_follow_is_refused() -> None:
+    document = plain(example(number=7))
+    after = advanced(document, delta(8))
+    assert after is not None and "plan" not in after and (after["number"], after["now"]) == (8, "later")
+    assert advanced(document, delta(9)) is None
+    assert advanced(document, delta(7)) is None
+    assert advanced(document, delta(8, boot=2)) is None
+
+
+def test_history_grows_at_its_end_and_loses_what_is_too_old() -> None:
+    history = plain(example())["history"]
+    rows = {name: [1.0] for name in history} | {"time": [NOW_S + 500.0]}
+    after = appended(history, rows)
+    assert after["time"][-1] == NOW_S + 500.0 and after["time"][0] > NOW_S + 500.0 - HISTORY_S
+    assert {len(column) for column in after.values()} == {len(after["time"])}
+
+
+def row(second: int, **values: float) -> dict[str, float | None]:
+    return {"time": float(second), "epoch": 1 + second // 300, **values}
+
+
+def test_the_ring_keeps_ten_minutes_and_thins_what_is_old() -> None:
+    ring = HistoryRing()
+    for second in range(1000):
+        ring.add(row(second, offered_tps=float(second % 2)))
+    assert ring.columns()["time"] == []  # nobody was told yet
+    ring.take()
+    columns = ring.columns()
+    fine = [time for time in columns["time"] if time is not None and time >= 999 - FINE_S]
+    assert len(fine) == FINE_S + 1 and len(columns["time"]) == len(fine) + 120
+    assert columns["time"][0] is not None and columns["time"][0] >= 1000 - HISTORY_S - 4
+    assert set(columns["offered_tps"][5:100]) == {0.5}  # a mean
+    assert set(columns["epoch"]) == {2, 3, 4}  # not a mean
+    assert columns["p50_ms"] == [None] * len(columns["time"])
+
+
+def test_rows_are_taken_once() -> None:
+    ring = HistoryRing()
+    ring.add(row(1))
+    ring.add(row(2))
+    assert ring.take()["time"] == [1.0, 2.0]
+    assert ring.take() == {}
+    ring.add(row(3))
+    assert ring.columns()["time"] == [1.0, 2.0]
+    assert ring.take()["time"] == [3.0]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
+def test_what_is_no_number_is_not_known(value: float | None) -> None:
+    assert figure(value) is None and share(value) is None
+
+
+def test_figures_are_short() -> None:
+    assert [figure(v) for v in (211.437, 0.0123456, 123456.0, 0.0)] == [211, 0.0123, 123000, 0]
+    assert json.dumps(figure(211.437)) == "211"
+    assert json.dumps(share(-0.001)) == "0.0"
+
+
+def test_evidence_becomes_one_flat_object() -> None:
+    assert flat({"a": {"b": 1.23456, "c": None}, "d": "x", "e": True}) == {"a.b": 1.235, "d": "x", "e": True}
+
+
+def test_the_header_is_a_sentence() -> None:
+    assert header_of(example(), 8) == example().header
+
+
+def test_the_header_leaves_out_what_is_not_known() -> None:
+    from msgspec.structs import replace
+
+    idle = replace(
+        example(), plan=None, rates=type(example().rates)(), slope=None, next_bottleneck=None, stage="idle"
+    )
+    assert header_of(idle, 0) == "idle"
+
+
+def test_a_diff_goes_slot_by_slot() -> None:
+    before = {("vm1/0", "a"): 2, ("vm1/1", "b"): 1}
+    after = {("vm1/0", "a"): 1, ("vm1/0", "c"): 2, ("vm1/1", "b"): 1, ("vm2/0", "a"): 1}
+    assert diff_of(before, after) == ("- vm1/0 a×1", "+ vm1/0 c×2", "+ vm2/0 a×1")
+    assert diff_of(after, after) == ()

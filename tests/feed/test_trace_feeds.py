@@ -1,0 +1,127 @@
+"""A trace gives the same documents as a controller: sought, paused, ended; what is broken in it is left out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dashboards.feed import Change, TraceFeed, Whole, from_trace
+from topology_runtime.errors import InvalidInput
+from topology_runtime.picturing.merge_patch import advanced
+from topology_runtime.snapshot import Snapshot
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from generate_trace import Wanted, generate
+
+FAST = 1e6  # the whole trace between two items
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trace")
+    generate(folder, Wanted(6_000, threads=20, slots=8, runs=1, segment_rows=2_000))
+    return next(folder.glob("*/*/run.json")).parent
+
+
+def whole_at(feed: TraceFeed, seconds: float) -> dict[str, object]:
+    feed.control(seconds, None, True)
+    item = feed.next(1.0)
+    assert isinstance(item, Whole)
+    msgspec.json.decode(item.data, type=Snapshot)
+    return item.document
+
+
+def test_it_begins_with_a_whole_document_of_the_run(trace: Path) -> None:
+    first = TraceFeed(trace).next(1.0)
+    assert isinstance(first, Whole)
+    now = msgspec.json.decode(first.data, type=Snapshot)
+    run = json.loads((trace / "run.json").read_bytes())
+    assert (now.run, now.origin) == (run["run"], "trace")
+    assert now.topology is not None and set(now.topology.tasks) == {
+        t["name"] for t in run["topology"]["tasks"]
+    }
+    assert now.replay is not None and now.replay.length_s > 100 and now.models
+
+
+def test_in_the_middle_there_are_rates_slots_and_a_history(trace: Path) -> None:
+    feed = TraceFeed(trace)
+    now = msgspec.convert(whole_at(feed, feed.length_s / 2), Snapshot)
+    assert now.rates.offered_tps and now.rates.predicted_tps and now.latency_ms.p50
+    threads = sum(sum(slot.threads.values()) for slot in now.slots.values())
+    assert threads == 20 and now.plan is not None
+    assert any(slot.cpu for slot in now.slots.values())
+    assert len(now.history.time) > 60 and now.history.time[-1] - now.history.time[0] > 60
+    assert len(now.history.offered_tps) == len(now.history.time)
+
+
+def test_changes_add_up_to_what_seeking_gives(trace: Path) -> None:
+    feed, known, changes = TraceFeed(trace, speed=40.0), None, 0
+    while changes < 3:
+        item = feed.next(1.0)
+        if isinstance(item, Whole):
+            known = json.loads(item.data)
+        elif isinstance(item, Change):
+            known = advanced(known, json.loads(item.data))
+            changes += 1
+            assert known == item.document
+    assert known is not None
+    sought = json.loads(json.dumps(whole_at(TraceFeed(trace), known["replay"]["at_s"])))
+    for part in ("slots", "topology", "rates", "latency_ms", "plan", "decisions", "header"):
+        assert sought.get(part) == known.get(part), part
+
+
+def test_back_and_forth_gives_the_same_document(trace: Path) -> None:
+    feed = TraceFeed(trace)
+    first = whole_at(feed, 60.0)
+    whole_at(feed, 200.0)
+    again = whole_at(feed, 60.0)
+    assert {**first, "number": 0} == {**again, "number": 0}
+
+
+def test_a_pause_changes_nothing_and_a_leap_is_kept_inside(trace: Path) -> None:
+    feed = TraceFeed(trace, speed=100.0)
+    whole_at(feed, 30.0)
+    item = feed.next(1.0)
+    assert isinstance(item, Change) and item.delta["patch"] == {} == item.delta["history"]
+    assert whole_at(feed, 1e9)["replay"]["at_s"] == feed.length_s  # type: ignore[index]
+    assert whole_at(feed, float("inf"))["replay"]["at_s"] == feed.length_s  # type: ignore[index]
+    assert whole_at(feed, -5.0)["replay"]["at_s"] == 1.0  # type: ignore[index]
+
+
+def test_it_ends_with_the_trace(trace: Path) -> None:
+    items = list(from_trace(trace, FAST))
+    assert isinstance(items[0], Whole) and items[-1].document["replay"]["at_s"] > 100  # type: ignore[union-attr]
+
+
+def test_a_broken_segment_is_left_out_and_named(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(trace, tmp_path / "copy")
+    (copy / "samples" / "9-000000.parquet").write_bytes(b"PAR1 no")
+    with (copy / "decisions.jsonl").open("ab") as file:
+        file.write(b'{"time": "later"}\n{')
+    TraceFeed(copy).next(1.0)
+    said = capsys.readouterr().err
+    assert "samples/9-000000.parquet" in said and "decisions.jsonl: line" in said
+
+
+@pytest.mark.parametrize(
+    "text", [None, b"{", b"[]", b'{"schema": "headgate/trace/v9"}'], ids=["none", "torn", "list", "newer"]
+)
+def test_what_is_no_trace_is_refused(tmp_path: Path, text: bytes | None) -> None:
+    if text is not None:
+        (tmp_path / "run.json").write_bytes(text)
+    with pytest.raises(InvalidInput):
+        TraceFeed(tmp_path)
+
+
+def test_a_trace_without_samples_is_refused(trace: Path, tmp_path: Path) -> None:
+    shutil.copy(trace / "run.json", tmp_path)
+    with pytest.raises(InvalidInput, match="no samples"):
+        TraceFeed(tmp_path)

@@ -1,0 +1,245 @@
+"""What Prometheus is told of a controller and of an agent."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+
+import pytest
+from told import (
+    CONTRACT,
+    FULL,
+    FULL_AGENT,
+    World,
+    block,
+    everything,
+    names,
+    needs_promtool,
+    samples_of,
+    scraped,
+    text_of,
+    vm,
+)
+
+from agent import metrics as of_agent
+from agent.slot_state import SlotState
+from controller import metrics as of_controller
+from topology_runtime.cluster import Slot
+from topology_runtime.metrics_port import BOUNDS, defined
+from topology_runtime.worker.meter import BUCKETS, bucket_of
+
+HISTOGRAM = ("_bucket", "_sum", "_count")
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_every_metric_of_the_contract_is_told_with_its_labels_and_no_others(name):
+    told = samples_of(everything())
+    wanted = [f"{name}{end}" for end in HISTOGRAM] if name == "headgate_task_latency_seconds" else [name]
+    for series in wanted:
+        labels = [{key for key, _ in found} for told_name, found in told if told_name == series]
+        assert labels
+        assert all(found - {"le"} == CONTRACT[name] for found in labels)
+
+
+def test_no_label_is_a_thread():
+    labels = {key for _, found in samples_of(everything()) for key, _ in found}
+    assert labels == {"task", "vm", "slot", "source", "reason", "state", "le", "sink", "sender"}
+
+
+@needs_promtool
+def test_promtool_finds_nothing_wrong_with_the_exposition():
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=everything(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_before_there_is_a_plan_only_what_is_known_is_told():
+    told = scraped(World())
+    gauges = {name for name, _ in told if not name.startswith(("headgate_replans", "headgate_tuples"))}
+    assert gauges == {"headgate_slots"}
+    assert told["headgate_tuples_lost_total", ()] == 0
+
+
+def test_a_run_is_told_as_its_status_has_it():
+    world = World().start().run(20.0)
+    told, status = scraped(world), world.ask("status").data
+    rates = status["rates"]
+    assert told["headgate_input_rate_tps", ()] == rates["offered_now_tps"] == 100
+    assert told["headgate_headroom_tps", ()] == pytest.approx(rates["headroom_tps"], abs=1e-3)
+    assert told["headgate_tuples_replayed_total", ()] == status["tuples"]["replayed"]
+    used, total = status["slots"]["used"], status["slots"]["total"]
+    by_state = {
+        state: told["headgate_slots", (("state", state),)] for state in ("used", "free", "quarantined")
+    }
+    assert by_state == {"used": used, "free": total - used, "quarantined": 0}
+    tasks = {dict(labels)["task"] for name, labels in told if name == "headgate_task_rate_tps"}
+    assert tasks == {"source", "work", "sink"}
+    seen = {
+        f"{found['vm']}/{found['slot']}"
+        for name, labels in told
+        if name == "headgate_slot_cpu_ratio" and (found := dict(labels))["source"] == "predicted"
+    }
+    busy = {f"{v['vm']}/{s['slot']}" for v in status["vms"] for s in v["slots"] if s["predicted_cpu"]}
+    assert seen == busy != set()
+
+
+def test_a_verdict_that_is_not_known_is_not_told():
+    world = World().start().run(2.0)
+    assert world.ask("status").data["verdict"]["verdict"] == "unknown"
+    assert not {name for name, _ in scraped(world)} & {"headgate_stable", "headgate_latency_slope"}
+
+
+def test_re_plans_are_counted_by_reason_and_the_first_plan_is_none():
+    world = World().start().run(20.0)
+    before = scraped(world)
+    assert sum(value for (name, _), value in before.items() if name == "headgate_replans_total") == 0
+    assert ("headgate_replan_seconds", ()) not in before
+    world.ask("rate_set", rate_tps=180.0)
+    world.run(20.0)
+    after = scraped(world)
+    assert after["headgate_replans_total", (("reason", "rate_changed"),)] == 1
+    assert after["headgate_replan_seconds", ()] == pytest.approx(
+        world.loop.summary(world.now)["plans"][-1]["enacted_s"], abs=1e-3
+    )
+
+
+def test_re_plans_and_tuples_are_counted_on_by_a_controller_that_was_killed():
+    world = World().start().run(15.0)
+    world.ask("rate_set", rate_tps=180.0)
+    before = scraped(world.run(15.0))
+    world.restart_controller()
+    after = scraped(world.run(15.0))
+    for counted in ("headgate_replans_total", "headgate_tuples_replayed_total", "headgate_tuples_lost_total"):
+        assert {key: v for key, v in after.items() if key[0] == counted} == {
+            key: v for key, v in before.items() if key[0] == counted
+        }
+
+
+def test_a_slot_that_is_given_up_is_counted_as_that():
+    world = World().start().run(10.0)
+    slot = next(iter(world.vms["vm1"].workers))
+    world.vms["vm1"].quarantine(slot.number)
+    world.run(10.0)
+    told = scraped(world)
+    states = [told["headgate_slots", (("state", state),)] for state in ("used", "free", "quarantined")]
+    assert states[2] == 1 and sum(states) == 8
+
+
+def test_slots_of_vms_that_are_gone_are_not_counted():
+    world = World([vm("vm1"), vm("vm2")]).start().run(5.0)
+    world.vms["vm2"].down = True
+    world.run(10.0)
+    told = scraped(world)
+    assert sum(value for (name, _), value in told.items() if name == "headgate_slots") == 4
+
+
+def test_a_view_does_not_change_after_it_was_taken():
+    world, metrics = World().start().run(10.0), of_controller.Metrics()
+    metrics.add(block((1, 40, 3)))
+    metrics.look(world.loop, world.now)
+    view, text = metrics.view, text_of(of_controller.families(metrics.view))
+    metrics.add(block((1, 40, 3)))
+    world.ask("rate_set", rate_tps=180.0)
+    world.run(15.0)
+    assert text_of(of_controller.families(view)) == text
+    metrics.look(world.loop, world.now)
+    assert text_of(of_controller.families(metrics.view)) != text
+
+
+def test_a_view_is_taken_once_a_second_at_most():
+    world, metrics = World().start().run(10.0), of_controller.Metrics()
+    metrics.look(world.loop, world.now)
+    view = metrics.view
+    world.run(0.5)
+    metrics.look(world.loop, world.now)
+    assert metrics.view is view
+    world.run(0.5)
+    metrics.look(world.loop, world.now)
+    assert metrics.view is not view
+
+
+def test_rows_in_tasks_make_a_histogram_of_exact_bounds():
+    world, metrics = World().start().run(5.0), of_controller.Metrics()
+    metrics.add(block((1, bucket_of(1_000_000), 90), (1, bucket_of(2_000_000_000), 10)))
+    metrics.add(block((1, bucket_of(1_000_000), 10)))
+    told = scraped(world, metrics)
+    below = {
+        float(dict(labels)["le"]): value
+        for (name, labels), value in told.items()
+        if name == "headgate_task_latency_seconds_bucket"
+    }
+    assert list(below.values()) == sorted(below.values())
+    assert below[math.inf] == told["headgate_task_latency_seconds_count", (("task", "work"),)] == 110
+    assert {value for bound, value in below.items() if bound <= 0.0008} == {0}
+    assert {value for bound, value in below.items() if 0.002 < bound < 1.5} == {100}
+    mean_s = (100 * 0.001 + 10 * 2.0) / 110
+    assert told["headgate_task_latency_seconds_sum", (("task", "work"),)] / 110 == pytest.approx(
+        mean_s, rel=0.13
+    )
+
+
+def test_bounds_are_edges_of_the_meters_buckets():
+    for first, bound_s in BOUNDS:
+        assert bucket_of(round(bound_s * 1e9)) == first
+        assert bucket_of(round(bound_s * 1e9) - 1024) == first - 1
+
+
+@pytest.mark.parametrize("row", [(-1, 3, 5), (9, -1, 5), (0, BUCKETS, 5), (0, 3, -5), (1 << 40, 3, 5)])
+def test_an_agent_that_counts_nonsense_is_passed_over(row):
+    world, metrics = World().start().run(5.0), of_controller.Metrics()
+    metrics.add(block(row, (1, 40, 2)))
+    told = scraped(world, metrics)
+    assert {value for (name, _), value in told.items() if name == "headgate_task_latency_seconds_count"} == {
+        2
+    }
+
+
+def test_columns_of_unequal_length_are_passed_over():
+    world, metrics = World().start().run(5.0), of_controller.Metrics()
+    made = block((1, 40, 2))
+    made.task_latency["rows"] = b"odd"
+    metrics.add(made)
+    assert not {name for name, _ in scraped(world, metrics)} & {"headgate_task_latency_seconds_count"}
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_left_out(value):
+    assert not defined(value)
+    slots = {"vm1/0": {"cpu": value, "memory": 0.5, "predicted_cpu": 0.1, "predicted_memory": None}}
+    view = of_controller.View(input_tps=value, errors={"a": 0.5}, slots=slots, slope=value)
+    told = samples_of(text_of(of_controller.families(view)))
+    assert {name for name, _ in told if "slot_" in name} == {
+        "headgate_slot_cpu_ratio",
+        "headgate_slot_memory_ratio",
+    }
+    assert not {name for name, _ in told} & {"headgate_input_rate_tps", "headgate_latency_slope"}
+    assert all(math.isfinite(value) for value in told.values())
+
+
+def test_an_agent_tells_its_slots_workers_and_the_cost_of_its_samples():
+    slots = [SlotState(Slot("vm1", n)) for n in range(3)]
+    slots[0].status, slots[1].status, slots[1].crashes = "running", "quarantined", 4
+    view = of_agent.view_of(slots, (1, 2), of_agent.View(), 2_000_000)
+    view = of_agent.view_of(slots, (1, 2), view, 1_000_000)
+    told = samples_of(text_of(of_agent.families("vm1", view)))
+    here = ("vm", "vm1")
+    assert told["headgate_agent_slots", (here,)] == 3
+    assert told["headgate_agent_workers", (("state", "running"), here)] == 1
+    assert told["headgate_agent_worker_crashes_total", (here,)] == 4
+    assert told["headgate_agent_sampling_seconds_total", (here,)] == pytest.approx(0.003)
+    assert told["headgate_agent_blocks_total", (here,)] == 2
+    assert told["headgate_agent_bad_messages_total", (("sender", "workers"), here)] == 2
+
+
+def test_names_of_agent_and_controller_do_not_collide():
+    ours = {name for name, _ in samples_of(text_of(of_controller.families(FULL)))}
+    theirs = {name for name, _ in samples_of(text_of(of_agent.families("vm1", FULL_AGENT)))}
+    assert ours | theirs == names() and not ours & theirs
+
+
+def test_taking_a_view_changes_nothing():
+    world = World().start().run(10.0)
+    before = world.ask("status").data
+    of_controller.Metrics().look(world.loop, world.now)
+    assert world.ask("status").data == before

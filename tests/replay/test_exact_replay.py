@@ -1,0 +1,193 @@
+"""The recorded inputs give the recorded decisions, and one that is not the same is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recorded_runs import input_of, later, moments, settings, submitted, write
+
+from controller.knowledge import turns as t
+from controller.knowledge.records import Record
+from controller.loop import Loop
+from controller.replaying.account import Account
+from controller.replaying.again import Again, Moment, decisions_of
+from controller.replaying.comparing import Comparison, compare, first_field
+from controller.replaying.reading import Recording
+from controller.replaying.world import World
+from topology_runtime.messages import Request
+
+
+def replayed(folder: Path) -> Comparison:
+    recording = Recording(folder)
+    again = Again(recording.run)
+    for _ in again.moments(recording.lines()):
+        pass
+    return compare(recording.decisions, again.lives)
+
+
+def edited(path: Path, edit: Callable[[list[str]], None]) -> None:
+    lines = path.read_text().splitlines()
+    edit(lines)
+    path.write_text("".join(line + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Moment]:
+    return moments(14.0)
+
+
+def test_a_run_with_a_re_plan_is_decided_the_same_again(tmp_path: Path, found: list[Moment]) -> None:
+    actions = {d["action"] for moment in found for d in decisions_of(moment.instructions)}
+    assert actions == {"none", "plan"}
+    comparison = replayed(write(tmp_path, found))
+    assert comparison == Comparison(len((tmp_path / "decisions.jsonl").read_text().splitlines()), 0, None)
+    assert comparison.decisions >= 14
+
+
+def test_a_decision_that_was_recorded_otherwise_is_found_with_its_field(
+    tmp_path: Path, found: list[Moment]
+) -> None:
+    def other(lines: list[str]) -> None:
+        decision = json.loads(lines[6])
+        decision["evidence"]["demand"]["offered_tps"] += 1.0
+        lines[6] = json.dumps(decision)
+
+    edited(write(tmp_path, found) / "decisions.jsonl", other)
+    difference = replayed(tmp_path).difference
+    assert difference is not None
+    assert (difference.number, difference.field) == (7, "evidence.demand.offered_tps")
+    assert difference.recorded == difference.replayed + 1.0
+
+
+def test_lines_written_otherwise_but_with_the_same_values_are_equal(
+    tmp_path: Path, found: list[Moment]
+) -> None:
+    edited(
+        write(tmp_path, found) / "decisions.jsonl",
+        lambda lines: lines.__setitem__(2, json.dumps(json.loads(lines[2]), indent=None)),
+    )
+    assert replayed(tmp_path).equal
+
+
+def test_a_missing_decision_is_a_difference(tmp_path: Path, found: list[Moment]) -> None:
+    edited(write(tmp_path, found) / "decisions.jsonl", lambda lines: lines.pop(3))
+    difference = replayed(tmp_path).difference
+    assert difference is not None and (difference.number, difference.field) == (4, "time")
+
+
+def test_an_input_that_is_missing_shows(tmp_path: Path, found: list[Moment]) -> None:
+    def lose_a_vm(lines: list[str]) -> None:
+        lines[:] = [line for line in lines if '"vm":"vm2"' not in line]
+
+    edited(write(tmp_path, found) / "inputs.jsonl", lose_a_vm)
+    assert not replayed(tmp_path).equal
+
+
+def test_questions_of_clients_change_no_decision(tmp_path: Path, found: list[Moment]) -> None:
+    def ask(lines: list[str]) -> None:
+        now = found[50].now
+        question = t.Command(1, Request("status"))
+        lines.insert(51, input_of(Moment(now, question, [], found[50].loop)).decode())
+
+    edited(write(tmp_path, found) / "inputs.jsonl", ask)
+    assert replayed(tmp_path).equal
+
+
+# ── controllers that were started again ─────────────────────────────────────────────────────────
+
+
+def restarted(seconds: float) -> list[Moment]:
+    """A controller that is killed in the middle of a run, and the one that follows it: it knows the
+    journal, and adopts what the VMs go on saying."""
+    whole = moments(2 * seconds)
+    begin_ns = whole[0].now.mono_ns
+    first = [moment for moment in whole if moment.now.mono_ns < begin_ns + seconds * 1e9]
+    records: list[Record] = []
+    for moment in first:
+        for instruction in moment.instructions:
+            if isinstance(instruction, t.Persist):
+                records += instruction.records
+    loop = Loop(settings(), submitted())
+    now = later(first[-1].now, 0.1)
+    started = t.Started(tuple(records), None, 2)
+    second = [Moment(now, started, loop.step(started, now), loop)]
+    for moment in whole[len(first) :]:
+        now = later(moment.now, 0.2)
+        second.append(Moment(now, moment.event, loop.step(moment.event, now), loop))
+    return [*first, *second]
+
+
+def test_a_run_whose_controller_was_killed_is_replayed_life_by_life(tmp_path: Path) -> None:
+    found = restarted(7.0)
+    recording = Recording(write(tmp_path, found))
+    again = Again(recording.run)
+    loops = {id(moment.loop) for moment in list(again.moments(recording.lines()))}
+    assert len(loops) == len(again.lives) == 2
+    assert all(life.decisions for life in again.lives)
+    assert compare(recording.decisions, again.lives).equal
+
+
+def test_what_a_killed_controller_did_not_write_in_its_last_second_is_no_difference(tmp_path: Path) -> None:
+    found = restarted(7.0)
+    folder = write(tmp_path, found)
+    restart = next(m.now for m in found[1:] if isinstance(m.event, t.Started))
+    lines = (folder / "decisions.jsonl").read_text().splitlines()
+    from topology_runtime.clock import utc_iso
+
+    before = [n for n, line in enumerate(lines) if json.loads(line)["time"] < utc_iso(restart.wall_ns)]
+    edited(folder / "decisions.jsonl", lambda lines: lines.pop(before[-1]))
+    comparison = replayed(folder)
+    assert comparison.equal and comparison.unverified == 1
+    edited(folder / "decisions.jsonl", lambda lines: lines.pop(before[-2]))
+    assert not replayed(folder).equal
+
+
+def test_a_decision_whose_journal_failed_was_never_made(tmp_path: Path) -> None:
+    loop = Loop(settings(), submitted())
+    found = []
+    failed = False
+    for moment in World(loop, Account(), wall_ns=1_790_000_001 * 10**9).moments(6.0):
+        found.append(moment)
+        if not failed and decisions_of(moment.instructions):
+            failed = True
+            event = t.JournalFailed("no space")
+            found.append(Moment(moment.now, event, loop.step(event, moment.now), loop))
+    folder = write(tmp_path, found)
+    edited(folder / "decisions.jsonl", lambda lines: lines.pop(0))  # its Persist failed: it was not written
+    assert replayed(folder).equal
+
+
+def test_a_topology_submitted_by_a_command_is_replayed_from_that_command(tmp_path: Path) -> None:
+    import msgspec
+
+    loop = Loop(settings(initial=()))
+    given = submitted()
+    arguments = {
+        "topology": msgspec.to_builtins(given.topology),
+        "models": msgspec.to_builtins(given.models),
+        "steps": given.steps,
+    }
+    world = World(loop, Account(), wall_ns=1_790_000_001 * 10**9)
+    found: list[Moment] = []
+    for moment in world.moments(3.0):
+        found.append(moment)
+        if len(found) == 8:
+            command = t.Command(1, Request("submit", arguments))
+            found.append(Moment(moment.now, command, loop.step(command, moment.now), loop))
+            break
+    folder = write(tmp_path, found)
+    recording = Recording(folder)
+    again = Again(recording.run)
+    last = list(again.moments(recording.lines()))[-1].loop
+    assert [event["kind"] for event in last.knowledge.events].count("submitted") == 1
+    assert last.knowledge.durable.run is not None
+
+
+def test_the_first_field_that_differs_is_named_in_order() -> None:
+    assert first_field({"a": [1, {"b": 2.0}]}, {"a": [1, {"b": 2.5}]}) == (("a", "1", "b"), 2.0, 2.5)
+    assert first_field({"a": 1}, {"a": 1, "c": 2}) == (("c",), "(missing)", 2)
+    assert first_field([1], [1, 2]) == ((), [1], [1, 2])
+    assert first_field({"a": None}, {"a": None}) is None

@@ -1,0 +1,116 @@
+"""What other policies would have done with a recorded offer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_runs import models, moments, write
+
+from controller.replaying.account import Account
+from controller.replaying.again import Again
+from controller.replaying.policies import Policy, Question, Trial, policies_of, trial_of
+from controller.replaying.reading import Recording
+from controller.replaying.world import Delays
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import InvalidInput
+
+# 30 t/s for 6 s, then 90: the first plan is for 37.5 t/s (one thread of 40), so 90 needs a new one
+SECONDS = 20.0
+INSTANT = Delays(0.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return Recording(write(tmp_path_factory.mktemp("trace"), moments(SECONDS)))
+
+
+def tried(name: str, recording: Recording, **given: Any) -> dict[str, Any]:
+    question = Question(recording.run, SECONDS, given.pop("delays", INSTANT), **given)
+    (policy,) = policies_of([name], recording.run.settings)
+
+    def watch(trial: Trial) -> None:
+        for _ in trial.moments():
+            pass
+
+    return trial_of(policy, question, watch)
+
+
+def test_the_runs_own_policy_does_what_the_run_did(recording: Recording) -> None:
+    account = Account(seconds=SECONDS)
+    for moment in Again(recording.run).moments(recording.lines()):
+        account.see(moment)
+    own = tried("mba+sam", recording, delays=Delays())
+    assert own == account.row("mba+sam")
+    assert own["replans"] == 1 and own["offered"] == pytest.approx(6 * 30 + 14 * 90)
+
+
+def test_a_static_plan_is_never_changed_and_fails_all_the_time_above_it(recording: Recording) -> None:
+    static = tried("static", recording)
+    assert (static["replans"], static["moves"]) == (0, 0)
+    assert static["violations_s"] == pytest.approx(14.0, abs=0.3)
+    assert static["violated_tuples"] == pytest.approx(14 * (90 - 40), rel=0.03)
+    assert static["slot_hours"] == pytest.approx(2 * SECONDS / 3600, rel=0.5)
+
+
+def test_a_plan_for_the_highest_rate_never_fails_and_costs_more_slots(recording: Recording) -> None:
+    most, own, least = (tried(name, recording) for name in ("static-max", "mba+sam", "static"))
+    assert most["violations_s"] == most["violated_tuples"] == 0.0
+    assert most["replans"] == 0 < own["replans"]
+    assert most["slot_hours"] > least["slot_hours"]
+    assert 0 < own["violations_s"] < 3.0  # until the step is seen and the plan in force
+
+
+def test_slower_enactments_fail_for_longer(recording: Recording) -> None:
+    quick = tried("mba+sam", recording, delays=Delays(0.0, 0.0))["violations_s"]
+    assert tried("mba+sam", recording, delays=Delays(4.0, 0.0))["violations_s"] >= quick + 3.0
+
+
+def test_other_models_plan_otherwise(recording: Recording) -> None:
+    twice = {model.task: model for model in models(80.0)}
+    key = "violated_tuples"
+    assert 0 < tried("static", recording, models=twice)[key] < 0.5 * tried("static", recording)[key]
+
+
+def test_fewer_vms_carry_less(recording: Recording) -> None:
+    small = tried("mba+sam", recording, vms=(Vm("vm1", 2),))
+    assert small["violated_tuples"] > tried("mba+sam", recording)["violated_tuples"]
+    grown = tried("mba+sam", recording, vms=(Vm("vm1", 2),), max_vms=3, delays=Delays(0.5, 2.0))
+    assert grown["violated_tuples"] < small["violated_tuples"]
+    assert grown["vm_hours"] > small["vm_hours"]
+
+
+def test_rates_set_by_hand_are_set_in_the_trial_too(tmp_path: Path) -> None:
+    found = moments(12.0, ((0.0, 30.0),), rates=((5.0, 70.0),))
+    recording = Recording(write(tmp_path, found))
+    account = Account()
+    for moment in Again(recording.run).moments(recording.lines()):
+        account.see(moment)
+    assert [rate for _, rate in account.rates] == [70.0]
+    trial = Trial(Policy("mba+sam", "mba", "sam"), Question(recording.run, 12.0, rates=tuple(account.rates)))
+    for _ in trial.moments():
+        pass
+    assert trial.row()["offered"] == pytest.approx(account.offered, rel=0.05)
+
+
+def test_prices_are_those_of_the_vms_or_per_slot_or_unknown(recording: Recording) -> None:
+    hours = SECONDS / 3600
+    assert tried("static", recording)["usd"] is None
+    assert tried("static", recording, usd_per_slot_hour=0.1)["usd"] == pytest.approx(
+        8 * 0.1 * hours, rel=0.01
+    )
+    priced = (Vm("vm1", 4, usd_per_hour=0.4),)
+    assert tried("static", recording, vms=priced)["usd"] == pytest.approx(0.4 * hours, rel=0.01)
+
+
+def test_what_can_never_begin_says_why(recording: Recording) -> None:
+    row = tried("static-max", recording, vms=(Vm("vm1", 1),))
+    assert "no plan carries" in row["error"] and row["seconds"] == 0
+
+
+def test_policies_that_there_are_not_are_all_named(recording: Recording) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        policies_of(["mba+sam", "mba+smm", "staticmax", "static:mba"], recording.run.settings)
+    text = "\n".join(caught.value.faults)
+    assert "'mba+smm'" in text and "'staticmax'" in text and "'static:mba'" in text and "mba+sam" in text

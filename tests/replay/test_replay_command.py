@@ -1,0 +1,121 @@
+"""`headgate replay TRACE`: its answer, its exit codes, its pace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from recorded_runs import moments, write
+
+from controller.replay_cli import replay
+from controller.replaying.again import Moment
+from controller.replaying.pacing import lines_of, paced
+from topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, UsageError
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Moment]:
+    return moments(9.0)
+
+
+@pytest.fixture
+def trace(tmp_path: Path, found: list[Moment]) -> Path:
+    return write(tmp_path / "run1", found)
+
+
+def ran(*words: object) -> Result:
+    return CliRunner().invoke(replay, [str(word) for word in words], prog_name="headgate replay")
+
+
+def answer(*words: object) -> dict[str, Any]:
+    result = ran(*words, "-o", "json")
+    assert result.exception is None, result.output
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def failure(*words: object) -> HeadgateError:
+    error = ran(*words).exception
+    assert isinstance(error, HeadgateError), error
+    return error
+
+
+def test_equal_decisions_in_json(trace: Path) -> None:
+    got = answer(trace)
+    assert got["schema"] == "headgate/replay/v1"
+    assert got["equal"] is True and got["first_difference"] is None
+    assert got["decisions"] == len((trace / "decisions.jsonl").read_text().splitlines())
+    assert "policies" not in got
+
+
+def test_equal_decisions_in_a_sentence(trace: Path) -> None:
+    assert ran(trace).stdout.startswith("Equal: run run1 decides the same again, ")
+
+
+def test_a_difference_is_shown_and_ends_with_8(trace: Path) -> None:
+    path = trace / "decisions.jsonl"
+    path.write_text(path.read_text().replace('"action":"none"', '"action":"plan"', 1))
+    result = ran(trace)
+    assert isinstance(result.exception, CheckFailed) and result.exception.exit_code == 8
+    assert "Different: run run1" in result.stdout and "action" in result.stdout
+    assert '"plan"' in result.stdout and '"none"' in result.stdout
+
+
+def test_policies_stand_beside_what_was_recorded(trace: Path) -> None:
+    got = answer(trace, "--policy", "mba+sam,static", "--policy", "static-max")
+    assert [row["policy"] for row in got["policies"]] == ["mba+sam", "static", "static-max"]
+    assert got["recorded"]["policy"] == "recorded" and got["recorded"]["replans"] == 1
+    keys = {"slot_hours", "vm_hours", "usd", "violations_s", "violated_tuples", "replans", "moves"}
+    assert all(keys <= row.keys() for row in got["policies"])
+    table = ran(trace, "--policy", "static").stdout
+    assert "violations_s" in table and "recorded" in table and "static" in table
+
+
+def test_other_vms_alone_ask_for_the_runs_own_policy(trace: Path) -> None:
+    got = answer(trace, "--vms", "2", "--max-vms", "2")
+    assert [row["policy"] for row in got["policies"]] == ["mba+sam"]
+
+
+def test_models_that_lack_a_task_are_refused(trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    error = failure(trace, "--models", tmp_path / "models")
+    assert isinstance(error, InvalidInput) and "work" in "\n".join(error.faults)
+
+
+def test_senseless_options_and_traces_are_refused(trace: Path, tmp_path: Path) -> None:
+    assert isinstance(failure(trace, "--speed", "0"), UsageError)
+    assert isinstance(failure(trace, "--usd-per-slot-hour", "nan"), UsageError)
+    assert failure(tmp_path / "none").exit_code == 3
+    assert failure(trace, "--policy", "mba+smm").exit_code == 3
+
+
+def test_at_a_pace_what_happens_comes_as_lines(trace: Path) -> None:
+    result = ran(trace, "--speed", "1e9", "-o", "jsonl")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {line["schema"] for line in lines[:-1]} == {"headgate/replayed/v1"}
+    assert {line["kind"] for line in lines[:-1]} == {"decision", "said", "rates"}
+    assert lines[-1]["schema"] == "headgate/replay/v1" and lines[-1]["equal"] is True
+
+
+def test_moments_wait_until_they_are_due(found: list[Moment]) -> None:
+    now_s = 100.0
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+        slept.append(seconds)
+
+    got = list(paced(found, 4.0, lambda: now_s, sleep))
+    long_s = (found[-1].now.mono_ns - found[0].now.mono_ns) / 1e9
+    assert got == found
+    assert sum(slept) == pytest.approx(long_s / 4.0)
+
+
+def test_every_decision_gives_a_line(found: list[Moment]) -> None:
+    lines = [line for moment in found for line in lines_of(moment) if line["kind"] == "decision"]
+    assert lines[0]["trigger"] == "start" and lines[0]["action"] == "plan"
+    assert len(lines) >= 9

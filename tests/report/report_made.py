@@ -1,0 +1,168 @@
+"""Made-up results of an analysis: a run of five plans, one of which did not keep up."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dashboards.analytics import results as r
+
+RUN = "demo/run-1"
+EPOCHS = (
+    (1, 0.0, 80.0, 4),
+    (2, 20.0, 24.0, 2),
+    (3, 32.0, 100.0, 4),
+    (4, 60.0, 210.0, 7),
+    (5, 95.0, 290.0, 8),
+)
+END_S = 125.0
+TASKS = ("parse", "score", "lookup", "join")
+REASONS = ("start", "rate_changed", "rate_changed", "rate_changed", "overloaded")
+
+
+def document(**more: Any) -> dict[str, Any]:
+    return {
+        "schema": "headgate/analysis/v1",
+        "rows": 12_345,
+        "rate": {"r2": 0.981, "median_error": 0.03, "worst_error": 0.2, "n": 120},
+        "cpu": {"r2": 0.953, "mae": 0.021},
+        "memory": {"r2": None, "mae": None},
+        "latency_ms": {"p50": 120.0, "p95": 480.0, "p99": 910.0, "max": 1500.0},
+        "models": "models",
+    } | more
+
+
+def epoch_at(at_s: float) -> tuple[int, float, float, int]:
+    return [epoch for epoch in EPOCHS if epoch[1] <= at_s][-1]
+
+
+def tables(tasks: tuple[str, ...] = TASKS) -> dict[str, list[Any]]:
+    """Every table, with names of tasks that may be hostile."""
+    chance = np.random.default_rng(7)
+    found: dict[str, list[Any]] = {name: [] for name in r.TABLES}
+    for at_s in range(1, int(END_S)):
+        epoch, _, planned, _ = epoch_at(at_s)
+        offered = 80 + 60 * math.sin(at_s / 20) + 2 * chance.standard_normal()
+        acked = min(offered, planned * 0.9) * (1 + 0.03 * chance.standard_normal())
+        found["rate_windows"].append(
+            r.RateWindow(
+                RUN,
+                epoch,
+                float(at_s),
+                1.0,
+                offered,
+                offered,
+                acked,
+                planned,
+                planned * 1.05,
+                min(offered, planned),
+            )
+        )
+    for number, (epoch, from_s, _, slots) in enumerate(EPOCHS):
+        to_s = EPOCHS[number + 1][1] if number < 4 else END_S
+        for slot in range(slots):
+            for at_s in range(int(from_s) + 5, int(to_s), 5):
+                cpu = 0.4 + 0.08 * slot + 0.02 * epoch
+                seen = cpu * (1 + 0.05 * chance.standard_normal())
+                place, memory = (f"vm{1 + slot // 4}", slot % 4), (0.05 + seen / 40, 0.05 + cpu / 40)
+                found["slots_predicted"].append(
+                    r.SlotPredicted(RUN, "mba+sam", epoch, at_s, *place, seen, cpu, *memory)
+                )
+        _add_epoch(found, chance, epoch, from_s, to_s, tasks)
+    _add_whole(found, tasks)
+    return found
+
+
+def _add_epoch(
+    found: dict[str, list[Any]], chance: Any, epoch: int, from_s: float, to_s: float, tasks: tuple[str, ...]
+) -> None:
+    _, _, planned, slots = EPOCHS[epoch - 1]
+    slope = 0.31 if epoch == 3 else 0.002
+    found["stability"].append(
+        r.Stability(
+            RUN,
+            epoch,
+            "epoch",
+            "events",
+            "archive",
+            from_s,
+            to_s,
+            slope,
+            slope - 0.01,
+            slope + 0.012,
+            0.0,
+            epoch != 3,
+            20,
+        )
+    )
+    spread = np.exp(chance.normal(math.log(0.1 * (3 if epoch == 3 else 1)), 0.5, 4000))
+    step = r.HISTOGRAM_BINS_PER_DOUBLING
+    at, many = np.unique(np.floor(step * np.log2(spread)).astype(int), return_counts=True)
+    bins = [
+        r.LatencyBin(2 ** (a / step), 2 ** ((a + 1) / step), float(m)) for a, m in zip(at, many, strict=True)
+    ]
+    quantiles = [float(q) for q in np.quantile(spread, (0.5, 0.95, 0.99, 1.0))]
+    found["latency_epochs"].append(
+        r.LatencyEpoch(RUN, epoch, "events", "archive", 4000.0, float(spread.mean()), *quantiles, bins)
+    )
+    for number, task in enumerate(tasks):
+        busy = 0.2 + 0.15 * number + 0.03 * epoch
+        found["tasks_residuals"].append(
+            r.TaskResidual(RUN, epoch, task, 2.0, 80.0, 82.0, -2.0, 0.1, 0.001, busy, 3e7)
+        )
+        found["bottlenecks"].append(
+            r.Bottleneck(RUN, epoch, len(tasks) - number, task, "vm1", number % 4, 2.0, busy, 0.8, 1.5, 0.01)
+        )
+    found["cost"].append(
+        r.Cost(RUN, epoch, to_s - from_s, slots, slots * (to_s - from_s) / 3600, 2, 0.05, None, 2000.0, None)
+    )
+    gaps = (None, 3.1, 0.12) if epoch == 4 else (40.0, None, 0.0)  # pause_ms, silent_s, dip
+    found["replans"].append(
+        r.Replan(
+            RUN, epoch, from_s, REASONS[epoch - 1], planned, planned * 1.05, slots, 8, 0.01, 0.8, *gaps,
+            f"{planned} tuples/s are offered",
+        )
+    )  # fmt: skip
+
+
+def _add_whole(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
+    for number, task in enumerate(tasks):
+        for slot in range(8):
+            cell = None if (number + slot) % 3 == 0 else 0.02 * (number - 1.5) * (slot - 3)
+            found["residual_map"].append(
+                r.ResidualCell(RUN, task, f"vm{1 + slot // 4}", slot % 4, 0.4, cell, 12)
+            )
+        found["interference"].append(
+            r.Interference(RUN, task, 1e-3, 1.1e-3, 1.0 + 0.08 * number, 20, 30, ["parse"])
+        )
+        found["residuals"].append(
+            r.Residuals("cpu", "task", task, 90, 0.9, 0.02, 0.01, 0.05, 0.2, 0.012 * number)
+        )
+    found["residuals"].append(r.Residuals("rate", "all", "", 120, 0.981, 2.0, 0.03, 0.1, 0.2, -1.0))
+    found["cost"].append(r.Cost(RUN, None, END_S, 5.2, 5.2 * END_S / 3600, 2, 0.07, None, 9876.0, None))
+    for at_s in range(0, 180, 3):
+        kind = "actual" if at_s < 100 else "fitted" if at_s < 125 else "forecast"
+        rate = 80 + 60 * math.sin(at_s / 20)
+        band = (rate - 12, rate + 12) if kind == "forecast" else (None, None)
+        found["forecast"].append(r.Forecast(RUN, kind, float(at_s), rate, *band))
+    found["seasons"].append(r.Season(RUN, 120.0, 0.93, 0.8, "last season", 25.0, 4.2, 0.05, 21.0, None))
+    found["refitted"].append(r.Refitted("parse", "parse.json", 3, 80, None))
+    found["refitted"].append(r.Refitted("join", None, 0, 2, "too few windows at its peak"))
+    found["pairs"].append(r.Pair(RUN, 1, "parse", "score", 80.0, 20_000.0, 0.001, 0.002))
+    found["left_out"].append(
+        r.LeftOut("demo/run-1/samples/7.parquet", "truncated", "it ends in the middle", None)
+    )
+
+
+def write(folder: Path, found: dict[str, list[Any]] | None = None, **more: Any) -> Path:
+    """An analysis on disk as `headgate analyze` leaves it."""
+    (folder / "results").mkdir(parents=True)
+    (folder / "analysis.json").write_text(json.dumps(document(**more)), "utf-8")
+    for name, rows in (tables() if found is None else found).items():
+        (folder / "results" / f"{name}.json").write_bytes(msgspec.json.encode(rows, enc_hook=float))
+    return folder

@@ -1,0 +1,354 @@
+"""The report is one whole HTML file: it tells the run's story, needs no network, and believes no name."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_made
+from msgspec.structs import replace
+from report_made import RUN, tables, write
+
+from dashboards import cli
+from dashboards.analytics import results as r
+from dashboards.report import build
+from dashboards.report.building import sections_of, summary_of
+from dashboards.report.page import asset, safe_json
+from dashboards.report.reading import read
+from dashboards.report.story import headline, story, what_changed
+from topology_runtime.errors import InvalidInput
+
+EVIL = "</script><img src=x onerror=alert(1)>&\"'"
+
+
+class Page(HTMLParser):
+    """What is in the page: elements with their attributes, ids, text outside scripts, scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self._open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self._open.append(tag)
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open and self._open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] == "script":
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = attributes, text + data
+        elif not self._open or self._open[-1] != "style":
+            self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def data(self, name: str) -> Any:
+        return json.loads(next(text for attributes, text in self.scripts if attributes.get("id") == name))
+
+    @property
+    def words(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.text))
+
+    def closed(self) -> bool:
+        return self._open == []
+
+
+def page_of(path: Path) -> Page:
+    return Page(path.read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(write(tmp_path_factory.mktemp("made") / "analysis"))
+
+
+@pytest.fixture(scope="module")
+def page(made: Path) -> Page:
+    return page_of(made)
+
+
+def test_the_page_is_whole(page: Page) -> None:
+    assert page.closed()
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = [str(a["href"])[1:] for a in page.all("a")]
+    assert targets and set(targets) <= set(ids)
+
+
+def test_every_plot_has_words_data_and_a_table(page: Page) -> None:
+    plots = [a for a in page.all("div") if a.get("class") == "plot"]
+    assert len(plots) >= 12
+    for plot in plots:
+        assert plot["role"] == "img" and len(plot["aria-label"] or "") > 30
+        assert page.data(str(plot["data-figure"]))["data"]
+    assert len(page.all("details")) >= len(plots)
+    assert len(page.all("figcaption")) == len(page.all("figure"))
+
+
+def test_nothing_is_fetched(made: Path, page: Page) -> None:
+    ours = made.read_text("utf-8").replace(page.scripts[0][1], "")
+    assert "http:" not in ours and "https:" not in ours and "//cdn" not in ours
+    assert [a for tag, a in page.elements if tag == "link" or "src" in a] == []
+    policy = next(a["content"] for a in page.all("meta") if a.get("http-equiv"))
+    assert "default-src 'none'" in str(policy) and "connect-src" not in str(policy)
+
+
+def test_the_summary_is_for_programs(page: Page) -> None:
+    summary = page.data("summary")
+    assert summary["schema"] == "headgate/report/v1"
+    assert summary["runs"] == [RUN] and summary["analysis"]["rate"]["r2"] == 0.981
+    assert {plot["name"] for plot in summary["plots"]} >= {
+        "timeline",
+        "scatter-rate",
+        "violins",
+        "residual-map",
+    }
+    assert summary["rows"]["replans"] == 5
+    kinds = [sentence["kind"] for sentence in summary["story"][0]["sentences"]]
+    assert kinds.count("replan") == 4 and "broke" in kinds
+
+
+def test_the_story_is_told_in_these_words(made: Path) -> None:
+    sentences = [text for chapter in story(read(made.parent)) for _, text in chapter.sentences]
+    assert sentences[1:] == [
+        "It began with a plan for 80 tuples/s on 4 slots.",
+        "It re-planned 4 times: 3 because the rate changed and 1 because it was overloaded.",
+        "At 20 s (epoch 2) it re-planned because the rate changed: planned for 24 tuples/s on 2 slots instead of 4; "
+        "8 threads started or left, it was in force after 800 ms and output paused for 40 ms.",
+        "At 32 s (epoch 3) it re-planned because the rate changed: planned for 100 tuples/s on 4 slots instead of 2; "
+        "8 threads started or left, it was in force after 800 ms and output paused for 40 ms.",
+        "At 60 s (epoch 4) it re-planned because the rate changed: planned for 210 tuples/s on 7 slots instead of 4; "
+        "8 threads started or left, it was in force after 800 ms, a task was silent for 3.1 s and 12 % fewer tuples "
+        "came through in the 5 s after it.",
+        "At 95 s (epoch 5) it re-planned because it was overloaded: planned for 290 tuples/s on 8 slots instead of 7; "
+        "8 threads started or left, it was in force after 800 ms and output paused for 40 ms.",
+        "It did not keep up in epoch 3: latency grew by up to 0.31 s per second.",
+        "The longest silence of a task was 3.1 s, around epoch 4.",
+        sentences[9],  # latency, by random numbers
+        "R² of predicted against actual is 0.981 for rate and 0.953 for CPU.",
+        "The bottleneck was join in 5 of 5 epochs; at worst join in slot vm1/3 was at 80 % of what it can do "
+        "(epoch 5).",
+        "It used 0.181 slot-hours; what that is in dollars is not known: no prices. Its largest plan all the time "
+        "would have taken 0.278.",
+        "The rate repeats every 120 s (strength 0.93 of 1).",
+        "What comes can be foretold to 5 % (by “last season”).",
+        "Left out: 1 file (1 truncated).",
+    ]
+    assert re.fullmatch(
+        r"The run lasted 125 s\. It was offered .* tuples/s and finished 9,876 of them\.", sentences[0]
+    )
+    assert re.fullmatch(r"A tuple took .* ms \(median .*\); in the slowest, epoch 3, .* ms\.", sentences[9])
+
+
+def test_a_quiet_run_is_told_as_one(tmp_path: Path) -> None:
+    found = tables()
+    found["replans"] = found["replans"][:1]
+    found["stability"] = [replace(row, stable=True) for row in found["stability"]]
+    found["left_out"] = []
+    sentences = [t for c in story(read(write(tmp_path / "a", found))) for _, t in c.sentences]
+    assert "It never re-planned: the first plan was good to the end." in sentences
+    assert "It kept up in every epoch that lasted long enough to tell." in sentences
+    assert not any("went wrong" in sentence or "Left out" in sentence for sentence in sentences)
+
+
+def test_an_overload_that_the_epochs_do_not_show_is_told_all_the_same(tmp_path: Path) -> None:
+    found = tables()
+    found["stability"] = [replace(row, stable=True) for row in found["stability"]]
+    sentences = [t for c in story(read(write(tmp_path / "a", found))) for _, t in c.sentences]
+    assert "No epoch as a whole was unstable, but it was found overloaded at 95 s." in sentences
+    assert not any("kept up" in sentence for sentence in sentences)
+
+
+def test_fewer_tuples_after_planning_for_fewer_are_no_cost_of_it() -> None:
+    before, later = (row for row in tables()["replans"] if row.epoch in (1, 2))
+    assert "fewer tuples" not in what_changed(before, replace(later, dip=0.4))
+    assert "40 % fewer tuples" in what_changed(before, replace(later, dip=0.4, rate_tps=before.rate_tps))
+
+
+def test_bad_predictions_are_called_bad(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", cpu={"r2": 0.4, "mae": 0.2})
+    told = [(kind, text) for c in story(read(folder)) for kind, text in c.sentences]
+    assert ("broke", "R² of predicted against actual is 0.981 for rate and 0.4 for CPU.") in told
+    assert any(
+        "errs most for parse in slot vm2/3: on average it takes 12 % of the slot less" in t for _, t in told
+    )
+
+
+def test_names_are_believed_nowhere(tmp_path: Path) -> None:
+    found = tables(("<b>parse</b>", EVIL, "a\u2028b", "javascript:alert(1)"))
+    found["replans"] = [replace(row, text=EVIL, reason=EVIL) for row in found["replans"]]
+    found["left_out"] = [r.LeftOut(EVIL, EVIL, EVIL, 1)]
+    path = build(write(tmp_path / "a", found, models=EVIL))
+    page = page_of(path)
+    assert page.closed()
+    assert page.all("img") == [] and page.all("b") == []
+    assert EVIL in page.words
+    heat = page.data("figure-residual-map")["data"][0]
+    assert "&lt;b&gt;parse&lt;/b&gt;" in heat["y"]
+    for plot in sorted((path.parent / "plots").glob("*.html")):
+        assert page_of(plot).closed() and "<img" not in plot.read_text("utf-8")
+
+
+def test_json_cannot_end_its_script() -> None:
+    text = safe_json({"a": "</script><!--", "b": [1, None]})
+    assert "<" not in text and json.loads(text) == {"a": "</script><!--", "b": [1, None]}
+    with pytest.raises(ValueError):
+        safe_json(float("nan"))
+
+
+@pytest.mark.parametrize("gone", [*r.TABLES, "all"])
+def test_without_any_table_there_is_a_report(tmp_path: Path, gone: str) -> None:
+    found = {name: rows for name, rows in tables().items() if gone not in (name, "all")}
+    folder = write(tmp_path / "a", found)
+    analysis = read(folder)
+    sections, chapters = sections_of(analysis), story(analysis)
+    assert chapters and headline(analysis)
+    text = json.dumps([summary_of(analysis, chapters, []), [repr(section) for section in sections]])
+    assert not re.search(r"\bnan\b|\binf\b|None tuples|NaN", text)
+    if gone == "all":
+        page = page_of(build(folder))
+        assert page.closed() and [a for a in page.all("div") if a.get("class") == "plot"] == []
+        assert "There is nothing to tell: no sample was recorded." in page.words
+        assert page.words.count("N/A") >= 15 and not re.search(r"\b(nan|NaN|None|inf)\b", page.words)
+
+
+def test_without_any_number_there_is_a_report(tmp_path: Path) -> None:
+    """Every number that may be unknown is."""
+    found = {
+        name: [
+            replace(row, **{f: None for f, kind in type(row).__annotations__.items() if "None" in str(kind)})
+            for row in rows
+        ]
+        for name, rows in tables().items()
+    }
+    folder = write(tmp_path / "a", found, rate={"r2": None}, cpu=None, memory={}, latency_ms=None)
+    page = page_of(build(folder))
+    assert page.closed() and not re.search(r"\b(nan|NaN|None|inf)\b", page.words)
+
+
+def test_of_many_runs_each_is_told_and_some_are_drawn(tmp_path: Path) -> None:
+    found = tables()
+    for name in ("rate_windows", "replans", "cost", "stability", "latency_epochs"):
+        found[name] = [replace(row, run=f"demo/run-{n}") for n in range(1, 10) for row in found[name]]
+    page = page_of(build(write(tmp_path / "a", found)))
+    names = [plot["name"] for plot in page.data("summary")["plots"]]
+    assert [name for name in names if name.startswith("timeline")] == [f"timeline-{n}" for n in range(1, 7)]
+    assert "Drawn are the first 6 of 9 runs." in page.words
+    chapters = page.data("summary")["story"]
+    assert [chapter["run"] for chapter in chapters] == [*(f"demo/run-{n}" for n in range(1, 10)), None]
+    told = [sentence["text"].split(" ")[0] for sentence in chapters[-1]["sentences"]]
+    assert told == ["R²", "Left"] and not any(
+        "R²" in s["text"] for c in chapters[:-1] for s in c["sentences"]
+    )
+    assert page.data("figure-stability")["data"][1]["x"] == [f"{n}.3" for n in range(1, 10)]
+
+
+def test_each_plot_is_also_a_page_and_data_of_its_own(made: Path, page: Page) -> None:
+    plots = made.parent / "plots"
+    names = {plot["name"] for plot in page.data("summary")["plots"]}
+    assert (
+        {path.stem for path in plots.glob("*.html")} == names == {path.stem for path in plots.glob("*.json")}
+    )
+    assert (plots / "plotly.min.js").stat().st_size > 1_000_000
+    alone = page_of(plots / "violins.html")
+    assert [a["src"] for a in alone.all("script") if "src" in a] == ["plotly.min.js"]
+    assert alone.data("figure-violins") == json.loads((plots / "violins.json").read_text("utf-8"))
+
+
+def test_colours_are_roles_that_both_themes_have(page: Page) -> None:
+    used = set(re.findall(r'"@([a-z-]+)"', "".join(text for a, text in page.scripts if "id" in a)))
+    script = asset("page.js")
+    for theme in (script[script.index("light:") : script.index("dark:")], script[script.index("dark:") :]):
+        known = set(re.findall(r'"?([a-z-]+)"?: "(?:#|rgba)', theme))
+        assert used and used <= known
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda folder: (folder / "analysis.json").unlink(), "analysis.json cannot be read"),
+        (
+            lambda folder: (folder / "analysis.json").write_text('{"schema": "headgate/analysis/v9"}'),
+            "this version",
+        ),
+        (lambda folder: (folder / "analysis.json").write_text('{"rate": NaN}'), "cannot be read"),
+        (lambda folder: (folder / "results" / "cost.json").write_text('[{"run": 1}]'), "cannot be read"),
+    ],
+)
+def test_what_is_no_analysis_is_refused(tmp_path: Path, spoil: Any, words: str) -> None:
+    folder = write(tmp_path / "a")
+    spoil(folder)
+    with pytest.raises(InvalidInput, match=words):
+        build(folder)
+
+
+def test_the_command_says_where_the_report_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path / "a")
+    assert (
+        cli.main(["report", str(folder), "--output", str(tmp_path / "out" / "run.html"), "-o", "json"]) == 0
+    )
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"schema": "headgate/report/v1", "report": str(tmp_path / "out" / "run.html")}
+    assert (tmp_path / "out" / "run-plots" / "timeline.html").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_the_command_refuses_what_is_neither_run_nor_analysis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], there: bool
+) -> None:
+    if there:
+        (tmp_path / "no" / "demo" / "r1").mkdir(parents=True)
+        (tmp_path / "no" / "demo" / "r1" / "run.json").write_text("{}")
+    assert cli.main(["report", str(tmp_path / "no")]) == 3
+    said = capsys.readouterr().err
+    assert "for example" in said and "r1" in said if there else "does not exist" in said
+
+
+def test_a_run_analysed_since_it_ended_is_not_analysed_again(tmp_path: Path) -> None:
+    run = tmp_path / "traces" / "demo" / "r1"
+    (run / "samples").mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    (run / "samples" / "1.parquet").write_bytes(b"")
+    write(run.parent / "analysis", runs=["demo/r1"])
+    assert cli.main(["report", str(run)]) == 0
+    assert (run.parent / "analysis" / "report.html").exists()
+
+
+def test_a_run_that_cannot_be_analysed_ends_as_the_analysis_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "traces" / "demo" / "r1"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    monkeypatch.setattr("dashboards.report_cli.find_spec", lambda name: None)
+    assert cli.main(["report", str(run)]) == 3
+    assert "pip install 'headgate[spark]'" in capfd.readouterr().err
+
+
+@pytest.mark.live
+def test_plotly_takes_every_figure(page: Page) -> None:
+    """As strictly as its own checks; a colour's role stands for a colour."""
+    import plotly.graph_objects as go
+
+    for plot in page.data("summary")["plots"]:
+        figure = page.data(f"figure-{plot['name']}")
+        text = re.sub(r'"@[a-z-]+"', '"red"', json.dumps(figure))
+        go.Figure(json.loads(text))
+
+
+def test_what_is_made_up_here_names_every_table() -> None:
+    assert set(report_made.tables()) == set(r.TABLES) and all(report_made.tables().values())

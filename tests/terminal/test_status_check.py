@@ -1,0 +1,50 @@
+"""`headgate status --check`, and what a shell completes of the commands of the terminal."""
+
+from __future__ import annotations
+
+import pytest
+from test_top_rows import FIRST, STABLE
+
+from dashboards import cli
+from dashboards.terminal.status import check_stable
+from topology_runtime.errors import CheckFailed
+
+
+def test_a_stable_topology_passes():
+    check_stable(STABLE.status)
+
+
+@pytest.mark.parametrize(
+    "verdict", [{"verdict": "unstable", "text": "latency grows"}, {"verdict": "unknown"}, None]
+)
+def test_any_other_verdict_ends_8_and_says_why(verdict):
+    with pytest.raises(CheckFailed) as caught:
+        check_stable({**FIRST.status, "verdict": verdict})
+    assert caught.value.exit_code == 8
+    assert (verdict or {}).get("text") == caught.value.cause
+
+
+def completed(monkeypatch, capsys, words: str) -> str:
+    for name, value in (
+        ("_HEADGATE_COMPLETE", "bash_complete"),
+        ("COMP_WORDS", words),
+        ("COMP_CWORD", str(len(words.split(" ")) - 1)),
+    ):
+        monkeypatch.setenv(name, value)
+    cli.main([])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("headgate to", "plain,top"),
+        ("headgate top --contr", "plain,--controller"),
+        ("headgate status --ch", "plain,--check"),
+        ("headgate up --metr", "plain,--metrics"),
+        ("headgate controller run --metrics-p", "plain,--metrics-port"),
+        ("headgate agent run --metrics-h", "plain,--metrics-host"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(monkeypatch, capsys, words, found):
+    assert found in completed(monkeypatch, capsys, words).split()

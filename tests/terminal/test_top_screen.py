@@ -1,0 +1,314 @@
+"""`headgate top` as it is used: keys pressed, the screen read. No controller: readings of a real run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+import pytest
+from test_top_rows import ENACTING, FIRST, STABLE
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Footer, Input, Static
+
+from dashboards import cli
+from dashboards.terminal.top_app import Help, Top
+from dashboards.terminal.top_rows import VIEWS, Reading
+from topology_runtime import errors
+
+Act = Callable[[Top, "Pilot[None]"], Awaitable[None]]
+
+
+class Stand:
+    """What the app reads, and a clock that stands still."""
+
+    def __init__(self, reading: Reading | None = STABLE) -> None:
+        self.reading = reading
+        self.now_s = 100.0
+        self.asked = 0
+
+    def read(self) -> Reading | None:
+        self.asked += 1
+        return self.reading
+
+    def run(self, act: Act, size: tuple[int, int] = (140, 40)) -> None:
+        async def whole() -> None:
+            app = Top(self.read, lambda: self.now_s)
+            async with app.run_test(size=size) as pilot:
+                await settled(app, pilot)
+                await act(app, pilot)
+
+        asyncio.run(whole())
+
+
+async def settled(app: Top, pilot: Pilot[None]) -> None:
+    """What was asked has been answered and drawn."""
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+async def asked(app: Top, pilot: Pilot[None]) -> None:
+    """A second has gone by."""
+    app.ask()
+    await settled(app, pilot)
+
+
+def rows(app: Top) -> list[list[str]]:
+    found = app.query_one(DataTable)
+    return [[str(cell) for cell in found.get_row_at(n)] for n in range(found.row_count)]
+
+
+def titles(app: Top) -> list[str]:
+    return [str(column.label) for column in app.query_one(DataTable).ordered_columns]
+
+
+def badge(app: Top) -> str:
+    return str(app.query_one("#badge", Static).render())
+
+
+def first(app: Top) -> list[str]:
+    return [row[0] for row in rows(app)]
+
+
+def test_it_begins_with_the_tasks_and_a_sentence():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        assert "trial: stable, slope -2.1 ms/s, plan #2" in str(app.query_one("#head", Static).render())
+        assert badge(app) == "live 18:23:43Z"
+        assert first(app) == ["source", "work", "wait", "store"]
+
+    Stand().run(act)
+
+
+def test_each_number_shows_its_view_and_tab_the_next_one():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        for n, view in enumerate(VIEWS, 1):
+            await pilot.press(str(n))
+            await pilot.pause()
+            assert titles(app) == [column.title for column in view.columns]
+            assert rows(app)
+        await pilot.press("tab")
+        await pilot.pause()
+        assert titles(app)[0] == "task"
+
+    Stand().run(act)
+
+
+def test_keys_are_shown_at_the_bottom():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        shown = {binding.description for _, binding, _, _ in app.active_bindings.values() if binding.show}
+        assert {
+            "tasks",
+            "slots",
+            "VMs",
+            "decisions",
+            "events",
+            "freeze",
+            "sort",
+            "filter",
+            "help",
+            "quit",
+        } <= shown
+        assert app.query_one(Footer).region.y == app.size.height - 1
+
+    Stand().run(act)
+
+
+def test_what_comes_is_drawn_and_a_frozen_picture_stays_with_its_time():
+    stand = Stand(FIRST)
+
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        assert "plan #1" in str(app.query_one("#head", Static).render())
+        await pilot.press("space")
+        stand.reading = STABLE
+        await asked(app, pilot)
+        assert badge(app) == "FROZEN at 18:23:19Z (space: go on)"
+        assert "plan #1" in str(app.query_one("#head", Static).render())
+        await pilot.press("space")
+        assert badge(app) == "live 18:23:43Z"
+        assert "plan #2" in str(app.query_one("#head", Static).render())
+
+    stand.run(act)
+
+
+def test_a_controller_that_is_silent_is_said_within_three_seconds_and_its_return_too():
+    stand = Stand()
+
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        stand.reading = None
+        stand.now_s += 1.0
+        await asked(app, pilot)
+        assert badge(app).startswith("live")
+        stand.now_s += 1.5
+        await asked(app, pilot)
+        app.tell_age()
+        assert badge(app) == "STALE: the controller has not answered for 2 s"
+        assert app.query_one("#badge").has_class("stale")
+        assert first(app) == ["source", "work", "wait", "store"]  # the last picture stays
+        await pilot.press("space")
+        assert badge(app).startswith("FROZEN at 18:23:43Z") and "STALE" in badge(app)
+        await pilot.press("space")
+        stand.reading = ENACTING
+        await asked(app, pilot)
+        assert badge(app) == "live 18:23:31Z"
+        assert not app.query_one("#badge").has_class("stale")
+
+    stand.run(act)
+
+
+def test_before_the_first_answer_it_says_that_it_waits():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        assert badge(app) == "waiting for the controller"
+        assert rows(app) == []
+        await pilot.press("2", "s", "r", "space", "slash", "x", "escape")
+        assert badge(app) == "waiting for the controller"
+
+    Stand(None).run(act)
+
+
+def test_columns_are_sorted_one_after_the_other_each_way():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("s")
+        assert titles(app)[0] == "task ▲"
+        assert first(app) == ["source", "store", "wait", "work"]
+        await pilot.press("r")
+        assert titles(app)[0] == "task ▼"
+        assert first(app) == ["work", "wait", "store", "source"]
+        await pilot.press("s")
+        assert titles(app)[:2] == ["task", "threads ▼"]
+        assert first(app)[0] == "wait"  # four threads
+        await pilot.press("S", "S")
+        assert not any(mark in title for title in titles(app) for mark in "▲▼")
+
+    Stand().run(act)
+
+
+def test_each_view_keeps_its_own_order():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("s", "2")
+        await pilot.pause()
+        assert titles(app)[0] == "slot"
+        await pilot.press("1")
+        await pilot.pause()
+        assert titles(app)[0] == "task ▲"
+
+    Stand().run(act)
+
+
+def test_rows_are_filtered_while_typing_and_the_words_stay_until_forgotten():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("2", "slash")
+        await pilot.press(*"work")
+        assert first(app) == ["vm1/1", "vm1/2"]
+        await pilot.press("enter")
+        assert not app.query_one("#words", Input).display
+        assert "only rows with: work" in badge(app)
+        await pilot.press("r")  # a key again, not a letter
+        assert first(app) == ["vm1/2", "vm1/1"]
+        await pilot.press("escape")
+        assert len(rows(app)) == 8 and "only rows" not in badge(app)
+
+    Stand().run(act)
+
+
+def test_words_with_markup_are_shown_as_they_are():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", "[", "b", "]")
+        assert "only rows with: [b]" in badge(app)
+
+    Stand().run(act)
+
+
+def test_the_cursor_stays_where_it_is_when_a_second_goes_by():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("2", "down", "down", "down")
+        await asked(app, pilot)
+        assert app.query_one(DataTable).cursor_row == 3
+
+    Stand().run(act)
+
+
+def test_help_lists_the_keys_and_any_key_closes_it():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, Help)
+        text = str(app.screen.query_one(Static).render())
+        assert all(f"  {key}" in text for key in ("1 … 5, Tab", "space", "s, S", "r", "/", "?", "q"))
+        await asked(app, pilot)  # the picture behind it goes on
+        await pilot.press("x")
+        assert not isinstance(app.screen, Help)
+
+    Stand().run(act)
+
+
+def test_q_quits():
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("q")
+        await pilot.pause()
+        assert app.return_code == 0 and not app.is_running
+
+    Stand().run(act)
+
+
+def test_an_answer_that_comes_after_the_end_is_dropped():
+    ended: list[Top] = []
+
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        ended.append(app)
+        await pilot.press("q")
+
+    stand = Stand()
+    stand.run(act)
+    ended[0].take(STABLE)
+    ended[0].tell_age()
+
+
+def test_a_slow_controller_is_not_asked_twice_at_once():
+    stand = Stand()
+
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        before = stand.asked
+        app.ask()
+        app.ask()
+        await settled(app, pilot)
+        assert stand.asked == before + 1
+
+    stand.run(act)
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (220, 60)])
+def test_it_fits_any_terminal(size):
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        for key in "12345":
+            await pilot.press(key)
+            await pilot.pause()
+            assert rows(app)
+
+    Stand().run(act, size)
+
+
+# ── the command ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_off_a_terminal_it_says_what_to_use_instead(capsys):
+    assert cli.main(["top"]) == errors.UsageError.exit_code
+    assert "headgate watch" in capsys.readouterr().err
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+
+
+def test_without_a_controller_it_says_so(capsys, tmp_path, monkeypatch):
+    on_a_terminal(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["top"]) == errors.Unreachable.exit_code
+    assert "no running controller is found" in capsys.readouterr().err
+
+
+def test_without_textual_it_says_what_to_install(capsys, monkeypatch):
+    on_a_terminal(monkeypatch)
+    monkeypatch.delitem(sys.modules, "dashboards.terminal.top_app", raising=False)
+    monkeypatch.setitem(sys.modules, "textual.app", None)
+    assert cli.main(["top"]) == errors.UsageError.exit_code
+    assert "pip install 'headgate[top]'" in capsys.readouterr().err

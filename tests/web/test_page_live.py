@@ -1,0 +1,206 @@
+"""The page as a process over real sockets: beside `up`, and against clients that mean it no good."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+pytestmark = pytest.mark.live
+
+HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+LIMIT_S = 40.0
+AT = re.compile(r"http://127\.0\.0\.1:(\d+)/(?:#token=(\S+))?")
+
+
+class Running:
+    """A command whose output goes to a file."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.log = folder / f"{words[0]}.log"
+        with self.log.open("wb") as log:
+            self.popen = subprocess.Popen(
+                [*HEADGATE, *words], stdout=log, stderr=log, cwd=folder, process_group=0
+            )
+
+    def says(self) -> str:
+        return self.log.read_text()
+
+    def address(self) -> tuple[int, str]:
+        """(port, token) as they were printed."""
+        deadline = time.monotonic() + LIMIT_S
+        while (found := AT.search(self.says())) is None:
+            assert self.popen.poll() is None and time.monotonic() < deadline, self.says()
+            time.sleep(0.02)
+        return int(found[1]), found[2] or ""
+
+    def end(self, seconds: float = 20.0) -> None:
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGTERM)
+        try:
+            self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.popen.pid, signal.SIGKILL)
+            self.popen.wait()
+            raise
+
+
+@contextmanager
+def running(folder: Path, *words: str) -> Iterator[Running]:
+    one = Running(folder, *words)
+    try:
+        yield one
+    finally:
+        one.end()
+
+
+def ask(port: int, lines: str, body: bytes = b"") -> bytes:
+    """A raw request on a connection of its own; everything that comes back."""
+    with socket.create_connection(("127.0.0.1", port), LIMIT_S) as sock:
+        sock.sendall(lines.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+        sock.settimeout(LIMIT_S)
+        parts = []
+        while part := sock.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def listening(port: int) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def get(port: int, path: str) -> tuple[int, Any]:
+    answer = ask(port, f"GET {path} HTTP/1.1\nHost: 127.0.0.1:{port}\nConnection: close")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[int]:
+    """The port of a page over an idle controller."""
+    with running(tmp_path, "controller", "run", "--state-dir", str(tmp_path / "state")):
+        endpoint = tmp_path / "state" / "controller" / "endpoint"
+        deadline = time.monotonic() + LIMIT_S
+        while not endpoint.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        with running(tmp_path, "dashboard", "run", "--controller", str(tmp_path / "state")) as one:
+            port, token = one.address()
+            assert len(token) > 20
+            listening(port)
+            yield port
+
+
+def test_clients_that_mean_no_good_do_not_touch_the_others(page: int) -> None:
+    with connect(f"ws://127.0.0.1:{page}/api/stream", max_size=None) as good:
+        assert json.loads(good.recv(LIMIT_S))["schema"] == "headgate/snapshot/v1"
+        forged = ask(page, "GET / HTTP/1.1\nHost: evil.example\nConnection: close")
+        assert forged.startswith(b"HTTP/1.1 403")
+        twice = ask(page, f"GET / HTTP/1.1\nHost: 127.0.0.1:{page}\nHost: evil.example\nConnection: close")
+        assert twice.split()[1] in (b"400", b"403")
+        climbing = f"GET /static/../../../cli.py HTTP/1.1\nHost: 127.0.0.1:{page}\nConnection: close"
+        assert ask(page, climbing).split()[1] == b"404"
+        wrong = f"POST /api/stop HTTP/1.1\nHost: 127.0.0.1:{page}\nX-Headgate-Token: no\nConnection: close"
+        assert ask(page, wrong).split()[1] == b"401"
+        assert ask(page, "\x00\x01nonsense").split()[1] == b"400"
+        with pytest.raises(InvalidStatus) as refused:
+            connect(f"ws://127.0.0.1:{page}/api/stream", origin="http://evil.example")  # type: ignore[arg-type]
+        assert refused.value.response.status_code == 403
+        for said, code in (("{", 1008), (b"\x00", 1003), ("[" * 70_000, 1009)):
+            with connect(f"ws://127.0.0.1:{page}/api/stream", max_size=None) as bad:
+                bad.recv(LIMIT_S)
+                bad.send(said)
+                with pytest.raises(ConnectionClosed) as closed:
+                    while True:
+                        bad.recv(LIMIT_S)
+                assert closed.value.rcvd is not None and closed.value.rcvd.code == code
+        number = get(page, "/api/snapshot")[1]["number"]
+        while json.loads(good.recv(LIMIT_S))["number"] < number + 1:
+            pass
+
+
+def test_up_shows_its_page_and_takes_it_with_it(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    points = [{"threads": n, "rate_tps": 400.0, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
+    for task in ("double", "store"):
+        model = {"schema": "headgate/model/v1", "task": task, "points": points}
+        (models / f"{task}.json").write_text(json.dumps(model))
+    (tmp_path / "flow.py").write_text(FLOW.format(path=str(tmp_path / "rows.jsonl")))
+    words = (
+        "up",
+        "flow.py:flow",
+        "--models",
+        "models",
+        "--slot-cores",
+        "0.2",
+        "--rates",
+        "40",
+        "--dashboard",
+    )
+    with running(tmp_path, *words) as up:
+        port, token = up.address()
+        listening(port)
+        with connect(f"ws://127.0.0.1:{port}/api/stream", max_size=None) as viewer:
+            deadline = time.monotonic() + LIMIT_S
+            while get(port, "/api/snapshot")[1].get("tuples", {}).get("acked", 0) < 20:
+                assert time.monotonic() < deadline, up.says()
+                time.sleep(0.2)
+            viewer.recv(LIMIT_S)
+        now = get(port, "/api/snapshot")[1]
+        assert now["topology"]["order"] == ["numbers", "double", "store"] and now["plan"]["epoch"] == 1
+        assert sum(sum(slot["threads"].values()) for slot in now["slots"].values()) == now["plan"]["threads"]
+        row = write(port, token, "whatif", {"rates": [80.0], "full": True})[1]["rows"][0]
+        assert row["slots"] >= 1 and row["lsa"]["pair"] == "lsa+rsm"
+        status, proposed = write(port, token, "rate", {"rate_tps": 60})
+        assert status == 200 and "+ 60 t/s offered" in proposed["diff"]
+        assert write(port, "no", "apply", {"id": proposed["id"]})[0] == 401
+        assert write(port, token, "apply", {"id": proposed["id"]})[1]["done"]["rate_tps"] == 60
+        file = next(tmp_path.glob(".headgate/*/page-token"))
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600 and file.read_text().strip() == token
+        up.end()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", port), 1.0)
+
+
+def write(port: int, token: str, what: str, body: dict[str, Any]) -> tuple[int, Any]:
+    data = json.dumps(body).encode()
+    lines = f"POST /api/{what} HTTP/1.1\nHost: 127.0.0.1:{port}\nContent-Type: application/json\nConnection: close\n"
+    answer = ask(port, lines + f"X-Headgate-Token: {token}\nContent-Length: {len(data)}", data)
+    head, _, text = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(text)
+
+
+FLOW = """
+from topology_runtime.builder import topology
+from topology_runtime.tasks.counter import Counter
+from topology_runtime.tasks.collect_to_file import CollectToFile
+
+def double(row):
+    return row * 2
+
+flow = topology("doubles")
+numbers = flow.source("numbers", Counter)
+numbers >> flow.task("double", double) >> flow.task("store", CollectToFile, path={path!r})
+"""

@@ -1,0 +1,181 @@
+"""`/api/stream`: the whole first, then what changes; whoever is slow, senseless or late disturbs nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_made import HOST, LIMIT_S, MadeFeed, Page, page
+from starlette.websockets import WebSocketDisconnect
+
+from dashboards.feed import Change, Stale, TraceFeed, Whole
+from dashboards.web.hub import QUEUE_MOST, Client, Hub
+from topology_runtime.picturing.merge_patch import advanced
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
+
+from feed_made import example, plain
+
+STREAM = f"ws://{HOST}/api/stream"
+SENSELESS = (
+    "", "{", "[]", "nonsense", "null", '{"want": "everything"}', '{"want": 1}', '{"other": 1}', '{"seek_s": 3}',
+)  # fmt: skip
+
+
+def change_of(document: dict[str, Any], text: str = "changed") -> Change:
+    """The next document, with another header."""
+    patch = {"header": f"{text} {document['number'] + 1}"}
+    delta = {"schema": "headgate/delta/v1", "number": document["number"] + 1, "boot": 1, "now": "later",
+             "patch": patch, "history": {}}  # fmt: skip
+    after = advanced(document, delta)
+    assert after is not None
+    return Change(delta, json.dumps(delta).encode(), after)
+
+
+@pytest.fixture
+def shown() -> Iterator[Page]:
+    with page(MadeFeed(plain(example()))) as one:
+        one.until_shown()
+        yield one
+
+
+def test_first_the_whole_then_each_change(shown: Page) -> None:
+    with shown.client.websocket_connect(STREAM) as socket:
+        known = socket.receive_json()
+        assert known == plain(example()) == shown.get("/api/snapshot").json()
+        for _ in range(3):
+            item = change_of(known)
+            shown.feed.give(item)
+            known = advanced(known, socket.receive_json())
+            assert known == item.document
+    assert shown.get("/api/snapshot").json() == known
+
+
+def test_who_missed_something_asks_for_the_whole(shown: Page) -> None:
+    with shown.client.websocket_connect(STREAM) as socket:
+        socket.receive_json()
+        socket.send_json({"want": "snapshot"})
+        assert socket.receive_json()["schema"] == "headgate/snapshot/v1"
+
+
+def test_silence_is_told_and_so_is_its_end(shown: Page) -> None:
+    with shown.client.websocket_connect(STREAM) as socket:
+        known = socket.receive_json()
+        shown.feed.give(Stale(2.1, "the controller does not answer"))
+        assert socket.receive_json() == {
+            "schema": "headgate/stale/v1", "silent_s": 2.1, "why": "the controller does not answer",
+        }  # fmt: skip
+        with shown.client.websocket_connect(STREAM) as late:
+            assert [late.receive_json()["schema"] for _ in range(2)] == [
+                "headgate/snapshot/v1",
+                "headgate/stale/v1",
+            ]
+        shown.feed.give(Whole({**known, "boot": 2, "number": 1}))
+        assert socket.receive_json()["boot"] == 2
+
+
+@pytest.mark.parametrize("text", SENSELESS)
+def test_a_message_that_makes_no_sense_closes_its_own_socket_only(shown: Page, text: str) -> None:
+    with shown.client.websocket_connect(STREAM) as other, shown.client.websocket_connect(STREAM) as socket:
+        known = other.receive_json()
+        socket.receive_json()
+        socket.send_text(text)
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+        assert closed.value.code == 1008
+        shown.feed.give(change_of(known))
+        assert other.receive_json()["number"] == known["number"] + 1
+
+
+def test_bytes_are_not_understood(shown: Page) -> None:
+    with shown.client.websocket_connect(STREAM) as socket:
+        socket.receive_json()
+        socket.send_bytes(b"\x00\x01")
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+        assert closed.value.code == 1003
+
+
+def test_one_viewer_too_many_is_told_to_come_back() -> None:
+    with page(MadeFeed(plain(example())), clients_most=1) as one:
+        one.until_shown()
+        with one.client.websocket_connect(STREAM) as first:
+            first.receive_json()
+            with one.client.websocket_connect(STREAM) as second, pytest.raises(WebSocketDisconnect) as closed:
+                second.receive_json()
+            assert closed.value.code == 1013
+        deadline = time.monotonic() + LIMIT_S
+        while True:  # the place is free again a moment after the first has gone
+            with one.client.websocket_connect(STREAM) as third:
+                try:
+                    assert third.receive_json()["schema"] == "headgate/snapshot/v1"
+                    break
+                except WebSocketDisconnect:
+                    assert time.monotonic() < deadline
+
+
+def test_before_there_is_a_picture_nothing_is_pretended() -> None:
+    with page(MadeFeed(None)) as one:
+        assert one.get("/api/snapshot").status_code == 503
+        one.feed.give(Stale(2.0, "the controller does not answer"))
+        with one.client.websocket_connect(STREAM) as socket:
+            assert socket.receive_json()["schema"] == "headgate/stale/v1"
+            one.feed.give(Whole(plain(example())))
+            assert socket.receive_json()["schema"] == "headgate/snapshot/v1"
+
+
+def test_a_feed_that_fails_is_shown_as_stale() -> None:
+    class Broken(MadeFeed):
+        def next(self, timeout_s: float) -> Any:
+            raise OSError("no")
+
+    with page(Broken(None)) as one, one.client.websocket_connect(STREAM) as socket:
+        assert socket.receive_json()["why"] == "the feed ended: no"
+        assert one.feed.closed
+
+
+def test_a_slow_client_gets_the_whole_again_and_keeps_little() -> None:
+    async def story() -> None:
+        hub = Hub(MadeFeed(None))
+        document = plain(example())
+        hub._spread(Whole(document))
+        slow, quick = hub.join(), hub.join()
+        assert isinstance(slow, Client) and isinstance(quick, Client)
+        assert json.loads(await slow.take()) == json.loads(await quick.take()) == document
+        for _ in range(5 * QUEUE_MOST):
+            item = change_of(document)
+            document = item.document
+            hub._spread(item)
+            assert await quick.take() == item.data
+            assert len(slow._queue) <= QUEUE_MOST
+        assert json.loads(await slow.take()) == document
+        hub._spread(change_of(document))
+        assert json.loads(await slow.take())["number"] == document["number"] + 1
+
+    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+
+
+def test_a_trace_can_be_sought_and_paused(tmp_path: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+    from generate_trace import Wanted, generate
+
+    generate(tmp_path, Wanted(3_000, threads=10, slots=4, runs=1, segment_rows=2_000))
+    folder = next(tmp_path.glob("*/*/run.json")).parent
+    with page(TraceFeed(folder)) as one, one.client.websocket_connect(STREAM) as socket:
+        socket.receive_json()
+        socket.send_json({"seek_s": 50, "paused": True})
+        while (now := socket.receive_json())["schema"] != "headgate/snapshot/v1":
+            pass
+        assert now["replay"]["at_s"] == 50 and now["replay"]["paused"]
+        assert one.post("/api/whatif", {"rates": [1]}).status_code == 409
+        assert one.post("/api/stop", {}).status_code == 401  # nobody has a token for a trace
+        socket.send_json({"speed": 0})
+        with pytest.raises(WebSocketDisconnect):
+            while True:
+                socket.receive_json()

@@ -1,0 +1,121 @@
+"""`/metrics` of one process, in Prometheus's text form: a thread of its own that only reads.
+
+Whoever owns the figures swaps in a new frozen view now and then; a scrape formats the newest one, so that
+nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from topology_runtime.errors import Unreachable
+from topology_runtime.worker.meter import bucket_ns
+
+PATH = "/metrics"
+POLL_S = 0.1  # how long closing may take
+CLIENT_TIMEOUT_S = 10.0  # then whoever connected and says nothing is dropped
+US = 1024e-9  # the meter's unit: 1,024 ns
+# every second bucket of the meter from 0.5 ms to 137 s: (the first one that is not counted, upper bound in s)
+BOUNDS = tuple((b + 1, (5 + b % 4 << b // 4 - 1) * US) for b in range(31, 104, 2))
+
+Families = Callable[[], Iterable[Metric]]
+Labelled = Mapping[tuple[str, ...], float | None]
+
+
+def gauge(name: str, about: str, value: float | None) -> Iterable[Metric]:
+    """A gauge without labels; nothing when it is not known."""
+    if defined(value):
+        yield GaugeMetricFamily(name, about, value=value)
+
+
+def gauges(name: str, about: str, labels: Sequence[str], values: Labelled) -> Iterable[Metric]:
+    """A gauge with labels; series that are not known are left out."""
+    family = GaugeMetricFamily(name, about, labels=labels)
+    for key, value in values.items():
+        if value is not None and defined(value):
+            family.add_metric(key, value)
+    if family.samples:
+        yield family
+
+
+def defined(value: float | None) -> bool:
+    """Is it a number? Neither NaN nor infinity is ever told."""
+    return value is not None and math.isfinite(value)
+
+
+def latency(name: str, about: str, label: str, counts: Mapping[str, Sequence[int]]) -> Iterable[Metric]:
+    """A histogram per label from the meter's buckets. The bounds are exact; the sum takes a bucket's rows
+    for its middle (within 13 %)."""
+    family = HistogramMetricFamily(name, about, labels=[label])
+    for key, buckets in counts.items():
+        below = [0, *accumulate(buckets)]
+        rows = [(f"{bound:.9g}", float(below[first])) for first, bound in BOUNDS]
+        seconds = sum(count * bucket_ns(b) for b, count in enumerate(buckets) if count) / 1e9
+        family.add_metric([key], [*rows, ("+Inf", float(below[-1]))], seconds)
+    if family.samples:
+        yield family
+
+
+class _Reading(Collector):
+    """A collector that asks for the families at each scrape."""
+
+    def __init__(self, families: Families) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families()
+
+
+class MetricsPort:
+    """Answers on host:port until it is closed. Raises Unreachable when it cannot listen there."""
+
+    def __init__(self, host: str, port: int, families: Families) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Reading(families))
+        try:
+            self._server = ThreadingHTTPServer((host, port), _handler(registry))
+        except (OSError, OverflowError) as error:
+            raise Unreachable(
+                f"metrics cannot be told on {host}:{port}",
+                cause=str(error),
+                hint="choose another port, or stop what uses it",
+            ) from error
+        self._server.daemon_threads = True
+        self.address = f"{host}:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=[POLL_S], name="metrics", daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(registry: CollectorRegistry) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = CLIENT_TIMEOUT_S
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != PATH:
+                return self._answer(404, "text/plain; charset=utf-8", f"see {PATH}\n".encode())
+            encode, kind = choose_encoder(self.headers.get("Accept", ""))
+            self._answer(200, kind, encode(registry))
+
+        def _answer(self, code: int, kind: str, body: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *words: object) -> None:
+            """Scrapes are not logged."""
+
+    return Handler

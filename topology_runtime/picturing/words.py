@@ -1,0 +1,67 @@
+"""Sentences about a run that people see everywhere alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from topology_runtime.snapshot import Snapshot
+
+RULES = {
+    "start": "the first plan of the run",
+    "fine": "nothing is to be done",
+    "unknown": "too many samples are missing to judge",
+    "frozen": "the controller itself stood still, so nothing is judged",
+    "slot_quarantined": "a slot crashed too often and is planned round",
+    "vm_lost": "a VM is gone",
+    "vm_joined": "a VM is new",
+    "overloaded": "it does not keep up though no more is offered than planned for",
+    "rate_changed": "the offered rate is not the one planned for",
+    "over_provisioned": "much less is offered than planned for",
+    "latency_violated": "a latency constraint does not hold",
+    "drift": "measured is far from predicted: reported only",
+    "operator": "an operator asked for it",
+    "rolled_back": "the plan before it did not prove itself",
+}
+
+
+def rule_of(trigger: str) -> str:
+    """What the rule of this name says."""
+    return RULES.get(trigger, trigger.replace("_", " "))
+
+
+def header_of(now: Snapshot, slots_total: int) -> str:
+    """`stable, slope +0.2 ms/s, plan #17, 13 of 20 slots, 212 t/s in, headroom 31 t/s, next bottleneck parse
+    on vm2/3`. What is not known is left out."""
+    plan, rates = now.plan, now.rates
+    parts = [now.stable.verdict if plan else now.stage]
+    if now.slope is not None and now.stable.verdict != "unknown":
+        parts.append(f"slope {now.slope * 1000:+.1f} ms/s")
+    if plan is not None:
+        parts.append(f"plan #{plan.epoch}")
+        parts.append(f"{plan.slots.used} of {slots_total} slots")
+    if rates.offered_tps is not None:
+        parts.append(f"{rates.offered_tps:.0f} t/s in")
+    if rates.headroom_tps is not None:
+        short = rates.headroom_tps < 0
+        parts.append(f"{'short of' if short else 'headroom'} {abs(rates.headroom_tps):.0f} t/s")
+    if now.next_bottleneck is not None:
+        parts.append(f"next bottleneck {now.next_bottleneck.task} on {now.next_bottleneck.slot}")
+    if now.stage not in ("committed", "probation") and plan is not None:
+        parts.append(now.stage)
+    return ", ".join(parts)
+
+
+Threads = Mapping[tuple[str, str], int]  # (slot, task) → threads
+
+
+def diff_of(before: Threads, after: Threads) -> tuple[str, ...]:
+    """Lines by slot: `- vm1/2 score×2`, `+ vm2/1 score×2, parse×1`."""
+    lines = []
+    for slot in dict.fromkeys(slot for slot, _ in sorted([*before, *after])):
+        for sign, way in (("-", -1), ("+", 1)):
+            tasks = dict.fromkeys(task for s, task in [*before, *after] if s == slot)
+            changes = {t: way * (after.get((slot, t), 0) - before.get((slot, t), 0)) for t in tasks}
+            moved = [f"{task}×{count}" for task, count in changes.items() if count > 0]
+            if moved:
+                lines.append(f"{sign} {slot} {', '.join(moved)}")
+    return tuple(lines)

@@ -1,0 +1,316 @@
+"""A running topology in one document, `headgate/snapshot/v1`, and what changes it: `headgate/delta/v1`.
+
+The controller makes both, whoever shows a run reads them; a recorded run gives the same ones.
+
+1. What is not known is absent: there is no null in a document, so a reader shows N/A for what is missing.
+2. A delta is a JSON merge patch (RFC 7386: null removes a key) for everything but the history, whose new
+   rows are appended. That is why tasks, edges, slots, events and decisions are objects by name or number.
+3. Delta n fits the document of number n − 1 and the same `boot`. After a gap: a new snapshot.
+
+Rates are in tuples/s, CPU and memory fractions of a slot, times UTC (ISO 8601), latencies in ms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+HISTORY_S = 600.0  # how far back the history reaches
+EVENTS_SHOWN, DECISIONS_SHOWN = 100, 100
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A part of a snapshot: whatever is None is left out."""
+
+
+class TaskNow(Part):
+    """A task, all its threads together. busy: share of their time in the task's logic. queue: rows waiting.
+    Latency: from arrival in the task's queue to completion. predicted_tps: its rate if every row that the
+    sources emit arrives. static: its size is fixed."""
+
+    kind: str
+    static: bool
+    threads: int
+    rate_tps: float | None = None
+    rate_out_tps: float | None = None
+    predicted_tps: float | None = None
+    busy: float | None = None
+    queue: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+
+
+class EdgeNow(Part, rename={"source": "from", "target": "to"}):
+    """An edge. queue: rows in the senders' buffers, on the way, and (its part of) waiting at the target."""
+
+    source: str
+    target: str
+    grouping: str
+    selectivity: float
+    rate_tps: float | None = None
+    queue: float | None = None
+
+
+class TopologyNow(Part):
+    """order: names of the tasks, breadth first. edges: by `from>to`."""
+
+    name: str
+    order: tuple[str, ...]
+    tasks: dict[str, TaskNow]
+    edges: dict[str, EdgeNow]
+
+
+class SlotsOfPlan(Part):
+    """estimated: ρ. extra: added until the mapper fitted. total: acquired. used: with threads."""
+
+    estimated: int
+    extra: int
+    total: int
+    used: int
+
+
+class PlanNow(Part):
+    """The plan in force. limited_by: the task that saturates first, in limited_by_slot, at predicted_tps."""
+
+    id: str
+    epoch: int
+    phase: str
+    reason: str
+    text: str
+    since: str
+    rate_tps: float
+    predicted_tps: float
+    allocator: str
+    mapper: str
+    routing: str
+    threads: int
+    slots: SlotsOfPlan
+    usd_per_hour: float
+    limited_by: str | None = None
+    limited_by_slot: str | None = None
+    predicted_low_tps: float | None = None
+    predicted_high_tps: float | None = None
+    degraded: str | None = None
+
+
+class ProposalNow(Part):
+    """A plan that waits for approval. diff: lines that begin with `+`, `-` or `~`."""
+
+    id: str
+    reason: str
+    text: str
+    rate_tps: float
+    predicted_tps: float
+    slots: int
+    base_epoch: int
+    diff: tuple[str, ...] = ()
+
+
+class Enacting(Part):
+    """A plan on its way into force, and what it waits for."""
+
+    epoch: int
+    phase: str
+    waits_for: str | None = None
+
+
+class SlotNow(Part):
+    """A slot, by `vm/slot`. state: that of its worker, or `empty`. threads: by task. full: they fill it and
+    nobody else gets in. shares: the part of a task's rows that its threads here get. The predictions are for
+    the present rate. leaving: threads that end once they are empty."""
+
+    vm: str
+    slot: int
+    state: str
+    threads: dict[str, int]
+    full: bool = False
+    shares: dict[str, float] | None = None
+    cpu: float | None = None
+    memory: float | None = None
+    predicted_cpu: float | None = None
+    predicted_memory: float | None = None
+    leaving: int | None = None
+    crashes: int | None = None
+
+
+class VmNow(Part):
+    """A VM. slots_used: those with threads. cpu, memory: of all its slots together, as fractions of them.
+    provided: asked of the provider, so it may be given back."""
+
+    state: str
+    slots: int
+    slots_used: int
+    slot_cores: float
+    slot_memory_bytes: int
+    threads: int
+    usd_per_hour: float | None = None
+    provided: bool | None = None
+    cpu: float | None = None
+    memory: float | None = None
+
+
+class RatesNow(Part):
+    """offered: by the schedule, now. headroom: predicted − offered. The measured ones are means of a window."""
+
+    offered_tps: float | None = None
+    emitted_tps: float | None = None
+    acked_tps: float | None = None
+    planned_tps: float | None = None
+    predicted_tps: float | None = None
+    headroom_tps: float | None = None
+
+
+class LatencyNow(Part):
+    """Of the last seconds: from the intended emit time at the source to completion at the sink."""
+
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+class StableNow(Part):
+    """Does it keep up? `verdict` (stable, unstable, unknown) with its evidence; slopes in s/s."""
+
+    verdict: str
+    text: str | None = None
+    slope: float | None = None
+    slope_low: float | None = None
+    slope_high: float | None = None
+    queue_growth: float | None = None
+    out_in: float | None = None
+    confidence: float | None = None
+
+
+class Bottleneck(Part):
+    """What saturates first, where, and at which input rate."""
+
+    task: str
+    slot: str
+    at_tps: float
+
+
+class TuplesNow(Part):
+    """Since the run began; a trace does not tell of all of them."""
+
+    offered: int | None = None
+    emitted: int | None = None
+    acked: int | None = None
+    in_flight: int | None = None
+    lost: int | None = None
+    dead_lettered: int | None = None
+    replayed: int | None = None
+    duplicates: int | None = None
+
+
+class ModelNow(Part):
+    """A task's model: [threads in one slot, peak rate, CPU, memory] by rising threads. The operating point of
+    a slot with threads of the task: its number of threads, and its share × the task's rate."""
+
+    points: tuple[tuple[int, float, float, float], ...]
+
+
+class EventNow(Part):
+    time: str
+    kind: str
+    text: str
+    epoch: int | None = None
+
+
+class DecisionNow(Part):
+    """What a diagnosis led to, also when that was nothing (action `none`). trigger: the rule that applied;
+    rule: the same in words; numbers: its evidence. alternatives: what was rejected, each with why.
+    diff: lines by slot that begin with `+` or `-`. moves: threads that start or leave. pause_ms: until every
+    sender had switched. time_to_stable_s: from the decision to the first stable verdict under its plan.
+    lost: tuples lost until then. epoch: the plan's, or the one in force."""
+
+    time: str
+    epoch: int
+    trigger: str
+    rule: str
+    action: str
+    text: str
+    numbers: dict[str, Any] = {}
+    alternatives: tuple[str, ...] = ()
+    plan: str | None = None
+    rate_tps: float | None = None
+    predicted_tps: float | None = None
+    slots: int | None = None
+    moves: int | None = None
+    diff: tuple[str, ...] = ()
+    pause_ms: float | None = None
+    time_to_stable_s: float | None = None
+    lost: int | None = None
+    rolled_back: bool = False
+
+
+class History(Part):
+    """The last ten minutes in columns of one length, oldest first; a value that is not known is null (here
+    only). Older rows are means over longer intervals. time: seconds since 1970."""
+
+    time: tuple[float, ...] = ()
+    offered_tps: tuple[float | None, ...] = ()
+    emitted_tps: tuple[float | None, ...] = ()
+    acked_tps: tuple[float | None, ...] = ()
+    planned_tps: tuple[float | None, ...] = ()
+    predicted_tps: tuple[float | None, ...] = ()
+    p50_ms: tuple[float | None, ...] = ()
+    p95_ms: tuple[float | None, ...] = ()
+    p99_ms: tuple[float | None, ...] = ()
+    slope: tuple[float | None, ...] = ()
+    slots_used: tuple[int | None, ...] = ()
+    epoch: tuple[int | None, ...] = ()
+
+
+class ReplayNow(Part):
+    """Only over a trace: how far it is. Times in seconds since the trace began; speed: × real time."""
+
+    at_s: float
+    length_s: float
+    speed: float
+    paused: bool = False
+
+
+class Snapshot(Part, tag_field="schema", tag="headgate/snapshot/v1"):
+    """Everything that a page shows. number: of the last delta in it. boot: the controller's life.
+    origin: `controller` or `trace`. stage: where the run is, in a word. seconds: since the first tuple was due."""
+
+    number: int
+    boot: int
+    now: str
+    origin: str
+    run: str
+    header: str
+    stage: str
+    stable: StableNow
+    slots: dict[str, SlotNow]
+    vms: dict[str, VmNow]
+    rates: RatesNow
+    latency_ms: LatencyNow
+    tuples: TuplesNow
+    history: History
+    seconds: float = 0.0
+    mode: str | None = None
+    held: str | None = None
+    topology: TopologyNow | None = None
+    plan: PlanNow | None = None
+    proposal: ProposalNow | None = None
+    enacting: Enacting | None = None
+    slope: float | None = None
+    next_bottleneck: Bottleneck | None = None
+    models: dict[str, ModelNow] = {}
+    events: dict[str, EventNow] = {}
+    decisions: dict[str, DecisionNow] = {}
+    alarms: dict[str, str] = {}
+    replay: ReplayNow | None = None
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="headgate/delta/v1"):
+    """From document `number` − 1 to `number`. patch: a merge patch. history: new rows, in columns."""
+
+    number: int
+    boot: int
+    now: str
+    patch: dict[str, Any]
+    history: dict[str, list[float | None]] = {}
