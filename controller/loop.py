@@ -13,7 +13,7 @@ from controller import commands, deciding, recovery
 from controller.analyze.constraints import violations
 from controller.analyze.demand import demand
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
-from controller.analyze.residuals import residuals
+from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
 from controller.config import Settings
 from controller.execute.ending import Ending
@@ -37,7 +37,7 @@ from controller.knowledge.turn import Turn
 from controller.monitor import hearing
 from controller.monitor.finished import FinishedRows
 from controller.monitor.intake import Intake
-from controller.seen import Seen, data, predicted_now
+from controller.seen import Held, Seen, data
 from controller.summary import summary
 from controller.tracing import rates_of, run_of
 from topology_runtime import messages as m
@@ -62,6 +62,7 @@ class Loop:
         self.intake: Intake | None = None
         self.finished = FinishedRows()
         self._seen: Seen | None = None
+        self._memory: Held | None = None
         self._predicted: dict[Slot, tuple[float, float]] = {}
         self._submitted = submitted
         self._keep_ns = self._roster = 0
@@ -94,7 +95,10 @@ class Loop:
         window = intake.window(now.mono_ns, k.settings.window_s)
         verdict = stability(window, in_force_s or 0.0)
         need = demand(window, plan.rate_tps, past_of(k, now), k.settings.headroom)
-        off = residuals(window, plan.prediction, plan.allocation, topology, plan.vms)
+        if self._memory is None or self._memory.plan != plan.id:
+            self._memory = Held.of(plan, topology, k.models)
+        slots = predicted_slots(plan.prediction, plan.allocation, window.emitted_tps, self._memory.slots)
+        off = residuals(window, plan.prediction, slots, topology, plan.vms)
         late = violations(topology, lambda seconds: intake.window(now.mono_ns, seconds))
         judge(turn, self.members, verdict, window)
         diagnosis = diagnose(
@@ -115,8 +119,8 @@ class Loop:
             )
         )
         deciding.decide(turn, self.members, diagnosis)
-        self._seen = Seen(window, verdict, need, off, late, predicted_now(plan, window))
-        self._predicted = self._seen.predicted
+        self._seen = Seen(window, verdict, need, off, late, slots)
+        self._predicted = slots
         for row in rates_of(k, window, now):
             turn.do(row)
 

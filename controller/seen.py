@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import asdict
 
-from controller.analyze.residuals import predicted_slots
 from controller.knowledge.diagnoses import Demand, Residual, Stability, Violation
+from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.knowledge.windows import Window
+from controller.plan.resident import held_memory
 from topology_runtime.cluster import Slot
+from topology_runtime.topology import Topology
 
 DIGITS = 4
 
@@ -28,9 +31,16 @@ class Seen:
     predicted: dict[Slot, tuple[float, float]]  # CPU and memory at the present rate
 
 
-def predicted_now(plan: Plan | None, window: Window) -> dict[Slot, tuple[float, float]]:
-    """Slot → (CPU, memory) that the plan predicts for what is emitted now."""
-    return predicted_slots(plan.prediction, plan.allocation, window.emitted_tps) if plan else {}
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the processes of a plan hold in memory, worked out once per plan."""
+
+    plan: str
+    slots: dict[Slot, float]
+
+    @classmethod
+    def of(cls, plan: Plan, topology: Topology, models: Mapping[str, Model]) -> Held:
+        return cls(plan.id, held_memory(plan.placement, topology, models, plan.vms))
 
 
 def data(seen: Seen) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def tried(
             found["speed"] = meter.rounds_per_s
     finally:
         quotas.remove()
-    at_tps = found.pop("use_tps")
+    at_tps, use = found.pop("use_tps"), found.pop("use")
     used = predict(bare(topology), models, case.placement, case.vms, at_tps, routing=routing)
     return {
         "shape": case.shape,
@@ -187,7 +187,7 @@ def tried(
         "limit_waits": waits,
         "use_tps": at_tps,
         **found,
-        "slots": slots_of(found.pop("use"), used, case, models),
+        "slots": slots_of(use, used, resident_memory(case.placement, topology, models)),
     }
 
 
@@ -202,9 +202,8 @@ def modelled(case: Case, models: dict[str, Model]) -> dict[str, float]:
 
 
 def slots_of(
-    use: dict[int, tuple[float, int]], used: Prediction, case: Case, models: dict[str, Model]
+    use: dict[int, tuple[float, int]], used: Prediction, resident: dict[Slot, float]
 ) -> list[dict[str, Any]]:
-    resident = resident_memory(case.placement, models)
     return [
         {
             "slot": slot.slot,

@@ -91,7 +91,9 @@ class MetricsPort:
             ) from error
         self._server.daemon_threads = True
         self.address = f"{host}:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=[POLL_S], name="metrics", daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=[POLL_S], name="metrics", daemon=True
+        ).start()
 
     def close(self) -> None:
         self._server.shutdown()

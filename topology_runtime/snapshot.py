@@ -24,7 +24,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A part of a snapshot: whatever is None is left out."""
 
 
-class TaskNow(Part):
+class TaskNow(Part, frozen=True, kw_only=True):
     """A task, all its threads together. busy: share of their time in the task's logic. queue: rows waiting.
     Latency: from arrival in the task's queue to completion. predicted_tps: its rate if every row that the
     sources emit arrives. static: its size is fixed."""
@@ -42,7 +42,7 @@ class TaskNow(Part):
     p99_ms: float | None = None
 
 
-class EdgeNow(Part, rename={"source": "from", "target": "to"}):
+class EdgeNow(Part, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
     """An edge. queue: rows in the senders' buffers, on the way, and (its part of) waiting at the target."""
 
     source: str
@@ -53,7 +53,7 @@ class EdgeNow(Part, rename={"source": "from", "target": "to"}):
     queue: float | None = None
 
 
-class TopologyNow(Part):
+class TopologyNow(Part, frozen=True, kw_only=True):
     """order: names of the tasks, breadth first. edges: by `from>to`."""
 
     name: str
@@ -62,7 +62,7 @@ class TopologyNow(Part):
     edges: dict[str, EdgeNow]
 
 
-class SlotsOfPlan(Part):
+class SlotsOfPlan(Part, frozen=True, kw_only=True):
     """estimated: ρ. extra: added until the mapper fitted. total: acquired. used: with threads."""
 
     estimated: int
@@ -71,7 +71,7 @@ class SlotsOfPlan(Part):
     used: int
 
 
-class PlanNow(Part):
+class PlanNow(Part, frozen=True, kw_only=True):
     """The plan in force. limited_by: the task that saturates first, in limited_by_slot, at predicted_tps."""
 
     id: str
@@ -95,7 +95,7 @@ class PlanNow(Part):
     degraded: str | None = None
 
 
-class ProposalNow(Part):
+class ProposalNow(Part, frozen=True, kw_only=True):
     """A plan that waits for approval. diff: lines that begin with `+`, `-` or `~`."""
 
     id: str
@@ -108,7 +108,7 @@ class ProposalNow(Part):
     diff: tuple[str, ...] = ()
 
 
-class Enacting(Part):
+class Enacting(Part, frozen=True, kw_only=True):
     """A plan on its way into force, and what it waits for."""
 
     epoch: int
@@ -116,7 +116,7 @@ class Enacting(Part):
     waits_for: str | None = None
 
 
-class SlotNow(Part):
+class SlotNow(Part, frozen=True, kw_only=True):
     """A slot, by `vm/slot`. state: that of its worker, or `empty`. threads: by task. full: they fill it and
     nobody else gets in. shares: the part of a task's rows that its threads here get. The predictions are for
     the present rate. leaving: threads that end once they are empty."""
@@ -135,7 +135,7 @@ class SlotNow(Part):
     crashes: int | None = None
 
 
-class VmNow(Part):
+class VmNow(Part, frozen=True, kw_only=True):
     """A VM. slots_used: those with threads. cpu, memory: of all its slots together, as fractions of them.
     provided: asked of the provider, so it may be given back."""
 
@@ -151,7 +151,7 @@ class VmNow(Part):
     memory: float | None = None
 
 
-class RatesNow(Part):
+class RatesNow(Part, frozen=True, kw_only=True):
     """offered: by the schedule, now. headroom: predicted − offered. The measured ones are means of a window."""
 
     offered_tps: float | None = None
@@ -162,7 +162,7 @@ class RatesNow(Part):
     headroom_tps: float | None = None
 
 
-class LatencyNow(Part):
+class LatencyNow(Part, frozen=True, kw_only=True):
     """Of the last seconds: from the intended emit time at the source to completion at the sink."""
 
     p50: float | None = None
@@ -170,7 +170,7 @@ class LatencyNow(Part):
     p99: float | None = None
 
 
-class StableNow(Part):
+class StableNow(Part, frozen=True, kw_only=True):
     """Does it keep up? `verdict` (stable, unstable, unknown) with its evidence; slopes in s/s."""
 
     verdict: str
@@ -183,7 +183,7 @@ class StableNow(Part):
     confidence: float | None = None
 
 
-class Bottleneck(Part):
+class Bottleneck(Part, frozen=True, kw_only=True):
     """What saturates first, where, and at which input rate."""
 
     task: str
@@ -191,7 +191,7 @@ class Bottleneck(Part):
     at_tps: float
 
 
-class TuplesNow(Part):
+class TuplesNow(Part, frozen=True, kw_only=True):
     """Since the run began; a trace does not tell of all of them."""
 
     offered: int | None = None
@@ -204,21 +204,21 @@ class TuplesNow(Part):
     duplicates: int | None = None
 
 
-class ModelNow(Part):
+class ModelNow(Part, frozen=True, kw_only=True):
     """A task's model: [threads in one slot, peak rate, CPU, memory] by rising threads. The operating point of
     a slot with threads of the task: its number of threads, and its share × the task's rate."""
 
     points: tuple[tuple[int, float, float, float], ...]
 
 
-class EventNow(Part):
+class EventNow(Part, frozen=True, kw_only=True):
     time: str
     kind: str
     text: str
     epoch: int | None = None
 
 
-class DecisionNow(Part):
+class DecisionNow(Part, frozen=True, kw_only=True):
     """What a diagnosis led to, also when that was nothing (action `none`). trigger: the rule that applied;
     rule: the same in words; numbers: its evidence. alternatives: what was rejected, each with why.
     diff: lines by slot that begin with `+` or `-`. moves: threads that start or leave. pause_ms: until every
@@ -245,7 +245,7 @@ class DecisionNow(Part):
     rolled_back: bool = False
 
 
-class History(Part):
+class History(Part, frozen=True, kw_only=True):
     """The last ten minutes in columns of one length, oldest first; a value that is not known is null (here
     only). Older rows are means over longer intervals. time: seconds since 1970."""
 
@@ -263,7 +263,7 @@ class History(Part):
     epoch: tuple[int | None, ...] = ()
 
 
-class ReplayNow(Part):
+class ReplayNow(Part, frozen=True, kw_only=True):
     """Only over a trace: how far it is. Times in seconds since the trace began; speed: × real time."""
 
     at_s: float
@@ -272,7 +272,7 @@ class ReplayNow(Part):
     paused: bool = False
 
 
-class Snapshot(Part, tag_field="schema", tag="headgate/snapshot/v1"):
+class Snapshot(Part, frozen=True, kw_only=True, tag_field="schema", tag="headgate/snapshot/v1"):
     """Everything that a page shows. number: of the last delta in it. boot: the controller's life.
     origin: `controller` or `trace`. stage: where the run is, in a word. seconds: since the first tuple was due."""
 

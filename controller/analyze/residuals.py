@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from controller.knowledge.diagnoses import Residual
 from controller.knowledge.plans import Allocation, Prediction
@@ -10,40 +10,42 @@ from controller.knowledge.windows import Window
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
 
+PredictedSlots = dict[Slot, tuple[float, float]]  # CPU and memory as fractions
+
 LEAST = 1e-6  # predictions below it (rows/s, fractions of a slot) have no ratio
 
 
 def residuals(
-    window: Window, prediction: Prediction, allocation: Allocation, topology: Topology, vms: Iterable[Vm]
+    window: Window, prediction: Prediction, slots: PredictedSlots, topology: Topology, vms: Iterable[Vm]
 ) -> tuple[Residual, ...]:
     """Rates of tasks at what the sources emitted; CPU and memory of the slots of `vms` that are both
-    predicted and measured. Nothing when samples are missing."""
+    predicted (`slots`) and measured. Nothing when samples are missing."""
     if not window.is_complete:
         return ()
     return (
         *_rates(window, prediction, topology),
-        *_slots(window, predicted_slots(prediction, allocation, window.emitted_tps), vms),
+        *_slots(window, slots, vms),
     )
 
 
 def predicted_slots(
-    prediction: Prediction, allocation: Allocation, rate_tps: float
-) -> dict[Slot, tuple[float, float]]:
+    prediction: Prediction, allocation: Allocation, rate_tps: float, held: Mapping[Slot, float]
+) -> PredictedSlots:
     """Slot → (CPU, memory) as fractions at input rate `rate_tps`.
 
     CPU above what static tasks reserve grows with the rate up to the supported one (the prediction's is at
-    `at_rate_tps`); memory is the prediction's."""
+    `at_rate_tps`); memory is what the slot's process holds, else the prediction's."""
     at_tps = prediction.at_rate_tps
     scale = min(rate_tps, prediction.rate_tps) / at_tps if at_tps > LEAST else 0.0
     reserved = {task.task: task.cpu_slots for task in allocation.tasks if task.static}
     static: dict[Slot, float] = {}
     for share in prediction.shares:
         static[share.slot] = static.get(share.slot, 0.0) + share.share * reserved.get(share.task, 0.0)
-    out: dict[Slot, tuple[float, float]] = {}
+    out: PredictedSlots = {}
     for use in prediction.slots:
         slot = Slot(use.vm, use.slot)
         fixed = min(use.cpu, static.get(slot, 0.0))
-        out[slot] = fixed + (use.cpu - fixed) * scale, use.memory
+        out[slot] = fixed + (use.cpu - fixed) * scale, held.get(slot, use.memory)
     return out
 
 
@@ -59,7 +61,7 @@ def _rates(window: Window, prediction: Prediction, topology: Topology) -> list[R
     ]
 
 
-def _slots(window: Window, predicted: dict[Slot, tuple[float, float]], vms: Iterable[Vm]) -> list[Residual]:
+def _slots(window: Window, predicted: PredictedSlots, vms: Iterable[Vm]) -> list[Residual]:
     out: list[Residual] = []
     for slot in (slot for vm in vms for slot in vm.all_slots()):
         if (measured := window.slots.get(slot)) is not None and slot in predicted:

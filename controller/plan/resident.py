@@ -8,27 +8,63 @@ variance, a base once and an increment per group 99 %.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from controller.knowledge.models import Model, memory
 from controller.knowledge.plans import Placement
-from topology_runtime.cluster import Slot
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.topology import Topology
 
-BASE = "base_memory"  # of a model's file: fraction of the slot held before the first row
+# Keys of a measured model's file:
+BASE = "base_memory"  # fraction of the slot held before any thread works
+WORKER = "worker_bytes"  # of the bare worker, which no model counts
 
 
-def resident_memory(placement: Placement, models: Mapping[str, Model]) -> dict[Slot, float]:
+def resident_memory(
+    placement: Placement, topology: Topology, models: Mapping[str, Model]
+) -> dict[Slot, float]:
     """Slot → bytes above the bare worker: the largest base of its tasks, and what each group adds to its own.
 
     Groups without a model (tasks of fixed size) count nothing here."""
     bases: defaultdict[Slot, float] = defaultdict(float)
     added: defaultdict[Slot, float] = defaultdict(float)
     for bundle in placement.bundles:
-        model = models.get(bundle.task)
+        model = models.get(topology.by_name[bundle.task].model_name)
         if model is None:
             continue
         size = model.slot.memory_bytes
-        base = float(model.more.get(BASE, 0.0)) * size
+        base = _number(model.more.get(BASE)) * size
         bases[bundle.slot] = max(bases[bundle.slot], base)
         added[bundle.slot] += max(0.0, memory(model, bundle.threads) * size - base)
     return {slot: bases[slot] + added[slot] for slot in bases}
+
+
+def held_memory(
+    placement: Placement, topology: Topology, models: Mapping[str, Model], vms: Iterable[Vm]
+) -> dict[Slot, float]:
+    """Slot → fraction of its memory that its process holds, the bare worker and what tasks of fixed size
+    reserve included; nothing when no model says how large a bare worker is."""
+    used = {task.model_name for task in topology.tasks if task.static is None}
+    worker_bytes = max(
+        (_number(models[name].more.get(WORKER)) for name in used if name in models), default=0.0
+    )
+    if worker_bytes <= 0:
+        return {}
+    sizes = {vm.vm: vm.slot_memory_bytes for vm in vms}
+    resident = resident_memory(placement, topology, models)
+    held: defaultdict[Slot, float] = defaultdict(float)
+    for bundle in placement.bundles:
+        static = topology.by_name[bundle.task].static
+        if static is not None:
+            held[bundle.slot] += static.memory * bundle.threads / static.threads
+    return {
+        slot: (worker_bytes + resident.get(slot, 0.0)) / sizes[slot.vm] + held[slot]
+        for slot in {bundle.slot for bundle in placement.bundles}
+        if slot.vm in sizes
+    }
+
+
+def _number(value: Any) -> float:
+    """A key that headgate does not check when it reads a model."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0

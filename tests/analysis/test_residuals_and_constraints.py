@@ -49,20 +49,30 @@ def measured(emitted_tps: float, score_tps: float, **more: float) -> Window:
 
 
 def test_cpu_is_compared_at_the_rate_that_is_emitted_static_shares_apart() -> None:
-    predicted = predicted_slots(PREDICTION, ALLOCATION, 50.0)
+    predicted = predicted_slots(PREDICTION, ALLOCATION, 50.0, {})
     assert predicted[S0] == pytest.approx((0.1 + 0.2 * 0.5, 0.2))
     assert predicted[S1] == pytest.approx((0.4, 0.4))
-    above = predicted_slots(PREDICTION, ALLOCATION, 500.0)
+    above = predicted_slots(PREDICTION, ALLOCATION, 500.0, {})
     assert above[S1][0] == pytest.approx(0.8 * 1.2), "no more than the supported rate gets through"
     assert (
-        predicted_slots(msgspec.structs.replace(PREDICTION, at_rate_tps=0.0), ALLOCATION, 50.0)[S1][0] == 0.0
+        predicted_slots(msgspec.structs.replace(PREDICTION, at_rate_tps=0.0), ALLOCATION, 50.0, {})[S1][0]
+        == 0.0
     )
+
+
+def slots_at(rate_tps: float) -> dict[Slot, tuple[float, float]]:
+    return predicted_slots(PREDICTION, ALLOCATION, rate_tps, {})
+
+
+def test_what_a_slots_process_holds_is_its_memory_where_that_is_known() -> None:
+    predicted = predicted_slots(PREDICTION, ALLOCATION, 50.0, {S0: 0.33})
+    assert (predicted[S0][1], predicted[S1][1]) == (0.33, 0.4)
 
 
 def test_residuals() -> None:
     found = {
         (r.what, r.where): r
-        for r in residuals(measured(60, 54), PREDICTION, ALLOCATION, line_topology(), [VM1])
+        for r in residuals(measured(60, 54), PREDICTION, slots_at(60), line_topology(), [VM1])
     }
     assert found["rate", "score"].ratio == pytest.approx(0.9)
     assert found["rate", "sink"].predicted == pytest.approx(120)
@@ -74,8 +84,8 @@ def test_residuals() -> None:
 
 
 def test_no_residuals_from_missing_samples() -> None:
-    assert residuals(measured(60, 54, complete=0.9), PREDICTION, ALLOCATION, line_topology(), [VM1]) == ()
-    idle = residuals(measured(0.0, 0.0), PREDICTION, ALLOCATION, line_topology(), [VM1])
+    assert residuals(measured(60, 54, complete=0.9), PREDICTION, slots_at(60), line_topology(), [VM1]) == ()
+    idle = residuals(measured(0.0, 0.0), PREDICTION, slots_at(0), line_topology(), [VM1])
     assert all(r.what != "rate" for r in idle)
 
 

@@ -135,6 +135,7 @@ class Bench(Watched):
             seconds=long_s,
             rows=rows,
             frame_rows=self._rows_a_frame,
+            worker_bytes=self._base_bytes,
         )
 
     @property

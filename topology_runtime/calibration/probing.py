@@ -92,5 +92,6 @@ def _probe_of(  # the numbers of one probe
         rows=rows,
         frame_rows=rows_a_frame,
         speed=speed,
+        worker_bytes=base_bytes,
         leak_bytes=leak,
     )

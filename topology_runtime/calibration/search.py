@@ -36,6 +36,7 @@ class Measured(msgspec.Struct, frozen=True):
     rows: int
     frame_rows: int = 1
     trials: int = 1
+    worker_bytes: int = 0
 
 
 def next_threads(measured: Sequence[Measured], most: int = MOST_THREADS) -> int | None:
@@ -119,6 +120,8 @@ def model_of(
         "method": "closed loop",
         "derate": DERATE,
         "waiting": waits(measured),
+        "base_memory": min(point["memory"] for point in points),
+        "worker_bytes": measured[0].worker_bytes,
         **about,
     }
 

@@ -33,7 +33,8 @@ USUAL_COUNTS, USUAL_TRIALS = 4, 3  # for the time left, until it is known better
 class Probe(msgspec.Struct, frozen=True):
     """One closed-loop measurement. cpu: of the slot; memory_bytes: above the bare worker, at the end;
     blocked: share of its calls' time in which the task neither ran nor waited for the CPU; speed: rounds/s
-    of a fixed loop beside it, since the machine drifts; leak_bytes: kept per row."""
+    of a fixed loop beside it, since the machine drifts; worker_bytes: of the bare worker; leak_bytes: kept
+    per row."""
 
     threads: int
     rate_tps: float
@@ -45,6 +46,7 @@ class Probe(msgspec.Struct, frozen=True):
     rows: int
     frame_rows: int
     speed: float
+    worker_bytes: int = 0
     leak_bytes: float = 0.0
 
 
@@ -274,6 +276,7 @@ def model_of(
         "waiting": waits(probes),
         "reference_speed": _digits(reference(probes)),
         "base_memory": _digits(base_memory(points)),
+        "worker_bytes": round(median(probe.worker_bytes for probe in probes)),
         **about,
     }
 

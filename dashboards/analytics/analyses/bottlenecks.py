@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RANKS = 3
+GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
 LEAST_SHARE = 0.2  # of an epoch's windows: a group that was there for less is leaving
 
 
@@ -25,7 +26,8 @@ def bottlenecks(asked: Asked) -> list[Bottleneck]:
     from topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
     of_epoch = Window.partitionBy("run", "epoch")
-    grows = f.coalesce(f.col("queue_growth_tps") > UNSTABLE_SLOPE * f.col("taken_tps"), f.lit(False))
+    limit = f.least(f.lit(UNSTABLE_SLOPE), GROWN_S / f.col("seconds")) * f.col("taken_tps")
+    grows = f.coalesce(f.col("queue_growth_tps") > limit, f.lit(False))
     order = of_epoch.orderBy(f.desc("grows"), f.desc("load"), f.desc("cpu_s"), "task", "vm", "slot")
     slots = asked.frames["slot_windows"].groupBy("run", "epoch", "vm", "slot")
     rows = (
@@ -66,5 +68,6 @@ def _groups(asked: Asked) -> DataFrame:
         f.regr_slope(queued, f.col("w") * f.lit(float(asked.window_s))).alias("queue_growth_tps"),
         (f.greatest(f.sum("tuples_in"), f.sum("tuples_out")) / seconds).alias("taken_tps"),
         f.sum("cpu_s").alias("cpu_s"),
+        seconds.alias("seconds"),
         f.count("*").alias("windows"),
     ).where(f.col("busy_share").isNotNull())

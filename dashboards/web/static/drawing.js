@@ -1,5 +1,8 @@
-// When what is drawn: at most twice a second, in a frame of the browser, and only what is in sight.
+// When what is drawn: at most twice a second, in frames of the browser, and only what is in sight.
 const DRAW_MS = 500;
+const FRAME_MS = 20; // of one frame; longer work is spread over several
+const REST = 12; // the drawing rests so many times as long as it took: it never takes more than a part of a core
+const SLOWEST_MS = 2000;
 const NEAR = "300px"; // so far outside of the window counts as in sight
 
 // A view is {section, draw(document)}. `data-draw-ms` on the body sets another pace, `data-drawn` counts.
@@ -9,6 +12,7 @@ export class Drawing {
     this.document = null;
     this.drawnAt = -Infinity;
     this.due = false;
+    this.tookMs = 0; // by the last picture
     this.drawn = 0;
     this.seen = new Map(); // section → is it in sight
     this.observer = new IntersectionObserver((entries) => this.moved(entries), { rootMargin: NEAR });
@@ -46,24 +50,45 @@ export class Drawing {
   soon() {
     if (this.due || this.document === null || document.hidden) return;
     this.due = true;
-    const pace = Number(document.body.dataset.drawMs ?? DRAW_MS);
-    const wait = this.drawnAt + pace - performance.now();
+    const wait = this.drawnAt + this.pace() - performance.now();
     if (wait > 4) setTimeout(() => requestAnimationFrame(() => this.frame()), wait);
     else requestAnimationFrame(() => this.frame());
+  }
+
+  pace() {
+    const set = document.body.dataset.drawMs;
+    return set === undefined ? Math.min(SLOWEST_MS, Math.max(DRAW_MS, REST * this.tookMs)) : Number(set);
   }
 
   frame() {
     this.due = false;
     this.drawnAt = performance.now();
-    for (const view of this.views) {
-      if (view.shown === this.document || !(view.always || this.seen.get(view.section))) continue;
-      view.shown = this.document;
-      view.draw(this.document);
+    this.tookMs = 0;
+    this.rest(0, this.document);
+  }
+
+  // The views from the n-th on; what does not fit into this frame is drawn in the next.
+  rest(n, picture) {
+    const began = performance.now();
+    while (n < this.views.length && performance.now() - began < FRAME_MS) {
+      const view = this.views[n];
+      n += 1;
+      if (view.shown === picture || !(view.always || this.seen.get(view.section))) continue;
+      view.shown = picture;
+      view.draw(picture);
+      view.section.dataset.shown = "";
     }
+    const took = performance.now() - began;
+    this.tookMs += took;
+    document.body.dataset.frameMs = took.toFixed(1);
+    if (n < this.views.length) requestAnimationFrame(() => this.rest(n, picture));
+    else this.done(picture);
+  }
+
+  done(picture) {
     this.drawn += 1;
     document.body.dataset.drawn = this.drawn;
-    document.body.dataset.number = this.document.number;
-    const took = performance.now() - this.drawnAt;
-    document.body.dataset.frameMs = took.toFixed(1);
+    document.body.dataset.number = picture.number;
+    document.body.dataset.tookMs = this.tookMs.toFixed(1);
   }
 }
