@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controller.analyze.residuals import predicted_slots
 from controller.config import Settings
 from controller.knowledge import diagnoses as d
 from controller.knowledge import windows as w
@@ -19,7 +20,7 @@ from controller.knowledge.records import Durable, Planned, Reign, Submitted
 from controller.knowledge.turns import Now
 from controller.picture.sight import Sight
 from controller.plan.planner import PlanRequest, best_plan
-from controller.seen import Seen, predicted_now
+from controller.seen import Seen
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Report, ThreadWanted, Token, WorkerNow
 from topology_runtime.schedule import Schedule
@@ -93,7 +94,8 @@ class Cluster:
             "stable", slope, slope - 0.01, slope + 0.01, 0.001, -0.01, 0.01, 1.0, 0.99, "keeps up"
         )
         need = d.Demand(window.offered_tps, window.offered_tps, "same", "as planned", (), {})
-        seen = Seen(window, stable, need, (), (), predicted_now(self.plan, window))
+        predicted = predicted_slots(self.plan.prediction, self.plan.allocation, window.emitted_tps, {})
+        seen = Seen(window, stable, need, (), (), predicted)
         for known in self.members.members.values():
             assert known.report is not None
             known.report = replace(known.report, sequence=known.report.sequence + 1)

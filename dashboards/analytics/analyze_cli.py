@@ -44,9 +44,27 @@ def analyze(
         analysis = run(traces, to, Settings(master, memory, strict, more), tell)
     for row in analysis["left_out"][:20] if output == "table" else []:
         click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
+    analysis["report"] = _report(to)
     emit(output, analysis, rows_of(analysis), "")
     if output == "table":
         click.echo(f"\nall of it: {to}/analysis.json; refitted models: {analysis['models']}", err=True)
+        if analysis["report"]:
+            click.echo(f"to read: {analysis['report']}", err=True)
+
+
+def _report(folder: str) -> str | None:
+    """The report as one page, where it can be built; a word on stderr where it cannot."""
+    from dashboards.report import build
+    from topology_runtime.errors import InvalidInput
+
+    if "://" in folder:
+        click.echo(f"no report: {folder} is not on this machine", err=True)
+        return None
+    try:
+        return str(build(Path(folder)))
+    except InvalidInput as error:
+        click.echo(f"no report: {error.what}; {error.hint}", err=True)
+        return None
 
 
 def beside(traces: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ from typing import Any
 
 import msgspec
 import uvicorn
-from feed_made import example, models, plain
 
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.picture.whatif import rates_asked, whatif
@@ -26,6 +26,9 @@ from topology_runtime.clock import utc_iso
 from topology_runtime.cluster import Vm
 from topology_runtime.picturing.merge_patch import APART, advanced, patch_between
 from topology_runtime.topology import Edge, Static, Task, Topology
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
+from feed_made import example, models, plain  # noqa: E402
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (

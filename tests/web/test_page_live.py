@@ -140,6 +140,24 @@ def test_clients_that_mean_no_good_do_not_touch_the_others(page: int) -> None:
             pass
 
 
+def test_a_client_that_reads_nothing_costs_the_others_nothing(page: int) -> None:
+    with socket.create_connection(("127.0.0.1", page), LIMIT_S) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lines = f"GET /api/stream HTTP/1.1\nHost: 127.0.0.1:{page}\nUpgrade: websocket\nConnection: Upgrade\n"
+        lines += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\nSec-WebSocket-Version: 13\n\n"
+        deaf.sendall(lines.replace("\n", "\r\n").encode())
+        wish = b'{"want": "snapshot"}'
+        frame = bytes((0x81, 0x80 | len(wish))) + bytes(4) + wish  # masked with zeros
+        with connect(f"ws://127.0.0.1:{page}/api/stream", max_size=None) as good:
+            number = json.loads(good.recv(LIMIT_S))["number"]
+            for _ in range(200):
+                deaf.sendall(frame * 10)
+            begin = time.monotonic()
+            for n in range(1, 5):
+                assert json.loads(good.recv(LIMIT_S))["number"] == number + n
+            assert time.monotonic() - begin < 5.0
+
+
 def test_up_shows_its_page_and_takes_it_with_it(tmp_path: Path) -> None:
     models = tmp_path / "models"
     models.mkdir()

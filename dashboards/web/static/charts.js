@@ -3,7 +3,6 @@ import { make, mark, say } from "./elements.js";
 import { clock, figure, known } from "./numbers.js";
 import { colour } from "./theme.js";
 
-const PACE_MS = 1000;
 const TABLE_ROWS = 20;
 const DECADES = [-1, 0, 1, 2, 3, 4, 5].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
 const CHARTS = [
@@ -20,14 +19,14 @@ export function createCharts(section) {
   const frame = make("div", { class: "charts" });
   view.append(make("p", { class: "legend" }, "▽ and an upright line: a plan came into force · all times are UTC"), frame);
   const charts = CHARTS.map((chart) => newChart(frame, chart));
-  let drawnAt = -Infinity;
-  const draw = (picture, hurry) => {
-    const pace = Number(document.body.dataset.drawMs ?? PACE_MS);
-    if (!hurry && performance.now() - drawnAt < pace * 0.9) return;
-    drawnAt = performance.now();
-    for (const chart of charts) drawChart(chart, picture, section);
+  let turn = 0;
+  const draw = (picture) => {
+    turn += 1; // one chart at a time: each costs as much as the rest of the page
+    charts.forEach((chart, n) => {
+      if (turn <= 1 || turn % charts.length === n) drawChart(chart, picture, section);
+    });
   };
-  return { draw: (picture) => draw(picture, false), restyle: () => { drawnAt = -Infinity; } };
+  return { draw, restyle: () => { turn = 0; } };
 }
 
 function newChart(frame, chart) {
@@ -59,7 +58,7 @@ function drawChart(chart, picture, section) {
 
 function layoutOf(chart, picture, times) {
   const grid = { gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("soft"), tickfont: { size: 12 } };
-  const plans = replans(picture, times[0]);
+  const plans = replans(picture, times);
   return {
     height: 270, margin: { l: 54, r: 12, t: 46, b: 30 }, hovermode: "x unified", showlegend: chart.lines.length > 1,
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", uirevision: "kept",
@@ -69,15 +68,18 @@ function layoutOf(chart, picture, times) {
     xaxis: { ...grid, type: "date", tickformat: "%H:%M:%S", nticks: 6, zeroline: false },
     yaxis: { ...grid, ...(chart.log ? { type: "log", tickvals: DECADES } : chart.name === "slope" ? { zeroline: true } : { rangemode: "tozero" }) },
     shapes: plans.map(([time]) => ({ type: "line", x0: time, x1: time, yref: "paper", y0: 0, y1: 1, line: { color: colour("soft"), width: 1, dash: "dot" } })),
-    annotations: plans.map(([time, name]) => ({ x: time, yref: "paper", y: 1, yanchor: "bottom", xanchor: "center", text: `▽${name}`, showarrow: false, font: { size: 11, color: colour("soft") } })),
+    annotations: plans.filter(([, , apart]) => apart).map(([time, name]) => ({ x: time, yref: "paper", y: 1, yanchor: "bottom", xanchor: "center", text: `▽${name}`, showarrow: false, font: { size: 11, color: colour("soft") } })),
   };
 }
 
-// [time, "#3"] of each plan in sight.
-function replans(picture, since) {
-  return Object.values(picture.decisions ?? {})
+// [time, "#3", apart] of each plan in sight; apart: far enough from the next one for its name to be read.
+function replans(picture, times) {
+  const since = times[0];
+  const apartMs = 0.07 * (Date.parse(times[times.length - 1]) - Date.parse(since));
+  const found = Object.values(picture.decisions ?? {})
     .filter((decision) => decision.action !== "none" && decision.epoch > 1 && since !== undefined && decision.time >= since)
-    .map((decision) => [decision.time, `#${decision.epoch}`]);
+    .sort((a, b) => a.time.localeCompare(b.time));
+  return found.map(({ time, epoch }, n) => [time, `#${epoch}`, n + 1 === found.length || Date.parse(found[n + 1].time) - Date.parse(time) > apartMs]);
 }
 
 function latest(chart, history) {

@@ -1,8 +1,8 @@
 // When what is drawn: at most twice a second, in frames of the browser, and only what is in sight.
 const DRAW_MS = 500;
 const FRAME_MS = 20; // of one frame; longer work is spread over several
-const REST = 12; // the drawing rests so many times as long as it took: it never takes more than a part of a core
-const SLOWEST_MS = 2000;
+const REST = 8; // the drawing rests so many times as long as it took: it never takes more than a part of a core
+const SLOWEST_MS = 1000;
 const NEAR = "300px"; // so far outside of the window counts as in sight
 
 // A view is {section, draw(document)}. `data-draw-ms` on the body sets another pace, `data-drawn` counts.
@@ -86,6 +86,7 @@ export class Drawing {
   }
 
   done(picture) {
+    if (this.drawn === 0) performance.mark("first-picture");
     this.drawn += 1;
     document.body.dataset.drawn = this.drawn;
     document.body.dataset.number = picture.number;

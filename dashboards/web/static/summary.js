@@ -1,6 +1,7 @@
 // The run in one sentence, what needs attention, what saturates first, and the numbers of now.
 import { keyed, make, mark, say } from "./elements.js";
 import { VERDICTS } from "./levels.js";
+import { operating } from "./model_reading.js";
 import { clock, count, known, milliseconds, money, NONE, percent, rate, rateText, signed, some } from "./numbers.js";
 
 export function createSummary(section) {
@@ -34,8 +35,7 @@ function drawFirst({ node, said, more }, picture) {
   mark(node, "data-task", found?.task);
   mark(node, "data-slot", found?.slot);
   if (found === undefined) {
-    say(said, picture.plan ? "Nothing is known to saturate" : "There is no plan yet");
-    say(more, picture.plan ? "No task of this topology has a model." : "");
+    drawNearest(said, more, picture);
     return;
   }
   say(said, `${found.task} on ${found.slot}, at ${rateText(found.at_tps)} in`);
@@ -46,6 +46,24 @@ function drawFirst({ node, said, more }, picture) {
     const left = found.at_tps > 0 ? ` (${percent(1 - offered / found.at_tps)} of it is left)` : "";
     say(more, `${rateText(offered)} are offered now: room for ${rateText(found.at_tps - offered)} more${left}.`);
   }
+}
+
+// Without the planner's word: the bundle that is nearest to the peak of its model.
+function drawNearest(said, more, picture) {
+  if (!picture.plan) {
+    say(said, "There is no plan yet");
+    say(more, "");
+    return;
+  }
+  const spots = Object.keys(picture.models ?? {}).flatMap((task) => operating(picture, task).map((spot) => ({ task, ...spot })));
+  const nearest = spots.filter((spot) => known(spot.load)).sort((a, b) => b.load - a.load)[0];
+  if (nearest === undefined) {
+    say(said, "Nothing is known to saturate");
+    say(more, spots.length ? "No rate is measured yet." : "No task of this topology has a model.");
+    return;
+  }
+  say(said, `Nearest to its peak: ${nearest.task} on ${nearest.slot}`);
+  say(more, `It carries ${rate(nearest.rate)} of at most ${rateText(nearest.peak)} (${percent(nearest.load)}). The plan's own prediction is not part of this picture.`);
 }
 
 function notices(picture) {

@@ -1,0 +1,233 @@
+"""The page in a real browser: what it shows is what the server says, and it says so when it is not."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+from feed_made import NOW_S, example, plain
+from pages import TOKEN, Asked, MadeFeed, served
+
+pytestmark = pytest.mark.live
+VIEWS = ("topology", "slots", "charts", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
+SOON_MS = 10_000
+
+
+@contextmanager
+def opened(page, asks=True, token=False, document=None, fragment=""):
+    feed = MadeFeed(document or plain(example()))
+    with served(feed, Asked() if asks else None) as server:
+        secret = f"#token={TOKEN}" if token else fragment
+        page.goto(server.address + secret)
+        page.wait_for_selector("body[data-drawn]", timeout=SOON_MS)
+        yield server, feed
+
+
+def changed(at_s, **parts):
+    return {**plain(example(NOW_S + at_s)), **parts}
+
+
+def snapshot(server):
+    with urllib.request.urlopen(f"{server.address}api/snapshot") as answer:
+        return json.load(answer)
+
+
+def look_at_everything(page):
+    for view in VIEWS:
+        page.locator(f"#{view}").scroll_into_view_if_needed()
+        page.wait_for_selector(f"#{view}[data-shown]", state="attached", timeout=SOON_MS)
+    page.wait_for_selector("[data-chart=slope][data-drawn]", state="attached", timeout=SOON_MS)
+
+
+def slot_map(page):
+    return page.eval_on_selector_all(
+        "#slots [data-slot]",
+        "cells => Object.fromEntries(cells.map(c => [c.dataset.slot, [c.dataset.state, c.dataset.threads,"
+        " c.hasAttribute('data-full')]]))",
+    )
+
+
+def slots_of(document):
+    return {
+        name: [slot["state"], ",".join(f"{t}:{n}" for t, n in slot["threads"].items()), slot.get("full", False)]
+        for name, slot in document["slots"].items()
+    }
+
+
+def test_every_view_is_drawn_without_an_error_or_a_request_elsewhere(page):
+    with opened(page):
+        look_at_everything(page)
+        text = page.inner_text("body")
+        assert "NaN" not in text and "undefined" not in text and "null" not in text
+        assert page.get_attribute("[data-chart=rate]", "data-points") == "121"
+
+
+def test_the_header_is_a_sentence_and_the_first_to_saturate_is_named_with_its_place(page):
+    with opened(page) as (server, _):
+        assert page.inner_text("h1") == snapshot(server)["header"]
+        first = page.locator("[data-answer=saturates-first]")
+        assert first.get_attribute("data-task") == "parse"
+        assert "parse on vm1/3, at 243 t/s" in first.inner_text()
+        assert page.locator("#topology [data-first]").get_attribute("data-task") == "parse"
+
+
+def test_the_slot_map_is_that_of_the_snapshot_also_after_a_change(page):
+    with opened(page) as (server, feed):
+        page.locator("#slots").scroll_into_view_if_needed()
+        page.wait_for_selector("#slots [data-slot]")
+        assert slot_map(page) == slots_of(snapshot(server))
+        slots = {name: dict(slot) for name, slot in feed.document["slots"].items()}
+        slots["vm2/2"] = {**slots["vm2/1"], "slot": 2, "threads": {"score": 3}, "full": True}
+        del slots["vm1/2"]
+        feed.tick(changed(1, slots=slots))
+        page.wait_for_selector("#slots [data-slot='vm2/2'][data-full]", timeout=SOON_MS)
+        assert slot_map(page) == slots_of(snapshot(server))
+
+
+def test_levels_have_a_word_beside_their_colour(page):
+    with opened(page):
+        for cell in page.locator("#topology [data-task]").all():
+            word = {"easy": "easy", "busy": "busy", "limit": "near its limit", "none": "not measured"}
+            assert word[cell.get_attribute("data-level")] in cell.text_content()
+
+
+def test_a_dead_server_is_shown_within_three_seconds_and_a_new_one_is_found(page):
+    with opened(page) as (server, _):
+        page.wait_for_selector("#feed-state[data-state=live]")
+        port, began = server.port, time.monotonic()
+    page.wait_for_selector("#feed-state[data-state=stale]", timeout=3000)
+    assert time.monotonic() - began < 5  # the server's own end counts in
+    with served(MadeFeed(changed(9, number=7, boot=2)), Asked(), port) as again:
+        page.wait_for_selector("#feed-state[data-state=live]", timeout=SOON_MS)
+        page.wait_for_selector("body[data-number='7']", timeout=SOON_MS)
+        assert snapshot(again)["boot"] == 2
+
+
+def test_silence_is_stale_too(page):
+    with opened(page) as (_, feed):
+        feed.tick()
+        page.wait_for_selector("#feed-state[data-state=live]")
+        page.wait_for_selector("#feed-state[data-state=stale]", timeout=3500)
+        assert "stale" in page.inner_text("#feed-state")
+        feed.tick()
+        page.wait_for_selector("#feed-state[data-state=live]", timeout=SOON_MS)
+
+
+def test_a_gap_asks_for_a_new_snapshot(page):
+    missed = []
+
+    def forward(socket):
+        upstream = socket.connect_to_server()
+
+        def downward(message):
+            number = json.loads(message)["number"]
+            if number == 483 and number not in missed:
+                missed.append(number)
+                return
+            socket.send(message)
+
+        upstream.on_message(downward)
+
+    page.route_web_socket("**/api/stream", forward)
+    with opened(page) as (_, feed):
+        for n in range(1, 5):
+            feed.tick(changed(n, header=f"tick {n}"))
+        page.wait_for_selector("body[data-asked='1']", timeout=SOON_MS)
+        page.wait_for_selector("body[data-number='485']", timeout=SOON_MS)
+        assert missed == [483]
+        assert page.inner_text("h1") == "tick 4"
+
+
+def test_a_paused_page_stands_still_and_goes_on_where_the_run_is(page):
+    with opened(page) as (_, feed):
+        page.click("#pause")
+        feed.tick(changed(1, header="it went on"))
+        page.wait_for_selector("body[data-heard='482']", timeout=SOON_MS)
+        assert page.inner_text("h1") == plain(example())["header"]
+        assert page.get_attribute("#pause", "aria-pressed") == "true"
+        assert "paused at 14:17:20" in page.inner_text("#feed-state")
+        page.click("#pause")
+        page.get_by_role("heading", name="it went on").wait_for(timeout=SOON_MS)
+
+
+def test_what_if_asks_the_planner_and_shows_both_pairs_and_what_a_slot_more_buys(page):
+    with opened(page):
+        page.wait_for_selector("[data-answer=one-more-slot][data-buys]", timeout=SOON_MS)
+        assert "t/s more" in page.inner_text("[data-answer=one-more-slot] .said")
+        page.locator("#whatif").scroll_into_view_if_needed()
+        page.fill("#whatif-rate", "300")
+        page.wait_for_selector("#whatif[data-rate='300']", timeout=SOON_MS)
+        rows = page.locator("#whatif tbody tr").all_inner_texts()
+        assert [row.split("\t")[0] for row in rows] == ["MBA + SAM", "LSA + RSM"]
+        assert "300 t/s need" in page.inner_text("#whatif .said")
+        page.locator("#whatif-slider").focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector("#whatif[data-rate]:not([data-rate='300'])", timeout=SOON_MS)
+
+
+def test_without_the_token_the_page_only_reads(page):
+    with opened(page):
+        assert page.is_visible("#read-only")
+        assert not page.is_visible("#stop") and not page.is_visible("#set-rate")
+
+
+def test_a_forged_token_is_refused_and_changes_nothing(page):
+    with opened(page, fragment="#token=forged-forged-forged") as (server, _):
+        page.click("#stop")
+        page.wait_for_selector("#order[data-step=refused]", timeout=SOON_MS)
+        assert "token" in page.inner_text("#order")
+        assert server.asked.orders == []
+        page.faults[:] = [fault for fault in page.faults if "401" not in fault]
+
+
+def test_a_rate_is_proposed_shown_as_a_diff_and_only_then_applied(page):
+    with opened(page, token=True) as (server, _):
+        assert TOKEN not in page.url
+        page.click("#set-rate")
+        page.fill("#new-rate", "300")
+        page.click("#order button[type=submit]")
+        page.wait_for_selector("#order[data-step=diff]", timeout=SOON_MS)
+        assert "+ 300 t/s offered" in page.inner_text("#order .diff")
+        assert server.asked.orders == []
+        page.click("#order button[type=submit]")
+        page.wait_for_selector("#order[data-step=done]", timeout=SOON_MS)
+        assert server.asked.orders == [("rate_set", {"rate_tps": 300.0})]
+
+
+def test_a_recorded_run_has_a_scrubber_and_no_orders(page):
+    replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0}
+    with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
+        assert page.is_visible("#replay-at") and not page.is_visible("#stop")
+        assert "of 2 min 00 s" in page.inner_text("#replay output")
+        assert page.input_value("#replay-speed") == "2"
+
+
+def test_what_is_not_known_is_not_invented(page):
+    bare = {**plain(example()), "rates": {}, "latency_ms": {}, "tuples": {}, "models": {}, "history": {},
+            "decisions": {}, "events": {}, "stable": {"verdict": "unknown"}}  # fmt: skip
+    for name in ("plan", "topology", "slope", "next_bottleneck"):
+        del bare[name]
+    with opened(page, document=bare):
+        look_at_everything(page)
+        assert "NaN" not in page.inner_text("body") and "undefined" not in page.inner_text("body")
+        assert page.inner_text("[data-tile=acked_tps] .value") == "N/A"
+
+
+def test_every_part_is_reached_by_the_keyboard_with_a_visible_focus(page):
+    with opened(page):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == "pause"
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none"
+
+
+def test_a_narrow_screen_needs_no_sideways_scrolling(page):
+    page.set_viewport_size({"width": 360, "height": 740})
+    with opened(page):
+        look_at_everything(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360

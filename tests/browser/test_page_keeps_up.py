@@ -1,0 +1,87 @@
+"""The page stays small and quick: over thousands of ticks, with hundreds of tasks and slots."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from feed_made import NOW_S, example, plain
+from pages import Asked, MadeFeed, large, served
+
+pytestmark = pytest.mark.live
+TICKS, WARM, BATCH = 3000, 600, 100
+HEAP_GROWTH_BYTES = 3_000_000  # of about 20 MB; a leak of 1.3 kB in a tick would show
+FIRST_PICTURE_MS = 1000
+WORK_MS = 100  # of drawing 200 tasks and 500 slots once; 20 % of a core at twice a second
+TIRED = 3.0  # so much more is allowed on a machine that does something else besides
+
+
+def heap_bytes(session):
+    session.send("HeapProfiler.collectGarbage")
+    session.send("HeapProfiler.collectGarbage")
+    found = session.send("Performance.getMetrics")["metrics"]
+    return next(each["value"] for each in found if each["name"] == "JSHeapUsedSize")
+
+
+def rows(document, seconds):
+    """One more row for the history."""
+    last = {name: [values[-1]] for name, values in document["history"].items()}
+    return {**last, "time": [document["history"]["time"][-1] + seconds]}
+
+
+def test_three_thousand_ticks_leave_the_heap_as_it_was(page, browser):
+    """All of them drawn, not only those of which there are two in a second."""
+    page.set_viewport_size({"width": 1440, "height": 4500})
+    feed = MadeFeed(plain(example()))
+    with served(feed, Asked()) as server:
+        page.goto(server.address)
+        page.wait_for_selector("[data-chart=slope][data-drawn]", timeout=10_000)
+        page.evaluate("document.body.dataset.drawMs = 0")
+        session = browser.new_cdp_session(page)
+        session.send("Performance.enable")
+        sizes = []
+        documents = [plain(example(NOW_S + n / 3)) for n in range(BATCH)]
+        for n in range(1, TICKS + 1):
+            # rows 10 s apart: the history is as long as it gets before the heap is first measured
+            feed.tick(documents[n % BATCH], **rows(feed.document, 10.0))
+            number = feed.document["number"]
+            page.wait_for_function("least => Number(document.body.dataset.heard) >= least", arg=number - 4)
+            if n % WARM == 0:
+                sizes.append(heap_bytes(session))
+        drawn = int(page.get_attribute("body", "data-drawn"))
+    print(f"heap after every {WARM} ticks: {[round(size / 1e6, 2) for size in sizes]} MB, drawn {drawn}")
+    assert drawn >= TICKS / 3
+    assert sizes[-1] - sizes[0] < HEAP_GROWTH_BYTES
+
+
+def test_the_first_picture_comes_within_a_second(page):
+    with served(MadeFeed(plain(example())), Asked()) as server:
+        took = []
+        for _ in range(3):
+            page.goto("about:blank")
+            page.goto(server.address)
+            page.wait_for_selector("body[data-drawn]", timeout=10_000)
+            took.append(page.evaluate("performance.getEntriesByName('first-picture')[0].startTime"))
+        print(f"first picture after {took} ms")
+        assert min(took) < FIRST_PICTURE_MS
+
+
+def test_hundreds_of_tasks_and_slots_are_drawn_in_time(page):
+    feed = MadeFeed(large(0))
+    with served(feed, Asked()) as server:
+        page.goto(server.address)
+        page.wait_for_selector("body[data-drawn]", timeout=20_000)
+        page.locator("#slots").scroll_into_view_if_needed()
+        page.wait_for_selector("#slots [data-slot='vm125/3']", state="attached", timeout=20_000)
+        assert page.locator("#topology [data-task]").count() == 200
+        assert page.locator("#slots [data-slot]").count() == 500
+        took = []
+        for n in range(1, 13):
+            feed.tick(large(n))
+            number = feed.document["number"]
+            page.wait_for_selector(f"body[data-number='{number}']", timeout=10_000)
+            took.append(float(page.get_attribute("body", "data-took-ms")))
+            time.sleep(0.5)  # as a controller ticks
+        took = sorted(took[2:])
+        print(f"drawing 200 tasks and 500 slots: median {took[len(took) // 2]} ms, worst {took[-1]} ms")
+        assert took[len(took) // 2] < WORK_MS * TIRED
