@@ -8,7 +8,6 @@ import pytest
 from pages import can_browse, chromium
 
 
-
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     if not can_browse():

@@ -28,7 +28,7 @@ from topology_runtime.picturing.merge_patch import APART, advanced, patch_betwee
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
-from feed_made import example, models, plain  # noqa: E402
+from feed_made import example, models, plain
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (

@@ -52,7 +52,11 @@ def slot_map(page):
 
 def slots_of(document):
     return {
-        name: [slot["state"], ",".join(f"{t}:{n}" for t, n in slot["threads"].items()), slot.get("full", False)]
+        name: [
+            slot["state"],
+            ",".join(f"{t}:{n}" for t, n in slot["threads"].items()),
+            slot.get("full", False),
+        ]
         for name, slot in document["slots"].items()
     }
 

@@ -33,7 +33,9 @@ def _fetch(cache: Path, kept: Path) -> None:
         pytest.skip("there is no npm to fetch axe-core with")
     cache.mkdir(parents=True, exist_ok=True)
     try:
-        subprocess.run(["npm", "pack", "--silent", AXE], cwd=cache, check=True, capture_output=True, timeout=FETCH_S)
+        subprocess.run(
+            ["npm", "pack", "--silent", AXE], cwd=cache, check=True, capture_output=True, timeout=FETCH_S
+        )
     except (subprocess.SubprocessError, OSError) as error:
         pytest.skip(f"npm does not bring axe-core: {error}")
     (packed,) = cache.glob("axe-core-*.tgz")

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.live
 TICKS, WARM, BATCH = 3000, 600, 100
 HEAP_GROWTH_BYTES = 3_000_000  # of about 20 MB; a leak of 1.3 kB in a tick would show
 FIRST_PICTURE_MS = 1000
+PICTURE_MS = 100  # from the tick to the picture
 WORK_MS = 100  # of drawing 200 tasks and 500 slots once; 20 % of a core at twice a second
 TIRED = 3.0  # so much more is allowed on a machine that does something else besides
 
@@ -64,6 +65,51 @@ def test_the_first_picture_comes_within_a_second(page):
             took.append(page.evaluate("performance.getEntriesByName('first-picture')[0].startTime"))
         print(f"first picture after {took} ms")
         assert min(took) < FIRST_PICTURE_MS
+
+
+WHEN_DRAWN = """() => {
+  globalThis.drawnAt = {};
+  new MutationObserver(() => { globalThis.drawnAt[document.body.dataset.number] ??= Date.now(); })
+    .observe(document.body, { attributes: true, attributeFilter: ["data-number"] });
+}"""
+
+
+def test_a_tick_becomes_a_picture_at_once(page):
+    feed = MadeFeed(plain(example()))
+    with served(feed, Asked()) as server:
+        page.goto(server.address)
+        page.wait_for_selector("[data-chart=slope][data-drawn]", timeout=20_000)
+        page.evaluate(WHEN_DRAWN)
+        sent = {}
+        for n in range(20):
+            page.wait_for_timeout(520)
+            sent[feed.document["number"] + 1] = time.time() * 1000
+            feed.tick(plain(example(NOW_S + n)))
+        page.wait_for_selector(f"body[data-number='{max(sent)}']", timeout=10_000)
+        drawn = page.evaluate("globalThis.drawnAt")
+        took = sorted(
+            drawn[str(number)] - began_ms for number, began_ms in sent.items() if str(number) in drawn
+        )
+        print(
+            f"tick to picture: median {took[len(took) // 2]:.0f} ms, p95 {took[int(len(took) * 0.95) - 1]:.0f} ms"
+        )
+        assert len(took) >= 15
+        assert took[len(took) // 2] < PICTURE_MS * TIRED
+
+
+def test_eight_tabs_are_all_alive(page, browser):
+    feed = MadeFeed(plain(example()))
+    with served(feed, Asked()) as server:
+        tabs = [page, *(browser.new_page() for _ in range(7))]
+        for tab in tabs:
+            tab.goto(server.address)
+            tab.wait_for_selector("body[data-heard]", state="attached", timeout=20_000)
+        feed.tick(plain(example(NOW_S + 1)))
+        number = feed.document["number"]
+        for tab in tabs:
+            tab.wait_for_selector(f"body[data-heard='{number}']", state="attached", timeout=20_000)
+        for tab in tabs[1:]:
+            tab.close()
 
 
 def test_hundreds_of_tasks_and_slots_are_drawn_in_time(page):

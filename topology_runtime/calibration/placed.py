@@ -20,10 +20,10 @@ from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
 
 FEEDER = 0
-ROWS_A_THREAD = 8  # in flight for each thread in a closed loop: none runs dry
+ROWS_A_THREAD = 2  # in flight for each thread in a closed loop: none runs dry for long, and few rows queue
 
 
-WINDOW = Settings()
+WINDOW = Settings(frame_rows=8)  # a source's rows are acked frame by frame: large ones would come in bursts
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -86,8 +86,9 @@ class Placed(Watched):
         self.offer([(0.0, FAST_TPS)])
 
     def done(self) -> int:
-        """Rows of the sources that are acked: wholly processed, everywhere."""
-        return sum(self.count(task.name, mt.SOURCE_ACKED) for task in self.topology.sources)
+        """Rows of the sources that are acked, in whatever order: wholly processed, everywhere."""
+        fields = (mt.SOURCE_ACKED, mt.SOURCE_ACKED_ABOVE)
+        return sum(self.count(task.name, field) for task in self.topology.sources for field in fields)
 
     @property
     def cores(self) -> float:

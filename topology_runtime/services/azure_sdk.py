@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from types import ModuleType
 
 from topology_runtime.errors import HeadgateError
@@ -10,6 +11,8 @@ from topology_runtime.services.addresses import Address
 
 ACCOUNT = "devstoreaccount1"  # the documented development account; no secret
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+_importing = threading.Lock()  # threads that import the SDKs at once can meet in a circle of module locks
 
 
 def connection_string(address: Address) -> str:
@@ -24,7 +27,8 @@ def connection_string(address: Address) -> str:
 def sdk(module: str) -> ModuleType:
     """Azure's SDK, imported late: it takes 0.4 s. HeadgateError when it is not installed."""
     try:
-        return importlib.import_module(module)
+        with _importing:
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         what = f"{module} is not installed: `pip install 'headgate[azure]'`, or use an embedded service"
         raise HeadgateError(what) from error

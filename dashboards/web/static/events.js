@@ -6,9 +6,18 @@ export function createEvents(section, redraw) {
   const field = make("input", { type: "search", id: "events-filter", autocomplete: "off", oninput: redraw });
   const list = make("ol", { class: "events" });
   const none = make("p", { class: "soft" });
-  section.querySelector(".view").append(
-    make("label", { class: "small", for: "events-filter" }, "Only with "), field,
-    make("div", { class: "scroll tall", tabindex: 0, role: "group", "aria-label": "Events, newest first" }, list), none);
+  section
+    .querySelector(".view")
+    .append(
+      make("label", { class: "small", for: "events-filter" }, "Only with "),
+      field,
+      make(
+        "div",
+        { class: "scroll tall", tabindex: 0, role: "group", "aria-label": "Events, newest first" },
+        list,
+      ),
+      none,
+    );
   let shown = null;
   let word = null;
   return (picture) => {
@@ -16,9 +25,14 @@ export function createEvents(section, redraw) {
     if (shown === picture.events && word === wanted) return;
     [shown, word] = [picture.events, wanted];
     const every = Object.entries(picture.events ?? {});
-    const found = every.filter(([, { kind, text }]) => `${kind} ${text}`.toLowerCase().includes(wanted)).sort((a, b) => Number(b[0]) - Number(a[0]));
+    const found = every
+      .filter(([, { kind, text }]) => `${kind} ${text}`.toLowerCase().includes(wanted))
+      .sort((a, b) => Number(b[0]) - Number(a[0]));
     keyed(list, found, newEvent, drawEvent);
-    say(none, found.length ? `${count(found.length)} of the last ${count(every.length)}` : "No event holds this.");
+    say(
+      none,
+      found.length ? `${count(found.length)} of the last ${count(every.length)}` : "No event holds this.",
+    );
   };
 }
 

@@ -1,19 +1,45 @@
 // Predicted against actual: a bar for what is measured, a tick for what the model says, and the drift between them.
 import { keyed, make, mark, say, vary } from "./elements.js";
 import { driftLevel, DRIFTS } from "./levels.js";
-import { known, percent, rateText, signed } from "./numbers.js";
+import { flowOf, known, percent, rateText, signed } from "./numbers.js";
 
 const FEW = 12;
 const GROUPS = [
-  { kind: "rate", title: "Rate of each task", hint: "drift: part of the prediction", rows: taskRows, text: rateText },
-  { kind: "cpu", title: "CPU of each slot", hint: "drift: part of the slot", rows: (p) => slotRows(p, "cpu"), text: percent },
-  { kind: "memory", title: "Memory of each slot", hint: "drift: part of the slot", rows: (p) => slotRows(p, "memory"), text: percent },
+  {
+    kind: "rate",
+    title: "Rate of each task",
+    hint: "drift: part of the prediction",
+    rows: taskRows,
+    text: rateText,
+  },
+  {
+    kind: "cpu",
+    title: "CPU of each slot",
+    hint: "drift: part of the slot",
+    rows: (p) => slotRows(p, "cpu"),
+    text: percent,
+  },
+  {
+    kind: "memory",
+    title: "Memory of each slot",
+    hint: "drift: part of the slot",
+    rows: (p) => slotRows(p, "memory"),
+    text: percent,
+  },
 ];
 
 export function createFidelity(section, redraw) {
   const view = section.querySelector(".view");
-  view.append(make("p", { class: "legend" }, "Bar: measured · tick: the model at the present rate · ",
-    ...["fine", "drifts", "far"].map((name) => make("span", { class: "key", "data-drift": name }, `${DRIFTS[name].glyph} ${DRIFTS[name].word}`))));
+  view.append(
+    make(
+      "p",
+      { class: "legend" },
+      "Bar: measured · tick: the model at the present rate · ",
+      ...["fine", "drifts", "far"].map((name) =>
+        make("span", { class: "key", "data-drift": name }, `${DRIFTS[name].glyph} ${DRIFTS[name].word}`),
+      ),
+    ),
+  );
   const panels = make("div", { class: "panels" });
   view.append(panels);
   const groups = GROUPS.map((group) => newGroup(panels, group, redraw));
@@ -24,17 +50,31 @@ export function createFidelity(section, redraw) {
 
 function newGroup(panels, group, redraw) {
   const body = make("tbody");
-  const more = make("button", { type: "button", class: "plain", "aria-expanded": "false", onclick: () => {
-    own.all = !own.all;
-    mark(more, "aria-expanded", own.all ? "true" : "false");
-    redraw();
-  } });
-  const heads = ["", "measured", "model", "drift"].map((text, n) => make("th", { scope: "col" }, text || (group.kind === "rate" ? "task" : "slot")));
-  const table = make("table", { class: "fidelity", "data-kind": group.kind },
+  const more = make("button", {
+    type: "button",
+    class: "plain",
+    hidden: true,
+    "aria-expanded": "false",
+    onclick: () => {
+      own.all = !own.all;
+      mark(more, "aria-expanded", own.all ? "true" : "false");
+      redraw();
+    },
+  });
+  const heads = ["", "measured", "model", "drift"].map((text, n) =>
+    make("th", { scope: "col" }, text || (group.kind === "rate" ? "task" : "slot")),
+  );
+  const table = make(
+    "table",
+    { class: "fidelity", "data-kind": group.kind },
     make("caption", {}, make("b", {}, group.title), make("span", { class: "soft" }, ` (${group.hint})`)),
-    make("thead", {}, make("tr", {}, ...heads)), body);
+    make("thead", {}, make("tr", {}, ...heads)),
+    body,
+  );
   const own = { ...group, body, more, all: false };
-  panels.append(make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": group.title }, table, more));
+  panels.append(
+    make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": group.title }, table, more),
+  );
   return own;
 }
 
@@ -42,20 +82,29 @@ function drawGroup(group, picture) {
   let rows = group.rows(picture);
   const many = rows.length > FEW;
   if (many && !group.all) rows = [...rows].sort((a, b) => size(b) - size(a)).slice(0, FEW);
-  const most = group.kind === "rate" ? Math.max(1e-9, ...rows.flatMap((row) => [row.measured ?? 0, row.model ?? 0])) : 1;
-  keyed(group.body, rows.map((row) => [row.name, row]), newRow, (node, row) => drawRow(node, row, group, most));
+  const most =
+    group.kind === "rate" ? Math.max(1e-9, ...rows.flatMap((row) => [row.measured ?? 0, row.model ?? 0])) : 1;
+  keyed(
+    group.body,
+    rows.map((row) => [row.name, row]),
+    newRow,
+    (node, row) => drawRow(node, row, group, most),
+  );
   group.more.hidden = !many;
   say(group.more, group.all ? `Only the ${FEW} that drift most` : "Show all, not only those that drift most");
 }
 
-const size = (row) => (known(row.drift) ? Math.abs(row.drift) / 1 : -1);
+const size = (row) => (known(row.drift) ? Math.abs(row.drift) : -1);
 
 function newRow(row) {
-  return make("tr", { [row.task ? "data-task" : "data-slot"]: row.name },
+  return make(
+    "tr",
+    { [row.task ? "data-task" : "data-slot"]: row.name },
     make("th", { scope: "row" }),
     make("td", {}, make("span", { class: "gauge", "aria-hidden": "true" }), make("span")),
     make("td", { class: "number" }),
-    make("td", { class: "number drift" }));
+    make("td", { class: "number drift" }),
+  );
 }
 
 function drawRow(node, row, group, most) {
@@ -63,8 +112,16 @@ function drawRow(node, row, group, most) {
   const level = driftLevel(row.drift, group.kind);
   mark(node, "data-drift", level);
   say(name, row.name);
-  vary(measured.firstChild, "--measured", known(row.measured) ? `${Math.min(100, (100 * row.measured) / most).toFixed(0)}%` : "0%");
-  vary(measured.firstChild, "--predicted", known(row.model) ? `${Math.min(100, (100 * row.model) / most).toFixed(0)}%` : "-10%");
+  vary(
+    measured.firstChild,
+    "--measured",
+    known(row.measured) ? `${Math.min(100, (100 * row.measured) / most).toFixed(0)}%` : "0%",
+  );
+  vary(
+    measured.firstChild,
+    "--predicted",
+    known(row.model) ? `${Math.min(100, (100 * row.model) / most).toFixed(0)}%` : "-10%",
+  );
   say(measured.lastChild, group.text(row.measured));
   say(model, group.text(row.model));
   say(drift, known(row.drift) ? `${DRIFTS[level].glyph} ${signed(100 * row.drift, " %")}` : "N/A");
@@ -74,7 +131,7 @@ function drawRow(node, row, group, most) {
 function taskRows(picture) {
   const { order = [], tasks = {} } = picture.topology ?? {};
   return order.map((name) => {
-    const { rate_tps: measured, predicted_tps: model } = tasks[name];
+    const [measured, model] = [flowOf(tasks[name]), tasks[name].predicted_tps];
     const drift = known(measured) && known(model) && model > 0 ? measured / model - 1 : undefined;
     return { name, task: true, measured, model, drift };
   });

@@ -23,11 +23,15 @@ const again = () => drawing.afresh();
 const paused = { on: false };
 
 const address = `ws://${location.host}/api/stream`;
-const stream = new Stream(address, (picture) => {
-  mark(document.body, "data-heard", picture.number);
-  if (!paused.on) drawing.show(picture);
-  else tellState();
-}, tellState);
+const stream = new Stream(
+  address,
+  (picture) => {
+    mark(document.body, "data-heard", picture.number);
+    if (!paused.on) drawing.show(picture);
+    else tellState();
+  },
+  tellState,
+);
 
 prepareViews();
 preparePause();

@@ -11,30 +11,77 @@ export function createModelCurves(section, redraw) {
   const view = section.querySelector(".view");
   const figures = make("div", { class: "curves" });
   let all = false;
-  const more = make("button", { type: "button", class: "plain", "aria-expanded": "false", onclick: () => {
-    all = !all;
-    mark(more, "aria-expanded", all ? "true" : "false");
-    redraw();
-  } });
+  const more = make("button", {
+    type: "button",
+    class: "plain",
+    hidden: true,
+    "aria-expanded": "false",
+    onclick: () => {
+      all = !all;
+      mark(more, "aria-expanded", all ? "true" : "false");
+      redraw();
+    },
+  });
   const none = make("p", { class: "soft" }, "No task of this topology has a model.");
-  view.append(make("p", { class: "legend" },
-    "Line: the most that so many threads in one slot carry (measured model) · ◆ a bundle of the plan, at what it carries now"), figures, more, none);
+  view.append(
+    make(
+      "p",
+      { class: "legend" },
+      "Line: the most that so many threads in one slot carry (measured model) · ◆ a bundle of the plan, at what it carries now",
+    ),
+    figures,
+    more,
+    none,
+  );
   return (picture) => {
-    const tasks = Object.keys(picture.models ?? {}).map((task) => [task, { picture, spots: operating(picture, task) }]);
+    const tasks = Object.keys(picture.models ?? {}).map((task) => [
+      task,
+      { picture, spots: operating(picture, task) },
+    ]);
     tasks.sort((a, b) => (b[1].spots[0]?.load ?? -1) - (a[1].spots[0]?.load ?? -1));
     keyed(figures, all ? tasks : tasks.slice(0, FEW), newCurve, drawCurve);
     more.hidden = tasks.length <= FEW;
     none.hidden = tasks.length > 0;
-    say(more, all ? `Only the ${FEW} nearest to their peak` : `Show all ${tasks.length} models, not only those nearest to their peak`);
+    say(
+      more,
+      all
+        ? `Only the ${FEW} nearest to their peak`
+        : `Show all ${tasks.length} models, not only those nearest to their peak`,
+    );
   };
 }
 
 function newCurve(_, task) {
-  const svg = draw("svg", { viewBox: `0 0 ${BOX.width} ${BOX.height}`, role: "img", class: "curve" },
-    draw("title"), draw("g", { class: "axes" }), draw("path", { class: "line" }), draw("g", { class: "points" }), draw("g", { class: "spots" }));
-  const table = make("table", {}, make("thead", {}, make("tr", {}, ...["threads", "peak rate", "CPU", "memory"].map((text) => make("th", { scope: "col" }, text)))), make("tbody"));
-  return make("figure", { "data-task": task }, make("figcaption", {}, make("b", {}, task), make("span")), svg,
-    make("details", {}, make("summary", {}, `The model of ${task} as a table`), table));
+  const svg = draw(
+    "svg",
+    { viewBox: `0 0 ${BOX.width} ${BOX.height}`, role: "img", class: "curve" },
+    draw("title"),
+    draw("g", { class: "axes" }),
+    draw("path", { class: "line" }),
+    draw("g", { class: "points" }),
+    draw("g", { class: "spots" }),
+  );
+  const table = make(
+    "table",
+    {},
+    make(
+      "thead",
+      {},
+      make(
+        "tr",
+        {},
+        ...["threads", "peak rate", "CPU", "memory"].map((text) => make("th", { scope: "col" }, text)),
+      ),
+    ),
+    make("tbody"),
+  );
+  return make(
+    "figure",
+    { "data-task": task },
+    make("figcaption", {}, make("b", {}, task), make("span")),
+    svg,
+    make("details", {}, make("summary", {}, `The model of ${task} as a table`), table),
+  );
 }
 
 function drawCurve(node, { picture, spots }, task) {
@@ -43,9 +90,10 @@ function drawCurve(node, { picture, spots }, task) {
   const worst = spots[0];
   const level = levelOf(worst?.load);
   mark(node, "data-level", level);
-  const text = worst && known(worst.load)
-    ? ` ${LEVELS[level].glyph} ${worst.slot} carries ${rate(worst.rate)} of at most ${rateText(worst.peak)} (${percent(worst.load)})`
-    : " no operating point";
+  const text =
+    worst && known(worst.load)
+      ? ` ${LEVELS[level].glyph} ${worst.slot} carries ${rate(worst.rate)} of at most ${rateText(worst.peak)} (${percent(worst.load)})`
+      : " no operating point";
   say(caption.lastChild, text);
   const scale = scaleOf(points, spots);
   const [title, axes, line, dots, marks] = svg.children;
@@ -56,16 +104,31 @@ function drawCurve(node, { picture, spots }, task) {
     drawStill(axes, line, dots, points, scale, details.querySelector("tbody"));
   }
   const entries = spots.map((spot) => [spot.slot, spot]);
-  keyed(marks, entries, (spot) => draw("path", { class: "spot", d: "M0 -6L6 0L0 6L-6 0Z", "data-slot": spot.slot }, draw("title")), (mine, spot) => {
-    mark(mine, "transform", `translate(${scale.x(spot.threads).toFixed(1)} ${scale.y(spot.rate ?? 0).toFixed(1)})`);
-    mark(mine, "data-level", levelOf(spot.load));
-    say(mine.firstChild, `${spot.slot}: ${some(spot.threads, "thread")}, ${rateText(spot.rate)}, ${percent(spot.load)} of its peak`);
-  });
+  keyed(
+    marks,
+    entries,
+    (spot) =>
+      draw("path", { class: "spot", d: "M0 -6L6 0L0 6L-6 0Z", "data-slot": spot.slot }, draw("title")),
+    (mine, spot) => {
+      mark(
+        mine,
+        "transform",
+        `translate(${scale.x(spot.threads).toFixed(1)} ${scale.y(spot.rate ?? 0).toFixed(1)})`,
+      );
+      mark(mine, "data-level", levelOf(spot.load));
+      say(
+        mine.firstChild,
+        `${spot.slot}: ${some(spot.threads, "thread")}, ${rateText(spot.rate)}, ${percent(spot.load)} of its peak`,
+      );
+    },
+  );
 }
 
 function scaleOf(points, spots) {
   const threads = Math.max(...points.map((point) => point[0]), ...spots.map((spot) => spot.threads));
-  const most = roundUp(1.05 * Math.max(...points.map((point) => point[1]), ...spots.map((spot) => spot.peak)));
+  const most = roundUp(
+    1.05 * Math.max(...points.map((point) => point[1]), ...spots.map((spot) => spot.peak)),
+  );
   const wide = BOX.width - BOX.left - BOX.right;
   const high = BOX.height - BOX.top - BOX.bottom;
   return {
@@ -82,8 +145,17 @@ function roundUp(value) {
 }
 
 function drawStill(axes, line, dots, points, scale, body) {
-  mark(line, "d", `M${scale.x(0)} ${scale.y(0)}` + points.map(([n, tps]) => `L${scale.x(n).toFixed(1)} ${scale.y(tps).toFixed(1)}`).join(""));
-  dots.replaceChildren(...points.map(([n, tps]) => draw("circle", { cx: scale.x(n).toFixed(1), cy: scale.y(tps).toFixed(1), r: 2.6 })));
+  mark(
+    line,
+    "d",
+    `M${scale.x(0)} ${scale.y(0)}` +
+      points.map(([n, tps]) => `L${scale.x(n).toFixed(1)} ${scale.y(tps).toFixed(1)}`).join(""),
+  );
+  dots.replaceChildren(
+    ...points.map(([n, tps]) =>
+      draw("circle", { cx: scale.x(n).toFixed(1), cy: scale.y(tps).toFixed(1), r: 2.6 }),
+    ),
+  );
   const end = BOX.height - BOX.bottom;
   const ticks = [0, 0.5, 1].map((part) => part * scale.rate);
   axes.replaceChildren(
@@ -92,9 +164,24 @@ function drawStill(axes, line, dots, points, scale, body) {
       draw("text", { x: BOX.left - 5, y: scale.y(tps) + 4, "text-anchor": "end" }, figure(tps)),
     ]),
     ...[...new Set([1, Math.ceil(scale.threads / 2), scale.threads])].map((n) =>
-      draw("text", { x: scale.x(n), y: end + 15, "text-anchor": "middle" }, count(n))),
-    draw("text", { x: (BOX.left + BOX.width) / 2, y: end + 29, "text-anchor": "middle" }, "threads in one slot"),
-    draw("text", { x: BOX.left + 5, y: BOX.top + 4 }, "t/s"));
-  body.replaceChildren(...points.map(([n, tps, cpu, memory]) =>
-    make("tr", {}, ...[count(n), rateText(tps), percent(cpu), percent(memory)].map((text) => make("td", { class: "number" }, text)))));
+      draw("text", { x: scale.x(n), y: end + 15, "text-anchor": "middle" }, count(n)),
+    ),
+    draw(
+      "text",
+      { x: (BOX.left + BOX.width) / 2, y: end + 29, "text-anchor": "middle" },
+      "threads in one slot",
+    ),
+    draw("text", { x: BOX.left + 5, y: BOX.top + 4 }, "t/s"),
+  );
+  body.replaceChildren(
+    ...points.map(([n, tps, cpu, memory]) =>
+      make(
+        "tr",
+        {},
+        ...[count(n), rateText(tps), percent(cpu), percent(memory)].map((text) =>
+          make("td", { class: "number" }, text),
+        ),
+      ),
+    ),
+  );
 }

@@ -1,17 +1,8 @@
 // What a task's model says of a bundle, and how near each of its bundles is to that. Pure.
 import { known } from "./numbers.js";
 
-// Peak rate of so many threads in one slot: lines between the points; above the largest, whole largest bundles and the rest.
+// Peak rate of so many threads in one slot: lines from nothing through the points, flat above the largest.
 export function peakOf(points, threads) {
-  if (points.length === 0 || threads <= 0) return 0;
-  const largest = points[points.length - 1];
-  const whole = Math.floor(threads / largest[0]);
-  const rest = threads - whole * largest[0];
-  return whole * largest[1] + between(points, rest);
-}
-
-function between(points, threads) {
-  if (threads === 0) return 0;
   let before = [0, 0];
   for (const point of points) {
     if (threads <= point[0]) {

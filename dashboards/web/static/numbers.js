@@ -12,14 +12,18 @@ function fixed(value, digits) {
 export function figure(value) {
   if (!known(value)) return NONE;
   const size = Math.abs(value);
-  return fixed(value, size === 0 || size >= 100 ? 0 : size >= 10 ? (Number.isInteger(value) ? 0 : 1) : size >= 1 ? 1 : 3);
+  return fixed(value, Number.isInteger(value) || size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
 }
 
-export const rate = (value) => (known(value) ? fixed(value, Math.abs(value) < 10 && value !== 0 ? 1 : 0) : NONE);
+export const rate = (value) =>
+  known(value) ? fixed(value, Math.abs(value) < 10 && value !== 0 ? 1 : 0) : NONE;
 export const rateText = (value) => (known(value) ? `${rate(value)} t/s` : NONE);
 export const count = (value) => (known(value) ? fixed(value, 0) : NONE);
-export const percent = (value) => (known(value) ? `${fixed(100 * value, 0)} %` : NONE);
+export const percent = (value) => (known(value) ? `${fixed(100 * value, 0)}\u00a0%` : NONE); // stays in one line
 export const money = (value) => (known(value) ? `$${fixed(value, value < 10 ? 2 : 0)}` : NONE);
+
+// Of VMs that have a price; those of this machine have none.
+export const price = (usdPerHour) => (usdPerHour > 0 ? `${money(usdPerHour)} per hour` : "no price");
 
 export function signed(value, unit = "", digits = 0) {
   if (!known(value)) return NONE;
@@ -46,8 +50,12 @@ export function duration(seconds) {
 
 // Of an ISO time or of seconds since 1970; always UTC.
 export function clock(time) {
-  const date = new Date(known(time) ? time * 1000 : time ?? NaN);
+  const date = new Date(known(time) ? time * 1000 : (time ?? NaN));
   return Number.isNaN(date.getTime()) ? NONE : date.toISOString().slice(11, 19);
 }
+
+// What a task takes in; of a source, which takes in nothing, what it gives.
+export const flowOf = (task) =>
+  task.kind === "source" ? (task.rate_out_tps ?? task.rate_tps) : task.rate_tps;
 
 export const some = (number, word, many = `${word}s`) => `${count(number)} ${number === 1 ? word : many}`;

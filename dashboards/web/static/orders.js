@@ -10,10 +10,30 @@ export function createOrders(place) {
   const dialog = newDialog();
   const own = { dialog, token: tokenGiven(), picture: null };
   const reads = make("span", { class: "soft", id: "read-only" }, "read-only");
-  const unlock = make("button", { type: "button", id: "unlock", onclick: () => askToken(own, refresh) }, "Token…");
-  const setRate = make("button", { type: "button", id: "set-rate", onclick: () => askRate(own) }, "Set rate…");
-  const approve = make("button", { type: "button", id: "approve", onclick: () => propose(own, "/api/approve", { plan: own.picture.proposal.id }) }, "Look at the proposal…");
-  const stop = make("button", { type: "button", id: "stop", onclick: () => propose(own, "/api/stop", {}) }, "Stop…");
+  const unlock = make(
+    "button",
+    { type: "button", id: "unlock", onclick: () => askToken(own, refresh) },
+    "Token…",
+  );
+  const setRate = make(
+    "button",
+    { type: "button", id: "set-rate", onclick: () => askRate(own) },
+    "Set rate…",
+  );
+  const approve = make(
+    "button",
+    {
+      type: "button",
+      id: "approve",
+      onclick: () => propose(own, "/api/approve", { plan: own.picture.proposal.id }),
+    },
+    "Look at the proposal…",
+  );
+  const stop = make(
+    "button",
+    { type: "button", id: "stop", onclick: () => propose(own, "/api/stop", {}) },
+    "Stop…",
+  );
   place.append(reads, unlock, setRate, approve, stop);
   document.body.append(dialog.node);
   const refresh = () => {
@@ -51,7 +71,14 @@ function newDialog() {
   const told = make("p", { class: "told", role: "alert" });
   const go = make("button", { type: "submit", class: "main" });
   const cancel = make("button", { type: "button", onclick: () => node.close() }, "Cancel");
-  const form = make("form", { method: "dialog" }, title, body, told, make("p", { class: "buttons" }, cancel, go));
+  const form = make(
+    "form",
+    { method: "dialog" },
+    title,
+    body,
+    told,
+    make("p", { class: "buttons" }, cancel, go),
+  );
   const node = make("dialog", { id: "order", "aria-labelledby": "dialog-title" }, form);
   return { node, form, title, body, told, go, cancel };
 }
@@ -81,26 +108,49 @@ function step({ dialog }, state, title, parts, go, act) {
 
 function askToken(own, refresh) {
   const field = make("input", { type: "password", id: "token", autocomplete: "off", required: true });
-  step(own, "token", "Token", [
-    make("p", {}, "Changing the run needs the token that was printed when this page was started."),
-    make("label", { for: "token" }, "Token "), field,
-  ], "Use it", () => {
-    own.token = field.value.trim();
-    try {
-      sessionStorage.setItem(KEY, own.token);
-    } catch {} // then it is forgotten with the page
-    own.dialog.node.close();
-    refresh();
-  });
+  step(
+    own,
+    "token",
+    "Token",
+    [
+      make("p", {}, "Changing the run needs the token that was printed when this page was started."),
+      make("label", { for: "token" }, "Token "),
+      field,
+    ],
+    "Use it",
+    () => {
+      own.token = field.value.trim();
+      try {
+        sessionStorage.setItem(KEY, own.token);
+      } catch {} // then it is forgotten with the page
+      own.dialog.node.close();
+      refresh();
+    },
+  );
 }
 
 function askRate(own) {
   const now = own.picture.rates.offered_tps;
-  const field = make("input", { type: "number", id: "new-rate", min: 0, step: "any", required: true, value: now ?? "" });
-  step(own, "rate", "Set the rate of the built-in source", [
-    make("p", {}, `${rate(now)} t/s are offered now. Nothing changes before you have seen what would.`),
-    make("label", { for: "new-rate" }, "New rate in t/s "), field,
-  ], "Propose", () => propose(own, "/api/rate", { rate_tps: Number(field.value) }));
+  const field = make("input", {
+    type: "number",
+    id: "new-rate",
+    min: 0,
+    step: "any",
+    required: true,
+    value: now ?? "",
+  });
+  step(
+    own,
+    "rate",
+    "Set the rate of the built-in source",
+    [
+      make("p", {}, `${rate(now)} t/s are offered now. Nothing changes before you have seen what would.`),
+      make("label", { for: "new-rate" }, "New rate in t/s "),
+      field,
+    ],
+    "Propose",
+    () => propose(own, "/api/rate", { rate_tps: Number(field.value) }),
+  );
 }
 
 async function propose(own, path, body) {
@@ -112,7 +162,11 @@ async function propose(own, path, body) {
     step(own, "refused", "Refused", [make("p", {}, `${error.message}.`)], null);
     return;
   }
-  const parts = [make("p", {}, `This would ${found.summary}.`), diffOf(found.diff), make("p", { class: "soft" }, `Proposal ${found.id}; it waits ${found.expires_s / 60} minutes.`)];
+  const parts = [
+    make("p", {}, `This would ${found.summary}.`),
+    diffOf(found.diff),
+    make("p", { class: "soft" }, `Proposal ${found.id}; it waits ${found.expires_s / 60} minutes.`),
+  ];
   step(own, "diff", "What would change", parts, "Apply", async () => {
     const done = await ask("/api/apply", { id: found.id }, own.token);
     step(own, "done", "Done", [make("p", {}, `Done: ${done.summary}.`)], null);

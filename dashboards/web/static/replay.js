@@ -7,10 +7,26 @@ const SETTLE_MS = 120;
 
 export function createReplay(section, stream) {
   const play = make("button", { type: "button", id: "replay-play" });
-  const scrubber = make("input", { type: "range", id: "replay-at", min: 0, step: "any", "aria-label": "Place in the recorded run" });
+  const scrubber = make("input", {
+    type: "range",
+    id: "replay-at",
+    min: 0,
+    step: "any",
+    "aria-label": "Place in the recorded run",
+  });
   const at = make("output", { for: "replay-at" });
-  const speed = make("select", { id: "replay-speed" }, ...SPEEDS.map((times) => make("option", { value: times }, `${times} ×`)));
-  section.append(make("b", {}, "Recorded run"), play, scrubber, at, make("label", { class: "small" }, "Speed ", speed));
+  const speed = make(
+    "select",
+    { id: "replay-speed" },
+    ...SPEEDS.map((times) => make("option", { value: times }, `${times} ×`)),
+  );
+  section.append(
+    make("b", {}, "Recorded run"),
+    play,
+    scrubber,
+    at,
+    make("label", { class: "small" }, "Speed ", speed),
+  );
   let replay = null;
   let held = null; // the place that is being chosen
   let timer = null;

@@ -8,10 +8,20 @@ const MANY = 80; // slots: above it they are drawn smaller
 export function createSlotMap(section) {
   const view = section.querySelector(".view");
   const list = make("ul", { class: "vms", "aria-label": "VMs and their slots" });
-  view.append(legend(), make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Slot map, can be scrolled" }, list));
+  view.append(
+    legend(),
+    make(
+      "div",
+      { class: "scroll", tabindex: 0, role: "group", "aria-label": "Slot map, can be scrolled" },
+      list,
+    ),
+  );
   let shown = {};
   return (picture) => {
-    const same = shown.slots === picture.slots && shown.vms === picture.vms && shown.next_bottleneck === picture.next_bottleneck;
+    const same =
+      shown.slots === picture.slots &&
+      shown.vms === picture.vms &&
+      shown.next_bottleneck === picture.next_bottleneck;
     if (same) return;
     const slots = new Map(Object.keys(picture.vms).map((vm) => [vm, []]));
     for (const [name, slot] of Object.entries(picture.slots)) {
@@ -19,16 +29,28 @@ export function createSlotMap(section) {
       slots.get(slot.vm).push([name, slot]);
     }
     mark(list, "data-many", Object.keys(picture.slots).length > MANY);
-    keyed(list, [...slots], newVm, (node, found, vm) => drawVm(node, vm, picture.vms[vm], found, picture.next_bottleneck?.slot));
+    keyed(list, [...slots], newVm, (node, found, vm) =>
+      drawVm(node, vm, picture.vms[vm], found, picture.next_bottleneck?.slot),
+    );
     shown = picture;
   };
 }
 
 function legend() {
-  return make("p", { class: "legend" }, "CPU of a slot: ",
-    ...["easy", "busy", "limit"].map((name) => make("span", { class: "key", "data-level": name }, `${LEVELS[name].glyph} ${LEVELS[name].word}`)),
-    " · ", make("span", { class: "key exclusive" }, "▣ exclusive"), " one full bundle, nobody else gets in",
-    " · ", make("span", { class: "key free" }, "free"), " · the tick on a bar is what the models predict");
+  return make(
+    "p",
+    { class: "legend" },
+    "CPU of a slot: ",
+    ...["easy", "busy", "limit"].map((name) =>
+      make("span", { class: "key", "data-level": name }, `${LEVELS[name].glyph} ${LEVELS[name].word}`),
+    ),
+    " · ",
+    make("span", { class: "key exclusive" }, "▣ exclusive"),
+    " one full bundle, nobody else gets in",
+    " · ",
+    make("span", { class: "key free" }, "free"),
+    " · the tick on a bar is what the models predict",
+  );
 }
 
 function newVm(_, vm) {
@@ -38,16 +60,22 @@ function newVm(_, vm) {
 function drawVm(node, name, vm, slots, first) {
   mark(node, "data-state", vm?.state ?? "unknown");
   const state = vm && vm.state !== "joined" ? ` – ${vm.state}` : "";
-  say(node.firstChild, vm ? `${name}${state} · ${vm.slots_used} of ${vm.slots} slots${vm.provided ? " · on demand" : ""}` : name);
+  say(
+    node.firstChild,
+    vm ? `${name}${state} · ${vm.slots_used} of ${vm.slots} slots${vm.provided ? " · on demand" : ""}` : name,
+  );
   keyed(node.lastChild, slots, newSlot, (cell, slot, key) => drawSlot(cell, slot, key === first));
 }
 
 function newSlot(_, name) {
-  return make("li", { class: "slot", "data-slot": name },
+  return make(
+    "li",
+    { class: "slot", "data-slot": name },
     make("p", { class: "place" }, make("b"), make("span")),
     make("p", { class: "threads" }),
     make("p", { class: "use" }),
-    make("span", { class: "gauge", "aria-hidden": "true" }));
+    make("span", { class: "gauge", "aria-hidden": "true" }),
+  );
 }
 
 function drawSlot(node, slot, isFirst) {
@@ -67,7 +95,9 @@ function drawSlot(node, slot, isFirst) {
   say(threads, bundles.map(([task, n]) => `${task} ×${n}`).join(", ") || (free ? "no thread" : ""));
   const leaving = slot.leaving ? `, ${some(slot.leaving, "thread")} leaving` : "";
   const crashes = slot.crashes ? `${some(slot.crashes, "crash", "crashes")}` : "";
-  const used = known(slot.cpu) ? `${LEVELS[level].glyph} CPU ${percent(slot.cpu)}, memory ${percent(slot.memory)}` : "";
+  const used = known(slot.cpu)
+    ? `${LEVELS[level].glyph} CPU ${percent(slot.cpu)}, memory ${percent(slot.memory)}`
+    : "";
   say(use, [used + leaving, crashes].filter(Boolean).join(", "));
   mark(gauge, "data-none", !known(slot.cpu));
   vary(gauge, "--measured", share(slot.cpu));
@@ -79,6 +109,7 @@ function standing(slot, bundles) {
   const bad = slot.state === "quarantined" || slot.state === "exited";
   if (bad) return { word: `✗ ${slot.state}`, free: false, bad };
   if (slot.state === "starting") return { word: "◌ starting", free: false, bad };
+  if (bundles === 0 && slot.leaving) return { word: "◌ emptying", free: false, bad };
   return { word: bundles === 0 ? "free" : "", free: bundles === 0, bad };
 }
 

@@ -2,7 +2,19 @@
 import { keyed, make, mark, say } from "./elements.js";
 import { VERDICTS } from "./levels.js";
 import { operating } from "./model_reading.js";
-import { clock, count, known, milliseconds, money, NONE, percent, rate, rateText, signed, some } from "./numbers.js";
+import {
+  clock,
+  count,
+  known,
+  milliseconds,
+  NONE,
+  percent,
+  price,
+  rate,
+  rateText,
+  signed,
+  some,
+} from "./numbers.js";
 
 export function createSummary(section) {
   const sentence = section.querySelector("#sentence");
@@ -11,7 +23,10 @@ export function createSummary(section) {
     say(sentence, picture.header);
     mark(sentence, "data-verdict", picture.stable.verdict);
     document.title = `${picture.topology?.name ?? picture.run}: ${VERDICTS[picture.stable.verdict].word} – headgate`;
-    say(document.getElementById("run-name"), `${picture.topology?.name ?? "no topology"} · ${runText(picture)}`);
+    say(
+      document.getElementById("run-name"),
+      `${picture.topology?.name ?? "no topology"} · ${runText(picture)}`,
+    );
     const now = document.getElementById("now");
     say(now, clock(picture.now));
     mark(now, "datetime", picture.now);
@@ -39,13 +54,16 @@ function drawFirst({ node, said, more }, picture) {
     return;
   }
   say(said, `${found.task} on ${found.slot}, at ${rateText(found.at_tps)} in`);
-  const offered = picture.rates.offered_tps;
-  if (!known(offered)) say(more, "The rate that is offered now is not known.");
-  else if (offered > found.at_tps) say(more, `${rateText(offered)} are offered: ${rateText(offered - found.at_tps)} too many.`);
-  else {
-    const left = found.at_tps > 0 ? ` (${percent(1 - offered / found.at_tps)} of it is left)` : "";
-    say(more, `${rateText(offered)} are offered now: room for ${rateText(found.at_tps - offered)} more${left}.`);
-  }
+  const cpu = picture.slots[found.slot]?.cpu;
+  const slot = known(cpu) ? ` ${found.slot} is at ${percent(cpu)} CPU.` : "";
+  say(more, `${roomText(picture.rates.offered_tps, found.at_tps)}${slot}`);
+}
+
+function roomText(offered, most) {
+  if (!known(offered)) return "The rate that is offered now is not known.";
+  if (offered > most) return `${rateText(offered)} are offered: ${rateText(offered - most)} too many.`;
+  const left = most > 0 ? ` (${percent(1 - offered / most)} of it is left)` : "";
+  return `${rateText(offered)} are offered now: room for ${rateText(most - offered)} more${left}.`;
 }
 
 // Without the planner's word: the bundle that is nearest to the peak of its model.
@@ -55,7 +73,9 @@ function drawNearest(said, more, picture) {
     say(more, "");
     return;
   }
-  const spots = Object.keys(picture.models ?? {}).flatMap((task) => operating(picture, task).map((spot) => ({ task, ...spot })));
+  const spots = Object.keys(picture.models ?? {}).flatMap((task) =>
+    operating(picture, task).map((spot) => ({ task, ...spot })),
+  );
   const nearest = spots.filter((spot) => known(spot.load)).sort((a, b) => b.load - a.load)[0];
   if (nearest === undefined) {
     say(said, "Nothing is known to saturate");
@@ -63,18 +83,29 @@ function drawNearest(said, more, picture) {
     return;
   }
   say(said, `Nearest to its peak: ${nearest.task} on ${nearest.slot}`);
-  say(more, `It carries ${rate(nearest.rate)} of at most ${rateText(nearest.peak)} (${percent(nearest.load)}). The plan's own prediction is not part of this picture.`);
+  say(
+    more,
+    `It carries ${rate(nearest.rate)} of at most ${rateText(nearest.peak)} (${percent(nearest.load)}). The plan's own prediction is not part of this picture.`,
+  );
 }
 
 function notices(picture) {
   const found = [];
   const { enacting, proposal, plan } = picture;
-  for (const [name, text] of Object.entries(picture.alarms ?? {})) found.push([`alarm ${name}`, ["▲ alarm", text, "bad"]]);
-  if (enacting) {
+  for (const [name, text] of Object.entries(picture.alarms ?? {}))
+    found.push([`alarm ${name}`, ["▲ alarm", text, "bad"]]);
+  if (enacting && enacting.phase !== "committed") {
     const waits = enacting.waits_for ? `; waits for ${enacting.waits_for}` : "";
-    found.push(["enacting", ["◐ changing", `plan #${enacting.epoch} is on its way (${enacting.phase})${waits}`, "warn"]]);
+    found.push([
+      "enacting",
+      ["◐ changing", `plan #${enacting.epoch} is on its way (${enacting.phase})${waits}`, "warn"],
+    ]);
   }
-  if (proposal) found.push(["proposal", ["? proposal", `plan ${proposal.id} waits for approval: ${proposal.text}`, "warn"]]);
+  if (proposal)
+    found.push([
+      "proposal",
+      ["? proposal", `plan ${proposal.id} waits for approval: ${proposal.text}`, "warn"],
+    ]);
   if (picture.held) found.push(["held", ["■ held", `no new plan is made: ${picture.held}`, "warn"]]);
   if (plan?.degraded) found.push(["degraded", ["▲ degraded", plan.degraded, "bad"]]);
   return found;
@@ -100,16 +131,59 @@ function tiles(picture) {
     ["offered_tps", ["offered", rateText(rates.offered_tps), `emitted ${rate(rates.emitted_tps)}`]],
     ["acked_tps", ["acked", rateText(rates.acked_tps), `in flight ${count(tuples.in_flight)}`]],
     ["predicted_tps", ["can carry", rateText(rates.predicted_tps), `planned for ${rate(rates.planned_tps)}`]],
-    ["p99_ms", ["latency p99", milliseconds(latency.p99), `p50 ${milliseconds(latency.p50)}, p95 ${milliseconds(latency.p95)}`]],
-    ["slots", ["slots in use", plan ? `${count(plan.slots.used)} of ${total}` : NONE, plan ? some(plan.threads, "thread") : ""]],
-    ["plan", ["plan in force", plan ? `#${plan.epoch}` : NONE, plan ? `${plan.allocator.toUpperCase()} + ${plan.mapper.toUpperCase()}, since ${clock(plan.since)}` : ""]],
-    ["lost", ["lost", count(tuples.lost), `dead letters ${count(tuples.dead_lettered)}, replayed ${count(tuples.replayed)}`]],
-    ["usd_per_hour", ["cost of the VMs", plan ? `${money(plan.usd_per_hour)} / h` : NONE, `mode ${picture.mode ?? NONE}, ${picture.stage}`]],
+    [
+      "p99_ms",
+      [
+        "latency p99",
+        milliseconds(latency.p99),
+        `p50 ${milliseconds(latency.p50)}, p95 ${milliseconds(latency.p95)}`,
+      ],
+    ],
+    [
+      "slots",
+      [
+        "slots in use",
+        plan ? `${count(plan.slots.used)} of ${total}` : NONE,
+        plan ? some(plan.threads, "thread") : "",
+      ],
+    ],
+    [
+      "plan",
+      [
+        "plan in force",
+        plan ? `#${plan.epoch}` : NONE,
+        plan
+          ? `${plan.allocator.toUpperCase()} + ${plan.mapper.toUpperCase()}, since ${clock(plan.since)}`
+          : "",
+      ],
+    ],
+    [
+      "lost",
+      [
+        "lost",
+        count(tuples.lost),
+        `dead letters ${count(tuples.dead_lettered)}, replayed ${count(tuples.replayed)}`,
+      ],
+    ],
+    [
+      "usd_per_hour",
+      [
+        "cost of the VMs",
+        plan ? price(plan.usd_per_hour) : NONE,
+        `mode ${picture.mode ?? NONE}, ${picture.stage}`,
+      ],
+    ],
   ];
 }
 
 function newTile(_, key) {
-  return make("div", { "data-tile": key }, make("dt"), make("dd", { class: "value" }), make("dd", { class: "soft" }));
+  return make(
+    "div",
+    { "data-tile": key },
+    make("dt"),
+    make("dd", { class: "value" }),
+    make("dd", { class: "soft" }),
+  );
 }
 
 function drawTile(node, [name, value, more]) {

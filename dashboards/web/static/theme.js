@@ -29,7 +29,8 @@ export function isDark() {
 }
 
 // A colour of the page by its name, for what is not drawn by a style sheet.
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+export const colour = (name) =>
+  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 function remembered() {
   try {

@@ -31,9 +31,23 @@ function kindOf(decision) {
 }
 
 function newDecision(_, number) {
-  return make("li", { "data-decision": number }, make("details", {},
-    make("summary", {}, make("time"), make("span", { class: "kind" }), make("span", { class: "text" }), make("span", { class: "soft brief" })),
-    make("div", { class: "body" })));
+  return make(
+    "li",
+    { "data-decision": number },
+    make(
+      "details",
+      {},
+      make(
+        "summary",
+        {},
+        make("time"),
+        make("span", { class: "kind" }),
+        make("span", { class: "text" }),
+        make("span", { class: "soft brief" }),
+      ),
+      make("div", { class: "body" }),
+    ),
+  );
 }
 
 function drawDecision(node, decision) {
@@ -44,7 +58,10 @@ function drawDecision(node, decision) {
   mark(node, "data-kind", kind);
   say(time, clock(decision.time));
   mark(time, "datetime", decision.time);
-  say(word, `${GLYPHS[kind]} ${decision.action === "plan" && decision.epoch === 1 ? "planned" : WORDS[kind]}`);
+  say(
+    word,
+    `${GLYPHS[kind]} ${decision.action === "plan" && decision.epoch === 1 ? "planned" : WORDS[kind]}`,
+  );
   say(text, decision.text);
   say(brief, briefOf(decision));
   const body = node.firstChild.lastChild;
@@ -67,22 +84,35 @@ function briefOf(decision) {
 function parts(decision) {
   const facts = [["trigger", `${decision.trigger}: ${decision.rule}`]];
   if (decision.action !== "none") {
-    facts.push(["plan", `#${decision.epoch} for ${rateText(decision.rate_tps)}, can carry ${rateText(decision.predicted_tps)}, ${some(decision.slots, "slot")}`]);
+    facts.push([
+      "plan",
+      `#${decision.epoch} for ${rateText(decision.rate_tps)}, can carry ${rateText(decision.predicted_tps)}, ${some(decision.slots, "slot")}`,
+    ]);
     facts.push(["threads that move", count(decision.moves)], ["pause", milliseconds(decision.pause_ms)]);
-    facts.push(["tuples lost", count(decision.lost)], ["time to stable", duration(decision.time_to_stable_s)]);
+    facts.push(
+      ["tuples lost", count(decision.lost)],
+      ["time to stable", duration(decision.time_to_stable_s)],
+    );
   }
   const found = [terms(facts)];
   const numbers = Object.entries(decision.numbers ?? {}).map(([name, value]) => [name, written(value)]);
   if (numbers.length) found.push(make("h3", {}, "Numbers"), terms(numbers));
   if (decision.alternatives?.length) {
-    found.push(make("h3", {}, "Alternatives rejected"), make("ul", {}, ...decision.alternatives.map((text) => make("li", {}, text))));
+    found.push(
+      make("h3", {}, "Alternatives rejected"),
+      make("ul", {}, ...decision.alternatives.map((text) => make("li", {}, text))),
+    );
   }
   if (decision.diff?.length) found.push(make("h3", {}, "Diff"), diffOf(decision.diff));
   return found;
 }
 
-const terms = (pairs) => make("dl", { class: "facts" },
-  ...pairs.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+const terms = (pairs) =>
+  make(
+    "dl",
+    { class: "facts" },
+    ...pairs.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))),
+  );
 
 function written(value) {
   if (known(value)) return figure(value);

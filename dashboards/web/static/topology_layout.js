@@ -65,10 +65,17 @@ function sweepOver(layers, joined, down) {
   const steps = layers.map((_, n) => (down ? n : layers.length - 1 - n)).slice(1);
   for (const n of steps) {
     const place = new Map(layers[down ? n - 1 : n + 1].map((name, at) => [name, at]));
-    const mean = new Map(layers[n].map((name, at) => {
-      const near = (joined.get(name)?.[down ? "before" : "after"] ?? []).filter((other) => place.has(other));
-      return [name, near.length ? near.reduce((sum, other) => sum + place.get(other), 0) / near.length : at];
-    }));
+    const mean = new Map(
+      layers[n].map((name, at) => {
+        const near = (joined.get(name)?.[down ? "before" : "after"] ?? []).filter((other) =>
+          place.has(other),
+        );
+        return [
+          name,
+          near.length ? near.reduce((sum, other) => sum + place.get(other), 0) / near.length : at,
+        ];
+      }),
+    );
     layers[n].sort((a, b) => mean.get(a) - mean.get(b));
   }
 }

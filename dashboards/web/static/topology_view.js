@@ -1,7 +1,7 @@
 // The topology: tasks coloured by their busy share, edges as wide as their rate, with how full their queues are.
 import { draw, keyed, make, mark, say } from "./elements.js";
 import { levelOf, LEVELS } from "./levels.js";
-import { count, known, percent, rate, rateText, some } from "./numbers.js";
+import { count, flowOf, known, percent, rate, rateText, some } from "./numbers.js";
 import { layoutOf } from "./topology_layout.js";
 
 const NODE = { width: 158, height: 74 };
@@ -16,7 +16,11 @@ export function createTopology(section) {
   const edges = draw("g");
   const nodes = draw("g");
   const svg = draw("svg", { role: "img", class: "graph" }, title, edges, nodes);
-  const frame = make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Topology, can be scrolled" }, svg);
+  const frame = make(
+    "div",
+    { class: "scroll", tabindex: 0, role: "group", "aria-label": "Topology, can be scrolled" },
+    svg,
+  );
   view.append(legend(), frame);
   let shape = "";
   let plan = null;
@@ -27,30 +31,46 @@ export function createTopology(section) {
     const wanted = JSON.stringify([down, topology.order, Object.keys(topology.edges)]);
     if (wanted !== shape) {
       shape = wanted;
-      plan = pixels(layoutOf(topology.order, Object.values(topology.edges).map((e) => [e.from, e.to])), down);
+      plan = pixels(
+        layoutOf(
+          topology.order,
+          Object.values(topology.edges).map((e) => [e.from, e.to]),
+        ),
+        down,
+      );
       mark(svg, "viewBox", `0 0 ${plan.width} ${plan.height}`);
       svg.style.width = `min(100%, ${plan.width}px)`;
       svg.style.minWidth = `${Math.round(plan.width * 0.6)}px`;
     }
     const most = Math.max(1e-9, ...Object.values(topology.edges).map((edge) => edge.rate_tps ?? 0));
     keyed(edges, Object.entries(topology.edges), newEdge, (node, edge) => drawEdge(node, edge, plan, most));
-    keyed(nodes, topology.order.map((name) => [name, topology.tasks[name]]), newNode, (node, task, name) =>
-      drawNode(node, task, name, plan, picture.next_bottleneck));
+    keyed(
+      nodes,
+      topology.order.map((name) => [name, topology.tasks[name]]),
+      newNode,
+      (node, task, name) => drawNode(node, task, name, plan, picture.next_bottleneck),
+    );
     say(title, summary(topology, picture.next_bottleneck));
   };
 }
 
 function legend() {
   const levels = ["easy", "busy", "limit"].map((name) =>
-    make("span", { class: "key", "data-level": name }, `${LEVELS[name].glyph} ${LEVELS[name].word}`));
-  return make("p", { class: "legend" }, "Share of their time that a task's threads are at work: ", ...levels,
-    " · a wider edge carries more · its bar: how much of a second's rows are waiting");
+    make("span", { class: "key", "data-level": name }, `${LEVELS[name].glyph} ${LEVELS[name].word}`),
+  );
+  return make(
+    "p",
+    { class: "legend" },
+    "Share of their time that a task's threads are at work: ",
+    ...levels,
+    " · a wider edge carries more · its bar: how much of a second's rows are waiting",
+  );
 }
 
 function pixels(layout, down) {
   const long = down ? NODE.height : NODE.width;
   const wide = down ? NODE.width : NODE.height;
-  const pitch = { along: long + (down ? 52 : GAP.along), across: wide + GAP.across };
+  const pitch = { along: long + (down ? 64 : GAP.along), across: wide + GAP.across };
   const point = ({ layer, place }) => {
     const along = 14 + layer * pitch.along + long / 2;
     const across = 22 + place * pitch.across + wide / 2;
@@ -70,15 +90,25 @@ function pixels(layout, down) {
 function newNode(task, name) {
   const { width, height } = NODE;
   const part = (tag, attributes) => draw(tag, attributes);
-  return draw("g", { "data-task": name },
+  return draw(
+    "g",
+    { "data-task": name },
     part("rect", { class: "box", width, height, rx: 9, x: -width / 2, y: -height / 2 }),
-    part("rect", { class: "track", x: -width / 2 + 10, y: height / 2 - 13, width: width - 20, height: 6, rx: 3 }),
+    part("rect", {
+      class: "track",
+      x: -width / 2 + 10,
+      y: height / 2 - 13,
+      width: width - 20,
+      height: 6,
+      rx: 3,
+    }),
     part("rect", { class: "fill", x: -width / 2 + 10, y: height / 2 - 13, width: 0, height: 6, rx: 3 }),
     part("text", { class: "task", x: -width / 2 + 10, y: -height / 2 + 19 }),
     part("text", { x: -width / 2 + 10, y: -height / 2 + 36 }),
     part("text", { class: "word", x: -width / 2 + 10, y: -height / 2 + 52 }),
     part("text", { class: "first", x: -width / 2 + 4, y: -height / 2 - 6 }),
-    part("title"));
+    part("title"),
+  );
 }
 
 function drawNode(node, task, name, plan, first) {
@@ -92,19 +122,27 @@ function drawNode(node, task, name, plan, first) {
   const [, , fill, title, rates, word, tag, hint] = node.children;
   mark(fill, "width", known(task.busy) ? Math.round((NODE.width - 20) * Math.min(1, task.busy)) : 0);
   say(title, name.length > 19 ? `${name.slice(0, 18)}…` : name);
-  say(rates, `${rateText(task.rate_tps)} · ${some(task.threads, "thread")}`);
-  say(word, known(task.busy) ? `${LEVELS[level].glyph} ${percent(task.busy)} ${LEVELS[level].word}` : "· not measured");
+  say(rates, `${rateText(flowOf(task))} · ${some(task.threads, "thread")}`);
+  say(
+    word,
+    known(task.busy)
+      ? `${LEVELS[level].glyph} ${percent(task.busy)} ${LEVELS[level].word}`
+      : "· not measured",
+  );
   say(tag, isFirst ? "▼ saturates first" : "");
-  say(hint, `${name} (${task.kind}): ${rateText(task.rate_tps)} in, ${count(task.queue)} rows waiting`);
+  say(hint, `${name} (${task.kind}): ${rateText(flowOf(task))}, ${count(task.queue)} rows waiting`);
 }
 
 function newEdge(edge, name) {
-  return draw("g", { "data-edge": name },
+  return draw(
+    "g",
+    { "data-edge": name },
     draw("path", { class: "edge" }),
     draw("rect", { class: "pill", width: PILL, height: 8, rx: 4 }),
     draw("rect", { class: "fill", width: 0, height: 8, rx: 4 }),
     draw("text", { class: "edge-text" }),
-    draw("title"));
+    draw("title"),
+  );
 }
 
 function drawEdge(node, edge, plan, most) {
@@ -124,14 +162,20 @@ function drawEdge(node, edge, plan, most) {
   mark(text, "x", Math.round(middle.x));
   mark(text, "y", Math.round(middle.y + 3));
   say(text, rate(edge.rate_tps));
-  say(hint, `${edge.from} → ${edge.to} (${edge.grouping}): ${rateText(edge.rate_tps)}, ${count(edge.queue)} rows in queues`);
+  say(
+    hint,
+    `${edge.from} → ${edge.to} (${edge.grouping}): ${rateText(edge.rate_tps)}, ${count(edge.queue)} rows in queues`,
+  );
 }
 
 function pathOf(edge, plan) {
   const half = plan.down ? NODE.height / 2 : NODE.width / 2;
   const shift = (at, by) => (plan.down ? { x: at.x, y: at.y + by } : { x: at.x + by, y: at.y });
-  const points = [shift(plan.nodes.get(edge.from), half), ...(plan.lanes.get(`${edge.from}>${edge.to}`) ?? []),
-    shift(plan.nodes.get(edge.to), -half)];
+  const points = [
+    shift(plan.nodes.get(edge.from), half),
+    ...(plan.lanes.get(`${edge.from}>${edge.to}`) ?? []),
+    shift(plan.nodes.get(edge.to), -half),
+  ];
   let path = `M${points[0].x} ${points[0].y}`;
   for (let n = 1; n < points.length; n += 1) path += curve(points[n - 1], points[n], plan.down);
   const [a, b] = points.slice(points.length > 2 ? 1 : 0, points.length > 2 ? 3 : 2);

@@ -1,7 +1,7 @@
 // What another input rate would need, by the real planner: slots, VMs, cost, LSA beside MBA, and what a slot more buys.
 import { ask } from "./asking.js";
 import { keyed, make, mark, say } from "./elements.js";
-import { count, known, money, NONE, rate, rateText, some } from "./numbers.js";
+import { count, known, NONE, price, rate, rateText, some } from "./numbers.js";
 import { answer } from "./summary.js";
 
 const SETTLE_MS = 250; // of the slider, before it is asked
@@ -10,18 +10,52 @@ const FAR = 2.5; // × what the plan in force can carry is the slider's end
 
 export function createWhatIf(section, summary) {
   const slider = make("input", { type: "range", id: "whatif-slider", min: 1, max: STEPS, value: 1 });
-  const exact = make("input", { type: "number", id: "whatif-rate", min: 0.1, step: "any", inputmode: "decimal" });
+  const exact = make("input", {
+    type: "number",
+    id: "whatif-rate",
+    min: 0.1,
+    step: "any",
+    inputmode: "decimal",
+  });
   const said = make("p", { class: "said", role: "status" });
   const more = make("p", { class: "soft" });
   const body = make("tbody");
-  const heads = ["", "slots", "VMs", "cost per hour", "can carry", "saturates first"].map((text) => make("th", { scope: "col" }, text || "planner"));
-  const table = make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "What it takes" },
-    make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body));
-  section.querySelector(".view").append(
-    make("div", { class: "asking" }, make("label", { for: "whatif-slider" }, "Input rate"), slider,
-      make("label", { for: "whatif-rate", class: "small" }, "t/s"), exact),
-    said, more, table);
-  const own = { section, slider, exact, said, more, body, scale: 0, timer: null, turn: 0, one: answer(summary, "one-more-slot", "What would one more slot buy?"), asked: "" };
+  const heads = ["", "slots", "VMs", "cost", "can carry", "what limits it"].map((text) =>
+    make("th", { scope: "col" }, text || "planner"),
+  );
+  const table = make(
+    "div",
+    { class: "scroll", tabindex: 0, role: "group", "aria-label": "What it takes" },
+    make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
+  );
+  section
+    .querySelector(".view")
+    .append(
+      make(
+        "div",
+        { class: "asking" },
+        make("label", { for: "whatif-slider" }, "Input rate"),
+        slider,
+        make("label", { for: "whatif-rate", class: "small" }, "t/s"),
+        exact,
+      ),
+      said,
+      more,
+      table,
+    );
+  const own = {
+    section,
+    slider,
+    exact,
+    said,
+    more,
+    body,
+    scale: 0,
+    timer: null,
+    turn: 0,
+    one: answer(summary, "one-more-slot", "What would one more slot buy?"),
+    asked: "",
+  };
   slider.addEventListener("input", () => choose(own, (slider.value / STEPS) * own.scale, true));
   exact.addEventListener("input", () => choose(own, Number(exact.value), false));
   return (picture) => follow(own, picture);
@@ -78,23 +112,36 @@ function tell(own, found) {
   say(own.said, sentence(row));
   say(own.more, oneMore(row)?.join(" ") ?? "");
   const pair = `${found.allocator}+${found.mapper}`;
-  keyed(own.body, [["this", { ...row, pair }], ["lsa", row.lsa]], newRow, drawRow);
+  keyed(
+    own.body,
+    [
+      ["this", { ...row, pair, asked: row.rate_tps }],
+      ["lsa", { ...row.lsa, asked: row.rate_tps }],
+    ],
+    newRow,
+    drawRow,
+  );
 }
 
 function sentence(row) {
   if (row.slots === null) return `No plan carries ${rateText(row.rate_tps)}: ${row.reason}.`;
   const fits = row.fits ? "" : ", more VMs than there are here";
   const first = row.limited_by ? `; then ${row.limited_by} on ${row.limited_by_slot} saturates first` : "";
-  const saved = known(row.lsa?.slots) && row.lsa.slots > row.slots ? ` ${row.lsa.pair.toUpperCase()} would take ${some(row.lsa.slots - row.slots, "slot")} more.` : "";
-  return `${rateText(row.rate_tps)} need ${some(row.slots, "slot")} on ${some(row.vm_count, "VM")}${fits}, ${money(row.usd_per_hour)} per hour${first}.${saved}`;
+  const saved =
+    known(row.lsa?.slots) && row.lsa.slots > row.slots && row.lsa.predicted_tps >= row.rate_tps * 0.999
+      ? ` ${row.lsa.pair.toUpperCase()} would take ${some(row.lsa.slots - row.slots, "slot")} more.`
+      : "";
+  return `${rateText(row.rate_tps)} need ${some(row.slots, "slot")} on ${some(row.vm_count, "VM")}${fits}, ${price(row.usd_per_hour)}${first}.${saved}`;
 }
 
 // [what, how far] of the next slots; null when that is not known.
 function oneMore(row) {
   if (!row.more_slots) return null;
   const { slots, carried_tps: carried, buys_tps: buys } = row.more_slots;
-  return [`${slots === 1 ? "One slot" : some(slots, "slot")} more would buy ${rateText(buys)}:`,
-    `it could carry ${rateText(carried)} instead of ${rateText(carried - buys)} on the ${some(row.slots, "slot")} that ${rate(row.rate_tps)} need.`];
+  return [
+    `${slots === 1 ? "One slot" : some(slots, "slot")} more would buy ${rateText(buys)}:`,
+    `it could carry ${rateText(carried)} instead of ${rateText(carried - buys)} on the ${some(row.slots, "slot")} that ${rate(row.rate_tps)} need.`,
+  ];
 }
 
 async function askOneMore(own, plan) {
@@ -112,7 +159,10 @@ async function askOneMore(own, plan) {
     }
     const slots = told.slots === 1 ? "" : `, with ${told.slots} slots`;
     say(said, `${rateText(told.buys_tps)} more${slots}`);
-    say(more, `Planned anew, ${some(row.slots, "slot")} carry at most ${rateText(told.carried_tps - told.buys_tps)}, and ${row.slots + told.slots} carry ${rateText(told.carried_tps)}.`);
+    say(
+      more,
+      `Planned anew, ${some(row.slots, "slot")} carry at most ${rateText(told.carried_tps - told.buys_tps)}, and ${row.slots + told.slots} carry ${rateText(told.carried_tps)}.`,
+    );
   } catch (error) {
     own.asked = "";
     say(said, NONE);
@@ -129,12 +179,29 @@ function refuse(own, text) {
 }
 
 function newRow(_, key) {
-  return make("tr", { "data-planner": key }, make("th", { scope: "row" }), ...Array.from({ length: 5 }, () => make("td")));
+  return make(
+    "tr",
+    { "data-planner": key },
+    make("th", { scope: "row" }),
+    ...Array.from({ length: 5 }, () => make("td")),
+  );
 }
 
 function drawRow(node, row) {
-  const first = row.limited_by ? `${row.limited_by} on ${row.limited_by_slot}` : row.reason ?? "";
-  const texts = [(row.pair ?? "").toUpperCase().replace("+", " + "), count(row.slots), vmsText(row), money(row.usd_per_hour), rateText(row.predicted_tps), first];
+  const short = known(row.predicted_tps) && row.predicted_tps < row.asked * 0.999;
+  const first = short
+    ? `▲ carries ${rate(row.predicted_tps)} of the ${rate(row.asked)} asked for`
+    : row.limited_by
+      ? `${row.limited_by} on ${row.limited_by_slot}`
+      : (row.reason ?? "");
+  const texts = [
+    (row.pair ?? "").toUpperCase().replace("+", " + "),
+    count(row.slots),
+    vmsText(row),
+    known(row.usd_per_hour) ? price(row.usd_per_hour) : NONE,
+    rateText(row.predicted_tps),
+    first,
+  ];
   texts.forEach((text, n) => say(node.children[n], text));
 }
 
