@@ -264,7 +264,9 @@ def closed_loop(bench: Placed) -> float:
     bench.until(lambda: bench.done() > 0, 30.0, "finish a row")
     bench.watch(SETTLE_S)
     done, began = bench.done(), bench.use().at_s
-    bench.wait_for(lambda: bench.done() > done + ROWS_LEAST and bench.use().at_s > began + CLOSED_S, LONGEST_S)
+    bench.wait_for(
+        lambda: bench.done() > done + ROWS_LEAST and bench.use().at_s > began + CLOSED_S, LONGEST_S
+    )
     if bench.done() == done:
         raise HeadgateError(f"no row was finished in {LONGEST_S:g} s of a closed loop")
     return (bench.done() - done) / (bench.use().at_s - began)

@@ -1,6 +1,6 @@
 """The three shapes with plain waits for the two services: what predictions are worth without them.
 
-    linear, diamond, star     as topology_runtime.tasks.representative, blob waits 200 ms a row, table 50 ms
+linear, diamond, star     as topology_runtime.tasks.representative, blob waits 200 ms a row, table 50 ms
 """
 
 from __future__ import annotations
