@@ -46,8 +46,8 @@ PAIRS = (("mba", "sam"), ("mba", "dsm"), ("lsa", "dsm"))
 SPAN = 4.0  # between the lowest and the highest rate
 CLOSED_S, SETTLE_S, LONGEST_S = 5.0, 4.0, 20.0
 ROWS_LEAST = 50  # of a closed loop, within LONGEST_S
-FIRST, UP, DOWN, CLOSE = 0.97, 1.06, 0.92, 1.05
-TRIALS, TRIAL_S = 4, 8.0
+FIRST, UP, DOWN, CLOSE = 0.95, 1.06, 0.85, 1.06
+TRIALS, TRIAL_S = 7, 8.0
 
 
 @dataclass(frozen=True)
