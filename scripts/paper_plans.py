@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from controller.plan.highest import highest_plan
-
 from controller.knowledge.model_files import read_models
 from controller.knowledge.plans import Allocation, Plan, TaskAllocation
+from controller.plan.highest import highest_plan
 from controller.plan.planner import ALLOCATORS, PlanRequest, plan_acquiring
 from controller.plan.predict import predict
 from topology_runtime.cluster import Vm
