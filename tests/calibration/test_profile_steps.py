@@ -123,6 +123,19 @@ def test_a_starved_probe_is_repeated_and_does_not_count():
     assert steps.next_step([starved] * 3, [], Wish(threads=(1,), repeats=1, brackets=0)) is None
 
 
+def test_a_machine_that_disturbs_nearly_every_probe_does_not_hold_the_profile_up_for_ever():
+    truth, probes, trials = Truth(False), [], []
+    while (step := steps.next_step(probes, trials, Wish(threads=(1, 2)))) is not None:
+        if step.what == "trial":
+            trials.append(truth.trial(step.threads, step.rate_tps))
+            continue
+        first = all(other.threads != step.threads for other in probes)
+        probe = truth.probe(step.threads)
+        probes.append(probe if first else steps.msgspec.structs.replace(probe, cpu=0.5))
+        assert len(probes) < 20
+    assert steps.capacity(probes, 1) == pytest.approx(400)
+
+
 def test_a_starved_trial_says_nothing():
     truth = Truth(False)
     probes = [truth.probe(1)] * 3

@@ -113,7 +113,7 @@ def _steps(probes: Sequence[Probe], trials: Sequence[Trial], wish: Wish) -> Iter
         if rate_tps is not None:
             yield Next("trial", count, rate_tps)
         if count == best:
-            yield from (Next("probe", c) for c in counts if len(of(probes, c)) < wish.repeats)
+            yield from (Next("probe", c) for c in counts if _wants_repeats(probes, c, wish.repeats))
 
 
 def counted(probes: Sequence[Probe]) -> list[int]:
@@ -145,6 +145,11 @@ def starved(trial: Trial, waiting: bool) -> bool:
 def _lacks_sound(probes: Sequence[Probe], threads: int) -> bool:
     here = [probe for probe in probes if probe.threads == threads]
     return len(here) <= REPEATS_OF_DISTURBED and all(disturbed(probe, waits(probes)) for probe in here)
+
+
+def _wants_repeats(probes: Sequence[Probe], threads: int, repeats: int) -> bool:
+    made = sum(probe.threads == threads for probe in probes)
+    return len(of(probes, threads)) < repeats and made < repeats + REPEATS_OF_DISTURBED
 
 
 def _next_count(probes: Sequence[Probe], wish: Wish) -> int | None:

@@ -31,4 +31,4 @@ def growth(rows: Sequence[int], sizes: Sequence[int]) -> float:
     slopes = sorted(
         (sizes[i + half] - sizes[i]) / max(1, rows[i + half] - rows[i]) for i in range(len(rows) - half)
     )
-    return max(0.0, slopes[0]) if slopes[0] <= 0 else slopes[len(slopes) // 2]
+    return slopes[len(slopes) // 2] if slopes[0] > 0 else 0.0
