@@ -167,11 +167,11 @@ class Bars:
         )
 
     def _left_s(self, record: Record) -> float:
-        from topology_runtime.calibration.profiling import TRIAL_S, WAITING_TRIAL_S
         from topology_runtime.calibration.steps import steps_left, waits
+        from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
 
         probes, trials = steps_left(record.probes, record.trials, self._wish)
-        trial_s = WAITING_TRIAL_S if record.probes and waits(record.probes) else TRIAL_S
+        trial_s = LONGEST_WAITS_S if record.probes and waits(record.probes) else LONGEST_S
         return probes * (self._seconds + 1.0) + trials * trial_s
 
 

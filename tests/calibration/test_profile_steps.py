@@ -9,7 +9,7 @@ import pytest
 from controller.knowledge.model_files import model_of as read_model
 from topology_runtime.calibration import steps
 from topology_runtime.calibration.record import read_record
-from topology_runtime.calibration.steps import Probe, Trial, Wish
+from topology_runtime.calibration.steps import Probe, Tried, Wish
 from topology_runtime.calibration.warm_up import growth, steady_from
 
 SLOT = {"cores": 0.2, "memory_bytes": 1 << 28, "machine": "test"}
@@ -42,16 +42,16 @@ class Truth:
         memory = (8 << 20) + threads * 20_000
         return Probe(threads, rate_tps, self.cpu(threads), memory, blocked, 3.0, 0.25, 100, 1, speed)
 
-    def trial(self, threads: int, rate_tps: float) -> Trial:
+    def trial(self, threads: int, rate_tps: float) -> Tried:
         speed = 1e6 * self.factor()
         at_speed = 1.0 if self.waits else speed / 1e6
         stable = rate_tps <= self.stable * self.capacity(threads) * at_speed
-        return Trial(threads, rate_tps, stable, 0.99, 8.0, speed)
+        return Tried(threads, rate_tps, stable, 0.99, 8.0, speed)
 
 
-def profiled(truth: Truth, wish: Wish = FULL_WISH, most: int = 200) -> tuple[list[Probe], list[Trial]]:
+def profiled(truth: Truth, wish: Wish = FULL_WISH, most: int = 200) -> tuple[list[Probe], list[Tried]]:
     probes: list[Probe] = []
-    trials: list[Trial] = []
+    trials: list[Tried] = []
     while (step := steps.next_step(probes, trials, wish)) is not None:
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
@@ -139,7 +139,7 @@ def test_a_machine_that_disturbs_nearly_every_probe_does_not_hold_the_profile_up
 def test_a_starved_trial_says_nothing():
     truth = Truth(False)
     probes = [truth.probe(1)] * 3
-    starved = Trial(1, 300.0, False, 0.99, 8.0, 1e6, cpu=0.6)
+    starved = Tried(1, 300.0, False, 0.99, 8.0, 1e6, cpu=0.6)
     low, high = steps.bracket(probes, [starved], 1)
     assert (low, high) == (0.0, float("inf"))
     assert steps.next_step(probes, [starved], Wish(threads=(1,))) == steps.Next("trial", 1, 0.97 * 400)
@@ -201,6 +201,6 @@ def test_a_record_is_read_up_to_the_line_that_was_torn():
     encode = steps.msgspec.json.encode
     lines = [encode(head), encode({"probe": truth.probe(1)}), encode({"trial": truth.trial(1, 380.0)})]
     found = read_record([*lines, lines[1][:20]], head)
-    assert [type(entry) for entry in found] == [Probe, Trial]
+    assert [type(entry) for entry in found] == [Probe, Tried]
     assert read_record(lines, {"digest": "other"}) == []
     assert read_record([], head) == []

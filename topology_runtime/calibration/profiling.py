@@ -18,16 +18,13 @@ from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import Record, RecordFile
 from topology_runtime.calibration.search import frame_rows
 from topology_runtime.calibration.speed import SpeedMeter
-from topology_runtime.calibration.steps import Next, Probe, Trial, Wish
+from topology_runtime.calibration.steps import Next, Probe, Tried, Wish
 from topology_runtime.clock import utc_iso, wall_ns
 from topology_runtime.errors import HeadgateError
+from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
 from topology_runtime.topology import Task, Topology
 
 GLANCE_S = 1.0  # of the first probe, which only tells how large frames are
-TRIAL_S, WAITING_TRIAL_S = (
-    10.0,
-    20.0,
-)  # a throttled service hides an overload for long (measurement: Stability)
 SILENCE_S = 10.0  # and a task's own longest call: then it hangs
 SLOW_TPS = 1.0  # below one tuple per second a stream is hardly one
 
@@ -104,7 +101,7 @@ class TaskProfile:
         try:
             bench.begin(self._at.quotas, self._task.name, step.threads)
             if step.what == "probe":
-                measured: Probe | Trial = self._probe(bench, step.threads, rows, self._at.seconds)
+                measured: Probe | Tried = self._probe(bench, step.threads, rows, self._at.seconds)
             else:
                 measured = self._trial(bench, step)
             self.record.put(measured)
@@ -139,11 +136,11 @@ class TaskProfile:
         silence_s = SILENCE_S + self._task.max_call_s
         return probe(bench, threads, rows, seconds, self._at.place.slot_cores, silence_s)
 
-    def _trial(self, bench: Bench, step: Next) -> Trial:
+    def _trial(self, bench: Bench, step: Next) -> Tried:
         waits = steps.waits(self.record.probes)
         with SpeedMeter() as meter:
-            found = run_trial(bench, step.rate_tps, WAITING_TRIAL_S if waits else TRIAL_S, waits)
-        return Trial(
+            found = run_trial(bench, step.rate_tps, LONGEST_WAITS_S if waits else LONGEST_S, waits)
+        return Tried(
             threads=step.threads,
             rate_tps=step.rate_tps,
             stable=found.stable,

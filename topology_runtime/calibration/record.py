@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.calibration.steps import Probe, Trial
+from topology_runtime.calibration.steps import Probe, Tried
 from topology_runtime.errors import HeadgateError
 
 RECORDS = ".profile"
@@ -24,12 +24,12 @@ class Record:
 
     task: str
     probes: list[Probe] = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[Tried] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failed: HeadgateError | None = None
     seconds: float = 0.0
 
-    def put(self, measured: Probe | Trial) -> None:
+    def put(self, measured: Probe | Tried) -> None:
         if isinstance(measured, Probe):
             self.probes.append(measured)
         else:
@@ -42,7 +42,7 @@ class RecordFile:
     def __init__(self, folder: Path, task: str, head: dict[str, Any]) -> None:
         self._path, self._head = folder / RECORDS / f"{task}.jsonl", head
 
-    def read(self) -> list[Probe | Trial]:
+    def read(self) -> list[Probe | Tried]:
         """What is known already. The file is then whole again, should a kill have torn its last line."""
         lines = self._path.read_bytes().splitlines() if self._path.exists() else []
         known = read_record(lines, self._head)
@@ -50,17 +50,17 @@ class RecordFile:
         self._path.write_bytes(b"".join([_line(self._head), *(_line(_entry(one)) for one in known)]))
         return known
 
-    def add(self, measured: Probe | Trial) -> None:
+    def add(self, measured: Probe | Tried) -> None:
         with self._path.open("ab") as file:
             file.write(_line(_entry(measured)))
 
 
 class _Entry(msgspec.Struct, omit_defaults=True):
     probe: Probe | None = None
-    trial: Trial | None = None
+    trial: Tried | None = None
 
 
-def _entry(measured: Probe | Trial) -> _Entry:
+def _entry(measured: Probe | Tried) -> _Entry:
     return _Entry(probe=measured) if isinstance(measured, Probe) else _Entry(trial=measured)
 
 
@@ -68,9 +68,9 @@ def _line(value: Any) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-def read_record(lines: Sequence[bytes], head: dict[str, Any]) -> list[Probe | Trial]:
+def read_record(lines: Sequence[bytes], head: dict[str, Any]) -> list[Probe | Tried]:
     """What a record with this head holds, up to a line that a kill tore; nothing when it has another."""
-    found: list[Probe | Trial] = []
+    found: list[Probe | Tried] = []
     try:
         if not lines or msgspec.json.decode(lines[0]) != head:
             return []

@@ -50,7 +50,7 @@ class Probe(msgspec.Struct, frozen=True):
     leak_bytes: float = 0.0
 
 
-class Trial(msgspec.Struct, frozen=True):
+class Tried(msgspec.Struct, frozen=True):
     """One open-loop measurement: does the task keep up with `rate_tps`? cpu: of the slot."""
 
     threads: int
@@ -81,12 +81,12 @@ class Next(msgspec.Struct, frozen=True):
     rate_tps: float = 0.0
 
 
-def next_step(probes: Sequence[Probe], trials: Sequence[Trial], wish: Wish) -> Next | None:
+def next_step(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> Next | None:
     """The next measurement; None when the model is complete."""
     return next(_steps(probes, trials, wish), None)
 
 
-def steps_left(probes: Sequence[Probe], trials: Sequence[Trial], wish: Wish) -> tuple[int, int]:
+def steps_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> tuple[int, int]:
     """(probes, trials) still to come, about."""
     counts = counted(probes)
     expected = len(wish.threads) or (len(counts) if _next_count(probes, wish) is None else USUAL_COUNTS)
@@ -97,7 +97,7 @@ def steps_left(probes: Sequence[Probe], trials: Sequence[Trial], wish: Wish) -> 
     return probes_left, max(0, (brackets - done) * USUAL_TRIALS - started)
 
 
-def _steps(probes: Sequence[Probe], trials: Sequence[Trial], wish: Wish) -> Iterator[Next]:
+def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> Iterator[Next]:
     """Everything that is still wanted, the most telling first."""
     threads = _next_count(probes, wish)
     if threads is not None:
@@ -137,7 +137,7 @@ def disturbed(probe: Probe, waiting: bool) -> bool:
     return not waiting and probe.cpu < FULL
 
 
-def starved(trial: Trial, waiting: bool) -> bool:
+def starved(trial: Tried, waiting: bool) -> bool:
     """A computing task fell behind and had CPU to spare: it was kept from it, which says nothing."""
     return not waiting and not trial.stable and trial.cpu < STARVED
 
@@ -197,7 +197,7 @@ def capacity(probes: Sequence[Probe], threads: int) -> float:
 # ── brackets ────────────────────────────────────────────────────────────────────────────────────
 
 
-def bracket(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) -> tuple[float, float]:
+def bracket(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) -> tuple[float, float]:
     """(highest stable part, lowest unstable part) of the capacity; 0 and infinity where not known. Of
     verdicts that contradict each other the later one holds."""
     low, high = 0.0, math.inf
@@ -214,14 +214,14 @@ def bracket(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) -> t
     return low, high
 
 
-def _part(probes: Sequence[Probe], trial: Trial) -> float:
+def _part(probes: Sequence[Probe], trial: Tried) -> float:
     rate_tps = trial.rate_tps
     if not waits(probes):
         rate_tps *= reference(probes) / trial.speed
     return rate_tps / capacity(probes, trial.threads)
 
 
-def _next_rate(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) -> float | None:
+def _next_rate(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) -> float | None:
     """The rate of the next trial; None when the bracket is narrow or enough was tried."""
     tried = sum(trial.threads == threads for trial in trials)
     low, high = bracket(probes, trials, threads)
@@ -234,7 +234,7 @@ def _next_rate(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) -
     return part * capacity(probes, threads)
 
 
-def stable_part(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) -> tuple[float, float] | None:
+def stable_part(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) -> tuple[float, float] | None:
     """(part of the capacity that is stable, half the bracket's width); None when not bracketed."""
     low, high = bracket(probes, trials, threads)
     if low == 0 and math.isinf(high):
@@ -253,7 +253,7 @@ def stable_part(probes: Sequence[Probe], trials: Sequence[Trial], threads: int) 
 def model_of(
     task: str,
     probes: Sequence[Probe],
-    trials: Sequence[Trial],
+    trials: Sequence[Tried],
     slot: dict[str, Any],
     about: dict[str, Any],
 ) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def base_memory(points: Sequence[dict[str, Any]]) -> float:
 
 def _point(
     probes: Sequence[Probe],
-    trials: Sequence[Trial],
+    trials: Sequence[Tried],
     threads: int,
     rate_tps: float,
     half: float,
