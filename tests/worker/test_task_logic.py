@@ -31,7 +31,7 @@ def outputs(*groupings: Grouping, threads: int = 1, key: Callable[[Any], Hashabl
             (
                 n,
                 Router(
-                    Edge("t", "u", grouping=g), Route(n, targets, ranges), frozenset(), key, lambda _: 256
+                    Edge("t", "u", grouping=g), Route(n, targets, ranges), frozenset(), key, lambda _: 256, 5
                 ),
             )
             for n, g in enumerate(groupings)
@@ -157,7 +157,9 @@ def test_a_flat_map_may_be_a_generator_that_fails_halfway() -> None:
     assert sent(task) == [1, 1] and len(task.letters) == 1
 
 
-@pytest.mark.parametrize("bad", [{1}, np.float64(1), 2**64, "\ud800", object(), {3: 4}], ids=repr)
+@pytest.mark.parametrize(
+    "bad", [{1}, np.float64(1), 2**64, "\ud800", object(), {3: 4}], ids=lambda bad: type(bad).__name__
+)
 @pytest.mark.parametrize("to", [False, True])
 def test_rows_that_cannot_travel_are_dead_letters_though_they_would_stay_here(bad: Any, to: bool) -> None:
     def call(row: int) -> Any:

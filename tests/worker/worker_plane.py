@@ -179,7 +179,9 @@ class Plane:
             ranges = tuple((owner, 1) for owner in self.tables[edge.target])
             route = Route(number, targets, ranges)
             local = frozenset(threads[:1])
-            made.append((number, Router(edge, route, local, lambda row: row[0], lambda _: self.cap)))
+            made.append(
+                (number, Router(edge, route, local, lambda row: row[0], lambda _: self.cap, node.thread))
+            )
         node.outputs.route_by(made)
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,7 @@
 """Which thread gets which rows of one edge. Pure.
 
-shuffle, local   deficit round robin over the plan's weights, by rows (local: this worker's threads first)
+shuffle, local   stride scheduling over the plan's weights, by rows (local: this worker's threads first);
+                 each sender begins at another place, or all would choose the same receiver in step
 fields           a stable hash of the key into 1,024 ranges, ranges to threads by the plan
 all, global      every thread; the first thread
 direct           thread number `To.index` modulo the receiver's threads
@@ -9,6 +10,7 @@ direct           thread number `To.index` modulo the receiver's threads
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from heapq import heapify, heapreplace
 from typing import Any
 from zlib import crc32
 
@@ -19,6 +21,7 @@ from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker.rows import key_bytes
 
 SPREAD = 0x9E3779B1  # 2³² divided by the golden ratio, made odd
+GOLDEN = 0.6180339887498949  # its multiples, modulo 1, lie evenly spread however many are taken
 RANGE_SHIFT = 32 - (KEY_RANGES - 1).bit_length()  # the upper bits of 32 name the range
 
 Places = Sequence[int] | range
@@ -41,7 +44,8 @@ def owners(route: Route) -> list[int]:
 
 
 class Router:
-    """Splits the rows of one edge among the receiving threads; made anew for each set of routes."""
+    """Splits the rows of one edge among the receiving threads; made anew for each set of routes. `sender`:
+    number of the thread it is for."""
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Router:
         local: frozenset[int],
         key: Callable[[Any], Hashable] | None,
         cap_of: Callable[[int], int],
+        sender: int,
     ) -> None:
         self.grouping = edge.grouping
         self._key = key
@@ -69,7 +74,14 @@ class Router:
         self._threads = [thread for thread, _ in targets]
         share = 1.0 / len(targets) if targets else 0.0
         self._weights = [weight / total if total > 0 else share for _, weight in targets]
-        self._credit = [0.0] * len(targets)
+        # when each receiver is due next, in rows: stride scheduling (Waldspurger and Weihl 1995), which begins
+        # for sender s and receiver r of n somewhere in r's first stride: at s × golden ratio − r / n
+        self._due = [
+            ((sender * GOLDEN - place / len(targets)) % 1.0 / weight, place)
+            for place, weight in enumerate(self._weights)
+            if weight > 0
+        ]
+        heapify(self._due)
         copies = self._threads if edge.grouping == "all" else []
         self.copy_of = {thread: number for number, thread in enumerate(copies)}  # tells copies of a row apart
         self.unroutable: list[tuple[int, Exception]] = []  # rows with no usable key or index since last asked
@@ -94,15 +106,13 @@ class Router:
         if len(self._threads) == 1:
             yield from self._cut(self._threads[0], range(count))
             return
-        at = 0
-        credit, weights = self._credit, self._weights
+        at, due = 0, self._due
         while at < count:
-            best = max(range(len(credit)), key=credit.__getitem__)
-            size = min(count - at, self._cap_of(self._threads[best]))
-            for i, weight in enumerate(weights):
-                credit[i] += weight * size
-            credit[best] -= size
-            yield self._threads[best], range(at, at + size)
+            when, place = due[0]
+            thread = self._threads[place]
+            size = min(count - at, self._cap_of(thread))
+            heapreplace(due, (when + size / self._weights[place], place))
+            yield thread, range(at, at + size)
             at += size
 
     def _by_key(self, rows: Sequence[Any]) -> Iterator[Part]:

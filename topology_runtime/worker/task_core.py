@@ -140,7 +140,7 @@ class TaskCore:
         self.outputs.gap_ns = int(orders.wanted.settings.gap_s * 1e9)
         if before is None or before.number != orders.number or before.wanted.routes != orders.wanted.routes:
             self.flush(now_ns, everything=True)
-            self.outputs.route_by(routers(self.task.name, orders, self.post.slot))
+            self.outputs.route_by(routers(self.task.name, self.wanted.thread, orders, self.post.slot))
         changed = self.switched != orders.number
         self.switched = orders.number
         if orders.switched:
@@ -198,7 +198,7 @@ def row_cap(orders: Orders, target: int) -> int:
     return most if modelled is None else max(1, min(most, int(0.1 * modelled)))
 
 
-def routers(task: str, orders: Orders, here: Slot) -> list[tuple[int, Router]]:
+def routers(task: str, thread: int, orders: Orders, here: Slot) -> list[tuple[int, Router]]:
     """A router per out-edge that has a route."""
     local = frozenset(thread for thread, slot in orders.slot_of.items() if slot == here)
     made: list[tuple[int, Router]] = []
@@ -207,5 +207,6 @@ def routers(task: str, orders: Orders, here: Slot) -> list[tuple[int, Router]]:
         if route is None or not route.targets:
             continue
         key: Callable[[Any], Hashable] | None = key_function(edge.key) if edge.key is not None else None
-        made.append((number, Router(edge, route, local, key, lambda target: row_cap(orders, target))))
+        router = Router(edge, route, local, key, lambda target: row_cap(orders, target), thread)
+        made.append((number, router))
     return made
