@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from controller.execute.diff import diff
 from controller.execute.routes import routes
 from controller.knowledge.model_files import read_models
-from controller.plan.planner import ALLOCATORS, PlanRequest, make_plan
+from controller.plan.planner import ALLOCATORS, PAIRS, PlanRequest, make_plan
 from controller.plan.relabel import relabel
 from controller.plan.verify import faults_of
 from topology_runtime import examples
@@ -36,7 +36,6 @@ from topology_runtime.topology import Edge, Static, Task, Topology
 
 MODELS = read_models(examples.MODELS)
 SIZES = ((15, 65), (100, 1000), (300, 3000), (1000, 10000))  # tasks with their ends, slots
-PAIRS = ("mba+sam", "mba+dsm", "lsa+dsm", "lsa+rsm", "mba+rsm")
 GOALS_MS = {("mba+sam", 65): 5.0, ("mba+sam", 10000): 1000.0}
 STEP = 0.998  # each plan is for a slightly lower rate, so that none is like the one before
 ENOUGH_S = 20.0  # of plans of one pair and size, once there are three

@@ -20,7 +20,6 @@ FIVE_D3 = tuple(Vm(f"vm{number}", 4, usd_per_hour=0.392) for number in range(1, 
 WHOLE = {name: load(name).topology for name in NAMES}
 LOGIC = {name: logic_alone(topology) for name, topology in WHOLE.items()}
 MICRO, APPLICATIONS = NAMES[:3], NAMES[3:]
-PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")
 RATES = (50, 100, 200)
 
 

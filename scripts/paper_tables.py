@@ -16,7 +16,6 @@ from paper_plans import (
     APPLICATIONS,
     LOGIC,
     MICRO,
-    PAIRS,
     RATES,
     WHOLE,
     acquired,
@@ -26,6 +25,8 @@ from paper_plans import (
     totals,
 )
 
+from controller.knowledge.plans import usd_per_hour
+from controller.plan.planner import PAIRS
 from topology_runtime.examples import NAMES
 
 PAGE = Path(__file__).parent.parent / "docs" / "paper.md"
@@ -108,10 +109,7 @@ def examples_table() -> str:
     for name in NAMES:
         sink = f"1:{WHOLE[name].rates(1.0)['sink']:g}"
         needed = [_each(totals(name, pair, ends=True)) for pair in SECTION_8_4]
-        price = _each(
-            f"{sum(vm.usd_per_hour for vm in acquired(name, rate, 'mba+sam', ends=True).vms):.2f}"
-            for rate in RATES
-        )
+        price = _each(f"{usd_per_hour(acquired(name, rate, 'mba+sam', ends=True).vms):.2f}" for rate in RATES)
         rows.append(
             [f"`{name}`", len(LOGIC[name].tasks), sink, *needed, _part(saved((name,), ends=True)), price]
         )

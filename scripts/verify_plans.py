@@ -22,7 +22,7 @@ from controller.execute.diff import diff
 from controller.knowledge.models import Model, ModelSlot, Point, Spread
 from controller.knowledge.plans import Plan, ThreadAt
 from controller.plan.acquire import covering, exact
-from controller.plan.planner import MAPPERS, PlanRequest, best_plan, make_plan, plan_acquiring
+from controller.plan.planner import PAIRS, PlanRequest, best_plan, make_plan, plan_acquiring
 from controller.plan.relabel import relabel
 from controller.plan.room import Weights
 from controller.plan.verify import faults_of
@@ -30,7 +30,6 @@ from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import CheckFailed, Infeasible
 from topology_runtime.topology import Edge, Static, Task, Topology
 
-PAIRS = [(a, m) for a, m in (("lsa", "dsm"), ("lsa", "rsm"), ("mba", "dsm"), ("mba", "rsm"), ("mba", "sam"))]
 SIZES = tuple(Vm(f"size{slots}", slots) for slots in (4, 2, 1))
 
 
@@ -131,7 +130,7 @@ def random_request(chance: random.Random) -> PlanRequest:
         for n in range(1, chance.randint(1, 12) + 1)
     )
     slots = [slot for vm in vms for slot in vm.all_slots()]
-    allocator, mapper = chance.choice([pair for pair in PAIRS if pair[1] in MAPPERS])
+    allocator, mapper = chance.choice(PAIRS).split("+")
     return PlanRequest(
         topology=topology,
         models=models,

@@ -1,19 +1,65 @@
-"""Reading files field by field: every fault is noted with its place, and reading goes on. No I/O.
+"""Reading files field by field: every fault is noted with its place, and reading goes on.
 
 Unknown keys are let pass, but for those within two letters of a known one: typing errors (contract).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+import stat
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from controller.knowledge.model_files import NEAR_LETTERS, within_letters
 from topology_runtime.faults.words import name_faults, shown
 
+NEAR_LETTERS = 2  # an unknown key this near to a known one is a typing error
 MAX_KEY = 64  # letters of a key that may be a typing error
 MAX_TEXT = 128  # letters of a text
 LARGEST = 1e300  # a number beyond is no measurement, and an integer beyond no float
+
+
+def content_of(path: str | os.PathLike[str], most_bytes: int) -> tuple[bytes, str | None]:
+    """(content, fault) of a regular file of at most so many bytes."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a named pipe would wait for its writer
+            return b"", "is not a regular file"
+        with open(path, "rb") as file:
+            content = file.read(most_bytes + 1)
+    except OSError as error:
+        return b"", f"cannot be read: {error.strerror}"
+    return content, f"is larger than {most_bytes:,} bytes" if len(content) > most_bytes else None
+
+
+def json_of(path: str | os.PathLike[str], most_bytes: int) -> tuple[Any, str | None]:
+    """(plain data, fault) of a JSON file of at most so many bytes."""
+    content, fault = content_of(path, most_bytes)
+    if fault is not None:
+        return None, fault
+    try:
+        return json.loads(content), None
+    except (ValueError, RecursionError) as error:
+        return None, f"is not JSON: {error}"
+
+
+def near_key(key: str, known: Iterable[str]) -> str | None:
+    """The known key of which `key` is a typing error; None when it is known itself or like none."""
+    if key in known or len(key) > MAX_KEY:
+        return None
+    return next((name for name in known if within_letters(key, name, NEAR_LETTERS)), None)
+
+
+def within_letters(word: str, other: str, most: int) -> bool:
+    """Do at most `most` letters inserted, left out or replaced turn `word` into `other`?"""
+    if abs(len(word) - len(other)) > most:
+        return False
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word, 1):
+        before, row[0] = row[0], i
+        for j, wanted in enumerate(other, 1):
+            cost = min(row[j] + 1, row[j - 1] + 1, before + (letter != wanted))
+            before, row[j] = row[j], cost
+    return row[-1] <= most
 
 
 class Fields:
@@ -114,9 +160,7 @@ class Fields:
 
     def _refuse_typing_errors(self, known: Sequence[str]) -> None:
         for key in self.data:
-            if key in known or not isinstance(key, str) or len(key) > MAX_KEY:
-                continue
-            near = next((name for name in known if within_letters(key, name, NEAR_LETTERS)), None)
+            near = near_key(key, known) if isinstance(key, str) else None
             if near is not None and near not in self.data:
                 self.fault(shown(key)[1:-1], f"unknown key; did you mean {near!r}?")
 

@@ -7,8 +7,9 @@ life, and is found out anew after a crash.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Any
 
 from controller.config import Settings
@@ -19,6 +20,7 @@ from controller.knowledge.store import SourceTally, Tallies
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import DeadLetter, SourceNow, Token, Wanted, WorkerNow
+from topology_runtime.profiles import ProfileWanted
 from topology_runtime.topology import Topology
 from topology_runtime.worker.meter import BUCKETS
 
@@ -78,10 +80,9 @@ class Counts:
         self.letters.append(letter)
         return True
 
-    def add_latency(self, sink: str, source: str, buckets: Iterable[int]) -> None:
+    def add_latency(self, sink: str, source: str, buckets: Sequence[int]) -> None:
         sums = self.latency.setdefault((sink, source), [0] * BUCKETS)
-        for bucket, count in enumerate(buckets):
-            sums[bucket] += count
+        sums[: len(buckets)] = map(add, sums, buckets)
 
     @property
     def emitted(self) -> int:
@@ -134,6 +135,17 @@ class Proposal:
     degraded: str
 
 
+@dataclass(slots=True)
+class Profiles:
+    """Of tasks in spare slots. wanted: the one that agents are told of, since `began_ns`. spent: from … to
+    of those before it, in the last hour. again_ns: task → when it may be profiled again (monotonic ns)."""
+
+    wanted: ProfileWanted | None = None
+    began_ns: int = 0
+    spent: list[tuple[int, int]] = field(default_factory=list)
+    again_ns: dict[str, int] = field(default_factory=dict)
+
+
 @dataclass
 class Knowledge:
     """Everything the controller knows."""
@@ -149,6 +161,7 @@ class Knowledge:
     missing: tuple[object, str, object] = (None, "", None)  # enactment, its phase, what it waits for
     impatient: bool = False  # a leaving source had its time to run empty
     sent: dict[str, tuple[Token, int]] = field(default_factory=dict)  # VM → (token, when)
+    profiles: Profiles = field(default_factory=Profiles)
 
     # times, monotonic ns
     started_ns: int = 0

@@ -20,14 +20,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from controller.knowledge.fields import json_of, near_key
 from controller.knowledge.models import SCHEMA, Model, ModelSlot, Point, Spread
+from topology_runtime.calibration import store
 from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import name_faults, shown
+from topology_runtime.faults.words import counted, name_faults, shown
+from topology_runtime.topology import Task
 
 MAX_BYTES = 1024 * 1024  # reliability: model files are at most 1 MiB
 MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product of thread counts small
 MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake
-NEAR_LETTERS = 2  # an unknown key this near to a known one is a typing error
 
 _TOP_KEYS = ("schema", "task", "slot", "points")
 _SLOT_KEYS = ("cores", "memory_bytes", "machine")
@@ -50,12 +52,14 @@ def read_models(directory: str | os.PathLike[str]) -> dict[str, Model]:
     models: dict[str, Model] = {}
     faults: list[str] = []
     for path in paths:
-        model, found = _read_file(path)
+        model, found = read_model(path)
         faults += [f"{path.name}: {fault}" for fault in found]
         if model is not None:
             models[model.task] = model
     if faults:
-        raise InvalidInput(f"models folder {str(folder)!r} has {len(faults)} fault(s)", faults=faults)
+        raise InvalidInput(
+            f"models folder {str(folder)!r} has {counted(len(faults), 'fault')}", faults=faults
+        )
     return models
 
 
@@ -75,6 +79,22 @@ def write_model(directory: str | os.PathLike[str], model: Model) -> Path:
         unfinished.unlink(missing_ok=True)
         raise InvalidInput(f"model file {str(path)!r} cannot be written", cause=error.strerror) from error
     return path
+
+
+def stale(model: Model, user_paths: Iterable[str]) -> list[str]:
+    """Why the model may no longer hold here: another machine, or other code than was measured.
+
+    Code is compared only where the model says which it was and that code is found."""
+    reasons = []
+    here = store.machine()
+    if model.slot.machine != here:
+        reasons.append(f"other machine: {model.slot.machine or 'not named'}")
+    run, measured = model.more.get("run"), model.more.get("code_digest")
+    if isinstance(run, str) and isinstance(measured, str):
+        now = store.code_digest(Task(model.task, run=run), list(user_paths))
+        if now is not None and now != measured:
+            reasons.append(f"code of {run} has changed")
+    return reasons
 
 
 def model_data(model: Model) -> dict[str, Any]:
@@ -122,18 +142,11 @@ def model_of(data: object) -> tuple[Model | None, list[str]]:
     return Model(str(task), slot, points, more), []
 
 
-def _read_file(path: Path) -> tuple[Model | None, list[str]]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        return None, [f"cannot be read: {error.strerror}"]
-    if len(content) > MAX_BYTES:
-        return None, [f"is larger than {MAX_BYTES} bytes"]
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        return None, [f"is not JSON: {error}"]
+def read_model(path: Path) -> tuple[Model | None, list[str]]:
+    """(model, faults) of a file named like its task; the model is None when there are faults."""
+    data, fault = json_of(path, MAX_BYTES)
+    if fault is not None:
+        return None, [fault]
     model, faults = model_of(data)
     if model is not None and model.task != path.stem:
         return None, [f"task: {model.task!r} belongs into {model.task}.json"]
@@ -232,24 +245,9 @@ def _spread_faults(place: str, spread: Any) -> Iterable[str]:
 
 def _key_faults(place: str, data: Mapping[Any, Any], known: tuple[str, ...]) -> Iterable[str]:
     for key in data:
-        if key in known:
-            continue
-        near = next((name for name in known if within_letters(str(key), name, NEAR_LETTERS)), None)
+        near = near_key(str(key), known)
         if near is not None:
             yield f"{place}{shown(key)[1:-1]}: unknown key; did you mean {near!r}?"
-
-
-def within_letters(word: str, other: str, most: int) -> bool:
-    """Do at most `most` letters inserted, left out or replaced turn `word` into `other`?"""
-    if abs(len(word) - len(other)) > most:
-        return False
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(word, 1):
-        before, row[0] = row[0], i
-        for j, wanted in enumerate(other, 1):
-            cost = min(row[j] + 1, row[j - 1] + 1, before + (letter != wanted))
-            before, row[j] = row[j], cost
-    return row[-1] <= most
 
 
 def _is_number(value: object) -> bool:

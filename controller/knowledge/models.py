@@ -110,14 +110,20 @@ def _shifted(model: Model, way: int) -> Model:
     return msgspec.structs.replace(model, points=tuple(_moved(point, way) for point in model.points))
 
 
-def _moved(point: Point, way: int) -> Point:
+def half_widths(point: Point) -> tuple[float, float, float]:
+    """How far rate (tuples/s), CPU and memory of a point may be off either way; 0 where nothing is known."""
     spread = point.spread or Spread()
     half_tps = (spread.relative or 0.0) * point.rate_tps if spread.rate_tps is None else spread.rate_tps
+    return half_tps, spread.cpu or 0.0, spread.memory or 0.0
+
+
+def _moved(point: Point, way: int) -> Point:
+    half_tps, half_cpu, half_memory = half_widths(point)
     return Point(
         point.threads,
         max(0.0, point.rate_tps + way * half_tps),
-        max(0.0, point.cpu - way * (spread.cpu or 0.0)),
-        max(0.0, point.memory - way * (spread.memory or 0.0)),
+        max(0.0, point.cpu - way * half_cpu),
+        max(0.0, point.memory - way * half_memory),
     )
 
 

@@ -8,7 +8,6 @@ Besides what the contract names, a plan's file has what reading it back needs: h
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from controller.knowledge.fields import Fields
+from controller.knowledge.fields import Fields, json_of
 from controller.knowledge.plans import (
     Allocation,
     Bundle,
@@ -29,10 +28,11 @@ from controller.knowledge.plans import (
     SlotUse,
     TaskAllocation,
     VmUse,
+    usd_per_hour,
 )
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import Suggestions, shown
+from topology_runtime.faults.words import Suggestions, counted, shown
 from topology_runtime.topology import Task, Topology
 
 SCHEMA, PREDICTION_SCHEMA = "headgate/plan/v1", "headgate/prediction/v1"
@@ -70,7 +70,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "rate_tps": plan.rate_tps,
         **words,
         "base_epoch": plan.base_epoch,
-        "usd_per_hour": cost_of(plan.vms),
+        "usd_per_hour": usd_per_hour(plan.vms),
         "allocation": [asdict(task) for task in plan.allocation.tasks],
         "slots": asdict(plan.slots),
         "vms": [asdict(vm) for vm in plan.vms],
@@ -108,11 +108,6 @@ def prediction_data(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def cost_of(vms: Iterable[Vm]) -> float:
-    """USD per hour of all of them, to a millionth."""
-    return round(sum(vm.usd_per_hour for vm in vms), 6)
-
-
 def _known(struct: Any) -> dict[str, Any]:
     return {key: value for key, value in asdict(struct).items() if value is not None}
 
@@ -121,18 +116,11 @@ def _known(struct: Any) -> dict[str, Any]:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The data of a JSON file. Raises InvalidInput: unreadable, too large, not JSON."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read", cause=error.strerror) from error
-    if len(content) > MAX_BYTES:
-        raise InvalidInput(f"{path} is larger than the {MAX_BYTES:,} bytes allowed")
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not JSON", cause=str(error)) from error
+    """The data of a JSON file. Raises InvalidInput: unreadable, no regular file, too large, not JSON."""
+    data, fault = json_of(path, MAX_BYTES)
+    if fault is not None:
+        raise InvalidInput(f"{path} {fault}")
+    return data
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
@@ -157,7 +145,7 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     prediction = _prediction_of(top)
     faults += _allocated_faults(placement, {task.task: task.threads for task in tasks})
     if faults:
-        raise InvalidInput(f"{what} has {len(faults)} fault(s)", faults=faults)
+        raise InvalidInput(f"{what} has {counted(len(faults), 'fault')}", faults=faults)
     allocation = Allocation(words["allocator"], rate_tps, tasks, slots.estimated)
     return Plan(
         rate_tps=rate_tps,
@@ -189,7 +177,7 @@ def placement_of(
         known = {task.name("task"): task.integer("threads", 1, MAX_THREADS**2) for task in tasks}
         faults += _allocated_faults(Placement(tuple(bundles)), known)
     if faults:
-        raise InvalidInput(f"{what} has {len(faults)} fault(s)", faults=faults)
+        raise InvalidInput(f"{what} has {counted(len(faults), 'fault')}", faults=faults)
     vms = vms or _named(bundles)
     vm_place = {vm.vm: number for number, vm in enumerate(vms)}
     place = {task.name: number for number, task in enumerate(topology.breadth_first)}
@@ -249,7 +237,7 @@ def _bundles_of(top: Fields, vms: Sequence[Vm] | None) -> list[Bundle]:
         if sizes is not None and slot.vm not in sizes:
             fields.fault("vm", f"there is no VM {shown(slot.vm)}{near.text(slot.vm, sizes)}")
         elif sizes is not None and slot.number >= sizes[slot.vm]:
-            fields.fault("slot", f"{slot.vm} has {sizes[slot.vm]} slot(s), so there is no {slot}")
+            fields.fault("slot", f"{slot.vm} has {counted(sizes[slot.vm], 'slot')}, so there is no {slot}")
         full = fields.flag("full")
         threads = fields.counts("threads", MAX_THREADS)
         bundles += [Bundle(slot, task, count, full) for task, count in threads.items()]

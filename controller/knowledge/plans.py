@@ -6,6 +6,9 @@ An allocator makes an allocation; a mapper makes a placement. Field names are th
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import msgspec
 
 from topology_runtime.cluster import Slot, Vm
@@ -135,3 +138,8 @@ class ThreadAt(msgspec.Struct, frozen=True, array_like=True):
     task: str
     slot: Slot
     partition: int = 0
+
+
+def usd_per_hour(vms: Iterable[Vm]) -> float:
+    """USD of all of them, to a millionth."""
+    return round(math.fsum(vm.usd_per_hour for vm in vms), 6)

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from controller.knowledge.fields import content_of
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import did_you_mean, name_faults, shown
+from topology_runtime.faults.words import counted, did_you_mean, name_faults, shown
 
 SCHEMA = "headgate/prices/v1"
 MAX_BYTES = 1024 * 1024
@@ -36,7 +35,7 @@ def read_prices(path: str | os.PathLike[str]) -> tuple[Vm, ...]:
     """One template for each size, in the order of the file; `vm` is the size's name.
 
     Raises InvalidInput with every fault of the file and its place."""
-    data = _data(Path(path))
+    data = _data(path)
     faults = list(_key_faults("", data, _TOP_KEYS))
     if data.get("schema") != SCHEMA:
         faults.append(f"schema: expected {SCHEMA!r}, got {shown(data.get('schema'))}")
@@ -48,7 +47,7 @@ def read_prices(path: str | os.PathLike[str]) -> tuple[Vm, ...]:
     for number, size in enumerate(sizes):
         faults += _size_faults(f"size[{number}]", size, seen)
     if faults:
-        raise InvalidInput(f"price list {str(path)!r} has {len(faults)} fault(s)", faults=faults)
+        raise InvalidInput(f"price list {str(path)!r} has {counted(len(faults), 'fault')}", faults=faults)
     return tuple(_template(size) for size in sizes)
 
 
@@ -57,18 +56,12 @@ def _template(size: Mapping[str, Any]) -> Vm:
     return Vm(size["name"], size["slots"], **more)
 
 
-def _data(path: Path) -> dict[str, Any]:
+def _data(path: str | os.PathLike[str]) -> dict[str, Any]:
     import tomllib
 
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a named pipe would wait for its writer
-            raise InvalidInput(f"price list {str(path)!r} is not a regular file")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InvalidInput(f"price list {str(path)!r} cannot be read", cause=error.strerror) from error
-    if len(content) > MAX_BYTES:
-        raise InvalidInput(f"price list {str(path)!r} is larger than {MAX_BYTES} bytes")
+    content, fault = content_of(path, MAX_BYTES)
+    if fault is not None:
+        raise InvalidInput(f"price list {str(path)!r} {fault}")
     try:
         return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:

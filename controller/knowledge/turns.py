@@ -113,6 +113,13 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepModel:
+    """Keep this model (the data of its file) beside the run, best effort."""
+
+    model: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     vm: str
     message: FromController
@@ -185,6 +192,7 @@ class Finish:
 Instruction = (
     Persist
     | Keep
+    | KeepModel
     | Send
     | RequestMachine
     | ReleaseMachine

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from controller.knowledge.plans import usd_per_hour
 from controller.offline.request import Asked
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import UsageError
@@ -26,13 +27,17 @@ OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"}) 
 
 
 def supply_of(asked: Asked) -> Supply:
-    """Every plan is made as `Asked.plan` makes it: verified, and no dearer than allowed."""
+    """Every plan is made as `Asked.plan` makes it: verified, and no dearer than allowed. How far slots reach
+    is told whatever they cost."""
     from controller.plan.outlook import Supply
 
     def planned(request: PlanRequest) -> Plan:
         return replace(asked, request=request).plan()
 
-    return Supply(asked.request, planned, asked.sizes, asked.acquire)
+    def highest(request: PlanRequest, step_tps: float) -> Plan:
+        return replace(asked, request=request, step_tps=step_tps, max_usd_per_hour=None).plan()
+
+    return Supply(asked.request, planned, highest, asked.sizes, asked.acquire)
 
 
 def refuse_picture(path: Path | None) -> None:
@@ -45,8 +50,7 @@ def refuse_picture(path: Path | None) -> None:
 
 def pairs_of(text: str | None) -> tuple[str, ...]:
     """`lsa+rsm,mba+sam` → each pair once; None: those of the paper. Raises UsageError."""
-    from controller.plan.outlook import PAIRS
-    from controller.plan.planner import ALLOCATORS, MAPPERS
+    from controller.plan.planner import ALLOCATORS, MAPPERS, PAIRS
 
     if text is None:
         return PAIRS
@@ -86,8 +90,6 @@ def slot_counts(plan: Plan) -> Row:
 
 def comparison_row(cell: Comparison) -> Row:
     """A cell as JSON has it; what an infeasible one lacks is null."""
-    from controller.plan.outlook import usd_per_hour
-
     allocator, mapper = cell.pair.split("+")
     row: Row = {"pair": cell.pair, "allocator": allocator, "mapper": mapper, "rate_tps": cell.rate_tps}
     plan = cell.plan

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.plan_files import cost_of
-from controller.knowledge.plans import Plan
+from controller.knowledge.plans import Plan, usd_per_hour
 from topology_runtime.cluster import Vm
 
 SCHEMA = "headgate/diff/v1"
@@ -139,5 +138,5 @@ def _summary(plan: Plan) -> dict[str, Any]:
         "slots": plan.slots.total,
         "used": plan.slots.used,
         "vms": len(plan.vms),
-        "usd_per_hour": cost_of(plan.vms),
+        "usd_per_hour": usd_per_hour(plan.vms),
     }

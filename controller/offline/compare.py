@@ -10,6 +10,7 @@ import click
 
 from controller.offline.answers import comparison_row, flat, pairs_of, refuse_picture, short_sizes, supply_of
 from controller.offline.options import (
+    STEP_TPS,
     asked,
     cluster_options,
     rate_of,
@@ -33,7 +34,7 @@ SCHEMA = "headgate/comparison/v1"
 @topology_options
 @click.option("--rates", metavar="R,R,…", help="Input rates in tuples/s: 50,100,200 or 100:600:50.")
 @click.option("--max-rate", is_flag=True, help="Instead: the highest rate that plans on fixed VMs.")
-@click.option("--rate-step", type=float, default=10.0, show_default=True, help="Steps of --max-rate.")
+@click.option("--rate-step", type=float, metavar="S", help=f"… in steps of S (default: {STEP_TPS:g}).")
 @click.option("--pairs", metavar="A+M,…", help="Pairs of allocator and mapper (default: the paper's five).")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg or .png.")
 @weights_option
@@ -49,7 +50,7 @@ def compare(output: Format, plot: Path | None, **options: Any) -> None:
     rates = _rates(options)
     pairs = pairs_of(options["pairs"])
     refuse_picture(plot)
-    step_tps = rate_of(options["rate_step"], 10.0, "--rate-step")
+    step_tps = rate_of(options["rate_step"], STEP_TPS, "--rate-step")
     question = asked(options)
     if options["max_rate"]:
         question = replace(question, step_tps=step_tps)
@@ -100,6 +101,8 @@ def for_people(row: Row) -> Row:
 def _rates(options: dict[str, Any]) -> tuple[float | None, ...]:
     if (options["rates"] is None) != options["max_rate"]:
         raise UsageError("either --rates or --max-rate must be given", hint="--rates 50,100,200")
+    if options["rate_step"] is not None and not options["max_rate"]:
+        raise UsageError("--rate-step is for --max-rate")
     if options["max_rate"] and options["vms"] is None and options["slots"] is None:
         raise UsageError("--max-rate needs fixed VMs", hint="headgate compare … --slots 20 --max-rate")
     return (None,) if options["max_rate"] else rates_of(options["rates"])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, console, emit, format_options
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def print_diff(old: Plan, new: Plan) -> None:
         _say(f"from topology {old.topology!r} to {new.topology!r}", "bold")
     for vm in found.vms:
         _say(
-            f"{SIGNS[vm.change]} {vm.vm}  {_count(vm.slots, 'slot')}, ${vm.usd_per_hour:g}/h",
+            f"{SIGNS[vm.change]} {vm.vm}  {counted(vm.slots, 'slot')}, ${vm.usd_per_hour:g}/h",
             COLOURS[vm.change],
         )
     for slot in found.slots:
@@ -55,7 +56,7 @@ def print_diff(old: Plan, new: Plan) -> None:
 
 
 def threads_words(slot: SlotChange) -> str:
-    """`blob 50 → 40, table +20`."""
+    """`blob 50 → 40, table 0 → 20`; threads alone for a slot that comes or goes."""
     if slot.change == "added":
         return ", ".join(f"{task} {count}" for task, count in slot.new.items())
     if slot.change == "removed":
@@ -69,7 +70,7 @@ def threads_words(slot: SlotChange) -> str:
 
 def summary_lines(old: Plan, new: Plan, found: Changes) -> list[str]:
     """What the change comes to: slots, threads, cost, rate."""
-    from controller.knowledge.plan_files import cost_of
+    from controller.knowledge.plans import usd_per_hour
 
     if not found.vms and all(slot.change == "same" for slot in found.slots):
         moves = "nothing moves"
@@ -78,7 +79,7 @@ def summary_lines(old: Plan, new: Plan, found: Changes) -> list[str]:
         moves = "threads: " + ", ".join(f"{count} {what}" for what, count in done)
     slots = _more(new.slots.total - old.slots.total, "slot")
     vms = _more(len(new.vms) - len(old.vms), "VM")
-    was, will = cost_of(old.vms), cost_of(new.vms)
+    was, will = usd_per_hour(old.vms), usd_per_hour(new.vms)
     cost = f"${was:g} → ${will:g} per hour" if was != will else f"${will:g} per hour as before"
     rate = _change(old.rate_tps, new.rate_tps)
     carried = _change(old.prediction.rate_tps, new.prediction.rate_tps)
@@ -93,11 +94,7 @@ def _change(old: float, new: float) -> str:
 def _more(difference: int, what: str) -> str:
     if difference == 0:
         return f"no {what} more or less"
-    return f"{difference:+d} {what}{'' if abs(difference) == 1 else 's'}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{'+' if difference > 0 else '-'}{counted(abs(difference), what)}"
 
 
 def _say(line: str, style: Any = "") -> None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from controller.knowledge.plans import usd_per_hour
 from controller.offline.answers import comparison_row, sizes_text, slot_counts, supply_of
 from controller.offline.explain_words import text_of
-from controller.offline.options import MIXES, asked, planner_options, rate_option
+from controller.offline.options import asked, planner_options, rate_option
 from controller.offline.waiting import waited
 from controller.offline.whatif import reach_row
+from controller.plan.acquire import MIXES
 from topology_runtime.errors import UsageError
 from topology_runtime.output import Format, emit, format_options
 
@@ -45,7 +47,7 @@ def explain(output: Format, **options: Any) -> None:
 
 def explanation(question: Asked) -> Row:
     """All reasons as data (`headgate/explanation/v1`). Raises Infeasible when there is no plan."""
-    from controller.plan.outlook import outlook, step_for, usd_per_hour
+    from controller.plan.outlook import outlook, step_for
     from controller.plan.reasons import ceilings, limit_reason, threads_reasons
 
     plan, topology, models = question.plan(), question.topology, question.models
@@ -119,7 +121,8 @@ def choice_row(step: int, choice: Choice) -> Row:
 
 def other_pairs(question: Asked) -> list[Row]:
     """What the pairs that were not asked for would give at the same rate."""
-    from controller.plan.outlook import PAIRS, compared
+    from controller.plan.outlook import compared
+    from controller.plan.planner import PAIRS
 
     supply, request = supply_of(question), question.request
     others = [pair for pair in PAIRS if pair != f"{request.allocator}+{request.mapper}"]
@@ -130,23 +133,18 @@ def other_pairs(question: Asked) -> list[Row]:
 
 def other_mixes(question: Asked, plan: Plan) -> list[Row]:
     """What each way of acquiring as many slots as the plan needs would buy; none for fixed VMs."""
-    from controller.plan import acquire
-    from controller.plan.outlook import usd_per_hour
-
     if question.acquire is None:
         return []
     needed, rows = plan.slots.estimated + plan.slots.extra, []
-    for mix in MIXES:
-        ways = {"exact": acquire.exact, "covering": acquire.covering, "cheapest": acquire.cheapest}
-        vms = ways[mix](needed, question.sizes)
-        slots, chosen = sum(vm.slots for vm in vms), ways[mix] is question.acquire
+    for mix, acquire in MIXES.items():
+        vms = acquire(needed, question.sizes)
         rows.append(
             {
                 "mix": mix,
                 "vms": sizes_text(vms),
-                "slots": slots,
+                "slots": sum(vm.slots for vm in vms),
                 "usd_per_hour": usd_per_hour(vms),
-                "chosen": chosen,
+                "chosen": acquire is question.acquire,
             }
         )
     return rows

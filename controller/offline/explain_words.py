@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from controller.offline.answers import short_sizes
-from controller.offline.whatif_words import between, breaks, money, next_step, number, slots, threads
+from controller.offline.whatif_words import between, breaks, money, next_step, number
+from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from controller.offline.answers import Row
@@ -24,7 +25,7 @@ RULES = {
 def text_of(document: Row) -> str:
     """All of it in paragraphs."""
     parts = {
-        "Threads": [_threads(reason, document["rate_tps"]) for reason in document["threads"]],
+        "Threads": [_threads(reason) for reason in document["threads"]],
         "Slots": _slots(document),
         "Limit": _limit(document),
         "One more slot": [next_step(document)],
@@ -43,7 +44,7 @@ def _head(document: Row) -> str:
     cost = f"{money(document['usd_per_hour'])} an hour"
     return (
         f"{document['topology']} at {number(document['rate_tps'])} tuples/s by {pair}: "
-        f"{slots(counts['total'])}{extra} on VMs of {short_sizes(document['vms'])}, {cost}; "
+        f"{counted(counts['total'], 'slot')}{extra} on VMs of {short_sizes(document['vms'])}, {cost}; "
         f"predicted to carry {number(document['predicted_tps'])} tuples/s{between(document)}"
     )
 
@@ -51,8 +52,8 @@ def _head(document: Row) -> str:
 # ── why so many threads ─────────────────────────────────────────────────────────────────────────
 
 
-def _threads(reason: Row, input_tps: float) -> str:
-    task, count = reason["task"], threads(reason["threads"])
+def _threads(reason: Row) -> str:
+    task, count = reason["task"], counted(reason["threads"], "thread")
     sees = f"{task} sees {number(reason['rate_tps'])} tuples/s"
     if reason["rule"] == "fixed":
         needs = f"CPU {reason['cpu_slots']:.2f} and memory {reason['memory_slots']:.2f}"
@@ -69,7 +70,7 @@ def _threads(reason: Row, input_tps: float) -> str:
 
 def _bundles(reason: Row) -> str:
     """`one slot carries at most 40 with 60 threads (ω̂, τ̂); 2 full bundles carry 80, …`."""
-    peak = f"{number(reason['peak_tps'])} with {threads(reason['peak_threads'])} (ω̂, τ̂)"
+    peak = f"{number(reason['peak_tps'])} with {counted(reason['peak_threads'], 'thread')} (ω̂, τ̂)"
     text, full = f"one slot carries at most {peak}", reason["full_bundles"]
     if full:
         carry = number(full * reason["peak_tps"])
@@ -79,7 +80,7 @@ def _bundles(reason: Row) -> str:
     rest = number(reason["rest_tps"])
     need = f"{'the remaining ' if full else ''}{rest} {'needs' if reason['rest_tps'] == 1 else 'need'}"
     can = f"T({rest}), which can do {number(reason['rest_peak_tps'])}"
-    return f"{text}; {need} {threads(reason['rest_threads'])} ({can})"
+    return f"{text}; {need} {counted(reason['rest_threads'], 'thread')} ({can})"
 
 
 # ── why this slot ───────────────────────────────────────────────────────────────────────────────
@@ -100,7 +101,7 @@ def _slots(document: Row) -> list[str]:
         else:
             lines += [f"{slot}: {_bundle(row)}" for row in sorted(rows, key=_step)]
     if alone:
-        lines.append(f"{slots(alone)} more: a full bundle alone in each, in the next empty slot.")
+        lines.append(f"{counted(alone, 'slot')} more: a full bundle alone in each, in the next empty slot.")
     return lines
 
 
@@ -111,11 +112,12 @@ def _step(row: Row) -> int:
 
 def _tally(document: Row) -> list[str]:
     """How the threads of each task are spread over slots."""
-    counts: dict[str, list[int]] = {}
+    found: dict[str, list[int]] = {}
     for row in document["placement"]:
-        counts.setdefault(row["task"], []).append(row["threads"])
+        found.setdefault(row["task"], []).append(row["threads"])
     return [
-        f"{task}: {threads(sum(each))} in {slots(len(each))}, {_range(each)}" for task, each in counts.items()
+        f"{task}: {counted(sum(each), 'thread')} in {counted(len(each), 'slot')}, {_range(each)}"
+        for task, each in found.items()
     ]
 
 
@@ -125,7 +127,7 @@ def _range(each: list[int]) -> str:
 
 
 def _bundle(row: Row) -> str:
-    about = f"{threads(row['threads'])} of {row['task']}"
+    about = f"{counted(row['threads'], 'thread')} of {row['task']}"
     if not row["choices"]:
         return f"{about}."
     if row["full"]:
@@ -137,8 +139,6 @@ def _bundle(row: Row) -> str:
 
 def _choice(choice: Row) -> str:
     """Where a partial bundle fits best, and the slots that lost."""
-    if choice["rule"] == "pinned":
-        return "kept in this slot"
     lost = [f"{free['slot']} ({_pair(free)} free)" for free in choice["passed_over"]]
     too_small = f"too little was free on {', '.join(lost)}" if lost else ""
     if choice["rule"] == "empty":
@@ -168,7 +168,7 @@ def _rejected(document: Row) -> list[str]:
     lines = [_other(row, document) for row in document["rejected"]["pairs"]]
     for mix in document["rejected"]["mixes"]:
         chosen = ", as chosen" if mix["chosen"] else ""
-        cost = f"{slots(mix['slots'])}, {money(mix['usd_per_hour'])} an hour{chosen}"
+        cost = f"{counted(mix['slots'], 'slot')}, {money(mix['usd_per_hour'])} an hour{chosen}"
         lines.append(f"{mix['mix']} mix of VMs: {short_sizes(mix['vms'])}: {cost}.")
     return lines
 
@@ -180,15 +180,19 @@ def _other(row: Row, document: Row) -> str:
     carried = row["shuffle_tps" if document["routing"] == "shuffle" else "weighted_tps"]
     carries = f"would carry {number(carried)} tuples/s"
     at = f" ({row['limited_by']} on {row['limited_by_slot']} limits it)" if row["limited_by"] else ""
-    about = f"{pair}: {slots(row['slots']['total'])}, {money(row['usd_per_hour'])} an hour, {carries}{at}"
+    about = f"{pair}: {counted(row['slots']['total'], 'slot')}, {money(row['usd_per_hour'])} an hour, {carries}{at}"
     return f"{about}: {_verdict(row['slots']['used'] - document['slots']['used'], document['rate_tps'] - carried)}."
 
 
 def _verdict(more_slots: int, short_tps: float) -> str:
     """What speaks against another pair; nothing may."""
-    against = [f"{slots(more_slots)} more"] if more_slots > 0 else []
+    against = [f"{counted(more_slots, 'slot')} more"] if more_slots > 0 else []
     if short_tps > 1e-6:
         against.append(f"{number(short_tps)} tuples/s short")
     if against:
         return " and ".join(against)
-    return f"{slots(-more_slots)} fewer, and it carries the rate" if more_slots < 0 else "would do as well"
+    return (
+        f"{counted(-more_slots, 'slot')} fewer, and it carries the rate"
+        if more_slots < 0
+        else "would do as well"
+    )

@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from controller.knowledge.models import Model, Point, cpu, memory, peak, peak_rate
+from controller.knowledge.models import Model, Point, cpu, half_widths, memory, peak, peak_rate
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class HalfWidths:
-    """How far the values of a point may be off either way: tuples/s, and fractions of the slot."""
-
-    rate_tps: float = 0.0
-    cpu: float = 0.0
-    memory: float = 0.0
-
-
-def half_widths(point: Point) -> HalfWidths:
-    """From the point's spread; 0 where nothing is known."""
-    spread = point.spread
-    if spread is None:
-        return HalfWidths()
-    relative_tps = (spread.relative or 0.0) * point.rate_tps
-    return HalfWidths(spread.rate_tps or relative_tps, spread.cpu or 0.0, spread.memory or 0.0)
 
 
 def summary(model: Model) -> Row:
     """A model in one row: its peak ω̂ at τ̂ threads, what that takes of the slot, and how sure it is."""
     rate_tps, threads = peak(model)
     at_peak = next(point for point in model.points if point.threads == threads)
-    half_tps = half_widths(at_peak).rate_tps
+    half_tps = half_widths(at_peak)[0]
     return {
         "task": model.task,
         "points": len(model.points),
@@ -55,17 +36,17 @@ def point_rows(model: Model) -> list[Row]:
     one_tps = peak_rate(model, 1)
     rows = []
     for point in model.points:
-        half = half_widths(point)
+        half_tps, half_cpu, half_memory = half_widths(point)
         rows.append(
             {
                 "task": model.task,
                 "threads": point.threads,
                 "rate_tps": point.rate_tps,
-                "rate_spread_tps": half.rate_tps or None,
+                "rate_spread_tps": half_tps or None,
                 "cpu": point.cpu,
-                "cpu_spread": half.cpu or None,
+                "cpu_spread": half_cpu or None,
                 "memory": point.memory,
-                "memory_spread": half.memory or None,
+                "memory_spread": half_memory or None,
                 "gain": point.rate_tps / one_tps,
                 "peak": point.threads == peak(model)[1],
             }
@@ -93,7 +74,7 @@ def _compared_at(threads: int, a: tuple[Model, Point | None], b: tuple[Model, Po
     rate_a, rate_b = peak_rate(model_a, threads), peak_rate(model_b, threads)
     cpu_a, cpu_b = cpu(model_a, threads), cpu(model_b, threads)
     memory_a, memory_b = memory(model_a, threads), memory(model_b, threads)
-    room_tps = sum(half_widths(point).rate_tps for point in (point_a, point_b) if point is not None)
+    room_tps = sum(half_widths(point)[0] for point in (point_a, point_b) if point is not None)
     return {
         "task": model_a.task,
         "threads": threads,

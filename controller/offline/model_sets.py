@@ -6,20 +6,19 @@ place, so that a command can show the one and then refuse because of the other.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from controller.knowledge.model_files import MAX_BYTES, model_of
+from controller.knowledge.fields import json_of
+from controller.knowledge.model_files import model_of, read_model
 from controller.knowledge.models import Model
 from topology_runtime.calibration import store
 from topology_runtime.errors import InvalidInput
-from topology_runtime.topology import Task
+from topology_runtime.faults.words import counted
+from topology_runtime.trace_tables import RUN_FILE, SCHEMA
 
-RUN_FILE, RUN_SCHEMA = "run.json", "headgate/trace/v1"
 MAX_RUN_BYTES = 64 * 1024 * 1024
 
 
@@ -79,29 +78,13 @@ def at(place: Path) -> Found:
 def sound(found: Found, what: str) -> list[Kept]:
     """The models, all of them. Raises InvalidInput with every fault when one is not sound."""
     if found.faults:
-        raise InvalidInput(f"{what}: {len(found.faults)} fault(s)", faults=found.faults)
+        raise InvalidInput(f"{what}: {counted(len(found.faults), 'fault')}", faults=found.faults)
     return found.models
 
 
 def newest(kept: Sequence[Kept]) -> Kept:
     """The one measured last; those that do not say when come before all others."""
     return max(kept, key=lambda one: str(one.model.more.get("measured_at", "")))
-
-
-def stale(model: Model, user_paths: Iterable[str]) -> list[str]:
-    """Why the model may no longer hold here: another machine, or other code than was measured.
-
-    Code is compared only where the model says which it was and that code is found."""
-    reasons = []
-    here = store.machine()
-    if model.slot.machine != here:
-        reasons.append(f"other machine: {model.slot.machine or 'not named'}")
-    run, measured = model.more.get("run"), model.more.get("code_digest")
-    if isinstance(run, str) and isinstance(measured, str):
-        now = store.code_digest(Task(model.task, run=run), list(user_paths))
-        if now is not None and now != measured:
-            reasons.append(f"code of {run} has changed")
-    return reasons
 
 
 def age_s(model: Model, now_ns: int) -> float | None:
@@ -115,25 +98,18 @@ def age_s(model: Model, now_ns: int) -> float | None:
 
 
 def _file(path: Path) -> Found:
-    data, fault = _json_of(path, MAX_BYTES)
-    if fault is not None:
-        return Found(faults=[f"{path}: {fault}"])
-    model, faults = model_of(data)
-    if model is not None and model.task != path.stem:
-        faults = [f"task: {model.task!r} belongs into {model.task}.json"]
-    if model is None or faults:
-        return Found(faults=[f"{path}: {fault}" for fault in faults])
-    return Found([Kept(path, model)])
+    model, faults = read_model(path)
+    return Found([Kept(path, model)] if model else [], [f"{path}: {fault}" for fault in faults])
 
 
 def _run(path: Path) -> Found:
     """The models that a run was planned with."""
-    data, fault = _json_of(path, MAX_RUN_BYTES)
+    data, fault = json_of(path, MAX_RUN_BYTES)
     if fault is not None:
         return Found(faults=[f"{path}: {fault}"])
-    models = data.get("models") if isinstance(data, dict) and data.get("schema") == RUN_SCHEMA else None
+    models = data.get("models") if isinstance(data, dict) and data.get("schema") == SCHEMA else None
     if not isinstance(models, list) or not models:
-        return Found(faults=[f"{path}: expected a {RUN_SCHEMA} with at least one model"])
+        return Found(faults=[f"{path}: expected a {SCHEMA} with at least one model"])
     found = Found()
     for place, each in enumerate(models):
         model, faults = model_of(each)
@@ -141,18 +117,3 @@ def _run(path: Path) -> Found:
         if model is not None:
             found.models.append(Kept(path, model))
     return found
-
-
-def _json_of(path: Path, most_bytes: int) -> tuple[Any, str | None]:
-    """(plain data, fault)."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
-    except OSError as error:
-        return None, f"cannot be read: {error.strerror}"
-    if len(content) > most_bytes:
-        return None, f"is larger than {most_bytes} bytes"
-    try:
-        return json.loads(content), None
-    except (ValueError, RecursionError) as error:
-        return None, f"is not JSON: {error}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import click
 
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, Row, emit, format_options, write_table
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def list_models(directory: Path | None, paths: tuple[str, ...], output: Format) 
 
 
 def _listed(kept: Kept, paths: Sequence[str]) -> dict[str, Any]:
+    from controller.knowledge.model_files import stale
     from controller.offline import model_sets
     from controller.offline.model_facts import summary
     from topology_runtime.clock import wall_ns
@@ -70,7 +72,7 @@ def _listed(kept: Kept, paths: Sequence[str]) -> dict[str, Any]:
     return {
         **summary(kept.model),
         "age_s": model_sets.age_s(kept.model, wall_ns()),
-        "stale": model_sets.stale(kept.model, [*paths, os.getcwd()]),
+        "stale": stale(kept.model, [*paths, os.getcwd()]),
         "folder": str(kept.file.parent),
     }
 
@@ -176,7 +178,7 @@ def _sentences(row: Row) -> str:
     spread = f" (±{100 * row['spread']:.1f} %)" if row["spread"] else ""
     lines = [
         f"{row['task']}: at most {row['peak_tps']:,.6g} tuples/s{spread} in one slot, with "
-        f"{_count(row['peak_threads'], 'thread')}, {_percent(row['cpu']):g} % of its CPU and "
+        f"{counted(row['peak_threads'], 'thread')}, {_percent(row['cpu']):g} % of its CPU and "
         f"{_percent(row['memory']):g} % of its memory",
         f"  slot of {_slot_words(row)} on "
         f"{row['machine'] or 'a machine not named'}"
@@ -328,7 +330,7 @@ def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[Kept]:
     found.faults += [f"{to / task}.json: is there already" for task in there]
     if found.faults:
         raise InvalidInput(
-            f"{len(found.faults)} fault(s), nothing was imported",
+            f"{counted(len(found.faults), 'fault')}, nothing was imported",
             faults=found.faults,
             hint="--force replaces models that are there" if there else None,
         )
@@ -354,10 +356,6 @@ def _percent(fraction: float | None) -> float | None: ...
 def _percent(fraction: float | None) -> float | None:
     """In percent to a tenth, and no −0."""
     return None if fraction is None else round(100 * fraction, 1) + 0.0
-
-
-def _count(things: int, name: str) -> str:
-    return f"{things:,} {name}{'' if things == 1 else 's'}"
 
 
 def _slot_words(row: Row) -> str:

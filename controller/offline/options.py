@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from controller.offline.request import Acquire, Asked
+from controller.offline.rate_list import rate_fault
+from controller.offline.request import Asked
+from controller.plan.acquire import MIXES, Acquire
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.faults.words import NAME, did_you_mean
@@ -23,9 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PRICES = Path(__file__).with_name("prices")  # shipped price lists, named by a bare word
 DEFAULT_PRICES, DEFAULT_SIZES = "azure-d", "4,2,1"
-MIXES = ("exact", "cheapest", "covering")
+STEP_TPS = 10.0  # of --max-rate, as in paper 0
 VM_SLOTS_MOST, SLOTS_MOST = 1024, 100_000
-RATE_MOST_TPS = 1e12
 
 
 def _all(command: F, *options: Callable[[Any], Any]) -> F:
@@ -80,7 +81,9 @@ def cluster_options(command: F) -> F:
         command,
         click.option("--vm-sizes", metavar="4,2,1", help="Acquire VMs of these slots (default: 4,2,1)."),
         click.option("--prices", metavar="FILE|azure-d", help="Acquire VMs of a price list."),
-        click.option("--mix", type=click.Choice(MIXES), help="How to acquire (exact; of a list: cheapest)."),
+        click.option(
+            "--mix", type=click.Choice(list(MIXES)), help="How to acquire (exact; of a list: cheapest)."
+        ),
         click.option("--vms", metavar="4,4@r2", help="Fixed VMs: slots of each, and @ its rack."),
         click.option("--slots", type=click.IntRange(1, SLOTS_MOST), help="So many fixed slots."),
         click.option("--max-usd-per-hour", type=float, metavar="X", help="Exit 4 if it costs more."),
@@ -98,8 +101,7 @@ def planner_options(command: F) -> F:
 def asked(options: Mapping[str, Any]) -> Asked:
     """The question behind the options of `planner_options` (and `rate`; a command may leave some out).
 
-    Without a rate the request is for 1 tuple/s, to be replaced by `Asked.but`. Raises UsageError and
-    InvalidInput."""
+    Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
     from controller.plan.planner import PlanRequest
     from controller.plan.room import Weights
 
@@ -127,14 +129,12 @@ def asked(options: Mapping[str, Any]) -> Asked:
 
 
 def rate_of(given: float | None, otherwise: float, option: str = "--rate") -> float:
-    """A rate in tuples/s, `otherwise` when none is given. Raises InvalidInput unless it is above 0
-    and no more than a cluster of any size could see."""
+    """A rate in tuples/s, `otherwise` when none is given. Raises InvalidInput as `rates_of`."""
     if given is None:
         return otherwise
-    if not (math.isfinite(given) and given > 0):
-        raise InvalidInput(f"{option}: expected a finite rate above 0 tuples/s, got {given:g}")
-    if given > RATE_MOST_TPS:
-        raise InvalidInput(f"{option}: expected at most {RATE_MOST_TPS:g} tuples/s, got {given:g}")
+    fault = rate_fault(given)
+    if fault is not None:
+        raise InvalidInput(f"{option}: {fault}")
     return given
 
 
@@ -182,8 +182,6 @@ def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str,
 
 def vms_asked(options: Mapping[str, Any]) -> tuple[tuple[Vm, ...], tuple[Vm, ...], Acquire | None]:
     """(fixed VMs, templates to acquire from, how to acquire or None when the VMs are fixed)."""
-    from controller.plan import acquire
-
     given = [name for name in ("vm_sizes", "prices", "vms", "slots") if options.get(name) is not None]
     for one, other in (("vms", "slots"), ("vms", "vm_sizes"), ("vms", "prices"), ("vm_sizes", "prices")):
         if one in given and other in given:
@@ -196,7 +194,7 @@ def vms_asked(options: Mapping[str, Any]) -> tuple[tuple[Vm, ...], tuple[Vm, ...
         sizes, mix = priced(options["prices"]), options.get("mix") or "cheapest"
     else:
         sizes, mix = sizes_of(options.get("vm_sizes") or DEFAULT_SIZES), options.get("mix") or "exact"
-    how: Acquire = {"exact": acquire.exact, "cheapest": acquire.cheapest, "covering": acquire.covering}[mix]
+    how = MIXES[mix]
     if options.get("slots") is not None:
         return how(options["slots"], sizes), (), None
     return (), sizes, how

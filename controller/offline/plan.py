@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.offline.options import asked, planner_options, rate_of, rate_option
+from controller.offline.options import STEP_TPS, asked, planner_options, rate_of, rate_option
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
     from controller.offline.request import Asked
-
-STEP_TPS = 10.0
 
 
 @click.command()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from topology_runtime.errors import InvalidInput, UsageError
 
 MOST = 1000  # rates of one command
@@ -12,7 +10,7 @@ HINT = "--rates 50,100,200 or --rates 100:600:50"
 
 def rates_of(text: str) -> tuple[float, ...]:
     """Rates in tuples/s in the order given, each once. Raises UsageError for what is no list of rates,
-    InvalidInput for rates that are not finite and above 0."""
+    InvalidInput for rates and steps out of bounds."""
     wrong, outside = [], []
     rates: dict[float, None] = {}
     for part in text.split(","):
@@ -22,8 +20,8 @@ def rates_of(text: str) -> tuple[float, ...]:
             numbers = []
         if len(numbers) not in (1, 3):
             wrong.append(f"{part!r} is neither a number nor FROM:TO:STEP")
-        elif not all(math.isfinite(number) and number > 0 for number in numbers):
-            outside.append(f"{part!r}: rates and steps must be finite and above 0")
+        elif fault := next(filter(None, map(rate_fault, numbers)), None):
+            outside.append(f"{part!r}: {fault}")
         elif len(numbers) == 3 and not 0 <= numbers[1] - numbers[0] <= MOST * numbers[2]:
             outside.append(f"{part!r}: TO must be at least FROM, and at most {MOST} steps above it")
         else:
@@ -34,6 +32,15 @@ def rates_of(text: str) -> tuple[float, ...]:
         faults = outside or [f"{len(rates)} rates; at most {MOST}"]
         raise InvalidInput("--rates cannot be planned", faults=faults, hint=HINT)
     return tuple(rates)
+
+
+def rate_fault(rate_tps: float) -> str | None:
+    """What is wrong with a rate or step that somebody named."""
+    from controller.plan.highest import LEAST_TPS, MOST_TPS
+
+    if LEAST_TPS <= rate_tps <= MOST_TPS:
+        return None
+    return f"expected {LEAST_TPS:g} to {MOST_TPS:g} tuples/s, got {rate_tps:g}"
 
 
 def _stepped(first: float, last: float | None = None, step: float = 1.0) -> list[float]:

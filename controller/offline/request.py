@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from controller.knowledge.plan_files import cost_of
+from controller.knowledge.plans import usd_per_hour
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import HeadgateError, Infeasible
+from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from controller.knowledge.models import Model
     from controller.knowledge.plans import Plan
+    from controller.plan.acquire import Acquire
     from controller.plan.planner import PlanRequest
     from topology_runtime.topology import Topology
-
-Acquire = Callable[[int, Sequence[Vm]], tuple[Vm, ...]]
 
 CENT = 1e-6  # USD: sums of prices that differ by less are equal
 NEXT_TO_NOTHING = 1e-6  # of the rate asked for: a plan for less carries nothing
@@ -44,15 +44,11 @@ class Asked:
     def models(self) -> dict[str, Model]:
         return self.request.models
 
-    def but(self, **changes: Any) -> Asked:
-        """The same question with other fields of the request: rate_tps, allocator, mapper, routing …"""
-        return replace(self, request=msgspec.structs.replace(self.request, **changes))
-
     def plan(self) -> Plan:
         """The plan asked for, verified. Raises InvalidInput, Infeasible (also: costs more than the cap)."""
         plan = self._planned()
         check(plan, self.topology, self.models)
-        if self.max_usd_per_hour is not None and cost_of(plan.vms) > self.max_usd_per_hour + CENT:
+        if self.max_usd_per_hour is not None and usd_per_hour(plan.vms) > self.max_usd_per_hour + CENT:
             raise self._too_dear(plan, self.max_usd_per_hour)
         return plan
 
@@ -70,14 +66,12 @@ class Asked:
     def _too_dear(self, plan: Plan, cap: float) -> Infeasible:
         vms = self._affordable(plan, cap)
         rate_tps = self._carried_by(vms, plan.rate_tps)
-        count = sum(vm.slots for vm in vms)
-        fits = (
-            f"{count} slot(s) for ${cost_of(vms):g} carry about {rate_tps:.4g} tuples/s" if rate_tps else ""
-        )
+        slots, cost = counted(sum(vm.slots for vm in vms), "slot"), usd_per_hour(vms)
+        fits = f"{slots} for ${cost:g} carry about {rate_tps:.4g} tuples/s" if rate_tps else ""
         return Infeasible(
-            f"a plan for {plan.rate_tps:g} tuples/s costs ${cost_of(plan.vms):g} per hour, "
+            f"a plan for {plan.rate_tps:g} tuples/s costs ${usd_per_hour(plan.vms):g} per hour, "
             f"more than the ${cap:g} allowed",
-            cause=f"it needs {plan.slots.total} slots on {len(plan.vms)} VM(s)",
+            cause=f"it needs {counted(plan.slots.total, 'slot')} on {counted(len(plan.vms), 'VM')}",
             hint=f"allow more, or plan for less: {fits or 'no rate fits the cap'}",
         )
 
@@ -86,7 +80,7 @@ class Asked:
         most, found = len(plan.vms) if self.acquire is None else plan.slots.total, 0
         while found < most:  # bisection: more never costs less
             middle = (found + most + 1) // 2
-            if cost_of(self._first(plan, middle)) <= cap + CENT:
+            if usd_per_hour(self._first(plan, middle)) <= cap + CENT:
                 found = middle
             else:
                 most = middle - 1

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from controller.knowledge.plan_files import cost_of
-from controller.knowledge.plans import Placement, Plan, Prediction
+from controller.knowledge.plans import Placement, Plan, Prediction, usd_per_hour
 from topology_runtime.cluster import Vm
+from topology_runtime.faults.words import counted
 
 Row = dict[str, Any]
 
@@ -82,7 +82,7 @@ def headline(plan: Plan) -> str:
     unused = f", {slots.total - slots.used} of them empty" if slots.total > slots.used else ""
     return (
         f"{plan.topology} at {plan.rate_tps:g} tuples/s ({made}): {counted(slots.total, 'slot')}{unused}{added} "
-        f"on {vms_words(plan.vms)}, ${cost_of(plan.vms):g} per hour; {carries(plan.prediction)}"
+        f"on {vms_words(plan.vms)}, ${usd_per_hour(plan.vms):g} per hour; {carries(plan.prediction)}"
     )
 
 
@@ -105,10 +105,6 @@ def vms_words(vms: Sequence[Vm]) -> str:
         for slots, count in sorted(sizes.items(), reverse=True)
     )
     return f"{counted(len(vms), 'VM')} ({' + '.join(parts)} slots)"
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _bundles(full: int, size: int, rest: int, static: bool) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from controller.knowledge.plans import usd_per_hour
 from controller.offline.answers import flat, refuse_picture, short_sizes, sizes_text, slot_counts, supply_of
 from controller.offline.options import asked, planner_options
 from controller.offline.rate_list import rates_of
@@ -67,7 +68,7 @@ def whatif(output: Format, plot: Path | None, **options: Any) -> None:
 
 def row_of(found: Outlook) -> Row:
     """A rate as JSON has it; without a plan everything but the reason is null."""
-    from controller.plan.outlook import HOURS_PER_MONTH, usd_per_hour
+    from controller.plan.outlook import HOURS_PER_MONTH
 
     plan, limit = found.plan, found.limit
     cost = usd_per_hour(plan.vms) if plan else None
@@ -100,8 +101,6 @@ def reach_row(reach: Reach) -> Row:
 
 def baseline_row(cell: Comparison, plan: Plan) -> Row:
     """What the baseline takes for the same rate and what the plan saves against it."""
-    from controller.plan.outlook import usd_per_hour
-
     other, cost = cell.plan, usd_per_hour(plan.vms)
     theirs = usd_per_hour(other.vms) if other else None
     return {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from controller.offline.answers import short_sizes
+from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from controller.offline.answers import Row
@@ -32,7 +33,7 @@ def _span(low: Row, high: Row) -> str:
     more_tps = high["rate_tps"] - low["rate_tps"]
     first, last = low["slots"]["total"], high["slots"]["total"]
     text = f"From {number(low['rate_tps'])} to {number(high['rate_tps'])} tuples/s it takes {first} to "
-    text += f"{slots(last)}, {money(low['usd_per_hour'])} to {money(high['usd_per_hour'])} an hour"
+    text += f"{counted(last, 'slot')}, {money(low['usd_per_hour'])} to {money(high['usd_per_hour'])} an hour"
     if more_tps <= 0:
         return f"{text}."
     return f"{text}: about {100 * more_slots / more_tps:.2g} slots for every 100 tuples/s more."
@@ -42,12 +43,10 @@ def needs(row: Row, fixed: bool) -> str:
     """`At 250 tuples/s you need 19 slots (4,4,4,4,2,1), $1.86 an hour, …`."""
     at = f"At {number(row['rate_tps'])} tuples/s you need "
     cost = f"{money(row['usd_per_hour'])} an hour, {money(row['usd_per_month'])} a month"
-    counts = row["slots"]
+    slots = counted(row["slots"]["total"], "slot")
     if fixed:
-        return f"{at}{counts['used']} of the {slots(counts['total'])} there are ({cost}, used or not)."
-    return (
-        f"{at}{slots(counts['total'])} (VMs of {short_sizes(row['vms'])}), {cost}{_saved(row['baseline'])}."
-    )
+        return f"{at}{row['slots']['used']} of the {slots} there are ({cost}, used or not)."
+    return f"{at}{slots} (VMs of {short_sizes(row['vms'])}), {cost}{_saved(row['baseline'])}."
 
 
 def _saved(baseline: Row) -> str:
@@ -57,7 +56,7 @@ def _saved(baseline: Row) -> str:
     if part is None or baseline["same_pair"]:
         return ""
     much = f"{abs(part):.0%} {'less' if part > 0 else 'more'} than" if part else "as much as"
-    text = f", {much} {pair} with its {slots(baseline['slots'])}"
+    text = f", {much} {pair} with its {counted(baseline['slots'], 'slot')}"
     if baseline["short_tps"] > 0:
         return f"{text}, which would carry {number(baseline['predicted_tps'])} tuples/s only"
     return text
@@ -80,18 +79,17 @@ def between(document: Row) -> str:
 
 
 def _why(limit: Row) -> str:
-    some, peak = f"{threads(limit['threads'])} on {limit['slot']}", f"{number(limit['peak_tps'])} tuples/s"
-    weighted = limit["weighted_tps"]
+    threads, at, peak = counted(limit["threads"], "thread"), limit["slot"], number(limit["peak_tps"])
+    one, weighted = limit["threads"] == 1, limit["weighted_tps"]
     better = f"; weighted routing would carry {number(weighted)} on the same slots" if weighted else ""
     if limit["by"] == "routing":
-        share = f"shuffle gives its {some} {limit['share']:.1%} of the rows"
-        return f"{share}, more than the {peak} they carry at most{better}"
+        share = f"shuffle gives its {threads} on {at} {limit['share']:.1%} of the rows"
+        return f"{share}, more than the {peak} tuples/s they carry at most{better}"
     others = ", and its other slots can take no more" if limit["task_slots"] > 1 and not weighted else ""
     if limit["by"] == "cpu":
-        shares = "shares" if limit["threads"] == 1 else "share"
-        return f"no CPU is left on {limit['slot']}, where its {threads(limit['threads'])} {shares} it{others}{better}"
-    are = "is at its" if limit["threads"] == 1 else "are at their"
-    return f"its {some} {are} peak of {peak}{others}"
+        shares = "shares" if one else "share"
+        return f"no CPU is left on {at}, where its {threads} {shares} it{others}{better}"
+    return f"its {threads} on {at} {'is at its' if one else 'are at their'} peak of {peak} tuples/s{others}"
 
 
 def next_step(row: Row) -> str:
@@ -107,8 +105,8 @@ def next_step(row: Row) -> str:
     extra = more["slots"] - same["slots"]
     verb, fewer = ("buys", "") if extra == 1 else ("buy", ", fewer buy nothing")
     gain = f"{number(more['carried_tps'] - same['carried_tps'])} tuples/s"
-    then = f"{slots(more['slots'])}, {money(more['usd_per_hour'])} an hour, up to {_up_to(more)}"
-    return f"{start}; {slots(extra)} more ({then}) {verb} {gain}{fewer}."
+    then = f"{counted(more['slots'], 'slot')}, {money(more['usd_per_hour'])} an hour, up to {_up_to(more)}"
+    return f"{start}; {counted(extra, 'slot')} more ({then}) {verb} {gain}{fewer}."
 
 
 def _up_to(reach: Row) -> str:
@@ -116,14 +114,6 @@ def _up_to(reach: Row) -> str:
     short = reach["carried_tps"] < reach["rate_tps"] * (1 - 1e-6)
     carried = f", of which {number(reach['carried_tps'])} would be carried" if short else ""
     return f"{number(reach['rate_tps'])} tuples/s{carried}"
-
-
-def slots(count: int) -> str:
-    return "1 slot" if count == 1 else f"{count:,} slots"
-
-
-def threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count:,} threads"
 
 
 def number(value: Any) -> str:

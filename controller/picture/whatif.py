@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.knowledge.plans import Plan
+from controller.knowledge.plans import Plan, usd_per_hour
 from controller.plan.outlook import (
     BASELINE,
     Comparison,
@@ -20,7 +20,6 @@ from controller.plan.outlook import (
     compared,
     outlook,
     step_for,
-    usd_per_hour,
     why_not,
 )
 from controller.plan.planner import PlanRequest, allocated

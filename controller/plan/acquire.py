@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from topology_runtime.cluster import Vm
+
+Acquire = Callable[[int, Sequence[Vm]], tuple[Vm, ...]]
 
 PICO = 10**12  # prices count in millionths of a millionth of a dollar
 
@@ -60,6 +62,9 @@ def cheapest(slots: int, sizes: Sequence[Vm]) -> tuple[Vm, ...]:
         chosen.append(sizes[last[slots]])
         slots -= chosen[-1].slots
     return _named(_falling(chosen))
+
+
+MIXES: dict[str, Acquire] = {"exact": exact, "cheapest": cheapest, "covering": covering}
 
 
 def _falling(sizes: Sequence[Vm]) -> list[Vm]:

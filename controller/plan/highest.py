@@ -7,16 +7,24 @@ tried step by step.
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
-from controller.plan.planner import PlanRequest, allocated, check, make_plan, room_of
-from topology_runtime.errors import Infeasible, InvalidInput
+from controller.plan.planner import (
+    PlanRequest,
+    allocation_within,
+    check,
+    first_plan,
+    make_plan,
+    room_of,
+    with_rising_needs,
+)
+from topology_runtime.errors import InvalidInput
 
-BEYOND_TPS = 1e12  # what still fits at this rate fits at any
+LEAST_TPS, MOST_TPS = 1e-6, 1e12  # one tuple in eleven days; more than any cluster could see
+MOST_STEPS = 10_000  # that are tried
 
 
 def highest_plan(request: PlanRequest, step_tps: float) -> Plan:
@@ -24,56 +32,33 @@ def highest_plan(request: PlanRequest, step_tps: float) -> Plan:
 
     Raises Infeasible when not even one step fits, InvalidInput for a senseless request or step, and when
     no rate needs more slots than there are."""
-    if not (math.isfinite(step_tps) and 0 < step_tps <= BEYOND_TPS):
-        raise InvalidInput(f"rate step: expected a number of tuples/s above 0, got {step_tps}")
+    if not LEAST_TPS <= step_tps <= MOST_TPS:
+        raise InvalidInput(f"rate step: expected {LEAST_TPS:g} to {MOST_TPS:g} tuples/s, got {step_tps}")
     request = replace(request, rate_tps=step_tps)
     check(request)
-    refused: Infeasible | None = None
-    for steps in range(max(1, _most_steps(request)), 0, -1):
-        try:
-            return make_plan(replace(request, rate_tps=steps * step_tps))
-        except Infeasible as error:
-            refused = error
-    assert refused is not None
-    raise refused
+    most = most_steps(request, step_tps)
+    if most > MOST_STEPS:
+        raise InvalidInput(
+            f"rate step: {step_tps:g} tuples/s is too fine",
+            cause=f"there are {most:,} steps to the most that the slots may carry; {MOST_STEPS:,} are tried",
+            hint=f"a step of {most * step_tps / 1000:.1g} gives three digits",
+        )
+    found = first_plan(request, (steps * step_tps for steps in range(most, 0, -1)))
+    return found if found is not None else make_plan(request)  # says why not even one step fits
 
 
-def _most_steps(request: PlanRequest) -> int:
-    """The most steps at which the least that is needed fits into the usable slots, by bisection."""
-    usable = len(room_of(request).slots())
-    models = request.models
-    if request.allocator != "lsa":  # whose needs rise with the rate anyhow
-        models = {name: _rising(model) for name, model in models.items()}
-    low, high = 0, int(BEYOND_TPS / request.rate_tps)
+def most_steps(request: PlanRequest, step_tps: float) -> int:
+    """No higher multiple of `step_tps` fits: the least that is needed is more than the usable slots.
 
-    def fits(steps: int) -> bool:
-        try:
-            rate_tps = steps * request.rate_tps
-            return allocated(replace(request, models=models, rate_tps=rate_tps)).slots <= usable
-        except Infeasible:
-            return False
-
-    if fits(high):
+    Raises InvalidInput when no rate needs more slots than there are."""
+    least, usable = with_rising_needs(request), len(room_of(request).slots())
+    steps = range(1, int(MOST_TPS / step_tps) + 1)
+    most = bisect_left(
+        steps, True, key=lambda n: allocation_within(replace(least, rate_tps=n * step_tps), usable) is None
+    )
+    if most == len(steps):
         raise InvalidInput(
             "there is no highest rate",
             cause=f"no task of topology {request.topology.name!r} needs more slots at a higher rate",
         )
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-def _rising(model: Model) -> Model:
-    """The model with, at each point, the least CPU and memory of it and the points up to the peak: what
-    MBA needs by it is no more than it needs by `model`, and never falls as the rate rises."""
-    points = list(model.points)
-    peak = max(range(len(points)), key=lambda place: points[place].rate_tps)
-    for place in range(peak - 1, -1, -1):
-        after = points[place + 1]
-        points[place] = replace(
-            points[place],
-            cpu=min(points[place].cpu, after.cpu),
-            memory=min(points[place].memory, after.memory),
-        )
-    return replace(model, points=tuple(points))
+    return most

@@ -7,7 +7,7 @@ most what it would with all at their best: a bracket, and wider than what is lik
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -33,7 +33,7 @@ def with_intervals(
     best = load_with({name: at_best(model) for name, model in models.items()})
     low_tps, high_tps = (_supported(routed(load), found.rate_tps) for load in (worst, best))
     shares = [share.share for share in found.shares]
-    low, high = (_needs(load, shares, rate_tps) for load in (best, worst))
+    low, high = (load.needs(shares, rate_tps, most=1.0) for load in (best, worst))
     slots = [_between(use, *ends) for use, *ends in zip(found.slots, low, high, strict=True)]
     return replace(
         found,
@@ -45,16 +45,6 @@ def with_intervals(
 
 def _supported(split: Split, unlimited_tps: float) -> float:
     return unlimited_tps if split.limit is None else split.limit.rate_tps
-
-
-def _needs(load: Load, shares: Sequence[float], rate_tps: float | None) -> list[tuple[float, float]]:
-    """(CPU, memory) of each slot."""
-    cpu, memory = [0.0] * len(load.slots), [0.0] * len(load.slots)
-    for g, group in enumerate(load.groups):
-        part = min(1.0, load.part_of_peak(g, shares[g], rate_tps))
-        cpu[group.slot] += group.cpu * part
-        memory[group.slot] += group.memory * part
-    return list(zip(cpu, memory, strict=True))
 
 
 def _between(use: SlotUse, low: tuple[float, float], high: tuple[float, float]) -> SlotUse:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from topology_runtime.errors import HeadgateError
 
+TOLERANCE = 1e-6  # relative: what a solution and sums over it may be off by
+
 
 @dataclass(slots=True)
 class LinearProgram:

@@ -8,11 +8,12 @@ A *group* is the q threads of one task in one slot. With x its rate, w the task'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
-from controller.knowledge.plans import Placement
+from controller.knowledge.plans import Placement, Share
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
 
@@ -91,6 +92,33 @@ class Load:
             return 1.0
         rows_tps = self.unit[group.task] * share * rate_tps
         return rows_tps / group.peak_tps if group.peak_tps > 0 else float(rows_tps > 0)
+
+    def needs(
+        self, shares: Sequence[float], rate_tps: float | None, most: float = math.inf
+    ) -> list[tuple[float, float]]:
+        """(CPU, memory) of each slot at input rate `rate_tps` (None: each group at its peak): C(q) x / I(q),
+        M(q) x / I(q), and what tasks of fixed size reserve; no group needs more than `most` of its peak's."""
+        cpu, memory = [0.0] * len(self.slots), [0.0] * len(self.slots)
+        for g, group in enumerate(self.groups):
+            part = min(most, self.part_of_peak(g, shares[g], rate_tps))
+            cpu[group.slot] += group.cpu * part
+            memory[group.slot] += group.memory * part
+        return list(zip(cpu, memory, strict=True))
+
+    def ceilings(self, shares: Sequence[float]) -> dict[int, float]:
+        """Task → the lowest limit on Ω that its threads set, slots not looked at; in breadth-first order."""
+        lowest: dict[int, float] = {}
+        for limit in self.limits_at(shares):
+            lowest[limit.task] = min(limit.rate_tps, lowest.get(limit.task, limit.rate_tps))
+        return dict(sorted(lowest.items()))
+
+    def in_order(self, shares: Iterable[Share], otherwise: Sequence[float] | None = None) -> list[float]:
+        """Those of a prediction as group by group; where there is none, `otherwise` or 0."""
+        known = {(share.slot, share.task): share.share for share in shares}
+        return [
+            known.get((self.slots[group.slot], self.tasks[group.task]), otherwise[g] if otherwise else 0.0)
+            for g, group in enumerate(self.groups)
+        ]
 
     def even_shares(self) -> list[float]:
         """Every thread of a task gets as much as any other: q / τ."""

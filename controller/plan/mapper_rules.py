@@ -13,11 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan, TaskAllocation
+from controller.knowledge.plans import Bundle, Plan, TaskAllocation
+from controller.plan.linear_program import TOLERANCE
 from topology_runtime.cluster import Slot
 from topology_runtime.topology import Topology
-
-TOLERANCE = 1e-6  # of sums and of the linear program behind the shares
 
 Rule = Callable[[Plan, float], Iterator[str]]  # of the plan and the overdraft of its models
 
@@ -47,23 +46,29 @@ def _crowded_full_slots(plan: Plan, overdraft: float) -> Iterator[str]:
 
 
 def _over_reserved(plan: Plan, overdraft: float) -> Iterator[str]:
+    for slot, (cpu, memory) in _in_slots(plan, _reserved).items():
+        if cpu > 1 + TOLERANCE or memory > 1 + TOLERANCE:
+            yield f"slot {slot}: {cpu:.4f} of its CPU and {memory:.4f} of its memory are reserved"
+
+
+def _in_slots(
+    plan: Plan, need: Callable[[TaskAllocation, Bundle], tuple[float, float]]
+) -> dict[Slot, tuple[float, float]]:
+    """(CPU, memory) of each slot in use, when a bundle takes `need` of it."""
     tasks = {task.task: task for task in plan.allocation.tasks}
-    cpu: defaultdict[Slot, float] = defaultdict(float)
-    memory: defaultdict[Slot, float] = defaultdict(float)
+    used: dict[Slot, tuple[float, float]] = {}
     for bundle in plan.placement.bundles:
-        used_cpu, used_memory = _reserved(tasks[bundle.task], bundle.threads, bundle.full)
-        cpu[bundle.slot] += used_cpu
-        memory[bundle.slot] += used_memory
-    for slot in cpu:
-        if cpu[slot] > 1 + TOLERANCE or memory[slot] > 1 + TOLERANCE:
-            yield f"slot {slot}: {cpu[slot]:.4f} of its CPU and {memory[slot]:.4f} of its memory are reserved"
+        cpu, memory = need(tasks[bundle.task], bundle)
+        before = used.get(bundle.slot, (0.0, 0.0))
+        used[bundle.slot] = before[0] + cpu, before[1] + memory
+    return used
 
 
-def _reserved(task: TaskAllocation, threads: int, full: bool) -> tuple[float, float]:
-    """CPU and memory of a slot that MBA reserved for these threads; a rest has at most the whole slot."""
-    if full:
+def _reserved(task: TaskAllocation, bundle: Bundle) -> tuple[float, float]:
+    """What MBA reserved for these threads; a rest has at most the whole slot."""
+    if bundle.full:
         return 1.0, 1.0
-    part = threads / task.rest_threads if task.rest_threads else 1.0
+    part = bundle.threads / task.rest_threads if task.rest_threads else 1.0
     most = 1.0 if not task.static and part == 1 else float("inf")
     return min(most, task.rest_cpu * part), min(most, task.rest_memory * part)
 
@@ -75,19 +80,19 @@ def _unsupported(plan: Plan, overdraft: float) -> Iterator[str]:
 
 
 def _over_needed(plan: Plan, overdraft: float) -> Iterator[str]:
-    tasks = {task.task: task for task in plan.allocation.tasks}
-    cpu: defaultdict[str, float] = defaultdict(float)
-    memory: defaultdict[Slot, float] = defaultdict(float)
-    for bundle in plan.placement.bundles:
-        task = tasks[bundle.task]
-        cpu[bundle.slot.vm] += task.cpu_slots / task.threads * bundle.threads
-        memory[bundle.slot] += task.memory_slots / task.threads * bundle.threads
-    for slot, used in memory.items():
-        if used > 1 + TOLERANCE:
-            yield f"slot {slot}: {used:.4f} of its memory is needed"
+    used = _in_slots(plan, _average)
+    for slot, (_, memory) in used.items():
+        if memory > 1 + TOLERANCE:
+            yield f"slot {slot}: {memory:.4f} of its memory is needed"
     for vm in plan.vms:
-        if cpu[vm.vm] > vm.slots + TOLERANCE:
-            yield f"VM {vm.vm!r}: {cpu[vm.vm]:.4f} slots of CPU are needed, it has {vm.slots}"
+        cpu = sum(used[slot][0] for slot in vm.all_slots() if slot in used)
+        if cpu > vm.slots + TOLERANCE:
+            yield f"VM {vm.vm!r}: {cpu:.4f} slots of CPU are needed, it has {vm.slots}"
+
+
+def _average(task: TaskAllocation, bundle: Bundle) -> tuple[float, float]:
+    part = bundle.threads / task.threads
+    return task.cpu_slots * part, task.memory_slots * part
 
 
 def _uneven(plan: Plan, overdraft: float) -> Iterator[str]:

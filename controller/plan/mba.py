@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from controller.knowledge.models import Model, cpu, memory, peak, threads_for
 from controller.knowledge.plans import Allocation, TaskAllocation
 from controller.plan.allocating import allocate, one_thread, whole_times
@@ -41,3 +43,18 @@ def bundles_for(task: str, rate_tps: float, model: Model) -> TaskAllocation:
         rest_cpu=rest_cpu,
         rest_memory=rest_memory,
     )
+
+
+def rising(model: Model) -> Model:
+    """The model with, at each point up to the peak, the least CPU and memory of it, the points after it and
+    the whole slot that a full bundle takes: MBA needs no more by it than by `model`, and never less at a
+    higher rate."""
+    points = list(model.points)
+    peak_threads = peak(model)[1]
+    least_cpu = least_memory = 1.0
+    for place in range(len(points) - 1, -1, -1):
+        if points[place].threads <= peak_threads:
+            least_cpu = min(least_cpu, points[place].cpu)
+            least_memory = min(least_memory, points[place].memory)
+            points[place] = replace(points[place], cpu=least_cpu, memory=least_memory)
+    return replace(model, points=tuple(points))

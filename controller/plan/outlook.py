@@ -6,19 +6,20 @@ Slots are either *fixed* (the request's VMs) or *acquired* for each plan from si
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
 
-from controller.knowledge.plans import Plan
-from controller.plan.highest import highest_plan
-from controller.plan.planner import PlanRequest, allocated, check, make_plan
-from controller.plan.reasons import CLOSE, LimitReason, limit_reason, supported
+from controller.knowledge.plans import Plan, usd_per_hour
+from controller.plan.acquire import Acquire
+from controller.plan.highest import LEAST_TPS, MOST_STEPS, highest_plan, most_steps
+from controller.plan.linear_program import TOLERANCE
+from controller.plan.planner import PlanRequest, allocation_within, check, make_plan
+from controller.plan.reasons import LimitReason, limit_reason, supported
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import HeadgateError, Infeasible, InvalidInput
 
-PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")
 BASELINE = "lsa+rsm"  # what savings are against (paper 0, section 8.4)
 HOURS_PER_MONTH = 730.0
 FINENESS = 200  # highest rates are searched in steps of about a 200th of the rate
@@ -26,16 +27,17 @@ MOST_MORE = 5  # so many slots more are tried until one of them buys something
 USUAL_RATES, USUAL_SLOTS = 10, 40  # rates nobody chose: so many, up to about so many slots
 HIGHEST_TPS = 1e9  # beyond any machine: then no model limits anything
 
-Acquire = Callable[[int, Sequence[Vm]], tuple[Vm, ...]]
 Planner = Callable[[PlanRequest], Plan]
+Highest = Callable[[PlanRequest, float], Plan]  # of a step in tuples/s
 
 
 class Supply(msgspec.Struct, frozen=True):
-    """What to plan (all of `request` but its rate), what plans it, and where slots come from: `sizes`
-    bought by `acquire`; without `acquire` the request's own VMs, which are fixed."""
+    """What to plan (all of `request` but its rate), what plans it and finds the highest rate, and where
+    slots come from: `sizes` bought by `acquire`; without `acquire` the request's own VMs, which are fixed."""
 
     request: PlanRequest
     planner: Planner = make_plan
+    highest: Highest = highest_plan
     sizes: tuple[Vm, ...] = ()
     acquire: Acquire | None = None
 
@@ -100,11 +102,6 @@ class Outlook(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-def usd_per_hour(vms: Sequence[Vm]) -> float:
-    """USD of all of them, to a millionth."""
-    return round(math.fsum(vm.usd_per_hour for vm in vms), 6)
-
-
 def compared(supply: Supply, pair: str, rate_tps: float | None) -> Comparison:
     """One cell: the pair at this rate; None: at the rate the supply's planner finds by itself."""
     topology, models = supply.request.topology, supply.request.models
@@ -139,11 +136,14 @@ def outlook(supply: Supply, rate_tps: float) -> Outlook:
 
 
 def reach(supply: Supply, vms: tuple[Vm, ...], rate_tps: float, step_tps: float) -> Reach | None:
-    """The highest multiple of `step_tps` that plans on these VMs; None if that is below `rate_tps`.
-    Raises InvalidInput when any rate fits."""
+    """The highest multiple of `step_tps` that plans on these VMs (of a larger step, when they carry far more
+    than `rate_tps`); None if that is below `rate_tps`. Raises InvalidInput when any rate fits."""
     request = replace(supply.request, rate_tps=rate_tps, vms=vms, may_add=(), fixed=True)
+    steps = most_steps(request, step_tps)
+    if steps > MOST_STEPS:  # the slots carry far more than was asked for
+        step_tps = step_for(steps * step_tps)
     try:
-        plan = highest_plan(request, step_tps)
+        plan = supply.highest(request, step_tps)
     except Infeasible:
         return None
     return _reached(plan) if plan.rate_tps >= rate_tps else None
@@ -153,7 +153,7 @@ def next_reach(supply: Supply, here: Reach, step_tps: float) -> Reach | None:
     """With as few slots more as carry more than `here`."""
     for slots in range(1, MOST_MORE + 1):
         found = reach(supply, supply.more(here.vms, slots), here.rate_tps, step_tps)
-        if found is not None and found.carried_tps > here.carried_tps * (1 + CLOSE):
+        if found is not None and found.carried_tps > here.carried_tps * (1 + TOLERANCE):
             return found
     return None
 
@@ -165,7 +165,7 @@ def _reached(plan: Plan) -> Reach:
 
 def step_for(rate_tps: float) -> float:
     """1, 2 or 5 times a power of ten, and at most a `FINENESS`th of the rate."""
-    return _round_down(rate_tps / FINENESS) if rate_tps > 0 else 1.0
+    return max(LEAST_TPS, _round_down(rate_tps / FINENESS)) if rate_tps > 0 else 1.0
 
 
 def usual_rates(supply: Supply) -> tuple[float, ...]:
@@ -175,20 +175,17 @@ def usual_rates(supply: Supply) -> tuple[float, ...]:
     check(request)
     most = USUAL_SLOTS if supply.acquire is not None else sum(vm.slots for vm in request.vms)
     low, high = 0.0, 1.0
-    while high < HIGHEST_TPS and _within(request, high, most):
+
+    def within(rate_tps: float) -> bool:
+        return allocation_within(replace(request, rate_tps=rate_tps), most) is not None
+
+    while high < HIGHEST_TPS and within(high):
         low, high = high, high * 2
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if _within(request, middle, most) else (low, middle)
+        low, high = (middle, high) if within(middle) else (low, middle)
     step = _round_down(low / USUAL_RATES) if low > 0 else 1.0
     return tuple(step * n for n in range(1, USUAL_RATES + 1))
-
-
-def _within(request: PlanRequest, rate_tps: float, slots: int) -> bool:
-    try:
-        return allocated(replace(request, rate_tps=rate_tps)).slots <= slots
-    except Infeasible:
-        return False
 
 
 def _round_down(value: float) -> float:

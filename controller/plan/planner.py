@@ -7,8 +7,9 @@ carry threads, so whatever it leaves out may be given back. Plans on fixed or ac
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,22 +17,23 @@ from msgspec.structs import replace
 
 from controller.knowledge.models import EPSILON, Model, missing_models
 from controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
-from controller.plan.acquire import exact
+from controller.plan.acquire import Acquire, exact
 from controller.plan.dsm import dsm
 from controller.plan.identity import models_digest, with_id
 from controller.plan.lsa import lsa
-from controller.plan.mba import mba
+from controller.plan.mba import mba, rising
 from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
 from controller.plan.room import Room, Weights
 from controller.plan.rsm import rsm
 from controller.plan.sam import sam
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.faults.words import did_you_mean
+from topology_runtime.faults.words import counted, did_you_mean
 from topology_runtime.topology import Topology
 
 ALLOCATORS: dict[str, Callable[[Topology, dict[str, Model], float], Allocation]] = {"lsa": lsa, "mba": mba}
 MAPPERS: dict[str, Callable[[Allocation, Room], Placement]] = {"dsm": dsm, "rsm": rsm, "sam": sam}
+PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")  # those of paper 0
 SPREADING = frozenset({"dsm"})  # mappers that use every slot they are given: they are given ρ
 
 MOST_SLOTS = 100_000  # that are acquired for one plan
@@ -72,9 +74,7 @@ def make_plan(request: PlanRequest) -> Plan:
     usable = len(room.slots())
     allocation = allocated(request)
     if allocation.slots > usable:
-        raise _too_much(
-            request, usable, f"{_large(allocation.slots)} slots are needed by {request.allocator}"
-        )
+        raise _too_much(request, usable, _needed(allocation))
     try:
         placement = _mapped(request, allocation, room)
     except Infeasible as error:
@@ -89,22 +89,25 @@ def best_plan(request: PlanRequest) -> Plan:
     round all slots that are left, over capacity. Raises Infeasible only when there is no usable slot or
     a task of one thread cannot carry that little, and InvalidInput as `make_plan`."""
     check(request)
-    room = room_of(request)
-    usable = len(room.slots())
-    if _plan_at(request, STEPS, room, usable) is not None:
-        for step in range(_first_fitting(request, usable), STEPS + 1):
-            plan = _plan_at(request, step, room, usable)
-            if plan is not None:
-                return plan
-    lowest = replace(_slowed(request, STEPS), mapper="dsm")
+    least = with_rising_needs(request)
+    usable = len(room_of(request).slots())
+    rates = [request.rate_tps * STEP**step for step in range(STEPS + 1)]
+    if first_plan(request, rates[-1:]) is not None:
+        first = bisect_left(
+            rates, True, key=lambda rate: allocation_within(replace(least, rate_tps=rate), usable) is not None
+        )
+        found = first_plan(request, rates[first:])
+        if found is not None:
+            return found
+    lowest = replace(request, rate_tps=rates[-1], mapper="dsm")
     allocation = allocated(lowest)
-    return _plan(lowest, allocation, dsm(allocation, room))
+    return _plan(lowest, allocation, dsm(allocation, room_of(request)))
 
 
 def plan_acquiring(
     request: PlanRequest,
     sizes: Sequence[Vm],
-    acquire: Callable[[int, Sequence[Vm]], tuple[Vm, ...]] = exact,
+    acquire: Acquire = exact,
 ) -> Plan:
     """The plan on VMs acquired for it: ρ slots, then one more until the mapper fits (paper 0, section 8.4).
 
@@ -117,8 +120,8 @@ def plan_acquiring(
         raise InvalidInput("there is no VM size to acquire")
     allocation = allocated(request)
     if allocation.slots > MOST_SLOTS:
-        cause = f"{_large(allocation.slots)} slots are needed by {request.allocator}"
-        raise Infeasible(f"no plan for {request.rate_tps:g} tuples/s has {MOST_SLOTS} slots", cause=cause)
+        what = f"no plan for {request.rate_tps:g} tuples/s has at most {counted(MOST_SLOTS, 'slot')}"
+        raise Infeasible(what, cause=_needed(allocation))
     refused = "no VM holds the threads"
 
     def attempt(slots: int) -> Placement | None:
@@ -250,35 +253,31 @@ def _first_found(
     return number, found
 
 
-def _first_fitting(request: PlanRequest, usable: int) -> int:
-    """The fewest steps down after which the allocation's ρ fits, by bisection."""
-    low, high = 0, STEPS
-    while low < high:
-        middle = (low + high) // 2
-        if _allocation_within(_slowed(request, middle), usable) is None:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def first_plan(request: PlanRequest, rates: Iterable[float]) -> Plan | None:
+    """The plan for the first of these rates that fits; the request is sound, its own rate is not looked at."""
+    room = room_of(request)
+    usable = len(room.slots())
+    for rate_tps in rates:
+        tried = replace(request, rate_tps=rate_tps)
+        allocation = allocation_within(tried, usable)
+        if allocation is not None:
+            try:
+                return _plan(tried, allocation, _mapped(tried, allocation, room))
+            except Infeasible:  # the slots suffice in sum, but the threads do not fit into them one by one
+                continue
+    return None
 
 
-def _plan_at(request: PlanRequest, steps: int, room: Room, usable: int) -> Plan | None:
-    slowed = _slowed(request, steps)
-    allocation = _allocation_within(slowed, usable)
-    if allocation is None:
-        return None
-    try:
-        placement = _mapped(slowed, allocation, room)
-    except Infeasible:  # the slots suffice in sum, but the threads do not fit into them one by one
-        return None
-    return _plan(slowed, allocation, placement)
+def with_rising_needs(request: PlanRequest) -> PlanRequest:
+    """The request with models by which ρ is no more than by its own, and never less at a higher rate: where
+    that is more than the slots there are, no higher rate fits either, so bisection finds where it begins."""
+    if request.allocator != "mba":
+        return request
+    return replace(request, models={name: rising(model) for name, model in request.models.items()})
 
 
-def _slowed(request: PlanRequest, steps: int) -> PlanRequest:
-    return replace(request, rate_tps=request.rate_tps * STEP**steps)
-
-
-def _allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
+def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
+    """Its allocation; None when ρ is more than `usable`."""
     try:
         allocation = allocated(request)
     except Infeasible:  # a task of one thread cannot carry its rate
@@ -332,11 +331,12 @@ def _plan(
 
 def _too_much(request: PlanRequest, usable: int, cause: str) -> Infeasible:
     return Infeasible(
-        f"no plan for {request.rate_tps:g} tuples/s fits the {usable} slot(s) there are",
+        f"no plan for {request.rate_tps:g} tuples/s fits into {counted(usable, 'slot')}",
         cause=cause,
         hint="allow more VMs, or plan for a lower rate",
     )
 
 
-def _large(count: int) -> str:
-    return str(count) if count < 10**12 else f"{count:.3g}"
+def _needed(allocation: Allocation) -> str:
+    slots = allocation.slots
+    return f"{allocation.allocator} needs {counted(slots, 'slot') if slots < 1e12 else f'{slots:.3g} slots'}"

@@ -63,14 +63,9 @@ def predict(
 
 
 def slot_uses(load: Load, shares: Sequence[float], rate_tps: float | None) -> tuple[SlotUse, ...]:
-    """CPU and memory of each slot at input rate `rate_tps`: C(q) x / I(q), M(q) x / I(q), and what tasks
-    of fixed size reserve; None: with each group at its peak."""
-    cpu, memory = [0.0] * len(load.slots), [0.0] * len(load.slots)
-    for g, group in enumerate(load.groups):
-        part = load.part_of_peak(g, shares[g], rate_tps)
-        cpu[group.slot] += group.cpu * part
-        memory[group.slot] += group.memory * part
-    return tuple(SlotUse(slot.vm, slot.number, cpu[i], memory[i]) for i, slot in enumerate(load.slots))
+    """What `Load.needs` gives, with the slots it is of."""
+    needs = zip(load.slots, load.needs(shares, rate_tps), strict=True)
+    return tuple(SlotUse(slot.vm, slot.number, *need) for slot, need in needs)
 
 
 def vm_uses(uses: Sequence[SlotUse], vms: Sequence[Vm]) -> tuple[VmUse, ...]:

@@ -13,13 +13,12 @@ import msgspec
 from controller.knowledge.models import Model, peak, peak_rate
 from controller.knowledge.plans import Allocation, Placement, Plan, Prediction, TaskAllocation
 from controller.plan.allocating import lone_tasks
+from controller.plan.linear_program import TOLERANCE
 from controller.plan.load import Load, load_of
 from controller.plan.predict import ROUTINGS, predict, slot_uses
 from controller.plan.room import Room
 from controller.plan.sam import Choice, sam
 from topology_runtime.topology import Topology
-
-CLOSE = 1e-6  # relative: what the linear program behind the shares may be off by
 
 
 class ThreadsReason(msgspec.Struct, frozen=True):
@@ -134,9 +133,9 @@ def limit_reason(plan: Plan, topology: Topology, models: Mapping[str, Model]) ->
     g = _group(load, found)
     group, share = load.groups[g], shares[g]
     rows_tps = load.unit[group.task] * share * found.rate_tps
-    at_peak = group.peak_tps is not None and rows_tps >= group.peak_tps * (1 - CLOSE)
+    at_peak = group.peak_tps is not None and rows_tps >= group.peak_tps * (1 - TOLERANCE)
     best_tps = supported(plan, topology, models, "weighted").rate_tps
-    routed = best_tps > found.rate_tps * (1 + CLOSE)
+    routed = best_tps > found.rate_tps * (1 + TOLERANCE)
     return LimitReason(
         found.rate_tps,
         "cpu" if not at_peak else "routing" if routed else "peak",
@@ -169,10 +168,8 @@ def supported(plan: Plan, topology: Topology, models: Mapping[str, Model], routi
 def ceilings(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> tuple[Ceiling, ...]:
     """The ceiling of every modelled task that sees rows, the lowest first."""
     load = load_of(topology, models, plan.placement, plan.vms, shared_cpu=False)
-    lowest: dict[int, float] = {}
-    for limit in load.limits_at(load.peak_shares()):
-        lowest[limit.task] = min(limit.rate_tps, lowest.get(limit.task, limit.rate_tps))
-    found = [Ceiling(load.tasks[task], lowest[task]) for task in sorted(lowest)]
+    lowest = load.ceilings(load.peak_shares())
+    found = [Ceiling(load.tasks[task], rate_tps) for task, rate_tps in lowest.items()]
     return tuple(sorted(found, key=lambda ceiling: ceiling.rate_tps))  # stable: ties in order of tasks
 
 

@@ -19,6 +19,7 @@ from controller.knowledge.plans import Allocation, Placement, TaskAllocation
 from controller.plan.room import Filling, Room
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import Infeasible
+from topology_runtime.faults.words import counted
 
 NAMED = 3  # so many slots that were not chosen are named on either side of the one that was
 
@@ -33,9 +34,9 @@ class Free(msgspec.Struct, frozen=True):
 
 class Choice(msgspec.Struct, frozen=True):
     """Why `threads` threads of `task`, which need `cpu` and `memory`, went into `at.slot`, where `at` was
-    free. rule: "full" (alone in the next empty slot), "best fit", "empty" (no slot in use held them) or
-    "pinned". `passed_over`: slots in use that did not hold them, the emptiest first; `runners_up`: slots
-    in use that would have, but have more room left, the fullest first. At most `NAMED` of each."""
+    free. rule: "full" (alone in the next empty slot), "best fit" or "empty" (no slot in use held them).
+    `passed_over`: slots in use that did not hold them, the emptiest first; `runners_up`: slots in use
+    that would have, but have more room left, the fullest first. At most `NAMED` of each."""
 
     task: str
     threads: int
@@ -49,7 +50,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 def sam(allocation: Allocation, room: Room, choices: list[Choice] | None = None) -> Placement:
     """Maps an allocation of MBA. Raises Infeasible when the slots run out. n log n in slots and tasks,
-    unless `choices` is given: each choice is added to it with its reason."""
+    unless `choices` is given: each choice is added to it with its reason (pinned threads have none)."""
     board = _Board(room, choices)
     left = {task.task: task.rest_threads for task in allocation.tasks}
     for task in allocation.tasks:
@@ -122,7 +123,9 @@ class _Board:
         else:
             place = self._next_empty(task)
             if not self._holds(place, cpu, memory):
-                raise Infeasible(f"{threads} thread(s) of task {task!r} need more than one whole slot")
+                raise Infeasible(
+                    f"{counted(threads, 'thread')} of task {task!r} need more than one whole slot"
+                )
             if self._choices is not None:
                 self._note("empty", place, task, threads, cpu, memory)
         self._put(place, task, threads, cpu, memory)
@@ -132,8 +135,6 @@ class _Board:
         place = self._place.get(slot)
         if place is None or not self._holds(place, cpu, memory):
             return False
-        if self._choices is not None:
-            self._note("pinned", place, task, 1, cpu, memory)
         if place in self._used:
             self._open.remove((self._free_cpu[place] + self._free_memory[place], place))
         self._put(place, task, 1, cpu, memory)
@@ -142,7 +143,7 @@ class _Board:
     def _note(self, rule: str, place: int, task: str, threads: int, cpu: float, memory: float) -> None:
         """Keep a choice that is about to be made, with the slots it was made among."""
         assert self._choices is not None
-        among = self._open if rule in ("best fit", "empty") else []
+        among = self._open if rule != "full" else []
         held: list[int] = []
         small: list[int] = []
         for _, other in among:

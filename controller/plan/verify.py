@@ -18,12 +18,11 @@ from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.plan.allocating import lone_tasks
 from controller.plan.identity import models_digest
+from controller.plan.linear_program import TOLERANCE
 from controller.plan.load import load_of
 from controller.plan.mapper_rules import MAPPER_RULES, overdraft
 from controller.plan.predict import INTERFERENCES, ROUTINGS, slot_uses
 from topology_runtime.topology import Topology
-
-TOLERANCE = 1e-6  # of sums and of the linear program behind the shares
 
 
 def faults_of(
@@ -123,10 +122,8 @@ def _wrong_prediction(plan: Plan, topology: Topology, models: Mapping[str, Model
     supported = plan.rate_tps if limit is None else limit.rate_tps
     if not _close(found.rate_tps, supported):
         yield f"predicted are {found.rate_tps:g} tuples/s, the placement supports {supported:g}"
-    shares = {(share.slot, share.task): share.share for share in found.shares}
-    in_order = [shares.get((load.slots[g.slot], load.tasks[g.task]), 0.0) for g in load.groups]
     said = {(use.vm, use.slot): use for use in found.slots}
-    for use in slot_uses(load, in_order, found.at_rate_tps):
+    for use in slot_uses(load, load.in_order(found.shares), found.at_rate_tps):
         there = said.pop((use.vm, use.slot), None)
         if there is None or not (_close(there.cpu, use.cpu) and _close(there.memory, use.memory)):
             yield f"slot {use.vm}/{use.slot} would use {use.cpu:.4f} of its CPU and {use.memory:.4f} of its memory"

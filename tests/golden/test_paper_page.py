@@ -37,6 +37,8 @@ def test_a_claim_that_does_not_agree_says_why():
     ("printed", "found", "agrees"),
     [
         ("50, 337 %", "50, 336.5 %", True),
+        ("≈ 3", "3.8", False),
+        ("≈ 23", "22.6", True),
         ("242 %", "242.9 %", True),
         ("18", "17", False),
         ("22.98 %", "22.987 %", True),

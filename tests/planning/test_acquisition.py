@@ -136,7 +136,7 @@ def test_a_rate_beyond_all_measure_is_infeasible(rate, pair):
         with pytest.raises(Infeasible) as refused:
             plan()
         assert len("".join(refused.value.lines())) < 300
-    assert str(MOST_SLOTS) in refused.value.what or "no slots carry" in refused.value.what
+    assert f"{MOST_SLOTS:,}" in refused.value.what or "no slots carry" in refused.value.what
 
 
 def test_without_sizes_nothing_is_acquired():

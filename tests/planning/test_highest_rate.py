@@ -56,7 +56,7 @@ def test_fixed_vms_are_all_named():
 def test_not_even_one_step_is_infeasible():
     with pytest.raises(Infeasible, match="no plan for 500 tuples/s") as refused:
         highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(4), fixed=True), 500.0)
-    assert refused.value.cause == "5 slots are needed by mba"
+    assert refused.value.cause == "mba needs 5 slots"
     with pytest.raises(Infeasible):
         highest_plan(
             PlanRequest(chain("work"), WORK, 0.0, vms_of(1), excluded=frozenset({Slot("vm1", 0)})), 1.0
@@ -69,7 +69,7 @@ def test_where_nothing_grows_there_is_no_highest_rate():
         highest_plan(PlanRequest(ends, {}, 0.0, vms_of(1)), 10.0)
 
 
-@pytest.mark.parametrize("step", [0.0, -10.0, math.nan, math.inf, 1e13])
+@pytest.mark.parametrize("step", [0.0, -10.0, math.nan, math.inf, 1e13, 1e-7])
 def test_a_step_is_a_rate(step):
     with pytest.raises(InvalidInput, match="rate step"):
         highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(1)), step)
@@ -95,6 +95,50 @@ def test_a_need_that_falls_as_the_rate_rises_hides_nothing():
         (11, 11),
     ):
         assert highest_plan(request, float(step)).rate_tps == rate
+
+
+def test_a_step_that_would_be_tried_for_ever_is_refused():
+    with pytest.raises(InvalidInput, match=r"0\.0001 tuples/s is too fine") as refused:
+        highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(1)), 1e-4)
+    assert refused.value.hint == "a step of 0.1 gives three digits"
+    assert highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(1)), 0.1).rate_tps == 100
+
+
+@pytest.mark.parametrize("need", [(1.3, 0.1), (0.1, 1.4)], ids=["CPU", "memory"])
+def test_a_rest_that_needs_more_than_a_slot_hides_no_full_bundle(need):
+    """99 tuples/s need 1.3 slots, 100 a full bundle in one: one slot carries 76 and 100, two up to 176."""
+    model = {"work": model_of("work", (1, 100, *need))}
+    for slots, rate in ((1, 100), (2, 200), (3, 300)):
+        assert highest_plan(PlanRequest(chain("work"), model, 0.0, vms_of(slots)), 1.0).rate_tps == rate
+
+
+def worlds_of_large_needs():
+    """Models with points above the whole slot, as measured ones and imported ones may have."""
+    fraction = st.integers(0, 40).map(lambda twentieths: twentieths / 20)
+    point = st.tuples(st.integers(5, 60), fraction, fraction)
+    return st.lists(st.lists(point, min_size=1, max_size=3), min_size=1, max_size=2)
+
+
+@checked
+@given(worlds_of_large_needs(), st.integers(1, 4), st.sampled_from(["sam", "dsm", "rsm"]))
+def test_the_highest_rate_by_trying_every_one(points, slots, mapper):
+    names = [f"t{number}" for number in range(len(points))]
+    models = {
+        name: model_of(name, *((threads, *point) for threads, point in enumerate(each, 1)))
+        for name, each in zip(names, points, strict=True)
+    }
+    request = PlanRequest(chain(*names), models, 0.0, vms_of(slots), mapper=mapper, fixed=True)
+    fitting = [rate for rate in range(5, 60 * slots + 1, 5) if fits(request, float(rate))]
+    found = highest_plan(request, 5.0).rate_tps if fitting else None
+    assert found == max(fitting, default=None)
+
+
+def fits(request: PlanRequest, rate_tps: float) -> bool:
+    try:
+        make_plan(replace(request, rate_tps=rate_tps))
+    except Infeasible:
+        return False
+    return True
 
 
 @checked

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from controller.knowledge.model_files import MAX_BYTES, read_models, within_letters, write_model
+from controller.knowledge.fields import within_letters
+from controller.knowledge.model_files import MAX_BYTES, read_models, write_model
 from controller.knowledge.models import Model, ModelSlot, Point, Spread
 from topology_runtime.errors import InvalidInput
 
@@ -42,6 +43,11 @@ def test_reads_a_folder(tmp_path):
     assert list(found) == ["blob", "pi"]
     assert found["blob"].points == (Point(1, 2.0, 0.0673, 0.2392),)
     assert found["blob"].slot == ModelSlot(0.2)
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "blob.json")
+    assert faults_of(tmp_path) == ("blob.json: is not a regular file",)
 
 
 def test_unknown_keys_survive_reading_and_writing(tmp_path):

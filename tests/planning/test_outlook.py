@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 from worlds import chain, checked_few, model_of, requests, vms_of
 
+from controller.knowledge.plans import Plan
 from controller.plan.acquire import exact
+from controller.plan.highest import highest_plan
 from controller.plan.outlook import Supply, compared, outlook, step_for, usual_rates
 from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
 from topology_runtime.cluster import Vm
@@ -22,7 +24,7 @@ SIZES = tuple(Vm(f"size{slots}", slots, usd_per_hour=0.1 * slots) for slots in (
 def bought(topology: Topology, *models, **more: str) -> Supply:
     """Slots bought exactly, at 0.1 $ each."""
     request = PlanRequest(topology, {model.task: model for model in models}, 1.0, (), **more)
-    return Supply(request, lambda asked: plan_acquiring(asked, SIZES), SIZES, exact)
+    return Supply(request, lambda asked: plan_acquiring(asked, SIZES), sizes=SIZES, acquire=exact)
 
 
 def fixed(topology: Topology, *models, slots: tuple[int, ...]) -> Supply:
@@ -76,7 +78,7 @@ def test_fixed_vms_grow_by_single_slots_of_the_last_ones_price():
 def test_what_does_not_fit_is_a_cell_with_its_reason():
     cell = compared(fixed(chain("work"), WORK, slots=(2,)), "mba+dsm", 300.0)
     assert (cell.pair, cell.rate_tps, cell.plan, cell.weighted_tps) == ("mba+dsm", 300, None, None)
-    expected = "no plan for 300 tuples/s fits the 2 slot(s) there are: 3 slots are needed by mba"
+    expected = "no plan for 300 tuples/s fits into 2 slots: mba needs 3 slots"
     assert cell.reason == expected
 
 
@@ -115,6 +117,22 @@ def test_an_outlook_reaches_at_least_the_rate_and_more_slots_carry_more(request)
     if found.more_slots is not None:
         assert found.more_slots.slots > found.same_slots.slots
         assert found.more_slots.carried_tps > found.same_slots.carried_tps
+
+
+def test_slots_that_carry_far_more_than_asked_for_are_told_in_larger_steps():
+    found = outlook(fixed(chain("work"), WORK, slots=(4,)), 0.001)
+    assert (found.same_slots.rate_tps, found.more_slots.rate_tps) == (400, 500)
+
+
+def test_every_reach_is_found_by_the_supplys_own_planner():
+    supply, asked = fixed(chain("work"), WORK, slots=(2,)), []
+
+    def highest(request: PlanRequest, step_tps: float) -> Plan:
+        asked.append(len(request.vms))
+        return highest_plan(request, step_tps)
+
+    outlook(replace(supply, highest=highest), 120.0)
+    assert asked == [1, 2]
 
 
 def test_where_any_rate_fits_there_is_no_next_step():

@@ -42,7 +42,7 @@ def test_vms_are_added_one_at_a_time_in_order():
     with pytest.raises(Infeasible) as refused:
         make_plan(request(900.0, 4, may_add=spare))
     assert refused.value.exit_code == 4
-    assert refused.value.cause == "9 slots are needed by mba"
+    assert refused.value.cause == "mba needs 9 slots"
 
 
 def test_slots_that_suffice_in_sum_but_not_one_by_one():
@@ -75,7 +75,7 @@ def test_excluded_slots_are_not_used_or_counted():
     excluded = frozenset({Slot("vm1", 0), Slot("vm1", 1)})
     plan = make_plan(request(100.0, 4, excluded=excluded))
     assert {bundle.slot.number for bundle in plan.placement.bundles} == {2, 3}
-    with pytest.raises(Infeasible, match="fits the 2 slot"):
+    with pytest.raises(Infeasible, match="fits into 2 slots"):
         make_plan(request(300.0, 4, excluded=excluded))
 
 
@@ -98,6 +98,15 @@ def test_best_plan_fills_what_there_is(rate):
 
 def test_best_plan_is_the_plan_when_it_fits():
     assert best_plan(request(250.0, 4)) == make_plan(request(250.0, 4))
+
+
+def test_best_plan_finds_rates_above_some_that_do_not_fit():
+    """Both fit into one slot up to 5.5 tuples/s, and again from 10 to 20."""
+    odd = {name: model_of(name, (1, 10, 0.1, 0.9), (2, 20, 0.1, 0.1)) for name in ("a", "b")}
+    assert best_plan(PlanRequest(chain("a", "b"), odd, 19.0, vms_of(1))).rate_tps == 19
+    assert best_plan(PlanRequest(chain("a", "b"), odd, 40.0, vms_of(1))).rate_tps == pytest.approx(
+        20, rel=0.006
+    )
 
 
 def test_best_plan_places_something_even_over_capacity():

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked_few, model_of, requests, vms_of
 
-from controller.knowledge.plan_files import cost_of
-from controller.knowledge.plans import Plan
+from controller.knowledge.plans import Plan, usd_per_hour
 from controller.offline.basing import based_on
 from controller.offline.changes import changes
 from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
@@ -46,7 +45,7 @@ def pairs(draw: st.DrawFn) -> Pair:
 def test_it_stays_sound_and_costs_the_same(pair):
     found = based_on(pair.new, pair.old, pair.request.topology, False)
     assert faults_of(found, pair.request.topology, pair.request.models) == []
-    assert cost_of(found.vms) == cost_of(pair.new.vms)
+    assert usd_per_hour(found.vms) == usd_per_hour(pair.new.vms)
     assert found.slots == pair.new.slots
     assert found.prediction.rate_tps == pair.new.prediction.rate_tps
 

@@ -45,10 +45,10 @@ def test_the_papers_five_pairs_on_twenty_slots(scene):
 def test_what_does_not_fit_is_a_row_with_its_reason(scene):
     rows = compare(scene, "star", "--rates", "50,900", "--slots", "12", "--pairs", "mba+dsm,mba+sam")["rows"]
     assert [row["reason"] is None for row in rows] == [True, True, False, False]
-    assert "fits the 12 slot(s)" in rows[3]["reason"]
+    assert "fits into 12 slots" in rows[3]["reason"]
     assert (rows[3]["rate_tps"], rows[3]["slots"], rows[3]["weighted_tps"]) == (900, None, None)
     table = scene.headgate("compare", "star", "--rates", "900", "--slots", "12", "--pairs", "mba+sam")
-    assert "N/A" in table and "fits the 12 slot(s)" in table
+    assert "N/A" in table and "fits into 12 slots" in table
     never = compare(scene, "star", "--slots", "1", "--max-rate", "--rate-step", "500", "--pairs", "mba+sam")
     assert never["rows"][0]["rate_tps"] is None and never["rows"][0]["reason"]
 
@@ -82,11 +82,15 @@ def test_every_wrong_pair_is_named(scene):
         (("--rates", "5", "--max-rate", "--slots", "4"), 2, "--rates or --max-rate"),
         (("--max-rate",), 2, "--max-rate needs fixed VMs"),
         (("--max-rate", "--slots", "4", "--rate-step", "0"), 3, "--rate-step"),
+        (("--rates", "50", "--rate-step", "5"), 2, "--rate-step is for --max-rate"),
+        (("--rates", "1e-322"), 3, "'1e-322': expected 1e-06"),
+        (("--rates", "1e-10:2e-10:1e-10"), 3, "expected 1e-06"),
+        (("--rates", "5,1e300"), 3, "'1e300': expected 1e-06 to 1e+12 tuples/s, got 1e+300"),
         (("--rates", "50,x"), 2, "'x' is neither a number nor FROM:TO:STEP"),
         (("--rates", "1:2"), 2, "'1:2'"),
-        (("--rates", "nan,-3,5"), 3, "'-3': rates and steps must be finite and above 0"),
+        (("--rates", "nan,-3,5"), 3, "'-3': expected 1e-06 to 1e+12 tuples/s, got -3"),
         (("--rates", "300:100:50"), 3, "TO must be at least FROM"),
-        (("--rates", "1:100:1e-9"), 3, "at most 1000 steps"),
+        (("--rates", "1:100:1e-3"), 3, "at most 1000 steps"),
         (("--rates", "50", "--routing", "round"), 3, "round"),
         (("--rates", "50", "--plot", "x.gif"), 2, "no picture can be written"),
     ],
@@ -94,6 +98,12 @@ def test_every_wrong_pair_is_named(scene):
 def test_what_makes_no_sense_is_refused(scene, words, code, said):
     scene.headgate("compare", "linear", *words, code=code)
     assert said in scene.err
+
+
+def test_too_fine_a_step_is_refused(scene):
+    scene.run("compare", "--max-rate", "--slots", "4", "--rate-step", "1e-4", code=3)
+    assert "rate step: 0.0001 tuples/s is too fine" in scene.err
+    assert "a step of 0.5 gives three digits" in scene.err
 
 
 def test_missing_models_are_named_not_a_row(scene):

@@ -122,7 +122,7 @@ def test_fixed_vms_have_no_other_mixes(scene):
     ("words", "code", "said"),
     [
         ((), 2, "--rate is missing"),
-        (("--rate", "500", "--slots", "4"), 4, "no plan for 500 tuples/s fits the 4 slot(s)"),
+        (("--rate", "500", "--slots", "4"), 4, "no plan for 500 tuples/s fits into 4 slots"),
         (("--rate", "nan"), 3, "--rate"),
     ],
 )

@@ -11,8 +11,8 @@ import pytest
 from scene import COUNT, PARSE
 
 from controller.knowledge.model_files import read_models
-from controller.knowledge.models import Model, ModelSlot, Point, Spread
-from controller.offline.model_facts import compared, half_widths
+from controller.knowledge.models import Model, ModelSlot, Point, Spread, half_widths
+from controller.offline.model_facts import compared
 from topology_runtime.calibration import store
 from topology_runtime.topology import Task
 
@@ -212,8 +212,8 @@ def test_within_the_spread_means_both_spreads_together(spread_a, spread_b, withi
 
 
 def test_half_widths_are_absolute():
-    widths = half_widths(Point(2, 40.0, 0.2, 0.1, spread=Spread(relative=0.05, memory=0.01)))
-    assert (widths.rate_tps, widths.cpu, widths.memory) == (2.0, 0.0, 0.01)
+    point = Point(2, 40.0, 0.2, 0.1, spread=Spread(relative=0.05, memory=0.01))
+    assert half_widths(point) == (2.0, 0.0, 0.01)
 
 
 def test_compare_tells_differences_and_what_only_one_side_has(scene):

@@ -78,7 +78,7 @@ def test_so_many_fixed_slots_are_cut_into_the_sizes(scene):
 
 def test_what_does_not_fit_fixed_vms_ends_4(scene):
     scene.run("plan", "--rate", "1000", "--vms", "1,1", code=4)
-    assert "no plan for 1000 tuples/s fits the 2 slot(s)" in scene.err
+    assert "no plan for 1000 tuples/s fits into 2 slots" in scene.err
 
 
 def test_the_highest_rate_that_plans_on_fixed_vms(scene):
@@ -103,7 +103,7 @@ def test_lsa_reserves_no_bundles_so_sam_cannot_map_them(scene):
 def test_too_dear_ends_4_and_says_what_fits(scene):
     scene.run("plan", "--rate", "400", "--max-usd-per-hour", "0.2", code=4)
     assert "more than the $0.2 allowed" in scene.err
-    assert "2 slot(s) for $0.196 carry about" in scene.err
+    assert "2 slots for $0.196 carry about" in scene.err
     said = float(scene.err.split("carry about ")[1].split()[0])
     assert scene.plan("--rate", str(said * 0.99), "--max-usd-per-hour", "0.2")["usd_per_hour"] <= 0.2
 
@@ -115,7 +115,7 @@ def test_a_cap_that_buys_nothing_says_so(scene):
 
 def test_fixed_vms_that_are_too_dear(scene):
     scene.run("plan", "--rate", "100", "--vms", "2,2,2", "--max-usd-per-hour", "0.4", code=4)
-    assert "4 slot(s) for $0.392 carry about 100" in scene.err
+    assert "4 slots for $0.392 carry about 100" in scene.err
 
 
 def test_a_broken_plan_is_never_printed(scene, monkeypatch):
@@ -180,7 +180,7 @@ def test_a_base_of_another_topology_is_refused(scene):
 @pytest.mark.parametrize("rate", ["0", "-5", "nan", "inf", "-inf"])
 def test_a_rate_that_is_none(scene, rate):
     scene.run("plan", f"--rate={rate}", code=3)
-    assert "--rate: expected a finite rate above 0 tuples/s, got" in scene.err
+    assert "--rate: expected 1e-06 to 1e+12 tuples/s, got" in scene.err
     scene.run("plan", "--max-rate", "--slots", "4", f"--rate-step={rate}", code=3)
     assert "--rate-step: expected" in scene.err
 

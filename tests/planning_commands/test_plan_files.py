@@ -58,7 +58,7 @@ def test_given_vms_are_taken_as_they_are():
 def test_a_placement_that_names_absent_vms_and_slots():
     found = faults_of(placement(vms=[{"vm": "vm1", "slots": 1}, {"vm": "wm2", "slots": 1}]))
     assert found == [
-        "placement[1].slot: vm1 has 1 slot(s), so there is no vm1/1",
+        "placement[1].slot: vm1 has 1 slot, so there is no vm1/1",
         "placement[2].vm: there is no VM 'vm2'; did you mean 'wm2'?",
     ]
 
@@ -189,7 +189,7 @@ def test_files_are_of_limited_size(tmp_path, monkeypatch):
     monkeypatch.setattr(plan_files, "MAX_BYTES", 100)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps("x" * 100))
-    with pytest.raises(InvalidInput, match="larger than the 100 bytes"):
+    with pytest.raises(InvalidInput, match="larger than 100 bytes"):
         read_json(path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 
 import pytest
 from scene import FLOW, PLACED
@@ -74,12 +75,15 @@ def test_faults_of_a_placement_end_3_with_their_places(scene):
     bad[2]["slot"] = 7
     data = {"placement": bad, "vms": [{"vm": "vm1", "slots": 2}, {"vm": "vm2", "slots": 1}]}
     scene.run("predict", "--placement", scene.write("bad.json", data), code=3)
-    assert "placement[2].slot: vm2 has 1 slot(s), so there is no vm2/7" in scene.err
+    assert "placement[2].slot: vm2 has 1 slot, so there is no vm2/7" in scene.err
     assert "has no task 'prase'; did you mean 'parse'?" in scene.err
 
 
 def test_files_that_are_no_placement_end_3(scene):
     scene.run("predict", "--placement", str(scene.folder / "none.json"), code=3)
+    os.mkfifo(scene.folder / "pipe.json")
+    scene.run("predict", "--placement", str(scene.folder / "pipe.json"), code=3)
+    assert "pipe.json is not a regular file" in scene.err
     scene.run("predict", "--placement", scene.write("n.json", 3), code=3)
     scene.run("predict", "--placement", str(scene.folder), code=3)
 

@@ -56,7 +56,7 @@ def test_without_rates_ten_rising_ones_are_chosen(scene):
 def test_rates_that_do_not_fit_are_rows_with_their_reason(scene):
     found = whatif(scene, "linear", "--rates", "50,100000", "--slots", "8")
     assert found["rows"][0]["reason"] is None
-    assert found["rows"][1]["slots"] is None and "fits the 8 slot(s)" in found["rows"][1]["reason"]
+    assert found["rows"][1]["slots"] is None and "fits into 8 slots" in found["rows"][1]["reason"]
     assert "No plan for 100,000 tuples/s: " in found["answers"][-1]
     none = whatif(scene, "linear", "--rates", "100000", "--slots", "8")
     assert len(none["answers"]) == 1
@@ -104,7 +104,7 @@ def test_slots_that_buy_nothing_are_said():
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--rates", "0"), 3, "finite and above 0"),
+        (("--rates", "0"), 3, "expected 1e-06 to 1e+12 tuples/s"),
         (("--mapper", "sma"), 3, "did you mean 'sam'"),
         (("--plot", "picture"), 2, "no picture can be written"),
     ],
@@ -146,3 +146,10 @@ def test_a_bar_is_for_those_who_wait_at_a_terminal(monkeypatch, stream, patience
     monkeypatch.setattr(sys, "stderr", shown := stream())
     assert list(waited([1, 2, 3], "planning", patience_s)) == [1, 2, 3]
     assert ("planning" in shown.getvalue()) == seen
+
+
+def test_what_more_slots_would_buy_is_told_whatever_it_costs(scene):
+    words = ("--rates", "100", "--max-usd-per-hour", "0.7", "-o", "json")
+    row = json.loads(scene.headgate("whatif", "linear", *words))["rows"][0]
+    assert row["reason"] is None and row["usd_per_hour"] <= 0.7
+    assert row["more_slots"]["usd_per_hour"] > 0.7

@@ -1,4 +1,4 @@
-"""How faults are put into words, and the rules of names, references and numbers that all of them use."""
+"""How faults and counts are put into words, and the rules of names, references and numbers that faults use."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def shown(value: object) -> str:
     except ValueError:  # an integer of more digits than Python prints
         text = "a huge number"
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 slot`, `1,200 slots`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 class Suggestions:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from controller.offline.pictures import drawing
-from controller.offline.pictures.drawing import COLOURS, DARK_RED, HATCHES, INK, SMALL_PT, count, number, tint
+from controller.offline.pictures.drawing import COLOURS, DARK_RED, HATCHES, INK, SMALL_PT, number, tint
+from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +63,7 @@ def headline(rows: Sequence[Row]) -> str:
 
 
 def _taken(row: Row) -> str:
-    return f"{row['pair']} takes {count(row['slots']['total'], 'slot')} and carries {_carried(row):.0f} %"
+    return f"{row['pair']} takes {counted(row['slots']['total'], 'slot')} and carries {_carried(row):.0f} %"
 
 
 def _carried(row: Row) -> int:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from controller.knowledge.models import Model, Point, peak
-from controller.offline.model_facts import half_widths
+from controller.knowledge.models import Model, half_widths, peak
 from controller.offline.pictures import drawing
-from controller.offline.pictures.drawing import AMBER, BLUE, DARK_RED, GREY, INK, SMALL_PT, count, number
+from controller.offline.pictures.drawing import AMBER, BLUE, DARK_RED, GREY, INK, SMALL_PT, number
+from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,11 +30,11 @@ def model_picture(models: Sequence[Model], path: str | os.PathLike[str]) -> None
     """Write one pair of panels per model: tuples/s above, CPU and memory in % of the slot below, a band
     for the spread where the model knows it, and a mark at (τ̂, ω̂). Raises as `plan_picture` does."""
     sentence = " and ".join(
-        f"{model.task} peaks at {number(peak(model)[0])} tuples/s with {count(peak(model)[1], 'thread')}"
+        f"{model.task} peaks at {number(peak(model)[0])} tuples/s with {counted(peak(model)[1], 'thread')}"
         for model in models[:1]
     )
     if len(models) > 1:
-        sentence = f"Peak rate, CPU and memory of {count(len(models), 'task')} against threads in one slot"
+        sentence = f"Peak rate, CPU and memory of {counted(len(models), 'task')} against threads in one slot"
     _write([(model.task, [("", model)]) for model in models], sentence, path)
 
 
@@ -100,15 +100,17 @@ def _panel(figure: Figure, task: str, curves: Sequence[Named], at: tuple[float, 
 def _curves(rate: Axes, use: Axes, model: Model, turn: int) -> None:
     colour, dashes, face = _TURNS[turn % len(_TURNS)]
     threads = [point.threads for point in model.points]
-    for axes, key, value, tone, marker, name in (
-        (rate, "rate_tps", _rate, colour, "o", ""),
-        (use, "cpu", _cpu, BLUE, "s", "CPU"),
-        (use, "memory", _memory, AMBER, "^", "memory"),
+    for place, (axes, key, times, tone, marker, name) in enumerate(
+        (
+            (rate, "rate_tps", 1, colour, "o", ""),
+            (use, "cpu", 100, BLUE, "s", "CPU"),
+            (use, "memory", 100, AMBER, "^", "memory"),
+        )
     ):
-        values = [value(point) for point in model.points]
+        values = [times * getattr(point, key) for point in model.points]
         label = name if turn == 0 and name else None
         axes.plot(threads, values, color=tone, linestyle=dashes, marker=marker, mfc=face or tone, label=label)
-        half = [getattr(half_widths(point), key) * (1 if axes is rate else 100) for point in model.points]
+        half = [times * half_widths(point)[place] for point in model.points]
         if any(half):
             axes.errorbar(threads, values, half, fmt="none", ecolor=tone, elinewidth=1.0, capsize=2.5)
             low = [v - h for v, h in zip(values, half, strict=True)]
@@ -130,15 +132,3 @@ def _peaks(axes: Axes, models: Sequence[Model]) -> None:
             va="bottom", fontsize=SMALL_PT, color=colour if len(models) > 1 else INK,
         )  # fmt: skip
         axes.axvline(threads, color=GREY, linewidth=0.6, linestyle=":")
-
-
-def _rate(point: Point) -> float:
-    return point.rate_tps
-
-
-def _cpu(point: Point) -> float:
-    return 100 * point.cpu
-
-
-def _memory(point: Point) -> float:
-    return 100 * point.memory

@@ -33,8 +33,6 @@ BLUE, AMBER, DARK_RED, GREEN, VIOLET, SKY = "#0b5cad", "#e08e0b", "#9c1c1c", "#1
 # Told apart with every common colour blindness (after Okabe and Ito); dark red is kept for what limits.
 COLOURS = (BLUE, AMBER, GREEN, VIOLET, SKY, "#a8842c", "#5b6673")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 
 _STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -189,10 +187,6 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "any"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def count(things: int, name: str) -> str:
-    return f"{things:,} {name}{'' if things == 1 else 's'}"
 
 
 def percent(fraction: float) -> str:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.knowledge.models import Model, peak
-from controller.knowledge.plans import Plan
+from controller.knowledge.plans import Plan, usd_per_hour
 from controller.offline.pictures import drawing, slot_map
-from controller.offline.pictures.drawing import DARK_RED, GREY, INK, SMALL_PT, count, number, shortened, tint
+from controller.offline.pictures.drawing import DARK_RED, GREY, INK, SMALL_PT, number, shortened, tint
 from controller.offline.pictures.slot_map import Look
 from controller.plan.load import load_of
+from topology_runtime.faults.words import counted
 from topology_runtime.topology import Topology
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def headline(plan: Plan) -> str:
     """The plan in a sentence: what it takes, what it carries, what gives way first."""
     found = plan.prediction
     words = (
-        f"{plan.topology} at {number(plan.rate_tps)} tuples/s: {count(plan.slots.total, 'slot')} on "
-        f"{count(len(plan.vms), 'VM')}, predicted {number(found.rate_tps)} tuples/s"
+        f"{plan.topology} at {number(plan.rate_tps)} tuples/s: {counted(plan.slots.total, 'slot')} on "
+        f"{counted(len(plan.vms), 'VM')}, predicted {number(found.rate_tps)} tuples/s"
     )
     if found.limited_by is None:
         return words
@@ -72,18 +73,10 @@ def carried(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> list
     """Per modelled task, breadth first, with the plan's own routing shares; of more than `MOST_TASKS`
     tasks those that carry least, least first."""
     load = load_of(topology, models, plan.placement, plan.vms, shared_cpu=False)
-    known = {(share.slot, share.task): share.share for share in plan.prediction.shares}
-    peak_shares = load.peak_shares()
-    shares = [
-        known.get((load.slots[group.slot], load.tasks[group.task]), peak_shares[g])
-        for g, group in enumerate(load.groups)
-    ]
-    least: dict[int, float] = {}
-    for limit in load.limits_at(shares):
-        least[limit.task] = min(limit.rate_tps, least.get(limit.task, limit.rate_tps))
+    shares = load.in_order(plan.prediction.shares, load.peak_shares())
     rows = [
         Carried(load.tasks[task], rate_tps, load.tasks[task] == plan.prediction.limited_by)
-        for task, rate_tps in sorted(least.items())
+        for task, rate_tps in load.ceilings(shares).items()
     ]
     if len(rows) <= MOST_TASKS:
         return rows
@@ -100,7 +93,7 @@ def _look(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> Look:
 
 
 def _beneath(plan: Plan, look: Look, numbered: Sequence[str]) -> str:
-    usd = sum(vm.usd_per_hour for vm in plan.vms)
+    usd = usd_per_hour(plan.vms)
     words = [
         f"{plan.allocator} + {plan.mapper}, {plan.routing} routing"
         + (f", ${usd:,.3g} per hour" if usd else "")

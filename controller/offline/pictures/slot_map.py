@@ -20,12 +20,12 @@ from controller.offline.pictures.drawing import (
     SMALL_PT,
     TEXT_PT,
     WIDTH_IN,
-    count,
     percent,
     text_in,
     tint,
 )
 from topology_runtime.cluster import Vm
+from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,7 +115,7 @@ def slot_map(plan: Plan) -> SlotMap:
         return _flowed(blocks, columns, slots, "")
     kinds = _kinds([cell for cells in vms.values() for cell in cells])
     shown, rest = kinds[:MOST_KINDS], kinds[MOST_KINDS:]
-    left_out = f"and {count(sum(cell.slots for cell in rest), 'slot')} of {count(len(rest), 'kind')} more"
+    left_out = f"and {counted(sum(cell.slots for cell in rest), 'slot')} of {counted(len(rest), 'kind')} more"
     columns = 8  # wide enough for a name and `limits`: no VM stands over these cells
     return _flowed([Block("", (cell,)) for cell in shown], columns, len(shown), left_out if rest else "")
 
@@ -165,7 +165,7 @@ def _vm_words(vm: Vm, cells: Sequence[Cell], start: int, columns: int) -> str:
     here = len(cells[start : start + columns])
     words = [vm.vm] if len(cells) <= columns else [f"{vm.vm}, slots {start} to {start + here - 1}"]
     if start == 0:
-        words.append(count(vm.slots, "slot"))
+        words.append(counted(vm.slots, "slot"))
         words += [f"${vm.usd_per_hour:.3g}/h"] if vm.usd_per_hour else []
     room_in = MAP_IN / columns * here - 4 * EDGE_IN
     while len(words) > 1 and text_in(" · ".join(words), SMALL_PT) > room_in:
@@ -344,5 +344,5 @@ def task_list(look: Look, tasks: Sequence[str]) -> str:
 def words_of_bars(look: Look) -> str:
     """How to read the map, with an example of a full bar."""
     example = max(look.most_threads.items(), key=lambda item: item[1], default=None)
-    full = f": {count(example[1], 'thread')} of {example[0]} fill a bar" if example else ""
+    full = f": {counted(example[1], 'thread')} of {example[0]} fill a bar" if example else ""
     return f"Bars: threads of each task as a part of those that give a slot's peak rate{full}."
