@@ -11,29 +11,18 @@ import argparse
 import asyncio
 
 from topology_runtime.owner import die_with
+from topology_runtime.services.limits import Limit
 
 ANSWER = b"1\n"
 
 
-class Tokens:
-    """`wait_s(now)`: how long a request that comes now waits for its token."""
-
-    def __init__(self, rate_tps: float, reserve_s: float) -> None:
-        self._gap_s, self._reserve_s = 1.0 / rate_tps, reserve_s
-        self._last_s = float("-inf")
-
-    def wait_s(self, now_s: float) -> float:
-        self._last_s = max(self._last_s, now_s - self._reserve_s) + self._gap_s
-        return max(0.0, self._last_s - now_s)
-
-
-async def run(tokens: Tokens) -> None:
+async def run(limit: Limit) -> None:
     now_s = asyncio.get_running_loop().time
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while await reader.readline():
-                await asyncio.sleep(tokens.wait_s(now_s()))
+                await asyncio.sleep(limit.wait_s(1.0, now_s()))
                 writer.write(ANSWER)
                 await writer.drain()
         except ConnectionError:
@@ -53,7 +42,7 @@ def main() -> None:
     parser.add_argument("--owner", type=int, required=True, help="process to end with")
     given = parser.parse_args()
     die_with(given.owner)
-    asyncio.run(run(Tokens(given.rate, given.reserve)))
+    asyncio.run(run(Limit(given.rate, given.reserve)))
 
 
 if __name__ == "__main__":

@@ -18,14 +18,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from topology_runtime.errors import Unreachable
-from topology_runtime.worker.meter import bucket_ns
+from topology_runtime.worker.meter import bucket_ns, lowest_ns
 
 PATH = "/metrics"
 POLL_S = 0.1  # how long closing may take
 CLIENT_TIMEOUT_S = 10.0  # then whoever connected and says nothing is dropped
-US = 1024e-9  # the meter's unit: 1,024 ns
 # every second bucket of the meter from 0.5 ms to 137 s: (the first one that is not counted, upper bound in s)
-BOUNDS = tuple((b + 1, (5 + b % 4 << b // 4 - 1) * US) for b in range(31, 104, 2))
+BOUNDS = tuple((b, lowest_ns(b) / 1e9) for b in range(32, 105, 2))
 
 Families = Callable[[], Iterable[Metric]]
 Labelled = Mapping[tuple[str, ...], float | None]

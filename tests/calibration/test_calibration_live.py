@@ -66,6 +66,7 @@ def wait_until_nothing_is_left(temporary: Path, seconds: float = 1.0) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.alone
 def test_computing_is_flat_and_waiting_rises_and_all_is_kept(tmp_path: Path) -> None:
     heard: list[tuple[str, int, int, int]] = []
     t = topology(SPIN, WAIT)

@@ -9,7 +9,7 @@ import pytest
 
 from topology_runtime.calibration import samples
 from topology_runtime.calibration.bench import Bench, Place, bench_topology
-from topology_runtime.calibration.open_loop import lowest_ns, quantile_s, run_trial
+from topology_runtime.calibration.open_loop import quantile_s, run_trial
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.worker import meter as mt
@@ -19,6 +19,7 @@ WAIT = Task("wait", run="topology_runtime.tasks.wait:Wait", params={"ms": 20.0})
 
 
 @pytest.mark.live
+@pytest.mark.alone
 def test_half_the_capacity_is_stable_and_half_more_is_not(tmp_path: Path) -> None:
     source = Task("source", "source", "topology_runtime.tasks.counter:Counter")
     whole = Topology("t", (source, WAIT, Task("sink")), (Edge("source", "wait"), Edge("wait", "sink")))
@@ -42,9 +43,6 @@ def test_half_the_capacity_is_stable_and_half_more_is_not(tmp_path: Path) -> Non
 
 
 def test_a_latency_is_read_finer_than_its_bucket() -> None:
-    edges = [lowest_ns(bucket) for bucket in range(mt.BUCKETS - 1)]
-    assert [mt.bucket_of(ns) for ns in edges] == list(range(mt.BUCKETS - 1))
-    assert all(mt.bucket_of(after - 1) == bucket for bucket, after in enumerate(edges[1:]))
     assert quantile_s([0] * mt.BUCKETS, 0.5) is None
     for seconds in (0.0031, 0.05, 0.72):
         buckets = [0] * mt.BUCKETS

@@ -76,8 +76,16 @@ def command(tmp_path: Path, *words: str) -> list[str]:
 def profile(tmp_path: Path, *words: str) -> tuple[int, dict[str, Any] | None, str]:
     """(exit code, the document, stderr); nothing may be left behind."""
     done = subprocess.run(command(tmp_path, *words), capture_output=True, text=True, timeout=110, check=False)
-    assert left_over(tmp_path) == []
+    assert_nothing_is_left(tmp_path)
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def assert_nothing_is_left(tmp_path: Path) -> None:
+    """An orphan of another test that runs beside this one is gone within a moment."""
+    until_s = time.monotonic() + 1.0
+    while left := left_over(tmp_path):
+        assert time.monotonic() < until_s, left
+        time.sleep(0.02)
 
 
 def left_over(tmp_path: Path) -> list[str]:
@@ -91,6 +99,7 @@ def left_over(tmp_path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.alone
 def test_a_users_function_gets_a_model_that_can_be_read(tmp_path, tasks):
     quick = ("--quick", "--seconds", "1", "--threads", "1,2")
     code, document, _ = profile(tmp_path, f"{tasks}:spin", *quick)
@@ -153,7 +162,7 @@ def test_ctrl_c_leaves_no_process_and_the_next_profile_goes_on(tmp_path, tasks):
     _, stderr = started.communicate(timeout=30)
     assert started.returncode == 130
     assert "Traceback" not in stderr
-    assert left_over(tmp_path) == []
+    assert_nothing_is_left(tmp_path)
     before = len(record.read_bytes().splitlines())
     code, _, _ = profile(tmp_path, f"{tasks}:spin", "--seconds", "1", "--threads", "1,2", "--quick")
     assert code == 0

@@ -72,8 +72,9 @@ class TestHead:
 
     @pytest.mark.parametrize(
         ("field", "status"),
-        [("Transfer-Encoding: chunked", 411), ("Content-Length: -1", 400), ("Content-Length: ²", 400)],
-    )
+        [("Transfer-Encoding: chunked", 411), ("Content-Length: -1", 400), ("Content-Length: ²", 400),
+         ("Content-Length:", 400), ("Content-Length: 12abc", 400), ("Content-Length: " + "9" * 5000, 400)],
+    )  # fmt: skip
     def test_a_body_without_a_plain_end_is_refused(self, field: str, status: int) -> None:
         with pytest.raises(Refused) as error:
             _ = head_of(f"PUT / HTTP/1.1\r\n{field}\r\n\r\n".encode("latin-1")).body_bytes
@@ -83,7 +84,7 @@ class TestHead:
         ("text", "part"),
         [(None, None), ("bytes=0-9", (0, 10)), ("bytes=90-", (90, 100)), ("bytes=-5", (95, 100)),
          ("bytes=95-1000", (95, 100)), ("bytes=-1000", (0, 100)), ("bytes=1-2,4-5", None), ("lines=1-2", None),
-         ("bytes=x-y", None), ("bytes=-", None)],
+         ("bytes=x-y", None), ("bytes=-", None), ("bytes=0-" + "9" * 5000, None), ("bytes=²-", None)],
     )  # fmt: skip
     def test_ranges(self, text: str | None, part: tuple[int, int] | None) -> None:
         assert range_of(text, 100) == part

@@ -1,9 +1,13 @@
-"""Ready-made tasks, each alone."""
+"""Ready-made tasks, each alone, and that the list of them is true."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import inspect
 import json
 import os
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import topology_runtime.tasks
 from topology_runtime.errors import InvalidInput
+from topology_runtime.instances import build
 from topology_runtime.logic import Context, Exhausted
 from topology_runtime.tasks.archive import Archive
 from topology_runtime.tasks.collect_to_file import CollectToFile
@@ -23,13 +29,17 @@ from topology_runtime.tasks.count import CountByKey
 from topology_runtime.tasks.counter import Counter
 from topology_runtime.tasks.file_lines import FileLines
 from topology_runtime.tasks.join import Join
+from topology_runtime.tasks.lookup import Lookup
 from topology_runtime.tasks.parse import parse
 from topology_runtime.tasks.parse_json import parse_json
+from topology_runtime.tasks.parse_senml import parse_senml
+from topology_runtime.tasks.ready_made import READY_MADE
 from topology_runtime.tasks.score import Score, tail
 from topology_runtime.tasks.spin import Spin
 from topology_runtime.tasks.tag import tag
 from topology_runtime.tasks.telemetry import Telemetry
 from topology_runtime.tasks.wait import Wait
+from topology_runtime.topology import Task
 from topology_runtime.worker import rows as wire
 
 
@@ -177,6 +187,59 @@ class TestParse:
         assert parse_json((3, "[1]")) == (3, [1])
 
 
+class TestParseSenml:
+    def test_the_pack_of_rfc_8428_section_5_1_2(self) -> None:
+        text = (
+            '[{"bn":"urn:dev:ow:10e2073a0108006:","bt":1.276020076001e+09,"bu":"A","bver":5,'
+            '"n":"voltage","u":"V","v":120.1},{"n":"current","t":-5,"v":1.2},{"n":"current","t":-4,"v":1.3}]'
+        )
+        rows = parse_senml((9, text))
+        assert [(row["name"].rpartition(":")[2], row["unit"], row["value"]) for row in rows] == [
+            ("voltage", "V", 120.1), ("current", "A", 1.2), ("current", "A", 1.3),
+        ]  # fmt: skip
+        assert [row["time_s"] for row in rows] == [1276020076.001, 1276020071.001, 1276020072.001]
+        assert all(row["id"] == 9 and row["name"].startswith("urn:dev:ow:10e2073a0108006:") for row in rows)
+
+    def test_base_values_sums_and_other_kinds_of_value(self) -> None:
+        text = '[{"bn":"a/","bv":20,"bs":5},{"n":"x","v":1.5},{"n":"y","vb":false},{"n":"z","s":2},{"n":"w","vs":"t"}]'
+        assert [(row["name"], row["value"], row["sum"]) for row in parse_senml(text)] == [
+            ("a/x", 21.5, None), ("a/y", False, None), ("a/z", None, 7), ("a/w", "t", None),
+        ]  # fmt: skip
+
+    def test_the_older_form(self) -> None:
+        text = '{"e":[{"n":"taxi","sv":"149"},{"n":"fare","u":"$","v":6.5},{"n":"paid","bv":true}],"bt":1358101800}'
+        rows = parse_senml(text)
+        assert [(row["name"], row["value"]) for row in rows] == [
+            ("taxi", "149"),
+            ("fare", 6.5),
+            ("paid", True),
+        ]
+        assert {row["time_s"] for row in rows} == {1358101800}
+
+    @pytest.mark.parametrize(
+        "text",
+        ["3", '[{"v":1}]', "[1]", '{"e":[7]}', "[", '{"e":3}', '[{"n":"a","v":1,"t":"x"}]', '{"e":null}',
+         '[{"n":"a","v":1,"bt":[]}]', '[{"n":"a","s":"x"}]', '[{"n":"a","s":1,"bs":true}]', b"\xff", None, 7,
+         {"n": "a"}, (1,), (1, 2), (1, (2, "[]"))],
+    )  # fmt: skip
+    def test_what_is_no_senml_raises(self, text: Any) -> None:
+        with pytest.raises(ValueError):
+            parse_senml(text)
+
+    @given(
+        st.lists(
+            st.dictionaries(
+                st.sampled_from(["bn", "bt", "bu", "bv", "bs", "n", "u", "t", "v", "vs", "vb", "s", "e"]),
+                st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=2) | st.just([]),
+            )
+        )
+    )
+    def test_records_of_any_kind_give_rows_or_a_value_error(self, pack: list[dict[str, Any]]) -> None:
+        with contextlib.suppress(ValueError):
+            keys = {"name", "time_s", "unit", "value", "sum"}
+            assert all(row.keys() == keys for row in parse_senml(json.dumps(pack)))
+
+
 class TestScore:
     @pytest.mark.parametrize(("z", "p"), [(0.0, 0.5), (1.0, 0.158655), (2.5, 0.00620967)])
     def test_tail_of_the_normal_distribution(self, z: float, p: float) -> None:
@@ -200,6 +263,11 @@ class TestJoin:
         assert not join.ready(1, [score]) and not join.ready(1, [score, score])
         assert join.ready(1, [weight, score])
         assert list(join.finish(1, [weight, score])) == [{"id": 1, "a": 5, "score": 0.5, "weight": 3}]
+
+    def test_a_row_without_the_key_raises(self) -> None:
+        for row in ({"weight": 3}, {}):
+            with pytest.raises(KeyError):
+                Join(["score"]).key(row, "lookup")
 
     def test_what_is_left_of_an_event_leaves_too(self) -> None:
         assert list(Join(["score", "weight"]).finish(1, [{"id": 1, "weight": 3}])) == [{"id": 1, "weight": 3}]
@@ -271,6 +339,16 @@ class TestCollectToFile:
         self.collected([(1, "a")], task)
         assert (tmp_path / "rows-task-7.jsonl").read_text() == '[1,"a"]\n'
 
+    def test_a_row_without_the_key_writes_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows"
+        task = CollectToFile(str(path), key="id")
+        task.open(context(tmp_path))
+        for row in ({}, (), 3, "text"):
+            with pytest.raises((KeyError, TypeError)):
+                task(row)
+        self.collected([{"id": 5}], task)
+        assert path.read_text() == "5\n"
+
     def test_a_full_disk_raises(self, tmp_path: Path) -> None:
         if not os.path.exists("/dev/full"):
             pytest.skip("no /dev/full here")
@@ -279,6 +357,62 @@ class TestCollectToFile:
         with pytest.raises(OSError, match="No space"):
             task(1)
         task.close()
+
+
+@pytest.mark.parametrize(
+    ("run", "params", "bad", "good", "out"),
+    [
+        ("parse:parse", {}, [(1, "<a>"), (1, '{"a"'), (1, None), "text", None], (1, "x"),
+         {"text": "x", "id": 1, "time_ms": None, "subject": "x"}),
+        ("parse_json:parse_json", {}, ["{", b"\xff", None, 3, (1,), (1, 2)], "[1]", [1]),
+        ("score:Score", {"steps": 2}, [None, 3, "text", (1, 2)], {"on": True}, {"on": True, "score": 0.0}),
+        ("tag:tag", {}, [None, 3, {"score": "a", "weight": 3}], {"score": 1}, {"score": 1, "level": "unknown"}),
+    ],
+)  # fmt: skip
+def test_a_bad_row_raises_and_the_next_one_is_done(
+    run: str, params: dict[str, Any], bad: list[Any], good: Any, out: Any
+) -> None:
+    task = build(Task("task", run=f"topology_runtime.tasks.{run}", params=params))
+    for row in bad:
+        with pytest.raises((ValueError, TypeError, AttributeError, IndexError, ExpatError)):
+            task(row)
+    assert task(good) == out
+
+
+def test_a_row_without_a_subject_is_not_looked_up() -> None:
+    for row in ({}, {"id": 1}):
+        with pytest.raises(KeyError):
+            Lookup("127.0.0.1:1")(row)
+
+
+class TestTheList:
+    NO_TASKS = ("__init__", "demo", "event_number", "ready_made", "representative", "service")
+
+    def text(self) -> str:
+        return Path(__file__).parents[2].joinpath("docs", "tasks.md").read_text("utf-8")
+
+    def listed(self) -> dict[str, str]:
+        """run → its params, as written."""
+        rows = [line.strip().strip("|").split("|") for line in self.text().splitlines()]
+        return {row[0].strip(" `"): row[-1] for row in rows if re.fullmatch(r" `\w+:\w+` ", row[0])}
+
+    def test_names_every_task(self) -> None:
+        modules = {path.stem for path in Path(topology_runtime.tasks.__path__[0]).glob("*.py")}
+        assert {run.partition(":")[0] for run in self.listed()} == modules - set(self.NO_TASKS)
+        short = self.text().partition("model profile` knows ")[2].partition("by these")[0]
+        assert re.findall(r"`(\w+)`", short) == list(READY_MADE)
+        assert {run.rpartition(".")[2] for run in READY_MADE.values()} <= set(self.listed())
+
+    def test_has_their_params_with_the_defaults(self) -> None:
+        for run, text in self.listed().items():
+            module, _, name = run.partition(":")
+            what = getattr(importlib.import_module(f"topology_runtime.tasks.{module}"), name)
+            told = dict(re.findall(r"`(\w+)`(?: \(([^):]*)[^)]*\))?", text))
+            params = inspect.signature(what).parameters if inspect.isclass(what) else {}
+            assert list(told) == list(params), run
+            for param, default in told.items():
+                if default[:1].isdigit():
+                    assert float(default.replace(",", "")) == params[param].default, (run, param)
 
 
 def test_spin_burns_cpu_and_wait_does_not() -> None:

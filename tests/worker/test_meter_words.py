@@ -61,6 +61,12 @@ def test_buckets_rise_with_the_latency(a: int, b: int) -> None:
     assert 0 <= mt.bucket_of(low) <= mt.bucket_of(high) < mt.BUCKETS
 
 
+def test_a_bucket_reaches_from_its_lowest_latency_to_the_next_ones() -> None:
+    edges = [mt.lowest_ns(bucket) for bucket in range(mt.BUCKETS)]
+    assert [mt.bucket_of(ns) for ns in edges] == list(range(mt.BUCKETS))
+    assert all(mt.bucket_of(after - 1) == bucket for bucket, after in enumerate(edges[1:]))
+
+
 def test_every_bucket_is_hit_by_its_own_middle() -> None:
     assert [mt.bucket_of(mt.bucket_ns(n)) for n in range(mt.BUCKETS)] == list(range(mt.BUCKETS))
     assert mt.bucket_of(-5) == 0

@@ -132,15 +132,10 @@ def quantile_s(buckets: Sequence[int], share: float) -> float | None:
     want, seen = share * total, 0
     for number, count in enumerate(buckets):
         if count and seen + count >= want:
-            low, high = lowest_ns(number), lowest_ns(number + 1)
+            low, high = mt.lowest_ns(number), mt.lowest_ns(number + 1)
             return (low + (want - seen) / count * (high - low)) / NS
         seen += count
     return None
-
-
-def lowest_ns(bucket: int) -> int:
-    """Where a bucket of mt.bucket_of begins."""
-    return bucket << 10 if bucket < 4 else (4 + bucket % 4) << (bucket // 4 + 9)
 
 
 def result(

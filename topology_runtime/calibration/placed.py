@@ -34,6 +34,15 @@ class Use(msgspec.Struct, frozen=True):
     memory_bytes: dict[int, int]
 
 
+class Counts(msgspec.Struct, frozen=True):
+    """What the threads of one task in one slot have counted so far; `queue`: rows waiting now."""
+
+    rows: int
+    busy_ns: int
+    wait_ns: int
+    queue: int
+
+
 class Placed(Watched):
     """`placement`: slot number (from 1) → task → threads; `shares`: (slot, task) → part of the task's rows;
     `thread_tps`: task → what one of its threads is modelled for, which sizes frames as in a run."""
@@ -105,6 +114,21 @@ class Placed(Watched):
     @property
     def threads_measured(self) -> int:
         return sum(thread.slot.number != FEEDER for thread in self.threads)
+
+    def groups(self) -> dict[tuple[int, str], Counts]:
+        """(slot, task) → counts."""
+        fields = (mt.TUPLES_IN, mt.BUSY_NS, mt.WAIT_NS, mt.QUEUE)
+        found: dict[tuple[int, str], list[int]] = {}
+        for slot in self._slots:
+            words = self._workers[slot].meter.words
+            for number in range(words[mt.H_THREADS]):
+                record = mt.HEADER + number * mt.THREAD_WORDS
+                if not words[record + mt.THREAD]:
+                    continue
+                sums = found.setdefault((slot, self.topology.tasks[words[record + mt.TASK]].name), [0] * 4)
+                for field, word in enumerate(fields):
+                    sums[field] += words[record + word]
+        return {group: Counts(*sums) for group, sums in found.items()}
 
     def use(self) -> Use:
         pids = {slot: self._workers[slot].popen.pid for slot in self._slots}

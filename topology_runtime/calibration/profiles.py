@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from topology_runtime.calibration import store
+from topology_runtime.calibration.awake import Awake
 from topology_runtime.calibration.bench import Place, Stopped
 from topology_runtime.calibration.collecting import collect_rows, own_folder
 from topology_runtime.calibration.measuring import side_by_side
@@ -60,7 +61,8 @@ def profile(asked: Asked, tell: Callable[[Record, Next | None], None]) -> list[R
         }
         conditions = Conditions(place, quotas, slot, asked.wish, asked.seconds, asked.output, stop, until_s)
         at_once = asked.at_once or side_by_side(asked.slot_cores, len(asked.tasks))
-        return _side_by_side(asked, conditions, at_once, tell)
+        with Awake():
+            return _side_by_side(asked, conditions, at_once, tell)
     finally:
         quotas.remove()
         shutil.rmtree(directory, ignore_errors=True)

@@ -82,8 +82,7 @@ def _named(word: str, params: Mapping[str, Any]) -> tuple[Task, tuple[str, ...]]
     if not equals:
         name, reference = "", word
     if reference in READY_MADE:
-        ready = READY_MADE[reference]
-        return Task(_sound(name or reference), run=ready.run, params={**ready.params, **params}), ()
+        return Task(_sound(name or reference), run=READY_MADE[reference], params=dict(params)), ()
     run, paths = _run_of(reference)
     return Task(
         _sound(name or run.rpartition(".")[2].rpartition(":")[2]), run=run, params=dict(params)

@@ -12,6 +12,8 @@ from topology_runtime.services.addresses import Address
 ACCOUNT = "devstoreaccount1"  # the documented development account; no secret
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
+SDKS = BLOB_SDK, TABLE_SDK = "azure.storage.blob", "azure.data.tables"
+
 _importing = threading.Lock()  # threads that import the SDKs at once can meet in a circle of module locks
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from topology_runtime.errors import InvalidInput
 from topology_runtime.services.addresses import BLOB_PORT, Address, absent, address_of
-from topology_runtime.services.azure_sdk import connection_string, sdk
+from topology_runtime.services.azure_sdk import BLOB_SDK, connection_string, sdk
 from topology_runtime.services.contents import CONTAINER
 from topology_runtime.services.keep_alive import TIMEOUT_S, KeepAlive
 
@@ -33,7 +34,7 @@ class AzureBlobs:
 
     def __init__(self, address: Address, container: str, timeout_s: float) -> None:
         self._address, self._container = address, container
-        module = sdk("azure.storage.blob")
+        module = sdk(BLOB_SDK)
         self._service: Any = module.BlobServiceClient.from_connection_string(
             connection_string(address), retry_total=0, connection_timeout=timeout_s, read_timeout=timeout_s
         )
@@ -63,7 +64,7 @@ class HttpBlobs:
 
     def get(self, name: str) -> bytes:
         try:
-            status, data = self._http.get(f"/{self._container}/{name}")
+            status, data = self._http.get(f"/{quote(self._container, safe='')}/{name}")
         except OSError as error:
             raise absent(WHAT, self._address, error) from error
         if status == 404:

@@ -20,15 +20,17 @@ from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.services import azurite, processes
 from topology_runtime.services.addresses import BLOB_PORT, HOST, TABLE_PORT, Address
+from topology_runtime.services.azure_sdk import SDKS, sdk
 from topology_runtime.services.contents import BLOBS, ROWS, ROWS_MOST
 from topology_runtime.services.limits import Terms
-from topology_runtime.services.progress import bar
+from topology_runtime.services.progress import Step, bar
 from topology_runtime.services.proxy import Route
 from topology_runtime.services.seeding import seed_azure_blobs, seed_azure_rows, seed_files, seed_sqlite
 
 AZURITE_ROWS_MOST = 200_000  # it keeps all in memory, and stands still while it saves them (2 to 3 s)
 READY_PATIENCE_S = 60.0  # the emulator reads its tables first
 LOOK_EVERY_S = 0.05
+PORT_MOST = 65_535
 SETTINGS = "services.json"
 directory_option = click.option(
     "--dir",
@@ -73,6 +75,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, value in (("--blob-mbps", self.blob_mbps), ("--table-rps", self.table_rps)):
             if not (math.isfinite(value) and value > 0):
                 yield f"{name} {value:g}: must be above 0"
+        for name, port in (("--blob-port", self.blob_port), ("--table-port", self.table_port)):
+            if not 0 <= port <= PORT_MOST:
+                yield f"{name} {port}: must be 0 to {PORT_MOST:,}"
+        if self.blob_port == self.table_port != 0:
+            yield f"--blob-port and --table-port are both {self.blob_port}: must differ"
         if not 0 <= self.latency_ms <= 60_000:
             yield f"--latency-ms {self.latency_ms:g}: must be 0 to 60,000"
 
@@ -100,8 +107,9 @@ def start(directory: Path, output: Format, **options: Any) -> None:
     if faults:
         raise InvalidInput("these services cannot be", faults=faults)
     with _alone(directory):
-        if _whole(directory):
-            _refuse_other(directory, settings)
+        have = _settings(directory)
+        if have is not None and _all_live(directory):
+            _refuse_other(have, settings)
         else:
             _start(directory, settings)
     _show(directory, output)
@@ -150,6 +158,8 @@ def _start(directory: Path, settings: Settings) -> None:
 
 def _start_azurite(directory: Path, settings: Settings) -> None:
     azurite.node()
+    for module in SDKS:
+        sdk(module)  # said before npm is asked for the emulator
     if not azurite.installed():
         with bar("azurite installed from npm (once)"):
             azurite.install()
@@ -180,7 +190,7 @@ def _start_embedded(directory: Path, settings: Settings) -> None:
     _wait_for(server, settings.blob_port, settings.table_port)
 
 
-def _fill(what: str, total: int, seed: Callable[[Callable[[int], None]], None]) -> None:
+def _fill(what: str, total: int, seed: Callable[[Step], None]) -> None:
     with bar(f"{what} made", total) as step:
         seed(step)
 
@@ -255,17 +265,16 @@ def _settings(directory: Path) -> Settings | None:
         return None
 
 
-def _whole(directory: Path) -> bool:
+def _all_live(directory: Path) -> bool:
     """Does everything live that was started? What is left of less is ended and started again."""
     found = processes.records(directory)
-    return bool(found) and _settings(directory) is not None and all(map(processes.lives, found))
+    return bool(found) and all(map(processes.lives, found))
 
 
-def _refuse_other(directory: Path, asked: Settings) -> None:
+def _refuse_other(have: Settings, asked: Settings) -> None:
     """Running already is fine when it is what was asked for. Conflict otherwise."""
-    have = _settings(directory)
     ports = {name: getattr(have, name) for name in ("blob_port", "table_port") if not getattr(asked, name)}
-    if have is None or have != msgspec.structs.replace(asked, **ports):
+    if have != msgspec.structs.replace(asked, **ports):
         raise Conflict("services with other settings are running", hint="scripts/services stop, then start")
     click.echo("already running", err=True)
 
@@ -282,7 +291,7 @@ def status_rows(directory: Path) -> list[Mapping[str, Any]]:
     settings = _settings(directory)
     if settings is None:
         return []
-    alive = _whole(directory)
+    alive = _all_live(directory)
     pids = [record.pid for record in processes.records(directory)]
     common = {"pids": pids, "latency_ms": settings.latency_ms}
     blob = {"holds": settings.blobs, "mb_per_s": settings.blob_mbps, "requests_per_s": None}

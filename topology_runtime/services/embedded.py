@@ -1,7 +1,7 @@
 """Blobs and a table without Azure: `python -P -m topology_runtime.services.embedded --directory D …`.
 
-One process: `GET /headgate/blob-0003` gives a file (a `Range` is obeyed), `GET /table/17` a row of SQLite as
-JSON, each on its own port under the same terms as the proxy's.
+One process: `GET /headgate/blob-0003` gives a file (a `Range` is obeyed), `GET /headgate/17` a row of SQLite
+as JSON, each on its own port under the same terms as the proxy's.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import re
 import signal
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from topology_runtime.services.addresses import HOST
-from topology_runtime.services.contents import COLUMNS, CONTAINER
+from topology_runtime.services.addresses import BACKLOG, HOST
+from topology_runtime.services.contents import COLUMNS, CONTAINER, TABLE
 from topology_runtime.services.heads import (
     END,
     HEAD_MOST_BYTES,
+    PIECE_BYTES,
     Head,
     Refused,
     answer_head,
@@ -34,10 +36,9 @@ from topology_runtime.services.heads import (
 from topology_runtime.services.limits import Gate, Terms
 from topology_runtime.services.seeding import blob_folder, table_file
 
-PIECE_BYTES = 256 * 1024
-BACKLOG = 512
 BLOB_PATH = re.compile(rf"/{CONTAINER}/([A-Za-z0-9_-]{{1,64}})")
-ROW_PATH = re.compile(r"/table/(\d{1,12})")
+ROW_PATH = re.compile(rf"/{TABLE}/([0-9]{{1,12}})")
+ROW = f"SELECT {', '.join(COLUMNS)} FROM rows WHERE key = ?"
 
 Answer = Callable[[Head, asyncio.StreamWriter], Awaitable[None]]
 
@@ -74,16 +75,22 @@ class Files:
 
 
 class Rows:
-    """The table: rows of a file of SQLite by their key."""
+    """The table: rows of a file of SQLite by their key. sqlite3.Error when it holds no such table."""
 
     def __init__(self, file: Path, gate: Gate) -> None:
-        self._database = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
+        self._database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
         self._gate = gate
+        self._row(0)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _row(self, key: int) -> Any:
+        return self._database.execute(ROW, (key,)).fetchone()
 
     async def answer(self, head: Head, writer: asyncio.StreamWriter) -> None:
         key = ROW_PATH.fullmatch(head.path)
-        query = f"SELECT {', '.join(COLUMNS)} FROM rows WHERE key = ?"
-        found = self._database.execute(query, (int(key[1]),)).fetchone() if key else None
+        found = self._row(int(key[1])) if key else None
         if found is None:
             raise Refused(404)
         body = msgspec.json.encode(dict(zip(COLUMNS, found, strict=True)))
@@ -137,6 +144,7 @@ async def run(directory: Path, blob: tuple[int, Terms], table: tuple[int, Terms]
     gates = Gate(blob[1]), Gate(table[1])
     files, rows = Files(blob_folder(directory), gates[0]), Rows(table_file(directory), gates[1])
     async with contextlib.AsyncExitStack() as servers:
+        servers.callback(rows.close)
         for port, answer, gate in ((blob[0], files.answer, gates[0]), (table[0], rows.answer, gates[1])):
             server = Server(answer, gate)
             started = await asyncio.start_server(
@@ -146,20 +154,20 @@ async def run(directory: Path, blob: tuple[int, Terms], table: tuple[int, Terms]
         await stop.wait()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="topology_runtime.services.embedded", description=__doc__)
     parser.add_argument("--directory", type=Path, required=True, help="with blobs/ and rows.sqlite")
     for name in ("blob", "table"):
         parser.add_argument(f"--{name}-port", type=int, required=True)
         parser.add_argument(f"--{name}-terms", default="{}", help="JSON, see limits.Terms")
-    a = parser.parse_args(arguments)
+    a = parser.parse_args()
     try:
         blob, table = (msgspec.json.decode(text, type=Terms) for text in (a.blob_terms, a.table_terms))
         asyncio.run(run(a.directory, (a.blob_port, blob), (a.table_port, table)))
     except msgspec.DecodeError as error:
         print(f"error: the terms are wrong: {error}", file=sys.stderr)
         return 3
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         print(f"error: {table_file(a.directory)}: {error}", file=sys.stderr)
         return 1
     except OSError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HEAD_MOST_BYTES = 64 * 1024
+PIECE_BYTES = 256 * 1024  # of an answer, passed on at once
+LENGTH_MOST_DIGITS = 18
 END = b"\r\n\r\n"
 REASONS = {
     200: "OK", 206: "Partial Content", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
@@ -35,7 +37,7 @@ class Head:
         if "transfer-encoding" in self.fields:
             raise Refused(411)
         text = self.fields.get("content-length", "0")
-        if not (text.isascii() and text.isdigit()):
+        if not _is_size(text):
             raise Refused(400)
         return int(text)
 
@@ -72,7 +74,7 @@ def range_of(text: str | None, size_bytes: int) -> tuple[int, int] | None:
     if text is None or not text.startswith("bytes=") or "," in text:
         return None
     first, dash, last = text.removeprefix("bytes=").strip().partition("-")
-    if not dash or not (first + last).isdigit() or not (first + last).isascii():
+    if not dash or not all(_is_size(each or "0") for each in (first, last)) or not first + last:
         return None
     if not first:
         start, end = max(0, size_bytes - int(last)), size_bytes
@@ -81,3 +83,7 @@ def range_of(text: str | None, size_bytes: int) -> tuple[int, int] | None:
     if start >= end:
         raise Refused(416)
     return start, end
+
+
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= LENGTH_MOST_DIGITS

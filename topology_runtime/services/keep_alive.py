@@ -22,7 +22,7 @@ class KeepAlive:
         kept = self._connection.sock is not None
         try:
             return self._get(path)
-        except (http.client.RemoteDisconnected, ConnectionError):
+        except ConnectionError:
             if not kept:
                 raise
             return self._get(path)
@@ -32,15 +32,12 @@ class KeepAlive:
             self._connection.request("GET", path)
             answer = self._connection.getresponse()
             return answer.status, answer.read()
-        except http.client.RemoteDisconnected:
+        except OSError:
             self.close()
             raise
         except http.client.HTTPException as error:  # no HTTP, or a body cut short
             self.close()
             raise ConnectionError(f"{type(error).__name__}: {error}") from error
-        except OSError:
-            self.close()
-            raise
 
     def close(self) -> None:
         self._connection.close()

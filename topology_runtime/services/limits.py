@@ -25,7 +25,7 @@ class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Limit:
-    """At most `rate_per_s` on average, and `BURST_S` of it ahead."""
+    """At most `rate_per_s` on average, and `burst_s` of it ahead."""
 
     def __init__(self, rate_per_s: float, burst_s: float = BURST_S) -> None:
         self._rate_per_s = rate_per_s

@@ -7,26 +7,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from topology_runtime.output import console
+
+Step = Callable[[int, int], None]  # told how many of the things are there, and how many were made just now
+
 
 @contextmanager
-def bar(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Gives `step(done)`. total: of the steps; None when nobody knows how many there are."""
-    from rich.console import Console
+def bar(what: str, total: int | None = None) -> Iterator[Step]:
+    """Gives `step`. total: of the things asked for; None when nobody knows how many there are. Nothing is
+    said where all of them were there."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console, began_s = Console(stderr=True), time.monotonic()
+    screen, began_s = console(sys.stderr), time.monotonic()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    done = 0
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    made = 0
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task(what, total=total)
 
-        def step(reached: int) -> None:
-            nonlocal done
-            done = reached
-            progress.update(task, completed=reached)
+        def step(there: int, made_now: int) -> None:
+            nonlocal made
+            made += made_now
+            progress.update(task, completed=there)
 
         yield step
-    took_s = time.monotonic() - began_s
-    if total is None or done:
-        count = f"{done:,} " if done else ""
-        print(f"{count}{what} in {took_s:.1f} s", file=sys.stderr)
+    if total is None or made:
+        count = f"{made:,} " if made else ""
+        print(f"{count}{what} in {time.monotonic() - began_s:.1f} s", file=sys.stderr)

@@ -18,12 +18,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from topology_runtime.services.addresses import HOST
-from topology_runtime.services.heads import END, HEAD_MOST_BYTES, Refused, head_of, refusal
+from topology_runtime.services.addresses import BACKLOG, HOST
+from topology_runtime.services.heads import END, HEAD_MOST_BYTES, PIECE_BYTES, Refused, head_of, refusal
 from topology_runtime.services.limits import Gate, Terms
 
-PIECE_BYTES = 256 * 1024  # of an answer; also how much the kernel may hold ready for us
-BACKLOG = 512
+PAUSE_S = 0.1  # before another connection is taken when one could not be
 
 
 class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,9 +43,9 @@ class Proxy:
     async def serve(self, client: socket.socket) -> None:
         """One connection, until either side ends it."""
         loop = asyncio.get_running_loop()
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with client, _socket() as service:
-            service.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE_BYTES)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            service.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE_BYTES)  # held ready for us
             try:
                 await loop.sock_connect(service, (HOST, self._route.upstream))
             except OSError:
@@ -115,11 +114,21 @@ def _socket() -> socket.socket:
 
 
 async def accept(route: Route, listener: socket.socket) -> None:
-    """Serve whoever connects."""
+    """Serve whoever connects. Where no connection can be taken (no file left, say) it says so once and
+    goes on when it can."""
     proxy, loop = Proxy(route), asyncio.get_running_loop()
     running: set[asyncio.Task[None]] = set()
+    told = False
     while True:
-        client, _ = await loop.sock_accept(listener)
+        try:
+            client, _ = await loop.sock_accept(listener)
+        except OSError as error:
+            if not told:
+                print(f"port {route.listen} takes none: {error.strerror}", file=sys.stderr, flush=True)
+            told = True
+            await asyncio.sleep(PAUSE_S)
+            continue
+        told = False
         task = asyncio.create_task(_quietly(proxy, client))
         running.add(task)
         task.add_done_callback(running.discard)
@@ -149,10 +158,10 @@ async def run(routes: Sequence[Route]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="topology_runtime.services.proxy", description=__doc__)
     parser.add_argument("routes", nargs="+", metavar="ROUTE")
-    texts = parser.parse_args(arguments).routes
+    texts = parser.parse_args().routes
     try:
         routes = [msgspec.json.decode(text, type=Route) for text in texts]
         asyncio.run(run(routes))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from topology_runtime.errors import HeadgateError
 from topology_runtime.services.addresses import Address
-from topology_runtime.services.azure_sdk import connection_string, sdk
+from topology_runtime.services.azure_sdk import BLOB_SDK, TABLE_SDK, connection_string, sdk
 from topology_runtime.services.contents import (
     BLOB_BYTES,
     COLUMNS,
@@ -26,9 +26,9 @@ from topology_runtime.services.contents import (
     row_of,
     values_of,
 )
+from topology_runtime.services.progress import Step
 
 ROWS_A_COMMIT = 20_000
-Step = Callable[[int], None]  # told how many of the things asked for are there
 
 
 # ── Azurite, through the SDKs ───────────────────────────────────────────────────────────────────
@@ -36,7 +36,7 @@ Step = Callable[[int], None]  # told how many of the things asked for are there
 
 def seed_azure_blobs(address: Address, blobs: int, step: Step) -> None:
     """`blobs` blobs in the container, written straight to the emulator."""
-    storage = sdk("azure.storage.blob")
+    storage = sdk(BLOB_SDK)
     from azure.core.exceptions import AzureError, ResourceExistsError
 
     with storage.ContainerClient.from_connection_string(connection_string(address), CONTAINER) as container:
@@ -45,16 +45,17 @@ def seed_azure_blobs(address: Address, blobs: int, step: Step) -> None:
                 container.create_container()
             there = {blob.name for blob in container.list_blobs() if blob.size == BLOB_BYTES}
             for number in range(blobs):
-                if blob_name(number) not in there:
+                absent = blob_name(number) not in there
+                if absent:
                     container.upload_blob(blob_name(number), blob_bytes(number), overwrite=True)
-                step(number + 1)
+                step(number + 1, absent)
         except AzureError as error:
             raise HeadgateError("could not fill the blob container", cause=str(error)) from error
 
 
 def seed_azure_rows(address: Address, rows: int, step: Step) -> None:
     """`rows` rows, whole partitions of 100 a batch."""
-    tables = sdk("azure.data.tables")
+    tables = sdk(TABLE_SDK)
     from azure.core.exceptions import AzureError, ResourceExistsError
 
     with tables.TableClient.from_connection_string(connection_string(address), TABLE) as table:
@@ -64,7 +65,7 @@ def seed_azure_rows(address: Address, rows: int, step: Step) -> None:
             for first in range(_azure_rows(table, rows), rows, ROWS_A_PARTITION):
                 keys = range(first, min(rows, first + ROWS_A_PARTITION))
                 table.submit_transaction([("upsert", _entity(key)) for key in keys])
-                step(keys.stop)
+                step(keys.stop, len(keys))
         except AzureError as error:
             raise HeadgateError("could not fill the table", cause=str(error)) from error
 
@@ -107,11 +108,12 @@ def seed_files(directory: Path, blobs: int, step: Step) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(blobs):
         path = folder / blob_name(number)
-        if not path.exists() or path.stat().st_size != BLOB_BYTES:
+        absent = not path.exists() or path.stat().st_size != BLOB_BYTES
+        if absent:
             part = path.with_suffix(".part")
             part.write_bytes(blob_bytes(number))
             part.replace(path)
-        step(number + 1)
+        step(number + 1, absent)
 
 
 def seed_sqlite(directory: Path, rows: int, step: Step) -> None:
@@ -129,7 +131,7 @@ def seed_sqlite(directory: Path, rows: int, step: Step) -> None:
                 stop = min(rows, first + ROWS_A_COMMIT)
                 with database:
                     database.executemany(f"INSERT INTO rows VALUES ({places})", _with_keys(first, stop))
-                step(stop)
+                step(stop, stop - first)
     except sqlite3.Error as error:
         raise HeadgateError(f"could not fill {table_file(directory)}", cause=str(error)) from error
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import msgspec
 
 from topology_runtime.errors import InvalidInput
 from topology_runtime.services.addresses import TABLE_PORT, Address, absent, address_of
-from topology_runtime.services.azure_sdk import connection_string, sdk
+from topology_runtime.services.azure_sdk import TABLE_SDK, connection_string, sdk
 from topology_runtime.services.contents import TABLE, Row, partition_of, row_key
 from topology_runtime.services.keep_alive import TIMEOUT_S, KeepAlive
 
@@ -37,7 +38,7 @@ class AzureTable:
 
     def __init__(self, address: Address, table: str, timeout_s: float) -> None:
         self._address, self._name = address, table
-        module = sdk("azure.data.tables")
+        module = sdk(TABLE_SDK)
         self._table: Any = module.TableClient.from_connection_string(
             connection_string(address),
             table,
@@ -62,7 +63,7 @@ class AzureTable:
 
 
 class HttpTable:
-    """`GET /table/KEY` of the embedded stand-in."""
+    """`GET /TABLE/KEY` of the embedded stand-in."""
 
     def __init__(self, address: Address, table: str, timeout_s: float) -> None:
         self._address, self._name = address, table
@@ -70,7 +71,7 @@ class HttpTable:
 
     def get(self, key: int) -> Row:
         try:
-            status, data = self._http.get(f"/table/{key}")
+            status, data = self._http.get(f"/{quote(self._name, safe='')}/{key}")
         except OSError as error:
             raise absent(WHAT, self._address, error) from error
         if status == 404:

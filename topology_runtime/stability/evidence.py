@@ -80,7 +80,7 @@ def evidence(bins: Sequence[Bin]) -> Evidence:
     latency, resolution_s = _latencies(kept)
     queue = _queue(kept, rate_tps)
     offered = sum(b.offered for b in kept[1:])
-    seen = 2 * len(latency[0]) >= len(kept)
+    seen = len(latency[0]) >= SEEN_LEAST * len(kept)
     return Evidence(
         latency=trend(*_merged(*latency), resolution_s) if seen else none,
         queue=trend(*_merged(*queue), 1.0 / rate_tps),

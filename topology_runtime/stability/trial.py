@@ -68,10 +68,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Trial:
-    """`begin_s`: when the rate began to be offered, on the clock of the bins."""
+    """The clock of the bins begins when the rate begins to be offered."""
 
-    def __init__(self, looks: Looks, begin_s: float = 0.0) -> None:
-        self._looks, self._begin_s = looks, begin_s
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
         self._bins: list[Bin] = []
         self._next_s = looks.first_s
         self._spent_stable = self._spent_unstable = 0.0
@@ -79,7 +79,7 @@ class Trial:
     def add(self, bin_: Bin) -> Finding | None:
         """The finding as soon as there is one; bins come in order of time."""
         self._bins.append(bin_)
-        seconds = bin_.t_s - self._begin_s
+        seconds = bin_.t_s
         over = seconds >= self._looks.longest_s - SLACK_S
         if seconds < self._next_s - SLACK_S and not over:
             return None

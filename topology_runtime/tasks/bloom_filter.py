@@ -17,7 +17,8 @@ class DropSeen(Keyed):
     about `error`, which it takes for seen. `values`: how many different ones are expected.
 
     There is one filter per key of the in-edge, for values / `buckets` values each: let the edge's key be
-    `topology_runtime.tasks.bloom_filter:bucket` or a function like it."""
+    `topology_runtime.tasks.bloom_filter:bucket`; with `field` a function of yours that gives
+    `bucket(row[field])`, for rows of one value must come to one filter."""
 
     def __init__(
         self, field: str | None = None, values: int = 100_000, error: float = 0.01, buckets: int = BUCKETS
@@ -59,9 +60,9 @@ def add(bits: bytearray, value: Any, hashes: int) -> bool:
     return new
 
 
-def bucket(row: Any) -> int:
-    """Which of the `BUCKETS` filters a row belongs to; for rows that are compared whole."""
-    return _halves(row)[0] % BUCKETS
+def bucket(value: Any) -> int:
+    """Which of the `BUCKETS` filters a value belongs to: a whole row, or the field that is compared."""
+    return _halves(value)[0] % BUCKETS
 
 
 def _halves(value: Any) -> tuple[int, int]:

@@ -43,18 +43,20 @@ class FileWrite:
         os.makedirs(self._directory, exist_ok=True)
 
     def __call__(self, row: Row) -> Row:
-        self._lines.append(str(number_of(row)).ljust(self._width)[: self._width])
-        if len(self._lines) >= self._rows:
-            self._write()
+        line = str(number_of(row)).ljust(self._width)[: self._width]
+        if len(self._lines) + 1 < self._rows:
+            self._lines.append(line)
+        else:
+            self._write([*self._lines, line])
         return row
 
     def close(self) -> None:
         if self._lines:
-            self._write()
+            self._write(self._lines)
 
-    def _write(self) -> None:
-        self._lines.append("")
-        data = "\n".join(self._lines).encode("ascii")
+    def _write(self, lines: list[str]) -> None:
+        """A batch to its file. OSError: the batch is as before, without the row that made it full."""
+        data = "\n".join([*lines, ""]).encode("ascii")
         path = os.path.join(self._directory, f"{self._name}-{self._count % self._files}.txt")
         with open(path, "wb") as file:
             file.write(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from math import isfinite
 from typing import Any
 
 from topology_runtime.logic import Keyed
@@ -12,7 +13,8 @@ State = tuple[float, float] | None  # (estimate, its variance); None before the 
 
 class Kalman(Keyed):
     """Adds `estimate` to each row: that of row[`field`], a value that wanders by `drift` (variance per row)
-    and is measured with an error of variance `noise`. Rows without a number there go on as they are."""
+    and is measured with an error of variance `noise`. Rows without a finite number
+    there go on as they are."""
 
     def __init__(self, field: str = "value", drift: float = 0.01, noise: float = 1.0) -> None:
         if drift < 0 or noise <= 0:
@@ -25,7 +27,7 @@ class Kalman(Keyed):
 
     def process(self, key: Hashable, row: dict[str, Any], state: State) -> tuple[State, Iterable[Any]]:
         measured = row.get(self._field)
-        if isinstance(measured, bool) or not isinstance(measured, int | float):
+        if isinstance(measured, bool) or not isinstance(measured, int | float) or not isfinite(measured):
             return state, [row]
         after = step(state, float(measured), self._drift, self._noise)
         return after, [{**row, "estimate": after[0]}]

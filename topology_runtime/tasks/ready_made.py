@@ -1,31 +1,18 @@
-"""Ready-made tasks by name: for `headgate model profile NAME` and the guide."""
+"""Ready-made tasks that have a short name, and where their code is: for `headgate model profile NAME`."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 HERE = "topology_runtime.tasks"
-
-
-class ReadyMade(msgspec.Struct, frozen=True):
-    """`run`: where its code is; `params` that it needs to be tried alone."""
-
-    run: str
-    params: dict[str, Any] = {}
-
-
-READY_MADE: dict[str, ReadyMade] = {
-    "blob": ReadyMade(f"{HERE}.blob_download:BlobDownload"),
-    "table": ReadyMade(f"{HERE}.table_query:TableQuery"),
-    "pi": ReadyMade(f"{HERE}.pi:Pi"),
-    "xml": ReadyMade(f"{HERE}.parse_xml:ParseXml"),
-    "file": ReadyMade(f"{HERE}.file_write:FileWrite"),
-    "http": ReadyMade(f"{HERE}.http_call:HttpCall"),
-    "json": ReadyMade(f"{HERE}.parse_json:parse_json"),
-    "senml": ReadyMade(f"{HERE}.parse_senml:parse_senml"),
-    "sql": ReadyMade(f"{HERE}.sql_query:SqlQuery"),
-    "spin": ReadyMade(f"{HERE}.spin:Spin"),
-    "wait": ReadyMade(f"{HERE}.wait:Wait"),
+READY_MADE = {
+    "blob": f"{HERE}.blob_download:BlobDownload",
+    "table": f"{HERE}.table_query:TableQuery",
+    "pi": f"{HERE}.pi:Pi",
+    "xml": f"{HERE}.parse_xml:ParseXml",
+    "file": f"{HERE}.file_write:FileWrite",
+    "http": f"{HERE}.http_call:HttpCall",
+    "json": f"{HERE}.parse_json:parse_json",
+    "senml": f"{HERE}.parse_senml:parse_senml",
+    "sql": f"{HERE}.sql_query:SqlQuery",
+    "spin": f"{HERE}.spin:Spin",
+    "wait": f"{HERE}.wait:Wait",
 }

@@ -1,8 +1,9 @@
-"""Paper 0's micro topologies (Fig. 5) with its five tasks for real: linear, diamond and star.
+"""Paper 0's topologies with its five tasks for real: linear, diamond and star (Fig. 5), and, as in section 8.3,
+the five in place of the tasks of three applications: finance, traffic and smart_grid, in the shapes of the examples.
 
     linear    source ── blob ── table ── pi ── xml ── file ── sink
     diamond   source ── {blob, xml, table, file} ── pi ── sink
-    star      source ── {blob, table} ── pi ── {xml, file} ── sink
+    star      source ── {blob, table} ── xml ── {pi, file} ── sink
 
 Give one to a command as `topology_runtime.tasks.representative:linear`. Blob and table need services:
 `scripts/services start` (or `start --embedded` with HEADGATE_SERVICES=embedded). Elsewhere than at the usual
@@ -12,52 +13,57 @@ ports: HEADGATE_BLOB_SERVICE and HEADGATE_TABLE_SERVICE; other sizes: HEADGATE_B
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from topology_runtime.errors import InvalidInput
 from topology_runtime.services.contents import BLOBS, ROWS
-from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.tasks.ready_made import HERE, READY_MADE
+from topology_runtime.topology import Topology
 
-HERE = "topology_runtime.tasks"
-RUNS = {
-    "blob": f"{HERE}.blob_download:BlobDownload",
-    "table": f"{HERE}.table_query:TableQuery",
-    "pi": f"{HERE}.pi:Pi",
-    "xml": f"{HERE}.parse_xml:ParseXml",
-    "file": f"{HERE}.file_write:FileWrite",
-}
-SOURCE, SINK = Static(1, 0.10, 0.15), Static(1, 0.10, 0.20)  # what the paper reserves for them
+RUNS = {**READY_MADE, "source": f"{HERE}.counter:Counter", "sink": f"{HERE}.representative:sink"}
 
 
 def linear() -> Topology:
-    names = ("source", "blob", "table", "pi", "xml", "file", "sink")
-    return _topology("linear", list(zip(names, names[1:], strict=False)))
+    return _with_code("linear")
 
 
 def diamond() -> Topology:
-    branches = ("blob", "xml", "table", "file")
-    pairs = [pair for name in branches for pair in (("source", name), (name, "pi"))]
-    return _topology("diamond", [*pairs, ("pi", "sink")])
+    return _with_code("diamond")
 
 
 def star() -> Topology:
-    before = [pair for name in ("blob", "table") for pair in (("source", name), (name, "pi"))]
-    after = [pair for name in ("xml", "file") for pair in (("pi", name), (name, "sink"))]
-    return _topology("star", [*before, *after])
+    return _with_code("star")
+
+
+def finance() -> Topology:
+    return _with_code("finance")
+
+
+def traffic() -> Topology:
+    return _with_code("traffic")
+
+
+def smart_grid() -> Topology:
+    return _with_code("smart-grid")
 
 
 def sink(row: Any) -> None:
     """Rows end here; the runtime counts them."""
 
 
-def _topology(name: str, pairs: Sequence[tuple[str, str]]) -> Topology:
-    params = _params()
-    order = dict.fromkeys(end for pair in pairs for end in pair if end in RUNS)
-    tasks = [Task(task, run=RUNS[task], params=params.get(task, {})) for task in order]
-    source = Task("source", "source", f"{HERE}.counter:Counter", static=SOURCE)
-    last = Task("sink", run=f"{HERE}.representative:sink", static=SINK)
-    return Topology(name, (source, *tasks, last), tuple(Edge(*pair) for pair in pairs))
+def _with_code(name: str) -> Topology:
+    """The shipped example with code: each task runs the one whose model it has."""
+    from topology_runtime.examples import example  # workers, which import `sink`, need none of it
+    from topology_runtime.loading import load
+
+    planned, params = load(str(example(name))).topology, _params()
+    tasks = tuple(
+        replace(task, run=RUNS[task.model_name], params=params.get(task.model_name, {}))
+        for task in planned.tasks
+    )
+    return replace(planned, tasks=tasks)
 
 
 def _params() -> dict[str, dict[str, Any]]:

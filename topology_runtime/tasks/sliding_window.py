@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable
-from math import fsum
+from math import fsum, isfinite
 from typing import Any
 
 from topology_runtime.logic import Keyed
@@ -14,7 +14,7 @@ State = deque[float]
 
 class SlidingMean(Keyed):
     """Adds `mean` to each row: that of row[`field`] over the key's last `rows` rows, of fewer at the
-    start. Rows without a number there go on as they are."""
+    start. Rows without a finite number there go on as they are."""
 
     def __init__(self, field: str = "value", rows: int = 10) -> None:
         if rows < 1:
@@ -27,7 +27,7 @@ class SlidingMean(Keyed):
 
     def process(self, key: Hashable, row: dict[str, Any], state: State) -> tuple[State, Iterable[Any]]:
         value = row.get(self._field)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             return state, [row]
         state.append(float(value))
         return state, [{**row, "mean": fsum(state) / len(state)}]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 from topology_runtime.errors import InvalidInput
@@ -20,7 +20,7 @@ class SqlQuery:
     reading only, once per thread."""
 
     def __init__(self, database: str, query: str, rows_most: int = ROWS_MOST) -> None:
-        self._path = os.path.abspath(database)
+        self._path = Path(database).absolute()
         self._query = query
         self._most = rows_most
         self._database: sqlite3.Connection | None = None
@@ -45,16 +45,9 @@ class SqlQuery:
     def _ready(self) -> sqlite3.Connection:
         if self._database is None:
             try:
-                self._database = sqlite3.connect(f"file:{quoted(self._path)}?mode=ro", uri=True)
+                self._database = sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)
                 self._database.execute("SELECT 1 FROM sqlite_schema").close()
             except sqlite3.Error as error:
                 self.close()
                 raise InvalidInput(f"cannot read the database {self._path} ({error})") from error
         return self._database
-
-
-def quoted(path: str) -> str:
-    """As a part of SQLite's `file:` URI."""
-    from urllib.parse import quote
-
-    return quote(path)

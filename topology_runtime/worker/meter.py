@@ -53,13 +53,14 @@ def bucket_of(ns: int) -> int:
     return bucket if bucket < BUCKETS else BUCKETS - 1
 
 
+def lowest_ns(bucket: int) -> int:
+    """Where a bucket begins, and the one before it ends."""
+    return bucket << 10 if bucket < 4 else (4 + bucket % 4) << (bucket // 4 + 9)
+
+
 def bucket_ns(bucket: int) -> int:
     """The middle of a bucket in ns (within 13 % of every value in it, from 4 µs on)."""
-    if bucket < 4:
-        return (bucket << 10) + 512
-    shift = bucket // 4 - 1
-    low = (4 + bucket % 4) << shift
-    return (low << 10) + ((1 << shift) << 10) // 2
+    return (lowest_ns(bucket) + lowest_ns(bucket + 1)) // 2
 
 
 def create() -> int:
