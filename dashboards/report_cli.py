@@ -10,10 +10,11 @@ from pathlib import Path
 
 import click
 
-from topology_runtime.errors import HeadgateError, InvalidInput
+from topology_runtime.errors import HeadgateError, InvalidInput, UsageError
 from topology_runtime.output import Format, emit, short_format_options
+from topology_runtime.trace_tables import RUN_FILE
 
-ANALYSIS, TRACE = "analysis.json", "run.json"
+ANALYSIS = "analysis.json"
 BESIDE_TRACE = "analysis"  # where `headgate analyze` puts that of a run
 
 
@@ -37,12 +38,18 @@ def report(folder: Path, path: Path | None, again: bool, output: Format) -> None
 
 def analysis_of(folder: Path, again: bool = False) -> Path:
     """The folder of the analysis: this one, or that of the run, made now if need be. Raises InvalidInput."""
-    if (folder / ANALYSIS).is_file():
+    there = (folder / ANALYSIS).is_file()
+    if there and not again:
         return folder
-    if not (folder / TRACE).is_file():
+    if not (folder / RUN_FILE).is_file():
+        if there:
+            raise UsageError(
+                f"--again: {folder} is an analysis, and does not tell where its traces are",
+                hint=f"headgate analyze TRACE… --output {folder}",
+            )
         what = "is neither an analysis nor a run" if folder.is_dir() else "does not exist"
         raise InvalidInput(f"{folder} {what}", hint=_near(folder))
-    its = folder.absolute().parent / BESIDE_TRACE
+    its = folder if there else folder.absolute().parent / BESIDE_TRACE
     if again or not _is_of(its / ANALYSIS, folder.absolute()):
         _analyse(folder, its)
     return its
@@ -50,7 +57,7 @@ def analysis_of(folder: Path, again: bool = False) -> Path:
 
 def _near(folder: Path) -> str:
     """What could have been meant."""
-    runs = sorted(folder.glob(f"*/*/{TRACE}")) + sorted(folder.glob(f"*/{TRACE}"))
+    runs = sorted(folder.glob(f"*/*/{RUN_FILE}")) + sorted(folder.glob(f"*/{RUN_FILE}"))
     if runs:
         return f"name one run, for example {runs[-1].parent}; or all: `headgate analyze {folder}`"
     return "name the folder of a trace (traces/TOPOLOGY/RUN) or of `headgate analyze`"

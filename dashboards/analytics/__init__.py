@@ -1,9 +1,14 @@
 """Traces of runs to answers, with PySpark: raw segments → curated tables → aggregates → results.
 
-sources, footers   what there is to read, and which files are left out, and why
-curate             segments of a run and date → one curated partition, once
-aggregates         the one pass over all rows; everything after it reads these small tables
-analyses           one small file for each question
-pipeline           all of it; `headgate analyze`
+places             folders, here or in an object store
+runs               the runs that TRACE arguments name, and what their `run.json` says
+segments, clocks   which files of a run are used, by their footers alone, and why the others are left out
+curate             segments of a run and date → curated parts, once; `compaction` makes them in Spark's tasks,
+                   `manifest` says which there are
+schemas            the tables of a trace for Spark
+aggregates         all rows to small tables, which everything after reads
+asked, analyses    what an analysis is given, and one small file for each question
 results            the rows that the report is made from
+spark              the session
+pipeline           all of it; `analyze_cli` is `headgate analyze`
 """

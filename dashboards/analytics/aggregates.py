@@ -1,4 +1,4 @@
-"""The one pass over all rows of each table. What comes out is small, is written once, and answers every question.
+"""All rows of each table, put together: what comes out is small, is written once, and answers every question.
 
 Times are put together to windows of 10 s (5 s in runs of ten minutes, 60 s in those longer than a day);
 latency to bins of 1 s (15 s in runs longer than three hours).
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 SECOND_US = 1_000_000
+RUN = ("topology", "run")
 WINDOWS_S = ((600, 5), (86_400, 10), (float("inf"), 60))  # runs of so many seconds at most → their window
 FINE_BIN_S, COARSE_BIN_S, FINE_RUN_S = 1, 15, 3 * 3600
 STABILITY_WINDOW_S = 15  # as the controller judges
@@ -28,8 +29,7 @@ FINE_PER_DOUBLING = 16  # bins of the latency's histogram, 4.4 % wide: quantiles
 
 @dataclass(frozen=True)
 class Tables:
-    """The curated rows of the runs that are analysed, with a column `run` = topology/run; `span_s`: of the
-    longest run."""
+    """The curated rows of the runs that are analysed; `span_s`: of the longest run."""
 
     spark: SparkSession
     curated: Place
@@ -46,8 +46,11 @@ class Tables:
         return FINE_BIN_S if self.span_s <= FINE_RUN_S else COARSE_BIN_S
 
     def read(self, table: str) -> DataFrame:
-        from pyspark.sql import functions as f
+        """With a column `run` = topology/run."""
+        return named(self.rows(table))
 
+    def rows(self, table: str) -> DataFrame:
+        """With columns `topology` and `run`: what is made from two for every row costs as much as a sum."""
         schema = spark_schema(table)
         there = [
             folder_of(self.curated, table, run).uri
@@ -56,8 +59,14 @@ class Tables:
         ]
         if not there:
             return self.spark.createDataFrame([], schema)
-        rows = self.spark.read.schema(schema).option("basePath", (self.curated / table).uri).parquet(*there)
-        return rows.withColumn("run", f.concat("topology", f.lit("/"), "run"))
+        return self.spark.read.schema(schema).option("basePath", (self.curated / table).uri).parquet(*there)
+
+
+def named(frame: DataFrame) -> DataFrame:
+    """With `run` = topology/run in place of both."""
+    from pyspark.sql import functions as f
+
+    return frame.withColumn("run", f.concat("topology", f.lit("/"), "run")).drop("topology")
 
 
 def window(seconds: int) -> Column:
@@ -68,30 +77,29 @@ def window(seconds: int) -> Column:
 
 
 def bundles(tables: Tables) -> DataFrame:
-    """Threads of a task in a slot in a window: sums over them, `seconds` they cover, and how many tasks and
-    which others share the slot meanwhile."""
+    """Threads of a task in a slot in a window: sums over them, and the `seconds` they cover."""
     from pyspark.sql import functions as f
 
     sums = (
         "window_s",
         "cpu_s",
-        "run_delay_s",
         "tuples_in",
         "tuples_out",
         "queue",
         "busy_s",
-        "wait_s",
         "memory_bytes",
     )
-    rows = tables.read("samples").groupBy(
-        "run", "epoch", "vm", "slot", "task", window(tables.window_s).alias("w")
+    rows = tables.rows("samples").groupBy(
+        *RUN, "epoch", "vm", "slot", "task", window(tables.window_s).alias("w")
     )
     return (
-        rows.agg(
-            f.count("*").alias("n"),
-            f.min(f.unix_micros("time")).alias("first_us"),
-            f.max(f.unix_micros("time")).alias("last_us"),
-            *(f.sum(name).alias(name) for name in sums),
+        named(
+            rows.agg(
+                f.count("*").alias("n"),
+                f.min(f.unix_micros("time")).alias("first_us"),
+                f.max(f.unix_micros("time")).alias("last_us"),
+                *(f.sum(name).alias(name) for name in sums),
+            )
         )
         .withColumn(
             "seconds",
@@ -105,40 +113,40 @@ def slot_windows(tables: Tables) -> DataFrame:
     """A slot in a window: means, and the sums that R² is made of over the single rows."""
     from pyspark.sql import functions as f
 
-    rows = tables.read("slots")
-    columns = [f.count("*").alias("n"), f.avg("window_s").alias("window_s")]
+    columns: list[Column] = []
     for name in ("cpu", "memory"):
         columns += _against(name, f"predicted_{name}", name)
         columns += [f.avg(_finite(name)).alias(name)]
-    return rows.groupBy("run", "epoch", "vm", "slot", window(tables.window_s).alias("w")).agg(*columns)
+    rows = tables.rows("slots").groupBy(*RUN, "epoch", "vm", "slot", window(tables.window_s).alias("w"))
+    return named(rows.agg(*columns))
 
 
 def rate_windows(tables: Tables) -> DataFrame:
     """All sources in a window, as `slot_windows`. `expected`: what the plan lets through of what is offered."""
     from pyspark.sql import functions as f
 
-    rows = tables.read("rates").withColumn("expected", _expected())
+    rows = tables.rows("rates").withColumn("expected", _expected())
     names = ("offered_tps", "emitted_tps", "acked_tps", "planned_tps", "predicted_tps")
-    return rows.groupBy("run", "epoch", window(tables.window_s).alias("w")).agg(
-        f.count("*").alias("n"),
-        f.max(f.unix_micros("time")).alias("last_us"),
-        *(f.avg(_finite(name)).alias(name) for name in names),
-        *_against("acked_tps", "expected", "rate"),
+    groups = rows.groupBy(*RUN, "epoch", window(tables.window_s).alias("w"))
+    return named(
+        groups.agg(
+            *(f.avg(_finite(name)).alias(name) for name in names),
+            *_against("acked_tps", "expected", "rate"),
+        )
     )
 
 
 def latency_bins(tables: Tables, seconds: int) -> DataFrame:
-    """A path in a bin: median, tuples, and the least-squares slope of its rows against time, s/s."""
+    """A path in a bin: median, and the least-squares slope of its rows against time, s/s."""
     from pyspark.sql import functions as f
 
     at_s = f.unix_micros("time") / SECOND_US
     from_s = window(seconds) * seconds  # counted from there, so that squares of times stay exact
-    return (
-        tables.read("latency")
-        .groupBy("run", "epoch", "source", "sink", window(seconds).alias("w"))
+    return named(
+        tables.rows("latency")
+        .groupBy(*RUN, "epoch", "source", "sink", window(seconds).alias("w"))
         .agg(
             f.count("*").alias("n"),
-            f.sum("tuples").alias("tuples"),
             f.percentile_approx("latency_s", 0.5, 200).alias("p50_s"),
             f.regr_slope("latency_s", at_s - from_s).alias("slope"),
         )
@@ -150,9 +158,9 @@ def latency_histogram(tables: Tables) -> DataFrame:
     from pyspark.sql import functions as f
 
     bucket = f.floor(f.log2(f.greatest(f.col("latency_s"), f.lit(1e-6))) * FINE_PER_DOUBLING)
-    return (
-        tables.read("latency")
-        .groupBy("run", "epoch", "source", "sink", bucket.alias("bucket"))
+    return named(
+        tables.rows("latency")
+        .groupBy(*RUN, "epoch", "source", "sink", bucket.alias("bucket"))
         .agg(
             f.sum("tuples").alias("tuples"),
             f.sum(f.col("tuples") * f.col("latency_s")).alias("weighted_s"),
@@ -165,9 +173,9 @@ def link_sums(tables: Tables) -> DataFrame:
     """A pair of threads in an epoch: sums over the windows that were recorded."""
     from pyspark.sql import functions as f
 
-    return (
-        tables.read("links")
-        .groupBy("run", "epoch", "from_task", "to_task", "from_thread", "to_thread")
+    return named(
+        tables.rows("links")
+        .groupBy(*RUN, "epoch", "from_task", "to_task", "from_thread", "to_thread")
         .agg(
             *(f.sum(name).alias(name) for name in ("tuples", "bytes", "frames", "window_s")),
             f.sum(f.col("buffer_latency_s") * f.col("frames")).alias("buffer_s"),

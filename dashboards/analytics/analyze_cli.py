@@ -63,7 +63,7 @@ def _report(folder: str) -> str | None:
     try:
         return str(build(Path(folder)))
     except InvalidInput as error:
-        click.echo(f"no report: {error.what}; {error.hint}", err=True)
+        click.echo("\n".join(["no report:", *error.lines()]), err=True)
         return None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.places import Place
-from dashboards.analytics.schemas import COUNT, TABLES, TEXT, TIME, arrow_schema
+from topology_runtime.trace_tables import COUNT, TABLES, TEXT, TIME, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,6 +1,7 @@
 """Segments into curated tables, partitioned by topology, run and date; what has been done is not done again.
 
-New segments of a date become one part or several; small parts that are there are merged with them. Parts
+New segments of a date become one part or several; small parts that are there are merged with them (one that
+cannot be read is made again of the segments that are there still; what was in no other is left out). Parts
 count once the run's manifest names them, so a pass that was cut off leaves nothing wrong behind: the next
 one deletes what no manifest names, and makes the rest.
 """
@@ -20,8 +21,8 @@ from dashboards.analytics.manifest import Manifest, Part
 from dashboards.analytics.places import Place
 from dashboards.analytics.results import LeftOut
 from dashboards.analytics.runs import Run
-from dashboards.analytics.schemas import TABLES
 from dashboards.analytics.segments import Segment
+from topology_runtime.trace_tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,16 +64,28 @@ def curate(spark: SparkSession, curated: Place, found: Sequence[tuple[Run, Seque
     known = {run.key: _known(curated, run, segments) for run, segments in found}
     for run, _ in found:
         _delete_strangers(curated, run, known[run.key])
+    if _lost_a_part(spark, curated, found, known):  # segments of it that are there still are read again
+        _lost_a_part(spark, curated, found, known)
+    left = [why for manifest in known.values() for why in dict.fromkeys(manifest.unreadable.values())]
+    return Curated(known, left)
+
+
+def _lost_a_part(
+    spark: SparkSession,
+    curated: Place,
+    found: Sequence[tuple[Run, Sequence[Segment]]],
+    known: dict[str, Manifest],
+) -> bool:
+    """Make what is wanted and enter it into `known`. Could a part that was there not be read?"""
     wanted = [w for run, segments in found for w in plan(curated, run, segments, known[run.key])]
     done = _do(spark, [w.job for w in wanted])
-    for run, _ in found:
+    for run, segments in found:
         mine = [(w, d) for w, d in zip(wanted, done, strict=True) if w.run is run]
-        known[run.key] = _entered(known[run.key], mine)
         if mine:
+            known[run.key] = _entered(known[run.key], mine, {s.digest for s in segments})
             manifests.write(curated, run, known[run.key])
             _delete_strangers(curated, run, known[run.key])
-    left = [why for manifest in known.values() for why in manifest.unreadable.values()]
-    return Curated(known, left)
+    return any(uri not in w.uris for w, d in zip(wanted, done, strict=True) for uri, _ in d.unreadable)
 
 
 def plan(curated: Place, run: Run, segments: Iterable[Segment], known: Manifest) -> list[Wanted]:
@@ -129,18 +142,30 @@ def _do(spark: SparkSession, jobs: list[Job]) -> list[Done]:
     return list(spark.sparkContext.parallelize(jobs, len(jobs)).map(compact).collect())
 
 
-def _entered(manifest: Manifest, made: list[tuple[Wanted, Done]]) -> Manifest:
+def _entered(manifest: Manifest, made: list[tuple[Wanted, Done]], there: set[str]) -> Manifest:
+    """With the parts that were made, and what could not be read of segments and old parts; `there`: digests of
+    the segments that are on disk."""
     gone = {part for wanted, _ in made for part in map(_name, wanted.replaces)}
     parts = [part for part in manifest.parts if _name(part) not in gone]
     unreadable = dict(manifest.unreadable)
     for wanted, done in made:
-        bad = {wanted.uris[uri]: LeftOut(uri, "unreadable", why, None) for uri, why in done.unreadable}
-        unreadable |= bad
-        inside = {digest: name for digest, name in wanted.segments.items() if digest not in bad}
+        outside = _outside(wanted, done)
+        unreadable |= {d: why for d, why in outside.items() if d in wanted.uris.values() or d not in there}
+        inside = {digest: name for digest, name in wanted.segments.items() if digest not in outside}
         if done.rows:
             job = wanted.job
             parts.append(Part(job.table, wanted.date, job.output.name, done.rows, done.size_bytes, inside))
     return Manifest(manifest.schema, manifest.started_us, parts, unreadable)
+
+
+def _outside(wanted: Wanted, done: Done) -> dict[str, LeftOut]:
+    """Digest → why, of the segments whose rows are not in the part that was made."""
+    old = {(wanted.job.output.parent / part.file).uri: part for part in wanted.replaces}
+    found: dict[str, LeftOut] = {}
+    for uri, why in done.unreadable:
+        digests = old[uri].segments if uri in old else [wanted.uris[uri]]
+        found |= dict.fromkeys(digests, LeftOut(uri, "unreadable", why, None))
+    return found
 
 
 def _name(part: Part) -> tuple[str, str, str]:

@@ -26,7 +26,8 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """`unreadable`: digests of segments whose pages cannot be read, and how they are listed."""
+    """`unreadable`: digests of segments whose pages cannot be read, or those of the part that held them after
+    they were deleted, and how they are listed."""
 
     schema: str
     started_us: int | None

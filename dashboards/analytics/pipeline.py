@@ -15,7 +15,7 @@ from dashboards.analytics import aggregates, runs
 from dashboards.analytics.asked import Asked
 from dashboards.analytics.curate import Curated, curate
 from dashboards.analytics.places import Place, place
-from dashboards.analytics.results import TABLES, LeftOut, Residuals, Stability
+from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, Stability
 from dashboards.analytics.runs import Run
 from dashboards.analytics.segments import Segment, judged
 from dashboards.analytics.spark import MEMORY, QUICK, QUICK_ROWS, session
@@ -24,7 +24,6 @@ from topology_runtime.errors import InvalidInput
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEMA = "headgate/analysis/v1"
 STEPS = 17  # that `tell` hears of
 
 Tell = Callable[[str], None]
@@ -102,7 +101,7 @@ def asked_of(spark: SparkSession, to: Place, found: Found, curated: Curated, tel
     spans = {one.key: (min(s.begin_us for s in of), max(s.end_us for s in of)) for one, of in found}
     span_s = max((end - begin) / 1e6 for begin, end in spans.values())
     tables = aggregates.Tables(spark, to / "curated", [one for one, _ in found], curated, span_s)
-    frames: dict[str, DataFrame] = {"samples": tables.read("samples")}
+    frames: dict[str, DataFrame] = {name: tables.read(name) for name in ("samples", "slots", "latency")}
 
     def keep(name: str, frame: DataFrame) -> None:
         tell(f"aggregating: {name.replace('_', ' ')}")
@@ -139,6 +138,7 @@ def answers(asked: Asked, to: Place, left: Iterable[LeftOut], tell: Tell) -> tup
         residuals,
         seasons,
         stability,
+        steps,
         tasks,
     )  # fmt: skip
 
@@ -160,7 +160,8 @@ def answers(asked: Asked, to: Place, left: Iterable[LeftOut], tell: Tell) -> tup
     tell("seasons and models")
     rows["seasons"], rows["forecast"] = seasons.seasons(asked)
     rows["refitted"] = refit.refit(asked, to / "models")
-    rows["left_out"] = [*left, *torn]
+    rows["steps"], rows["step_slots"], no_steps = steps.steps(asked)
+    rows["left_out"] = [*left, *torn, *no_steps]
     more = {
         "r2_epochs": residuals.r2_epochs(asked),
         "latency_ms": latency.overall_ms(asked),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+SCHEMA = "headgate/analysis/v1"  # of analysis.json beside them
 POINTS_MOST = 2_000
 HISTOGRAM_BINS_PER_DOUBLING = 4  # of latency: each bin is 19 % wide, as the recorder's are
 
@@ -185,8 +186,9 @@ class Cost(msgspec.Struct, frozen=True):
 
 class Replan(msgspec.Struct, frozen=True):
     """What a plan cost. decided_s: the decision's time to think, enacted_s: from the decision until in force,
-    silent_s: the longest stretch without output of a task that had output before (windows of a second), dip: 1 −
-    tuples in the 5 s after / before, corrected by nothing. None: not recorded."""
+    pause_ms: from the order to switch until the last sender had, silent_s: the longest stretch without output of
+    a task that had output before (windows of a second), dip: 1 − tuples in the 5 s after / before, corrected by
+    nothing. None: not recorded."""
 
     run: str
     epoch: int
@@ -255,6 +257,37 @@ class Pair(msgspec.Struct, frozen=True):
     channel_latency_s: float | None
 
 
+class Step(msgspec.Struct, frozen=True):
+    """A step of a run that was led up and down a stair of rates. achieved_tps: tuples of the sources that came
+    through; slope of the latency, s/s (Theil–Sen); stable None: too short to tell."""
+
+    run: str
+    step: int
+    at_s: float
+    seconds: float
+    offered_tps: float
+    achieved_tps: float | None
+    slope: float | None
+    stable: bool | None
+    mean_s: float | None
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+    histogram: list[LatencyBin]
+
+
+class StepSlot(msgspec.Struct, frozen=True):
+    """What a slot used in a step: means over `n` samples, fractions of it."""
+
+    run: str
+    step: int
+    vm: str
+    slot: int
+    cpu: float | None
+    memory: float | None
+    n: int
+
+
 class LeftOut(msgspec.Struct, frozen=True):
     """A file (or a column, or a run's models) that was not used. kind: truncated, foreign, future-version,
     empty, schema, clock, duplicate, unfinished, unreadable, missing, models. rows: None when unknown."""
@@ -281,5 +314,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "seasons": Season,
     "refitted": Refitted,
     "pairs": Pair,
+    "steps": Step,
+    "step_slots": StepSlot,
     "left_out": LeftOut,
 }

@@ -10,11 +10,9 @@ from typing import Any
 
 from dashboards.analytics.places import Place, place
 from dashboards.analytics.results import LeftOut
-from dashboards.analytics.schemas import TABLES
 from topology_runtime.errors import InvalidInput
+from topology_runtime.trace_tables import ANY_VERSION, RUN_FILE, SCHEMA, TABLES
 
-SCHEMA = "headgate/trace/v1"
-RUN = "run.json"
 MADE = "curated"
 DEEPEST = 2  # traces/<topology>/<run>
 
@@ -51,7 +49,7 @@ def find(traces: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
     for text in traces:
         folders = list(_folders(place(text), DEEPEST))
         if not folders:
-            faults.append(f"{text}: no run is in it (a folder with {RUN} or samples/)")
+            faults.append(f"{text}: no run is in it (a folder with {RUN_FILE} or samples/)")
         for folder in folders:
             run, why = _read(folder)
             left += why
@@ -73,9 +71,9 @@ def _folders(at: Place, deepest: int) -> Iterator[Place]:
         return
     inside = at.children()
     names = {child.name for child, _ in inside}
-    if MADE in names and RUN not in names:  # what an analysis has left
+    if MADE in names and RUN_FILE not in names:  # what an analysis has left
         return
-    if RUN in names or names & set(TABLES):
+    if RUN_FILE in names or names & set(TABLES):
         yield at
     elif deepest:
         for child, is_folder in inside:
@@ -85,25 +83,25 @@ def _folders(at: Place, deepest: int) -> Iterator[Place]:
 
 def _read(folder: Place) -> tuple[Run | None, list[LeftOut]]:
     """The run, if it may be used, and what is wrong with its head."""
-    file = folder / RUN
+    file = folder / RUN_FILE
     try:
         head = json.loads(file.read())
     except FileNotFoundError:
-        why = "there is no run.json: topology, models and prices are unknown"
+        why = f"there is no {RUN_FILE}: topology, models and prices are unknown"
         return run_of(folder, {}), [LeftOut(file.uri, "models", why, None)]
     except (OSError, ValueError, RecursionError) as error:
-        why = f"run.json cannot be read ({error}): topology, models and prices are unknown"
+        why = f"{RUN_FILE} cannot be read ({error}): topology, models and prices are unknown"
         return run_of(folder, {}), [LeftOut(file.uri, "unreadable", why, None)]
     schema = head.get("schema") if isinstance(head, dict) else None
     if schema != SCHEMA:
-        kind = "future-version" if str(schema).startswith("headgate/trace/") else "foreign"
+        kind = "future-version" if str(schema).startswith(ANY_VERSION) else "foreign"
         return None, [
             LeftOut(file.uri, kind, f"its schema is {schema!r}, not {SCHEMA!r}: run not read", None)
         ]
     try:
         run = run_of(folder, head)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
-        why = f"run.json is not as it should be ({type(error).__name__}: {error}): run not read"
+        why = f"{RUN_FILE} is not as it should be ({type(error).__name__}: {error}): run not read"
         return None, [LeftOut(file.uri, "foreign", why, None)]
     if run.models:
         return run, []

@@ -1,56 +1,17 @@
-"""The tables of a trace as the contract has them, for Arrow and for Spark. Explicit: nothing is inferred."""
+"""The tables of a trace as Spark has them, and which files fit them. Explicit: nothing is inferred."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from topology_runtime.trace_tables import COUNT, NUMBER, TABLES, TEXT, TIME
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-TIME, TEXT, COUNT, NUMBER = "time", "text", "count", "number"  # timestamp[us, UTC], string, int64, float64
-
-TABLES: dict[str, dict[str, str]] = {
-    "samples": {
-        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "vm": TEXT, "slot": COUNT, "task": TEXT,
-        "thread": COUNT, "cpu_s": NUMBER, "run_delay_s": NUMBER, "memory_bytes": COUNT,
-        "tuples_in": COUNT, "tuples_out": COUNT, "queue": COUNT, "latency_mean_s": NUMBER,
-        "latency_p50_s": NUMBER, "latency_p99_s": NUMBER, "busy_s": NUMBER, "wait_s": NUMBER,
-        "bytes_in": COUNT, "bytes_out": COUNT,
-    },
-    "slots": {
-        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "vm": TEXT, "slot": COUNT, "cpu": NUMBER,
-        "memory": NUMBER, "predicted_cpu": NUMBER, "predicted_memory": NUMBER,
-    },
-    "rates": {
-        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "source": TEXT, "offered_tps": NUMBER,
-        "emitted_tps": NUMBER, "acked_tps": NUMBER, "planned_tps": NUMBER, "predicted_tps": NUMBER,
-    },
-    "latency": {
-        "time": TIME, "epoch": COUNT, "source": TEXT, "sink": TEXT, "latency_s": NUMBER,
-        "error_s": NUMBER, "tuples": NUMBER,
-    },
-    "links": {
-        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "from_task": TEXT, "from_thread": COUNT,
-        "to_task": TEXT, "to_thread": COUNT, "tuples": COUNT, "bytes": COUNT, "frames": COUNT,
-        "buffer_latency_s": NUMBER, "channel_latency_s": NUMBER,
-    },
-}  # fmt: skip
-
 OPTIONAL = {"latency": ("tuples",)}  # not in the contract's list: 1 each when a trace has no such column
 PARTITIONS = ("topology", "run", "date")  # folders of a curated table
-
-
-def arrow_schema(table: str) -> pa.Schema:
-    import pyarrow as pa
-
-    types: dict[str, Any] = {
-        TIME: pa.timestamp("us", tz="UTC"),
-        TEXT: pa.string(),
-        COUNT: pa.int64(),
-        NUMBER: pa.float64(),
-    }
-    return pa.schema([(name, types[kind]) for name, kind in TABLES[table].items()])
 
 
 def spark_schema(table: str) -> StructType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -12,7 +12,8 @@ from dashboards.analytics import clocks
 from dashboards.analytics.places import Place
 from dashboards.analytics.results import LeftOut
 from dashboards.analytics.runs import Run
-from dashboards.analytics.schemas import TABLES, arrow_schema, column_faults
+from dashboards.analytics.schemas import column_faults
+from topology_runtime.trace_tables import TABLES
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -35,14 +36,11 @@ class Segment:
     digest: str
 
 
-def judged(run: Run, tell: Callable[[int], None] = lambda n: None) -> tuple[list[Segment], list[LeftOut]]:
-    """(segments in order of table and time, what is left out). `tell` hears how many files were judged."""
+def judged(run: Run) -> tuple[list[Segment], list[LeftOut]]:
+    """(segments in order of table and time, what is left out)."""
     files = [(table, child) for table in TABLES for child in _files(run.place / table)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = []
-        for n, item in enumerate(pool.map(lambda pair: _judge(*pair), files)):
-            found.append(item)
-            tell(n + 1)
+        found = list(pool.map(lambda pair: _judge(*pair), files))
     left = [why for _, whys in found for why in whys]
     segments = [segment for segment, _ in found if segment is not None]
     segments, again = _once(segments)
@@ -71,7 +69,7 @@ def _judge(table: str, file: Place) -> tuple[Segment | None, list[LeftOut]]:
     rows = int(metadata.num_rows)
     faults, unknown, ours = column_faults(table, metadata.schema.to_arrow_schema())
     if faults:
-        kind = "schema" if 2 * ours > len(arrow_schema(table)) else "foreign"
+        kind = "schema" if 2 * ours > len(TABLES[table]) else "foreign"
         return None, [out(kind, "; ".join(faults[:3]) + (" …" if len(faults) > 3 else ""), rows)]
     if not rows:
         return None, [out("empty", "no rows are in it", 0)]

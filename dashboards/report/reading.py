@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dashboards.analytics.results import TABLES
+from dashboards.analytics.results import SCHEMA, TABLES
 from topology_runtime.errors import InvalidInput
 
-SCHEMA = "headgate/analysis/v1"
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 

@@ -8,8 +8,8 @@ from dashboards.analytics.results import Bottleneck, Interference, Pair, Stabili
 from dashboards.report.charts import Chart, Section, Table, figure, label, nothing, spelled
 from dashboards.report.reading import Analysis
 from dashboards.report.wording import number, percent
+from topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
-STABLE_BELOW = 0.02  # s/s: latency that grows faster is an overload of 2 %
 EPOCHS_MOST = 40
 VERDICTS = {
     True: ("stable", "@blue", "circle"),
@@ -20,7 +20,8 @@ VERDICTS = {
 
 def section(analysis: Analysis) -> Section:
     words = [
-        "A plan is stable when latency and queues do not grow: a slope of 0.02 s/s means that 2 % more is "
+        f"A plan is stable when latency and queues do not grow: a slope of {UNSTABLE_SLOPE:g} s/s means that "
+        f"{percent(UNSTABLE_SLOPE)} more is "
         "offered than can be done."
     ]
     charts = [stability(analysis), busy(analysis), interference(analysis)]
@@ -59,7 +60,7 @@ def stability(analysis: Analysis) -> Chart:
             "x": [label(analysis.epoch_name(row.run, row.epoch)) for row in mine],
             "marker": {"color": colour, "symbol": symbol, "size": 11, "line": {"width": 2, "color": colour}},
         })  # fmt: skip
-    limit = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": STABLE_BELOW, "y1": STABLE_BELOW,
+    limit = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": UNSTABLE_SLOPE, "y1": UNSTABLE_SLOPE,
              "line": {"color": "@red", "width": 1.5, "dash": "dash"}}  # fmt: skip
     order = list(dict.fromkeys(label(analysis.epoch_name(row.run, row.epoch)) for row in rows))
     axis = {"type": "category", "categoryorder": "array", "categoryarray": order}
@@ -69,7 +70,11 @@ def stability(analysis: Analysis) -> Chart:
     bad = [analysis.epoch_name(row.run, row.epoch) for row in rows if row.stable is False]
     alt = f"Unstable: epoch {', '.join(bad)}." if bad else "No epoch was unstable."
     return Chart(
-        "stability", title, alt + " Dashed: the limit of 0.02 s/s.", drawn, [spelled(row) for row in rows]
+        "stability",
+        title,
+        alt + f" Dashed: the limit of {UNSTABLE_SLOPE:g} s/s.",
+        drawn,
+        [spelled(row) for row in rows],
     )
 
 

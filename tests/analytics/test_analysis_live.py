@@ -1,5 +1,6 @@
 """`headgate analyze` on made traces whose truth is known. One session of Spark for most of it."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -16,8 +17,9 @@ from generate_trace import BESIDE, COST_S, TASKS, Wanted, generate  # noqa: E402
 
 from dashboards.analytics.results import TABLES  # noqa: E402
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("spark")]
 LIMIT_S = 400
+BEGIN_S = 1_800_000_000  # when a made run begins
 
 
 def analyze(*arguments, env=None):
@@ -31,11 +33,23 @@ def analyze(*arguments, env=None):
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "traces"
     truth = generate(folder, Wanted(rows=120_000, threads=40, epochs=4, segment_rows=20_000), bad=True)
+    run = folder / "made" / "run-1"
+    last = json.loads((run / "decisions.jsonl").read_text("utf-8").splitlines()[-1])
+    came = {"epoch": 2, "decided": last["time"], "in_force": last["time"], "enacted_s": 1.5, "pause_ms": 40.0}
+    later = last | {"action": "none", "plan": None, "enacted": came}
+    with (run / "decisions.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(later) + "\n")
+    for name, epoch in (("inputs-000001.jsonl.gz", 2), ("inputs.jsonl", 3)):
+        line = {"now_ns": [0, 0], "kind": "measured", "event": {"epoch": epoch, "seconds": epoch / 10}}
+        text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        (run / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    steps = [{"from_s": BEGIN_S + n * 30, "to_s": BEGIN_S + n * 30 + 30, "offered_tps": 50.0} for n in (4, 5)]
+    (run / "steps.json").write_text(json.dumps({"schema": "headgate/steps/v1", "steps": steps}), "utf-8")
     return folder, truth
 
 
 @pytest.fixture(scope="module")
-def analysed(made):
+def analysed(spark, made):
     """(the analysis, its folder, the process)."""
     output = made[0].parent / "out"
     done = analyze(made[0], "--output", output, "-o", "json", "--master", "local[2]")
@@ -105,14 +119,37 @@ def test_every_plan_after_the_first_is_a_replan(made, analysed):
     assert [row["epoch"] for row in analysed[0]["replans"]] == [2, 3, 4]
 
 
+def test_what_came_of_a_plan_is_what_later_decisions_and_all_inputs_say(analysed):
+    found = {row["epoch"]: row for row in analysed[0]["replans"]}
+    assert [(found[n]["enacted_s"], found[n]["pause_ms"]) for n in (2, 3)] == [(1.5, 40.0), (None, None)]
+    assert [found[n]["decided_s"] for n in (2, 3, 4)] == [0.2, 0.3, None]
+
+
 def test_every_result_table_is_written_and_holds_its_rows(analysed):
     for name, kind in TABLES.items():
         rows = json.loads((analysed[1] / "results" / f"{name}.json").read_text())
-        assert all(set(row) == set(kind.__struct_fields__) for row in rows), name
+        assert rows and all(set(row) == set(kind.__struct_fields__) for row in rows), name
         assert len(rows) <= 2_500
     printed = dict(analysed[0])
     assert Path(printed.pop("report")).is_file()
     assert json.loads((analysed[1] / "analysis.json").read_text()) == printed
+
+
+def test_the_steps_that_a_run_was_led_up_are_taken_apart(analysed):
+    read = {
+        name: json.loads((analysed[1] / "results" / f"{name}.json").read_text())
+        for name in ("steps", "step_slots", "rate_windows")
+    }
+    assert [(row["step"], row["at_s"], row["seconds"]) for row in read["steps"]] == [(0, 119, 30), (1, 149, 30)]
+    for row in read["steps"]:
+        inside = [
+            w["acked_tps"] for w in of_run(read["rate_windows"]) if row["at_s"] < w["at_s"] < row["at_s"] + 20
+        ]
+        assert row["achieved_tps"] == pytest.approx(sum(inside) / len(inside), rel=0.1)
+        assert row["p50_s"] < row["p99_s"] and row["stable"] is not None
+        assert sum(part["tuples"] for part in row["histogram"]) > 0
+    slots = {(row["vm"], row["slot"]) for row in read["step_slots"]}
+    assert len(read["step_slots"]) == 2 * len(slots) and all(0 < row["cpu"] < 1.2 for row in read["step_slots"])
 
 
 def test_only_the_data_is_on_stdout_and_spark_is_not_heard(analysed):

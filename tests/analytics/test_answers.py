@@ -8,7 +8,7 @@ import pytest
 from controller.knowledge.model_files import model_of, read_models
 from dashboards.analytics.aggregates import FINE_PER_DOUBLING
 from dashboards.analytics.analyses import latency, refit, replans, residuals, seasons
-from dashboards.analytics.analyze_cli import beside, rows_of
+from dashboards.analytics.analyze_cli import _report, beside, rows_of
 from dashboards.analytics.results import TABLES
 
 
@@ -158,3 +158,10 @@ def test_an_analysis_of_nothing_defined_is_printed_without_inventing_numbers():
 
 def test_every_result_table_says_what_its_rows_are():
     assert all(kind.__doc__ for kind in TABLES.values())
+
+
+def test_why_there_is_no_report_is_said_in_full(tmp_path, capsys):
+    (tmp_path / "analysis.json").write_text('{"schema": "headgate/analysis/v9"}')
+    assert _report(str(tmp_path)) is None
+    said = capsys.readouterr().err
+    assert said.startswith("no report:") and "headgate/analysis/v9" in said and "None" not in said

@@ -1,16 +1,19 @@
 """What is curated once is not curated again, and what comes to it is merged."""
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.analytics import curate, manifest
+from dashboards.analytics import curate, manifest, spark
 from dashboards.analytics.compaction import DAY_US, Job, compact
 from dashboards.analytics.manifest import Manifest, Part
 from dashboards.analytics.places import place
 from dashboards.analytics.runs import run_of
-from dashboards.analytics.schemas import arrow_schema
 from dashboards.analytics.segments import Segment
+from topology_runtime.trace_tables import arrow_schema
 
 
 def rows(begin_s, count, table="rates", drop=()):
@@ -39,9 +42,10 @@ def run(tmp_path):
     return run_of(place(tmp_path / "demo" / "one"), {})
 
 
-def done(curated, run, known, wanted):
-    """What `curate` does, without Spark."""
-    return curate._entered(known, [(each, compact(each.job)) for each in wanted])
+def done(curated, run, known, wanted, there=()):
+    """What `curate` does, without Spark; `there`: segments that are on disk."""
+    digests = {each.digest for each in there}
+    return curate._entered(known, [(each, compact(each.job)) for each in wanted], digests)
 
 
 def test_segments_of_a_day_become_one_part(tmp_path, run):
@@ -92,10 +96,49 @@ def test_a_file_whose_pages_are_damaged_costs_itself_alone(tmp_path, run):
     damaged = bytearray((tmp_path / "1.parquet").read_bytes())
     damaged[4:400] = b"\xff" * 396
     (tmp_path / "1.parquet").write_bytes(bytes(damaged))
-    known = done(curated, run, manifest.empty(run), curate.plan(curated, run, found, manifest.empty(run)))
+    wanted = curate.plan(curated, run, found, manifest.empty(run))
+    known = done(curated, run, manifest.empty(run), wanted, found)
     assert [part.rows for part in known.parts] == [2000]
     assert [why.file for why in known.unreadable.values()] == [str(tmp_path / "1.parquet")]
     assert curate.plan(curated, run, found, known) == []
+
+
+def after_a_damaged_part(tmp_path, run, there):
+    """(manifest, what is wanted next) once the part of the first two segments proved damaged as a third came."""
+    curated = place(tmp_path / "c")
+    *old, new = (segment(tmp_path, f"{n}.parquet", 1000 * n, 1000) for n in range(3))
+    wanted = curate.plan(curated, run, old, manifest.empty(run))
+    known = done(curated, run, manifest.empty(run), wanted, old)
+    part = tmp_path / "c" / "rates" / "topology=demo" / "run=one" / "date=1970-01-01" / known.parts[0].file
+    part.write_bytes(b"PAR1 and nothing else")
+    on_disk = [*old[:there], new]
+    known = done(curated, run, known, curate.plan(curated, run, on_disk, known), on_disk)
+    return known, part, curate.plan(curated, run, on_disk, known)
+
+
+def test_a_damaged_part_whose_segments_are_gone_is_left_out_and_said(tmp_path, run):
+    known, part, wanted = after_a_damaged_part(tmp_path, run, there=0)
+    assert [(p.rows, list(p.segments.values())) for p in known.parts] == [(1000, ["2.parquet"])]
+    assert {(why.file, why.kind) for why in known.unreadable.values()} == {(str(part), "unreadable")}
+    assert wanted == []
+
+
+def test_a_damaged_part_is_made_again_of_the_segments_that_are_there(tmp_path, run):
+    known, _, wanted = after_a_damaged_part(tmp_path, run, there=1)
+    assert list(known.unreadable) == ["digest of 1.parquet"]
+    known = done(place(tmp_path / "c"), run, known, wanted)
+    assert [(p.rows, sorted(p.segments.values())) for p in known.parts] == [
+        (2000, ["0.parquet", "2.parquet"])
+    ]
+
+
+def test_what_spark_is_sent_is_all_that_its_tasks_import(tmp_path):
+    words = [sys.executable, "-c", "import dashboards.analytics.compaction as c; print(c.__file__)"]
+    packed = spark._packed(tmp_path)
+    said = subprocess.run(
+        words, env={"PYTHONPATH": str(packed)}, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert said.stdout.startswith(str(packed)), said.stderr
 
 
 def test_a_column_that_older_traces_lack_is_one_for_each_row(tmp_path):

@@ -7,16 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from controller.monitor.tables import SCHEMAS
-from dashboards.analytics import runs, schemas
+from dashboards.analytics import runs
 from dashboards.analytics.segments import judged
 from topology_runtime.errors import InvalidInput
+from topology_runtime.trace_tables import arrow_schema
 
 BEGIN = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
 
 
 def table(seconds=range(5), name="rates"):
-    schema = schemas.arrow_schema(name)
+    schema = arrow_schema(name)
     fill = {pa.string(): "a", pa.int64(): 1, pa.float64(): 1.0}
     columns = [
         [(BEGIN + s) * 1_000_000 for s in seconds] if f.name == "time" else [fill[f.type]] * len(seconds)
@@ -42,10 +42,6 @@ def outcome(folder):
     segments, more = judged(found[0])
     names = {each.file.rpartition("/")[2]: (each.kind, each.reason) for each in left + more}
     return [s.place.name for s in segments], names
-
-
-def test_the_tables_are_those_that_the_recorder_writes():
-    assert schemas.TABLES == SCHEMAS
 
 
 def test_a_good_trace_is_used_whole(run):

@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import pyspark
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -17,9 +16,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from generate_trace import Wanted, generate  # noqa: E402
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("spark")]
 START_S, LIMIT_S = 90, 500
-HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
 
 
@@ -35,15 +33,18 @@ def wait_for(log, pattern, process):
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster(spark, tmp_path_factory):
     """The master's URL; ends both processes by their ids."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
     folder = tmp_path_factory.mktemp("cluster")
     started = []
 
     def start(name, *words):
         log = folder / f"{name}.log"
         env = os.environ | {
-            "SPARK_HOME": str(HOME),
+            "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(folder / "work"),
             "SPARK_DAEMON_MEMORY": "512m",
@@ -51,7 +52,7 @@ def cluster(tmp_path_factory):
         }
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [HOME / "bin" / "spark-class", *words],
+                [home / "bin" / "spark-class", *words],
                 env=env,
                 stdout=file,
                 stderr=file,

@@ -154,6 +154,9 @@ def _add_whole(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
     found["refitted"].append(r.Refitted("parse", "parse.json", 3, 80, None))
     found["refitted"].append(r.Refitted("join", None, 0, 2, "too few windows at its peak"))
     found["pairs"].append(r.Pair(RUN, 1, "parse", "score", 80.0, 20_000.0, 0.001, 0.002))
+    bins = [r.LatencyBin(0.1, 0.2, 300.0)]
+    found["steps"].append(r.Step(RUN, 0, 10.0, 6.0, 50.0, 49.5, 0.001, True, 0.15, 0.15, 0.19, 0.2, bins))
+    found["step_slots"].append(r.StepSlot(RUN, 0, "vm1", 0, 0.5, 0.1, 6))
     found["left_out"].append(
         r.LeftOut("demo/run-1/samples/7.parquet", "truncated", "it ends in the middle", None)
     )

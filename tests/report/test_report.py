@@ -328,6 +328,25 @@ def test_a_run_analysed_since_it_ended_is_not_analysed_again(tmp_path: Path) -> 
     assert (run.parent / "analysis" / "report.html").exists()
 
 
+def test_an_analysis_alone_cannot_be_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path / "a")
+    assert cli.main(["report", str(folder), "--again"]) == 2
+    assert f"headgate analyze TRACE… --output {folder}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("into", ["demo/r1", "demo/analysis"])
+def test_a_run_is_analysed_again_on_demand_wherever_its_analysis_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, into: str
+) -> None:
+    run = tmp_path / "demo" / "r1"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    write(tmp_path / into, runs=["demo/r1"])
+    monkeypatch.setattr("dashboards.report_cli.find_spec", lambda name: None)
+    assert cli.main(["report", str(run), "--again"]) == 3
+    assert "Spark is not installed" in capsys.readouterr().err
+
+
 def test_a_run_that_cannot_be_analysed_ends_as_the_analysis_does(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,9 +32,12 @@ def cost(asked: Asked) -> list[Cost]:
         .agg(f.sum("seconds").alias("vm_s"))
     )
     rows = slots.join(vms, ["run", "epoch", "vm"]).orderBy("run", "epoch", "vm").collect()
-    rates = asked.frames["rate_windows"].groupBy("run", "epoch").agg(
-        f.avg("acked_tps").alias("acked_tps"), f.sum("n").alias("n")
-    ).collect()  # fmt: skip
+    rates = (
+        asked.frames["rate_windows"]
+        .groupBy("run", "epoch")
+        .agg(f.avg("acked_tps").alias("acked_tps"))
+        .collect()
+    )
     acked = {(row["run"], row["epoch"]): number(row["acked_tps"]) for row in rates}
     by_run: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:

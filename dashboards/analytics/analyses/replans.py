@@ -1,11 +1,12 @@
 """What each plan cost: time to decide, to come into force, silence and dip of the output around it.
 
-decisions.jsonl has the decision and, in later ones, for how long its plan has been in force; inputs.jsonl has how
-long planning took; the samples around the decision have the rest.
+decisions.jsonl has the decision and, in later ones, what came of it (of older traces: for how long its plan has been
+in force); inputs.jsonl and its parts have how long planning took; the samples around the decision have the rest.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 
 DECISION = (
     "time string, epoch long, trigger string, action string, text string, evidence struct<in_force_s: double>, "
-    "plan struct<rate_tps: double, predicted_tps: double, slots: long, moves: long, pause_ms: double>, torn string"
+    "plan struct<rate_tps: double, predicted_tps: double, slots: long, moves: long>, "
+    "enacted struct<epoch: long, enacted_s: double, pause_ms: double>, torn string"
 )
 BEFORE_S, AFTER_S = 5, 10
 MOST = 200  # re-plans whose surroundings are read
+INPUTS = re.compile(r"^inputs(-\d+)?\.jsonl(\.gz)?$")
 
-Key = tuple[str, int]
+Forced = tuple[float | None, float | None]  # enacted_s, pause_ms
 
 
 def replans(asked: Asked) -> tuple[list[Replan], list[LeftOut]]:
@@ -42,8 +45,8 @@ def replans(asked: Asked) -> tuple[list[Replan], list[LeftOut]]:
         if torn:
             left.append(LeftOut(file.uri, "truncated", f"{torn} line(s) are no decisions", torn))
         plans = lines.where(f.col("action") == "plan").orderBy("time").limit(10 * MOST).collect()
-        forced = _in_force(asked, lines, plans)
-        decided = _decided(asked, run.place / "inputs.jsonl")
+        forced = _in_force(asked, lines, plans) | _enacted(lines)
+        decided = _decided(asked, run.place)
         around = _around(asked, run.key, [row["at_us"] for row in plans[:MOST]])
         epochs = epochs_of([row["epoch"] for row in plans])
         found += [
@@ -65,9 +68,17 @@ def epochs_of(written: Sequence[int]) -> list[int]:
     return [epoch + 1 if epoch in written[:n] else epoch for n, epoch in enumerate(written)]
 
 
-def _in_force(asked: Asked, lines: DataFrame, plans: Sequence[Any]) -> dict[int, int]:
-    """Epoch → when its plan came into force (µs), from how long it has been according to later decisions. Until
-    then they tell of the plan before."""
+def _enacted(lines: DataFrame) -> dict[int, Forced]:
+    """Epoch → what later decisions say came of its plan."""
+    from pyspark.sql import functions as f
+
+    rows = lines.where(f.col("enacted.epoch").isNotNull()).select("enacted.*").distinct().collect()
+    return {row["epoch"]: (number(row["enacted_s"]), number(row["pause_ms"])) for row in rows}
+
+
+def _in_force(asked: Asked, lines: DataFrame, plans: Sequence[Any]) -> dict[int, Forced]:
+    """The same of older traces, from how long a plan has been in force according to later decisions. Until then
+    they tell of the plan before."""
     from pyspark.sql import functions as f
 
     if not plans:
@@ -82,19 +93,20 @@ def _in_force(asked: Asked, lines: DataFrame, plans: Sequence[Any]) -> dict[int,
         lines.join(f.broadcast(decided), "epoch")
         .where((f.col("evidence.in_force_s") > 0) & (since >= f.col("decided_us")))
         .groupBy("epoch")
-        .agg(f.min(since).alias("us"))
+        .agg(f.min(since - f.col("decided_us")).alias("us"))
         .collect()
     )
-    return {row["epoch"]: int(row["us"]) for row in rows}
+    return {row["epoch"]: (round(row["us"] / 1e6, 3), None) for row in rows}
 
 
-def _decided(asked: Asked, file: Place) -> dict[int, float]:
+def _decided(asked: Asked, run: Place) -> dict[int, float]:
     """Epoch → seconds that planning took."""
     from pyspark.sql import functions as f
 
-    if not file.is_file():
+    files = [file.uri for file, is_folder in run.children() if not is_folder and INPUTS.match(file.name)]
+    if not files:
         return {}
-    lines = asked.spark.read.text(file.uri).where(f.col("value").contains('"kind":"measured"'))
+    lines = asked.spark.read.text(files).where(f.col("value").contains('"kind":"measured"'))
     rows = lines.select(
         f.get_json_object("value", "$.event.epoch").cast("long").alias("epoch"),
         f.get_json_object("value", "$.event.seconds").cast("double").alias("seconds"),
@@ -166,13 +178,13 @@ def _replan(
     run: str,
     epoch: int,
     row: Any,
-    forced: Mapping[int, int],
+    forced: Mapping[int, Forced],
     decided: Mapping[int, float],
     around: Mapping[int, Any],
 ) -> Replan:
     plan, at_us = row["plan"], row["at_us"]
     near = around.get(at_us)
-    enacted_s = (forced[epoch] - at_us) / 1e6 if epoch in forced else None
+    enacted_s, pause_ms = forced.get(epoch, (None, None))
     first = row["trigger"] == "start"
     return Replan(
         run=run,
@@ -184,8 +196,8 @@ def _replan(
         slots=plan["slots"] if plan else None,
         moves=plan["moves"] if plan else None,
         decided_s=number(decided.get(epoch)),
-        enacted_s=None if enacted_s is None or enacted_s < 0 else round(enacted_s, 3),
-        pause_ms=number(plan["pause_ms"]) if plan else None,
+        enacted_s=enacted_s,
+        pause_ms=pause_ms,
         silent_s=silent_s(near["seconds"]) if near and not first else None,
         dip=1 - near["after"] / near["before"] if near and not first and near["before"] else None,
         text=row["text"] or "",

@@ -1,8 +1,8 @@
 """Predicted against actual: rate, CPU and memory, over everything and by task, slot, VM, pair and epoch.
 
-R² = 1 − SSres / SStot and the mean error are over the single seconds; the quantiles of the error are over means
-of a window, so that one second's scheduling does not make the worst error of a run. `r2_epochs` is over means
-of an epoch, as paper 0 has its points.
+R² = 1 − SSres / SStot and the mean error are over the single rows of `slots` and `rates` (of one task's rate over
+means of a window); the quantiles of the error are over means of a window, so that one second's scheduling does not
+make the worst error of a run. `r2_epochs` is over means of an epoch, as paper 0 has its points.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.aggregates import STABILITY_WINDOW_S
 from dashboards.analytics.asked import Asked, number, thinned
-from dashboards.analytics.results import POINTS_MOST, Stability
+from dashboards.analytics.results import Stability
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -133,7 +133,3 @@ def _slope(points: list[tuple[float, float]], resolution: float) -> Slope | None
         return None
     x, y = (np.array([point[n] for point in points]) for n in (0, 1))
     return trend(x - x[0], y, resolution)
-
-
-def kept(rows: list[Stability]) -> list[Stability]:
-    return rows[:POINTS_MOST]

@@ -1,0 +1,58 @@
+"""What a trace holds: its tables, with their columns and kinds, and the names in its folder (contract: Traces).
+
+The recorder writes by it and whoever analyses reads by it. Units are in the names: `_s` seconds, `_bytes`,
+`_tps` tuples a second; `cpu` and `memory` of a slot are fractions of it; what has no unit is a count or a number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA = "headgate/trace/v1"
+ANY_VERSION = SCHEMA.removesuffix("v1")
+RUN_FILE = "run.json"
+
+TIME, TEXT, COUNT, NUMBER = "time", "text", "count", "number"  # timestamp[us, UTC], string, int64, float64
+
+TABLES: dict[str, dict[str, str]] = {
+    "samples": {
+        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "vm": TEXT, "slot": COUNT, "task": TEXT,
+        "thread": COUNT, "cpu_s": NUMBER, "run_delay_s": NUMBER, "memory_bytes": COUNT,
+        "tuples_in": COUNT, "tuples_out": COUNT, "queue": COUNT, "latency_mean_s": NUMBER,
+        "latency_p50_s": NUMBER, "latency_p99_s": NUMBER, "busy_s": NUMBER, "wait_s": NUMBER,
+        "bytes_in": COUNT, "bytes_out": COUNT,
+    },
+    "slots": {
+        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "vm": TEXT, "slot": COUNT, "cpu": NUMBER,
+        "memory": NUMBER, "predicted_cpu": NUMBER, "predicted_memory": NUMBER,
+    },
+    "rates": {
+        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "source": TEXT, "offered_tps": NUMBER,
+        "emitted_tps": NUMBER, "acked_tps": NUMBER, "planned_tps": NUMBER, "predicted_tps": NUMBER,
+    },
+    "latency": {
+        "time": TIME, "epoch": COUNT, "source": TEXT, "sink": TEXT, "latency_s": NUMBER,
+        "error_s": NUMBER, "tuples": NUMBER,
+    },
+    "links": {
+        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "from_task": TEXT, "from_thread": COUNT,
+        "to_task": TEXT, "to_thread": COUNT, "tuples": COUNT, "bytes": COUNT, "frames": COUNT,
+        "buffer_latency_s": NUMBER, "channel_latency_s": NUMBER,
+    },
+}  # fmt: skip
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """The Arrow schema of one of `TABLES`."""
+    import pyarrow as pa
+
+    types: dict[str, Any] = {
+        TIME: pa.timestamp("us", tz="UTC"),
+        TEXT: pa.string(),
+        COUNT: pa.int64(),
+        NUMBER: pa.float64(),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in TABLES[table].items()])
