@@ -27,6 +27,9 @@ class Unbound:
     def command(self, slot: int, command: list[str]) -> list[str]:
         return command
 
+    def procs(self, slot: int) -> list[str]:
+        return []
+
     def bind(self, slot: int, pid: int) -> None:
         """`pid` is this slot's worker now."""
         self._spent_ns[slot] += self._last_ns[slot]

@@ -25,6 +25,7 @@ from agent.metrics import Told
 from agent.sampler import Sampler
 from agent.slot_size import SlotSize
 from agent.slots import SlotBinding, choose
+from agent.spare_slot import SpareSlot
 from agent.state import AgentState
 from agent.supervisor import Supervisor, Worker
 from agent.uplink import Uplink
@@ -114,6 +115,8 @@ class Agent:
         undo.callback(self.sampler.close)
         self.supervisor = Supervisor(config, self.binding, self.workers_channel.endpoint)
         undo.callback(self._end_workers)
+        self.spare = SpareSlot(config, self.binding)
+        undo.callback(self.spare.close)
         self.state = AgentState(self._hello(boot), now_ns)
         if config.metrics_port is not None:
             self.metrics = Told(config.vm, config.metrics_host, config.metrics_port)
@@ -185,6 +188,8 @@ class Agent:
 
     def _watch_all(self) -> None:
         fds = [self.wake.fd, *(worker.pidfd for worker in self.supervisor.workers.values())]
+        if self.spare.pidfd is not None:
+            fds.append(self.spare.pidfd)
         self.waiter = Waiter([self.uplink.channel, self.workers_channel], fds)
 
     def _catch_signals(self) -> None:
@@ -258,11 +263,14 @@ class Agent:
         self.do(message)
 
     def _reap(self, ready: set[int]) -> None:
+        if self.spare.pidfd in ready and (ended := self._end_profile()) is not None:
+            self.do(ended)
+        self.spare.reap()
         for worker in [w for w in self.supervisor.workers.values() if w.pidfd in ready]:
-            ended = self.supervisor.reap(worker)
-            if ended is not None:
+            how = self.supervisor.reap(worker)
+            if how is not None:
                 self.waiter.remove_fd(worker.pidfd)
-                self._on_exit(worker, *ended)
+                self._on_exit(worker, *how)
 
     def _on_exit(self, worker: Worker, how: str, clean: bool) -> None:
         log.log(
@@ -329,7 +337,13 @@ class Agent:
                 self._tell(slot.number, Quit(reason))
             case e.DumpWorker() | e.KillWorker():
                 self._signal(instruction)
-            case e.SendHello(message) | e.SendReport(message) | e.SendDeadLetters(message):
+            case e.StartProfile():
+                return self._start_profile(instruction)
+            case e.EndProfile():
+                return self._end_profile()
+            case e.SendHello(message) | e.SendReport(message):
+                self.uplink.send(message)
+            case e.SendDeadLetters(message) | e.SendProfiled(message):
                 self.uplink.send(message)
             case e.SendGoodbye(goodbye):
                 self._send_rest()
@@ -353,6 +367,17 @@ class Agent:
         self.waiter.add_fd(worker.pidfd)
         self.sampler.watch(slot, order.incarnation, worker.pid, worker.reader)
         return None
+
+    def _start_profile(self, order: e.StartProfile) -> e.Event | None:
+        failed = self.spare.start(order)
+        if self.spare.pidfd is not None:
+            self.waiter.add_fd(self.spare.pidfd)
+        return failed
+
+    def _end_profile(self) -> e.ProfileEnded | None:
+        if self.spare.pidfd is not None:
+            self.waiter.remove_fd(self.spare.pidfd)
+        return self.spare.end()
 
     def _tell(self, slot: int, message: FromAgentToWorker | bytes) -> None:
         """To the slot's worker, if it has said hello (else it is told when it does)."""

@@ -56,9 +56,11 @@ class Cgroup1:
 
     def command(self, slot: int, command: list[str]) -> list[str]:
         """The command line that starts a worker inside its slot, without a CPU quota yet."""
-        groups = self._groups[slot]
-        groups["cpu"].write("cpu.cfs_quota_us", UNLIMITED)
-        return joining([str(groups[c].procs) for c in CONTROLLERS], command)
+        self._groups[slot]["cpu"].write("cpu.cfs_quota_us", UNLIMITED)
+        return joining(self.procs(slot), command)
+
+    def procs(self, slot: int) -> list[str]:
+        return [str(self._groups[slot][c].procs) for c in CONTROLLERS]
 
     def bind(self, slot: int, pid: int) -> None:
         """The worker is ready: from now on its slot has its share of a core."""

@@ -48,9 +48,11 @@ class Cgroup2:
 
     def command(self, slot: int, command: list[str]) -> list[str]:
         """The command line that starts a worker inside its slot, without a CPU quota yet."""
-        group = self._groups[slot]
-        group.write("cpu.max", "max")
-        return joining([str(group.procs)], command)
+        self._groups[slot].write("cpu.max", "max")
+        return joining(self.procs(slot), command)
+
+    def procs(self, slot: int) -> list[str]:
+        return [str(self._groups[slot].procs)]
 
     def bind(self, slot: int, pid: int) -> None:
         """The worker is ready: from now on its slot has its share of a core."""

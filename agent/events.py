@@ -20,6 +20,8 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
+from topology_runtime.profiles import Profiled, ProfileWanted
+from topology_runtime.topology import Topology
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -56,6 +58,14 @@ class WorkerHung(msgspec.Struct, frozen=True):
     why: str
 
 
+class ProfileEnded(msgspec.Struct, frozen=True):
+    """Nothing of profile `number` runs any more. model: what it measured, as JSON; error: why it failed."""
+
+    number: int
+    model: bytes = b""
+    error: str = ""
+
+
 class StopAsked(msgspec.Struct, frozen=True):
     """A signal asks the agent to end, or its owner is gone; the second time: at once."""
 
@@ -75,6 +85,7 @@ Event = (
     | SourcesRead
     | WorkerExited
     | WorkerHung
+    | ProfileEnded
     | StopAsked
     | Tick
 )
@@ -124,6 +135,22 @@ class SendDeadLetters(msgspec.Struct, frozen=True):
     letters: DeadLetters
 
 
+class StartProfile(msgspec.Struct, frozen=True):
+    profile: ProfileWanted
+    topology: Topology
+    user_paths: tuple[str, ...]
+
+
+class EndProfile(msgspec.Struct, frozen=True):
+    """Kill all of it; ProfileEnded says what it measured."""
+
+    number: int
+
+
+class SendProfiled(msgspec.Struct, frozen=True):
+    profiled: Profiled
+
+
 class ControllerChanged(msgspec.Struct, frozen=True):
     """Another life of the controller: what counts only once is told from its beginning."""
 
@@ -158,6 +185,9 @@ Instruction = (
     | SendHello
     | SendReport
     | SendDeadLetters
+    | StartProfile
+    | EndProfile
+    | SendProfiled
     | ControllerChanged
     | SendGoodbye
     | Exit

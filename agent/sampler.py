@@ -90,8 +90,9 @@ class Sampler:
         }
 
     def watch(self, slot: int, incarnation: int, pid: int, reader: MeterReader) -> None:
+        if all(watched.slot != slot for watched in self._watched):
+            self._used[slot] = self._use(slot)  # what a profile used there was nobody's
         self._watched.append(Watched(slot, incarnation, pid, reader))
-        self._used.setdefault(slot, self._use(slot))
 
     def over(self, slot: int, incarnation: int) -> None:
         """That worker's process has ended: what it still counted is in the next block."""

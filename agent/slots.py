@@ -28,6 +28,9 @@ class SlotBinding(Protocol):
     def command(self, slot: int, command: list[str]) -> list[str]:
         """The command line that starts `command` inside the slot, as yet without a CPU bound."""
 
+    def procs(self, slot: int) -> list[str]:
+        """Files into which a process writes its id to enter the slot; none where nothing bounds it."""
+
     def bind(self, slot: int, pid: int) -> None:
         """The worker is ready: its slot's CPU bound is in force from now on."""
 

@@ -11,6 +11,7 @@ the simulator too. Rules:
     changes, and while the controller is not heard.
  5. A controller of a lower boot than one already heard is not obeyed.
  6. The end: workers are told to quit, killed 1 s later, and the last words are report and goodbye.
+ 7. A profile runs in a slot without threads and without a worker, and ends before one starts there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections import deque
 from msgspec.structs import replace
 
 from agent import events as e
+from agent.profile_state import ProfileState
 from agent.slot_state import NS, SlotState
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
@@ -55,6 +57,7 @@ class AgentState:
         self.hello = hello
         self.slots = {number: SlotState(Slot(hello.vm, number)) for number in range(hello.slots)}
         self.wanted: Wanted | None = None
+        self.profile = ProfileState(hello.vm)
         self.token = Token()
         self.controller_boot = 0
         self.sequence = 0
@@ -77,6 +80,7 @@ class AgentState:
         if self._exiting:
             return []
         out = self._hear(event, now_ns)
+        out += self.profile.due(now_ns)
         out += self._spawn_wanted(now_ns)
         out += self._kill_overdue(now_ns)
         ending = self._end(now_ns)
@@ -89,6 +93,8 @@ class AgentState:
         due += [s.kill_at_ns for s in self.slots.values() if s.live and s.kill_at_ns is not None]
         if self.stopping:
             due.append(self._stop_ns + STOP_LIMIT_NS)
+        if self.profile.running is not None:
+            due.append(self.profile.end_at_ns)
         return min(due)
 
     def validate(self) -> None:
@@ -99,6 +105,7 @@ class AgentState:
             assert state.live or state.kill_at_ns is None, f"{state.slot}: a kill without a worker"
             assert all(t.slot == state.slot for t in state.wanted)
             assert set(state.ended) <= {t.thread for t in state.wanted}
+            assert not (state.live and self._is_profiled(state)), f"{state.slot}: a worker and a profile"
         assert self.wanted is None or self.wanted.token == self.token
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
@@ -121,6 +128,8 @@ class AgentState:
                 return self._on_exit(event, now_ns)
             case e.WorkerHung():
                 return self._on_hung(event, now_ns)
+            case e.ProfileEnded():
+                return self.profile.ended(event)
             case e.StopAsked(reason):
                 return self._on_stop_asked(reason, now_ns)
         return []
@@ -137,8 +146,13 @@ class AgentState:
             slot = Slot(self.hello.vm, number)
             state.want(tuple(t for t in wanted.threads if t.slot == slot), wanted.token.epoch)
         self._wanted_here = {t.thread for state in self.slots.values() for t in state.wanted}
+        free = {state.slot for state in self.slots.values() if not state.wanted and not state.live}
+        notes += self.profile.want(wanted, free, now_ns)
         running = [s for s in self.slots.values() if s.status == "running"]
         return notes + [e.ForwardWanted(s.slot, s.incarnation, data) for s in running]
+
+    def _is_profiled(self, state: SlotState) -> bool:
+        return self.profile.running is not None and self.profile.running.slot == state.slot
 
     def _note_strangers(self, wanted: Wanted) -> list[e.Instruction]:
         """Slots that the controller wants used and that this VM does not have."""
@@ -189,7 +203,7 @@ class AgentState:
         if self.stopping:
             return []
         self.stopping, self._stop_ns = reason, now_ns
-        out: list[e.Instruction] = []
+        out = self.profile.stop()
         for state in self.slots.values():
             if state.live:
                 state.quitting = True

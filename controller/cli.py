@@ -22,6 +22,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 VMS_MOST, SLOTS_MOST = 1024, 1024
 SLOT_MEMORY_BYTES = 512 * 1024**2
 FILE_MOST_BYTES = 1024 * 1024
+PLANNED = ("allocator", "mapper", "routing", "interference")  # a plan that is given says how it was made
 
 
 class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,9 +46,19 @@ class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--mapper", default="sam", show_default=True)
 @click.option("--routing", default="weighted", show_default=True)
 @click.option("--interference", default="cpu", show_default=True)
+@click.option("--plan", type=click.Path(path_type=Path), help="A plan to run as it is, and for good.")
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
-@click.option("--trace-keep", default=DEFAULT, show_default=True, help="Older traces that stay; or: all.")
+@click.option(
+    "--trace-keep", default=DEFAULT, show_default=True, help="Traces that stay: runs=N,gb=N,days=N; or: all."
+)
+@click.option(
+    "--profile-spare",
+    default=0.0,
+    type=click.FloatRange(0, 60),
+    metavar="MINUTES",
+    help="Of each hour, for profiles of tasks in spare slots [none].",
+)
 @click.option("--run", "run_name", default="local", show_default=True, help="The run's name.")
 @click.option("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first tuple.")
 @click.option("--user-path", "user_paths", multiple=True, help="Where workers find the user's code.")
@@ -68,6 +79,7 @@ def start(options: dict[str, Any]) -> None:
     from controller.config import Settings
     from controller.controller import Controller, Place
     from controller.execute.machines import FileMachines, NoMachines
+    from controller.knowledge.plan_files import read_plan
     from controller.loop import Loop
     from topology_runtime.messages import Settings as DataPlane
     from topology_runtime.owner import die_with
@@ -79,19 +91,22 @@ def start(options: dict[str, Any]) -> None:
         raise UsageError(f"--run: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
     state = options["state_dir"] or Path(".headgate") / name
     grows = options["max_vms"] > len(initial)
+    plan = read_plan(options["plan"]) if options["plan"] else None
+    submitted = submitted_of(options)
+    of = {name: getattr(plan, name, options[name]) for name in PLANNED}
     settings = Settings(
         run=name,
         version=installed_version(),
         trace=str(options["trace_dir"]) if options["trace_dir"] else None,
         mode=options["mode"],
-        allocator=options["allocator"],
-        mapper=options["mapper"],
-        routing=options["routing"],
-        interference=options["interference"],
+        **of,
         initial=initial,
         spare=spare_of(options, initial) if grows else None,
         max_vms=max(options["max_vms"], len(initial)),
         seconds=options["seconds"],
+        plan=plan,
+        profile_spare_min=options["profile_spare"],
+        stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
         data_plane=DataPlane(strict=options["strict"]),
     )
     machines = FileMachines(state / "machines") if grows else NoMachines()
@@ -101,7 +116,7 @@ def start(options: dict[str, Any]) -> None:
     place = Place(
         state, options["trace_dir"], *ports, options["owner"], keep, metrics, options["stream_port"]
     )
-    Controller(Loop(settings, submitted_of(options)), place, machines).run()
+    Controller(Loop(settings, submitted), place, machines).run()
 
 
 def vms_of(options: dict[str, Any]) -> tuple[Vm, ...]:
@@ -143,6 +158,14 @@ def submitted_of(options: dict[str, Any]) -> Any:
     offer = offer_of(options)
     models = tuple(read_models(options["models"]).values())
     return Submitted(topology, models, offer.steps, offer.period_s, tuple(options["user_paths"]), wall_ns())
+
+
+def stale_of(submitted: Any) -> dict[str, str]:
+    """Model → why it may no longer hold on this machine."""
+    from controller.knowledge.model_files import stale
+
+    found = {model.task: stale(model, submitted.user_paths) for model in submitted.models}
+    return {name: "; ".join(reasons) for name, reasons in found.items() if reasons}
 
 
 def offer_of(options: dict[str, Any]) -> Offer:

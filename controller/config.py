@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from controller.knowledge.plans import Plan
 from topology_runtime.cluster import Vm
 from topology_runtime.messages import Settings as DataPlane
 
@@ -17,7 +18,10 @@ class Settings(msgspec.Struct, frozen=True):
 
     initial: the VMs that shall be there from the start, in order of preference; none: whoever joins.
     spare: what a VM from the provider looks like; at most `max_vms` VMs in all (0: no more than there are).
-    seconds: the run ends by itself so long after the first tuple was due (0: it does not)."""
+    seconds: the run ends by itself so long after the first tuple was due (0: it does not).
+    plan: run as it is, from the start to the end; nothing is planned again.
+    profile_spare_min: minutes of each hour for profiles in spare slots. stale: model → why it may no longer
+    hold; looked for only where there are such profiles."""
 
     run: str
     version: str = ""  # of headgate
@@ -32,6 +36,9 @@ class Settings(msgspec.Struct, frozen=True):
     spare: Vm | None = None
     max_vms: int = 0
     seconds: float = 0.0
+    plan: Plan | None = None
+    profile_spare_min: float = 0.0
+    stale: dict[str, str] = {}
     window_s: float = 10.0  # the window that decisions are based on
     probation_window_s: float = 4.0  # a verdict needs seven seconds of a plan in force
     data_plane: DataPlane = DataPlane()

@@ -36,6 +36,7 @@ from controller.monitor.trace import Rates
 from controller.picture.viewers import COMMANDS as OF_VIEWERS
 from controller.picture.viewers import Viewers
 from topology_runtime import channels
+from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.errors import BadMessage, HeadgateError
 from topology_runtime.messages import FromAgent, FromController, Reply, Request, Wanted, Welcome
@@ -283,6 +284,8 @@ class Controller:
                     self._finish = instruction
                 case t.Keep(tallies):
                     self._store.keep(tallies)
+                case t.KeepModel(model):
+                    model_store.save((self._place.trace or self._place.state) / "profiled", model)
                 case t.RequestMachine(vm):
                     self._machines.request(vm)
                 case t.ReleaseMachine(name):
@@ -320,8 +323,10 @@ class Controller:
     # ── the trace ───────────────────────────────────────────────────────────────────────────────
 
     def _trace(self, instruction: t.Instruction) -> None:
-        if self._metrics is not None and isinstance(instruction, t.Block):
-            self._metrics.add(instruction.block)
+        if isinstance(instruction, t.Block):
+            self._viewers.add(instruction.block, _now())
+            if self._metrics is not None:
+                self._metrics.add(instruction.block)
         if isinstance(instruction, t.Begin):
             self._begin_trace(instruction.run)
         elif self._recorder is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from controller.decide import Choice, Question, choose
 from controller.execute.executor import (
     Order,
@@ -26,6 +28,8 @@ from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.relabel import relabel
+from controller.plan.verify import faults_of
+from controller.tracing import enacted_of
 from topology_runtime.clock import utc_iso
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
@@ -46,6 +50,9 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     k = turn.knowledge
     if diagnosis.kind == "none" or diagnosis.rate_tps is None:
         _record(turn, diagnosis, "none", diagnosis.text)
+        return
+    if k.settings.plan is not None:
+        _record(turn, diagnosis, "none", f"{diagnosis.text} – but the plan was given and is held")
         return
     still = why_still(k, diagnosis, turn.now.mono_ns)
     if still:
@@ -117,6 +124,7 @@ def _record(turn: Turn, diagnosis: Diagnosis, action: str, text: str, choice: Ch
             "action": action,
             "text": text,
             "plan": _plan(plan, choice) if plan and choice else None,
+            "enacted": enacted_of(k.durable),
         }
     )
 
@@ -232,6 +240,8 @@ def first_plan(turn: Turn, members: Membership) -> None:
         return
     if k.durable.waiting is not None:
         return  # it is made already and waits for its machines
+    if k.settings.plan is not None:
+        return _begin_given(turn, members, k.settings.plan)
     rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
     diagnosis = Diagnosis("replan", "start", f"{run.steps[0][1]:g} tuples/s are offered", rate_tps, {}, ())
     try:
@@ -251,6 +261,27 @@ def first_plan(turn: Turn, members: Membership) -> None:
     text = f"{diagnosis.text}; {choice.text}"
     begin(turn, members, Order(choice.plan, "start", text, choice.asked, 0, choice.degraded))
     _record(turn, diagnosis, "plan", text, choice)
+
+
+def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
+    """The plan of the settings as it is, on the VMs of its names."""
+    k = turn.knowledge
+    assert k.topology is not None
+    here = {vm.vm: vm for vm in present(k, members)}
+    faults = [
+        f"there is no VM {vm.vm!r} with {vm.slots} slot(s)"
+        for vm in plan.vms
+        if vm.vm not in here or here[vm.vm].slots < vm.slots
+    ]
+    faults += faults_of(plan, k.topology, k.models)
+    if faults:
+        _no_first_plan(turn, InvalidInput(f"plan {plan.id} cannot be run here", faults=faults))
+        return
+    plan = replace(plan, vms=tuple(here[vm.vm] for vm in plan.vms))
+    text = f"the plan that was given: {plan.slots.used} slots for {plan.rate_tps:g} tuples/s"
+    begin(turn, members, Order(plan, "start", text))
+    diagnosis = Diagnosis("replan", "start", text, plan.rate_tps, {}, ())
+    _record(turn, diagnosis, "plan", text, Choice("enact", text, plan))
 
 
 def gathered(turn: Turn, members: Membership) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from controller import commands, deciding, recovery
+from controller import commands, deciding, profiling, recovery
 from controller.analyze.constraints import violations
 from controller.analyze.demand import demand
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
@@ -41,8 +41,8 @@ from controller.seen import Held, Seen, data
 from controller.summary import summary
 from controller.tracing import rates_of, run_of
 from topology_runtime import messages as m
-from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadMessage, HeadgateError, InvalidInput
+from topology_runtime.profiles import Profiled
 
 NS = 1_000_000_000
 TURN_NS = NS  # between two turns of the loop …
@@ -63,7 +63,6 @@ class Loop:
         self.finished = FinishedRows()
         self._seen: Seen | None = None
         self._memory: Held | None = None
-        self._predicted: dict[Slot, tuple[float, float]] = {}
         self._submitted = submitted
         self._keep_ns = self._roster = 0
         self._before = self.knowledge.durable
@@ -119,8 +118,8 @@ class Loop:
             )
         )
         deciding.decide(turn, self.members, diagnosis)
+        profiling.consider(turn, self.members, off, self.ending.stage)
         self._seen = Seen(window, verdict, need, off, late, slots)
-        self._predicted = slots
         for row in rates_of(k, window, now):
             turn.do(row)
 
@@ -170,6 +169,7 @@ class Loop:
         k = self.knowledge
         told = k.wanted
         recovery.adopted(turn, self.members)
+        profiling.watch(turn, self.members, self.ending.stage)
         enact(turn, self.members)
         self.ending.advance(turn, self.members)
         if self.ending.stage == "over":
@@ -221,6 +221,9 @@ class Loop:
                 return self._on_block(turn, message)
             case m.DeadLetters():
                 return hearing.letters(turn, members, message)
+            case Profiled():
+                changes = hearing.told(turn, members.heard(message.vm, turn.now))
+                profiling.heard(turn, message)
             case m.Goodbye():
                 changes = hearing.told(turn, members.goodbye(message.vm, message.boot))
         self._look_at_once(changes)
@@ -249,7 +252,8 @@ class Loop:
         if fresh:
             for sink, source, buckets in block.latency:
                 k.counts.add_latency(sink, source, buckets)
-            turn.do(t.Block(block, self.members.members[block.vm].vm, self._predicted))
+            predicted = self._seen.predicted if self._seen is not None else {}
+            turn.do(t.Block(block, self.members.members[block.vm].vm, predicted))
 
     def _on_machines(self, turn: Turn, event: t.MachinesSeen) -> None:
         """Make the provider's list match what is journaled: nothing leaks, nothing is forgotten."""

@@ -44,6 +44,7 @@ def status(
         "plan": _plan(k, now),
         "enactment": enactment(k, members, now),
         "proposal": _proposal(k),
+        "profile": _profile(k, now),
         "slots": _slots(k, members),
         "vms": [_vm(k, member, measured) for member in members_in_order(members)],
         "rates": _rates(k, measured, now),
@@ -130,6 +131,14 @@ def _proposal(k: Knowledge) -> dict[str, Any] | None:
     }
 
 
+def _profile(k: Knowledge, now: Now) -> dict[str, Any] | None:
+    wanted = k.profiles.wanted
+    if wanted is None:
+        return None
+    seconds = round((now.mono_ns - k.profiles.began_ns) / NS, 3)
+    return {"task": wanted.task, "slot": str(wanted.slot), "seconds": seconds, "budget_s": wanted.budget_s}
+
+
 def _slots(k: Knowledge, members: Membership) -> dict[str, int]:
     plan = k.plan
     workers = [worker for member in members.up() for worker in member.workers()]
@@ -170,9 +179,11 @@ def _slot(k: Knowledge, vm: str, number: int, worker: WorkerNow | None, measured
                 threads[thread.task] = threads.get(thread.task, 0) + 1
     seen = measured.get("slots", {}).get(f"{vm}/{number}", {})
     cpu, memory = predicted(k.plan, vm, number)
+    profile = k.profiles.wanted
+    profiled = profile is not None and (profile.slot.vm, profile.slot.number) == (vm, number)
     return {
         "slot": number,
-        "state": worker.state if worker else "empty",
+        "state": "profiling" if profiled else worker.state if worker else "empty",
         "threads": threads,
         "leaving": leaving,
         "cpu": seen.get("cpu"),

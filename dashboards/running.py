@@ -93,6 +93,10 @@ def controller_options(settings: UpSettings, places: Places, work: Work, models:
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     if settings.ends_after_s:
         words += ["--seconds", str(settings.ends_after_s)]
+    if settings.plan is not None:
+        words += ["--plan", str(settings.plan)]
+    if settings.profile_spare:
+        words += ["--profile-spare", str(settings.profile_spare)]
     if settings.metrics is not None:
         words += ["--metrics-port", str(settings.metrics)]
     return words + [word for path in work.user_paths for word in ("--user-path", path)]

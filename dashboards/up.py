@@ -54,11 +54,17 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
 @click.option("--allocator", default="mba", show_default=True, help="How threads and slots are counted.")
 @click.option("--mapper", default="sam", show_default=True, help="How threads are put into slots.")
 @click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)
+@click.option("--plan", type=click.Path(path_type=Path), metavar="FILE",
+              help="Run this plan (`headgate plan -o json`), and never plan again.")  # fmt: skip
+@click.option("--profile-spare", type=click.FloatRange(0, 60), default=0.0, metavar="MINUTES",
+              help="Of each hour, to profile tasks in spare slots, on copies of rows [none].")  # fmt: skip
 @click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,
               help="Say what to plan, ask before, or do it.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Keep the run's state here.")
 @click.option("--trace-dir", type=click.Path(path_type=Path), default=Path("traces"), show_default=True)
-@click.option("--trace-keep", default=DEFAULT, show_default=True, help="Older traces that stay; or: all.")
+@click.option(
+    "--trace-keep", default=DEFAULT, show_default=True, help="Traces that stay: runs=N,gb=N,days=N; or: all."
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Where agents find the controller [any]."
 )

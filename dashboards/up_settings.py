@@ -39,7 +39,9 @@ class UpSettings:
     allocator: str = "mba"
     mapper: str = "sam"
     routing: str = "weighted"
+    plan: Path | None = None  # run as it is
     mode: str = "auto"
+    profile_spare: float = 0.0  # minutes of each hour
     state_dir: Path | None = None
     trace_dir: Path = Path("traces")
     trace_keep: str = DEFAULT

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from topology_runtime.cluster import Slot
+from topology_runtime.profiles import Profiled, ProfileWanted
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology
 
@@ -49,7 +50,6 @@ class ThreadWanted(msgspec.Struct, frozen=True, array_like=True):
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
     """Where rows of one edge go: (thread, weight) of the receiving threads, weights sum to 1.
-
     For `fields`: `ranges` are the task's 1,024 key ranges, run-length coded as (thread, how many)."""
 
     edge: int
@@ -59,7 +59,6 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
 
 class WorkerAt(msgspec.Struct, frozen=True, array_like=True):
     """The worker now in `slot`. Frames of a lower incarnation of that slot are refused (fencing).
-
     `endpoint` is empty while the worker is known to be dead or not yet up."""
 
     slot: Slot
@@ -93,7 +92,7 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
 
     `routes_number` numbers `routes`; marks carry it. `modelled_tps`: thread → rows/s it is
     modelled for (sizes frames and windows). `held_dead`: VMs that are waited for no more.
-    `draining`: sources stop reading and everything runs empty."""
+    `draining`: sources stop reading and everything runs empty. `profile`: none but this one may run."""
 
     token: Token
     phase: Phase
@@ -110,6 +109,7 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
     held_dead: tuple[str, ...] = ()
     draining: bool = False
     settings: Settings = Settings()
+    profile: ProfileWanted | None = None
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -282,7 +282,7 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
     boot: int
 
 
-FromAgent = Hello | Report | SampleBlock | DeadLetters | Goodbye
+FromAgent = Hello | Report | SampleBlock | DeadLetters | Profiled | Goodbye
 
 
 # ── agent ⇄ worker ──────────────────────────────────────────────────────────────────────────────

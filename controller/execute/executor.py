@@ -240,6 +240,8 @@ def _out_of_date(k: Knowledge, members: Membership) -> bool:
     """May the wanted state be another than the one composed last?"""
     if k.wanted is None or k.composed_of is None or k.wanted.starts:
         return True
+    if k.wanted.profile != k.profiles.wanted:
+        return True
     durable, version, impatient = k.composed_of
     moving = durable.reign is not None and bool(durable.reign.leaving)
     return moving or durable is not k.durable or (version, impatient) != (members.version, k.impatient)

@@ -52,6 +52,7 @@ def compose(k: Knowledge, sight: Sight) -> m.Wanted | None:
         held_dead=d.held_dead,
         draining=bool(d.draining),
         settings=k.settings.data_plane,
+        profile=k.profiles.wanted,
     )
     if wanted == k.wanted and wanted.token.epoch == d.reign.epoch and wanted.token.boot == d.boot:
         return k.wanted

@@ -104,6 +104,16 @@ def test_counts_are_those_since_the_last_block(stand: Stand) -> None:
     assert second.window_ns == int(1.5 * NS) and second.sequence == 2
 
 
+def test_what_a_profile_used_in_a_slot_is_not_the_next_workers(stand: Stand) -> None:
+    stand.sampler.over(1, INCARNATION)
+    stand.block()
+    stand.binding._spent_ns[1] += 5 * NS  # while no worker was in the slot
+    fd = mt.create()
+    stand.sampler.watch(1, INCARNATION + 1, os.getpid(), MeterReader(fd))
+    os.close(fd)
+    assert table(stand.block().slots)[0]["cpu_ns"] == 0
+
+
 def test_every_column_of_the_message_is_there_for_every_row(stand: Stand) -> None:
     for number in range(3):
         stand.record(number, WORK)

@@ -20,7 +20,7 @@ from agent.slots import choose
 from topology_runtime import channels
 from topology_runtime.worker import meter as mt
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 THREADS, BLOCKS, LINKS = 500, 30, 500
 BUDGET_NS = 10_000_000  # 1 % of a core at 1 Hz
 IDLE = f"""

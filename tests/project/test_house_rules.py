@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("agent", "controller", "dashboards", "topology_runtime")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-SCRIPTS = ("setup", "run", "test", "lint", "bench", "services")
+SCRIPTS = ("setup", "run", "test", "lint", "bench", "services", "reproduce")
 MAX_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 8
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 

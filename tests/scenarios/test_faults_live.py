@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from trials import Trial, trial
 
 pytestmark = pytest.mark.live
+RECOVERED = 200  # so many rows more at the sink: the run goes on
 
 
 def assert_whole(running: Trial, everyone: list[int]) -> dict[str, object]:
@@ -32,20 +33,20 @@ def assert_whole(running: Trial, everyone: list[int]) -> dict[str, object]:
 
 
 def test_killing_worker_agent_and_controller_loses_nothing(tmp_path: Path) -> None:
-    with trial(tmp_path, "100", 22, ["--vms", "4,4"]) as running:
+    with trial(tmp_path, "100", 18, ["--vms", "4,4"]) as running:
         running.wait_for_tuples()
         everyone: set[int] = set()
         for role in ("worker", "agent", "controller"):
-            time.sleep(4.0)
+            running.wait_for_tuples(more_than=len(running.stored()) + RECOVERED)
             everyone |= set(running.everyone())
             running.kill(role)
-        time.sleep(2.0)
+        running.wait_for_tuples(more_than=len(running.stored()) + RECOVERED)
         everyone |= set(running.everyone())
         assert_whole(running, sorted(everyone))
 
 
 def test_a_slot_whose_worker_dies_again_and_again_is_planned_round(tmp_path: Path) -> None:
-    with trial(tmp_path, "60", 30, ["--vms", "4,4"]) as running:
+    with trial(tmp_path, "60", 24, ["--vms", "4,4"]) as running:
         running.wait_for_tuples()
         everyone = set(running.everyone())
         slot = slot_of(running.pids("worker")[0])
@@ -73,6 +74,7 @@ def slot_of(pid: int) -> str:
     return f"{found[1]}/{found[2]}" if found else ""
 
 
+@pytest.mark.alone
 def test_rate_steps_are_followed_without_loss(tmp_path: Path) -> None:
     """1 → 3 → 1: planned up and down, in force within two seconds of the decision."""
     (tmp_path / "steps.txt").write_text("0,30\n8,90\n26,30\n")

@@ -22,6 +22,7 @@ from topology_runtime.worker import meter as mt
 from topology_runtime.worker.finished import FinishedLog
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.meter import Meter
+from topology_runtime.worker.mirror import Copies
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.switchboard import Switchboard
 from topology_runtime.worker.task_core import TaskCore
@@ -53,6 +54,7 @@ class TaskThread(threading.Thread):
         self.inbox = host.board.inbox(wanted.thread)
         self.orders: Orders | None = None  # set by the main thread
         self.failed = ""
+        self.copies: Copies | None = None  # set by the main thread while rows are mirrored
         self.stopping = False
         self.busy = False
         numbers = random.Random()
@@ -145,6 +147,8 @@ class TaskThread(threading.Thread):
 
     def _take(self, arrived_ns: int, frame: Frame, wire_bytes: int) -> None:
         words, at = self.host.meter.words, self.at
+        if (copies := self.copies) is not None:
+            copies.add(self.topology.edges[frame.edge].source, frame.rows)
         start_ns, cpu_ns, rows = monotonic_ns(), time.thread_time_ns(), len(frame.rows)
         words[at + mt.CALL_STARTED_NS] = start_ns + (rows - 1) * int(self.task.max_call_s * 1e9)
         self.core.take(frame, start_ns)

@@ -46,6 +46,7 @@ from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
 from topology_runtime.worker.flow import ROW_TEXT_MOST
 from topology_runtime.worker.keyed_thread import KeyedThread
+from topology_runtime.worker.mirror import Mirror
 from topology_runtime.worker.source import SourceThread
 from topology_runtime.worker.switchboard import Receiver, Sender, Switchboard
 from topology_runtime.worker.threads import Host, TaskThread
@@ -90,6 +91,7 @@ class Worker:
         self.endpoint = self.pull.endpoint
         self.stop: str | None = None
         self.exit_code = 0
+        self.mirror = Mirror(place.slot, place.directory)
         self._paths: tuple[str, ...] = ()
         self._reported_ns = 0
         self._news: object = None
@@ -124,6 +126,7 @@ class Worker:
         self._perform(self.state.on_threads(*self._look()))
         self._perform(self.state.on_tick())
         self._bad_rows()
+        self.mirror.look(now_ns)
         self._report(now_ns)
 
     def shutdown(self) -> None:
@@ -164,6 +167,8 @@ class Worker:
         sys.setswitchinterval(wanted.settings.switch_interval_s)
         self.board.strict = wanted.settings.strict
         self._perform(self.state.on_wanted(wanted))
+        if self.state.wanted is not None:
+            self.mirror.obey(self.state.wanted.profile, self.threads.values(), monotonic_ns())
 
     def _on_pings(self) -> None:
         while True:

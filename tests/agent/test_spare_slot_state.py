@@ -1,0 +1,108 @@
+"""A profile in a spare slot, in the agent's mind: started, told, and gone before anything needs its slot."""
+
+from __future__ import annotations
+
+from agent_world import BOOT, Mind, only, slot, thread
+from msgspec.structs import replace
+
+from agent import events as e
+from topology_runtime import messages as m
+from topology_runtime.channels import encode
+from topology_runtime.cluster import Slot
+from topology_runtime.profiles import Profiled, ProfileWanted
+
+PROFILE = ProfileWanted("work", slot(3), 70, 20.0)
+
+
+def profile(mind: Mind, *threads: m.ThreadWanted, wanted: ProfileWanted | None = PROFILE) -> list[object]:
+    """A newer wanted state with these threads and this profile."""
+    from agent_world import wanted as state_of
+
+    state = replace(state_of(*threads, counter=mind.state.token.counter + 1), profile=wanted)
+    return list(mind.tell(e.WantedArrived(state, encode(state))))
+
+
+def begun() -> Mind:
+    mind = Mind()
+    out = profile(mind, thread(1, 0))
+    assert [start.profile for start in only(out, e.StartProfile)] == [PROFILE]
+    return mind
+
+
+def test_it_is_started_once_however_often_it_is_told() -> None:
+    mind = begun()
+    assert not only(profile(mind, thread(1, 0)), e.StartProfile)
+
+
+def test_it_is_gone_before_a_worker_is_started_in_its_slot() -> None:
+    mind = begun()
+    out = profile(mind, thread(1, 0), thread(2, 3), wanted=None)
+    kinds = [type(i) for i in out if isinstance(i, e.EndProfile | e.SpawnWorker)]
+    assert kinds == [e.EndProfile, e.SpawnWorker]
+
+
+def test_threads_win_even_while_the_profile_is_still_named() -> None:
+    mind = begun()
+    out = profile(mind, thread(1, 0), thread(2, 3))
+    assert only(out, e.EndProfile) and only(out, e.SpawnWorker)
+
+
+def test_it_ends_when_it_is_named_no_more_or_another_is() -> None:
+    assert only(profile(begun(), thread(1, 0), wanted=None), e.EndProfile) == [e.EndProfile(70)]
+    out = profile(begun(), thread(1, 0), wanted=ProfileWanted("store", slot(2), 71, 20.0))
+    assert [type(i) for i in out if isinstance(i, e.EndProfile | e.StartProfile)] == [
+        e.EndProfile,
+        e.StartProfile,
+    ]
+
+
+def test_it_ends_with_its_budget_and_what_it_measured_is_told() -> None:
+    mind = begun()
+    assert not only(mind.tick(19.9), e.EndProfile)
+    assert mind.state.wake_ns <= mind.now_ns + 100_000_001
+    assert only(mind.tick(0.2), e.EndProfile) == [e.EndProfile(70)]
+    out = mind.tell(e.ProfileEnded(70, b"{}"))
+    assert only(out, e.SendProfiled) == [e.SendProfiled(Profiled("vm1", 70, b"{}"))]
+
+
+def test_the_result_is_told_again_until_nobody_asks_for_it() -> None:
+    mind = begun()
+    mind.tell(e.ProfileEnded(70, b"{}", "no rows"))
+    said = [e.SendProfiled(Profiled("vm1", 70, b"{}", "no rows"))]
+    assert only(profile(mind, thread(1, 0)), e.SendProfiled) == said
+    assert not only(profile(mind, thread(1, 0), wanted=None), e.SendProfiled)
+
+
+def test_what_was_ended_for_others_tells_nothing() -> None:
+    mind = begun()
+    profile(mind, thread(1, 0), wanted=None)
+    assert not only(mind.tell(e.ProfileEnded(70, b"{}")), e.SendProfiled)
+
+
+def test_it_waits_for_a_worker_that_is_still_in_the_slot() -> None:
+    mind = Mind()
+    mind.want(thread(1, 3))
+    mind.up(3)
+    assert not only(profile(mind, thread(2, 0)), e.StartProfile)
+    mind.report(3, leaving=True)
+    mind.dies(3, clean=True)
+    assert only(profile(mind, thread(2, 0)), e.StartProfile)
+
+
+def test_other_vms_and_slots_that_are_not_there_are_not_for_this_agent() -> None:
+    mind = Mind()
+    for place in (Slot("vm2", 3), slot(99)):
+        assert not only(profile(mind, wanted=ProfileWanted("work", place, 70, 20.0)), e.StartProfile)
+
+
+def test_it_ends_with_the_agent() -> None:
+    mind = begun()
+    out = mind.tell(e.StopAsked("signal SIGTERM"))
+    assert isinstance(out[0], e.EndProfile)
+    assert not only(profile(mind, thread(1, 0)), e.StartProfile)
+
+
+def test_a_new_life_of_the_controller_that_knows_nothing_of_it_ends_it() -> None:
+    mind = begun()
+    mind.tell(m.Welcome(2, "run", BOOT))
+    assert only(mind.want(thread(1, 0), boot=2), e.EndProfile)
