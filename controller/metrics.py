@@ -17,10 +17,10 @@ from controller.knowledge.diagnoses import Reason
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turns import Now
-from controller.monitor.blocks import task_latency_of
+from controller.picture.in_task import counted
 from controller.status import lost_now
-from topology_runtime.errors import BadMessage
 from topology_runtime.messages import SampleBlock
+from topology_runtime.picturing.load import Place, loads
 from topology_runtime.worker.meter import BUCKETS
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 NS = 1e9
 EVERY_NS = 900_000_000  # a view a second, at the tick that is nearest
-TASKS_MOST, ROWS_MOST = 4096, 1 << 40  # beyond them nobody means it
 FIRST = "start"  # the reason of a run's first plan, which is no re-plan
 QUIET = ("fine", "unknown", "frozen")  # reasons for planning nothing
 REASONS = (*(r for r in get_args(Reason) if r not in (FIRST, *QUIET)), "operator", "rolled_back")
@@ -38,7 +37,8 @@ REASONS = (*(r for r in get_args(Reason) if r not in (FIRST, *QUIET)), "operator
 
 class View(msgspec.Struct, frozen=True):
     """One moment. None: not known. `slots`: "vm/slot" → cpu, memory, predicted_cpu, predicted_memory as
-    fractions. `errors`: task → measured / predicted − 1. Latencies are buckets of the meter."""
+    fractions. `errors`: task → measured / predicted − 1. `loads`: task → how near to its limit (see
+    `picturing.load`). Latencies are buckets of the meter."""
 
     input_tps: float | None = None
     headroom_tps: float | None = None
@@ -46,6 +46,7 @@ class View(msgspec.Struct, frozen=True):
     slope: float | None = None
     tasks_tps: Mapping[str, float] = {}
     errors: Mapping[str, float] = {}
+    loads: Mapping[str, float] = {}
     slots: Mapping[str, Mapping[str, float | None]] = {}
     states: Mapping[str, int] = {}
     replans: Mapping[str, int] = {}
@@ -78,18 +79,13 @@ class Metrics:
 
     def add(self, block: SampleBlock) -> None:
         """Rows that tasks did; what makes no sense is passed over."""
-        try:
-            task, bucket, rows = task_latency_of(block)
-        except BadMessage:
+        task, bucket, rows = counted(block)
+        if not len(task):
             return
-        there = (task >= 0) & (task < TASKS_MOST) & (bucket >= 0) & (bucket < BUCKETS)
-        there &= (rows > 0) & (rows < ROWS_MOST)
-        if not there.any():
-            return
-        more = int(task[there].max()) + 1 - len(self._in_task)
+        more = int(task.max()) + 1 - len(self._in_task)
         if more > 0:
             self._in_task = np.pad(self._in_task, ((0, more), (0, 0)))
-        np.add.at(self._in_task, (task[there], bucket[there]), rows[there])
+        np.add.at(self._in_task, (task, bucket), rows)
 
 
 class Told(Metrics):
@@ -126,6 +122,7 @@ def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> View:
         slope=verdict["slope"] if judged else None,
         tasks_tps=_task_rates(k, measured),
         errors={r["where"]: r["ratio"] - 1 for r in measured.get("residuals", ()) if r["what"] == "rate"},
+        loads=_loads(k, measured),
         slots=measured.get("slots", {}),
         states=slot_states(k, loop.members),
         replans={**dict.fromkeys(REASONS, 0), **Counter(r.reason for r in reigns if r.reason != FIRST)},
@@ -145,6 +142,20 @@ def _task_rates(k: Knowledge, measured: Mapping[str, Any]) -> dict[str, float]:
         task["task"]: emitted_tps if task["task"] in sources else task["rate_in_tps"]
         for task in measured.get("tasks", ())
     }
+
+
+def _loads(k: Knowledge, measured: Mapping[str, Any]) -> dict[str, float]:
+    """How near each task is to its limit; the time of a source's threads is not measured."""
+    sources = {task.name for task in k.topology.sources} if k.topology else set()
+    tasks = measured.get("tasks", ())
+    busy = {task["task"]: None if task["task"] in sources else task["busy_share"] for task in tasks}
+    placed: dict[str, set[str]] = {}
+    for thread in k.durable.reign.threads if k.durable.reign else ():
+        if not thread.leaving:
+            placed.setdefault(str(thread.slot), set()).add(thread.task)
+    slots = measured.get("slots", {})
+    places = (Place(slot, names, slots.get(slot, {}).get("cpu")) for slot, names in placed.items())
+    return {task: load.share for task, load in loads(busy, places).items()}
 
 
 def slot_states(k: Knowledge, members: Membership) -> dict[str, int]:
@@ -177,6 +188,12 @@ def families(view: View) -> Iterable[Metric]:
         "Tuples/s that a task takes in.",
         ["task"],
         {(task,): tps for task, tps in view.tasks_tps.items()},
+    )
+    yield from gauges(
+        "headgate_task_load_ratio",
+        "How near a task is to its limit: its threads' time or the CPU of its fullest slot.",
+        ["task"],
+        {(task,): load for task, load in view.loads.items()},
     )
     yield from gauges(
         "headgate_model_error_ratio",

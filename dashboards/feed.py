@@ -6,7 +6,7 @@ for item in live("tcp://127.0.0.1:4711"):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dashboards.feeding.items import Change, Document, Feed, Item, Stale, Whole
@@ -40,10 +40,10 @@ def from_trace(folder: Path, speed: float = 1.0) -> Iterator[Item]:
     return items_of(feed, lambda: feed.ended)
 
 
-def items_of(feed: Feed, ended: object = None) -> Iterator[Item]:
+def items_of(feed: Feed, ended: Callable[[], bool] = lambda: False) -> Iterator[Item]:
     """Item after item until `ended()`; closes the feed when nobody reads on."""
     try:
-        while not (callable(ended) and ended()):
+        while not ended():
             item = feed.next(TURN_S)
             if item is not None:
                 yield item

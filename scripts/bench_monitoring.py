@@ -7,14 +7,17 @@ verdict, demand and diagnosis. Prints CPU seconds per virtual second (the share 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from telling import parser_of, tell
 
 from controller.analyze.demand import demand
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
@@ -134,19 +137,12 @@ def bench(agents: int, threads: int, seconds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
+    parser = parser_of(__doc__)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=100)
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("-o", "--output", choices=("json", "table"), default="json")
     given = parser.parse_args()
-    found = bench(given.agents, given.threads, given.seconds)
-    if given.output == "json":
-        print(json.dumps(found, allow_nan=False))
-        return
-    for name, value in found.items():
-        print(f"{name:>14}  {value}")
+    tell(bench(given.agents, given.threads, given.seconds), given.output)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ subscribers at the controller's own stream, which read nothing. CPU from /proc, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -24,6 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from websockets.sync.client import connect
+
+sys.path.insert(0, str(Path(__file__).parent))
+from telling import parser_of, tell
 
 from topology_runtime import channels
 from topology_runtime.messages import Request
@@ -148,17 +150,10 @@ def measured(pid: int, log: Path, folder: Path, seconds: float) -> dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
+    parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each of the three parts")
-    parser.add_argument("-o", "--output", choices=("json", "table"), default="json")
     given = parser.parse_args()
-    found = bench(given.seconds)
-    if given.output == "json":
-        print(json.dumps(found, allow_nan=False))
-        return
-    for name, value in found.items():
-        print(f"{name:>14}  {value}")
+    tell(bench(given.seconds), given.output)
 
 
 if __name__ == "__main__":

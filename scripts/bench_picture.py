@@ -7,8 +7,6 @@ tick, made and encoded. `send`: the same bytes to so many subscribers, of which 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import time
@@ -19,6 +17,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent))
 from picture_cluster import Cluster
+from telling import parser_of, tell
 
 from controller.picture.picture import Picture
 from topology_runtime.channels import PublisherChannel, SubscriberChannel
@@ -65,20 +64,13 @@ def bench(tasks: int, slots: int, ticks: int, subscribers: int) -> dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
+    parser = parser_of(__doc__)
     parser.add_argument("--tasks", type=int, default=12)
     parser.add_argument("--slots", type=int, default=100)
     parser.add_argument("--ticks", type=int, default=100)
     parser.add_argument("--subscribers", type=int, default=50)
-    parser.add_argument("-o", "--output", choices=("json", "table"), default="json")
     given = parser.parse_args()
-    found = bench(given.tasks, given.slots, given.ticks, given.subscribers)
-    if given.output == "json":
-        print(json.dumps(found, allow_nan=False))
-        return
-    for name, value in found.items():
-        print(f"{name:>14}  {value}")
+    tell(bench(given.tasks, given.slots, given.ticks, given.subscribers), given.output)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ recorder does. Then the folder is read, decoded, replayed and compared, as `head
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +17,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from telling import parser_of, tell
 
 from controller.config import Settings
 from controller.knowledge.models import Model, ModelSlot, Point
@@ -150,13 +152,11 @@ def bench(threads: int, seconds: float, n: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
+    parser = parser_of(__doc__)
     parser.add_argument("--threads", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=900.0)
     parser.add_argument("-n", type=int, default=5)
     parser.add_argument("--trace", type=Path, help="Time the replay of this trace instead.")
-    parser.add_argument("-o", "--output", choices=("json", "table"), default="json")
     given = parser.parse_args()
     if given.trace is not None:
         runs = [replay(given.trace) for _ in range(given.n)]
@@ -171,11 +171,7 @@ def main() -> None:
         }
     else:
         found = bench(given.threads, given.seconds, given.n)
-    if given.output == "json":
-        print(json.dumps(found, allow_nan=False))
-        return
-    for name, value in found.items():
-        print(f"{name:>24}  {value}")
+    tell(found, given.output)
 
 
 if __name__ == "__main__":

@@ -75,11 +75,12 @@ def words(**meaning: tuple[str, str]) -> list[dict[str, Any]]:
 
 
 def quantiles(metric: str, by: str = "") -> list[Series]:
-    """p50, p95, p99 of a histogram; by a label: only p99."""
+    """p50, p95, p99 of a histogram; by a label: p95 and p99 of each."""
     labels = f"le, {by}" if by else "le"
     inner = f"sum by ({labels}) (rate({metric}_bucket{HERE}[$__rate_interval]))"
-    shares = {"0.99": f"{{{{{by}}}}}"} if by else {"0.5": "p50", "0.95": "p95", "0.99": "p99"}
-    return [(f"histogram_quantile({share}, {inner})", legend) for share, legend in shares.items()]
+    shares = {"0.95": "p95", "0.99": "p99"} if by else {"0.5": "p50", "0.95": "p95", "0.99": "p99"}
+    whose = f"{{{{{by}}}}} " if by else ""
+    return [(f"histogram_quantile({share}, {inner})", whose + legend) for share, legend in shares.items()]
 
 
 def off(what: str) -> str:
@@ -111,7 +112,7 @@ def overview() -> dict[str, Any]:
               min=0),
         panel("Duration, end to end", "From the intended emit time to the sink.",
               quantiles("headgate_latency_seconds"), "s", min=0),
-        panel("Duration by task, p99", "From arrival in a task to done.",
+        panel("Duration by task", "From arrival in a task to done.",
               quantiles("headgate_task_latency_seconds", "task"), "s", min=0),
         panel("Latency slope", "Above 0.02 s/s it is unstable; no line: no verdict.",
               [(f"headgate_latency_slope{HERE}", "slope")], "suffix: s/s"),
@@ -141,8 +142,8 @@ def slots() -> dict[str, Any]:
               [(f"avg by (vm) (headgate_slot_cpu_ratio{MEASURED})", "{{vm}}")], "percentunit", min=0, max=1),
         panel("Saturation: nearly full slots", "Slots with more than 90 % of their CPU in use.",
               [(full, "slots")], min=0),
-        panel("Saturation: waiting in tasks, p99", "From arrival in a task to done.",
-              quantiles("headgate_task_latency_seconds", "task"), "s", min=0),
+        panel("Saturation: load by task", "How near to its limit: its threads' time or the CPU of its fullest slot.",
+              [(f"headgate_task_load_ratio{HERE}", "{{task}}")], "percentunit", min=0, max=1),
         panel("Slots by state", "Of the VMs that are there.", [(f"headgate_slots{HERE}", "{{state}}")], min=0),
         panel("Errors: workers that died", "In all, by VM.",
               [("headgate_agent_worker_crashes_total", "{{vm}}")], min=0),

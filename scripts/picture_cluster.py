@@ -100,7 +100,8 @@ class Cluster:
             assert known.report is not None
             known.report = replace(known.report, sequence=known.report.sequence + 1)
         self._decide(seconds)
-        return Sight(self.k, self.members, seen, 0, "running", now)
+        in_task = {task.name: self._in_task() for task in self.topology.tasks}
+        return Sight(self.k, self.members, seen, 0, "running", now, in_task)
 
     def _decide(self, seconds: float) -> None:
         self.k.last_decision = {
@@ -137,6 +138,10 @@ class Cluster:
         return w.TaskWindow(
             5.0, rate, rate, self._moved(6.0), 0.0, ms, ms, 4 * ms, 0.9, busy, 0.1, 0.01, 1e4, 1e4
         )
+
+    def _in_task(self) -> tuple[float, float, float]:
+        ms = self._moved(8.0)
+        return ms, 2 * ms, 4 * ms
 
     def _slot(self, slot: Slot) -> w.SlotWindow:
         return w.SlotWindow(self._moved(0.76), self._moved(0.25, 0.01), 0.7, 1e8, 0.0, 0.0)

@@ -28,7 +28,7 @@ FLAGS = (
 VIEWS = ("topology", "slots", "charts", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
 THEMES = ("light", "dark")
 WIDE, NARROW, TALL = 1440, 390, 9000
-WAIT_MS = 30_000
+WAIT_MS = 120_000  # a machine that runs a topology besides takes its time
 SETTLED = "#summary:has([data-verdict=stable]):not(:has([data-notice=enacting]))"
 SETTLE_MS = 2500  # charts and the planner's answer
 
@@ -71,6 +71,7 @@ def chromium() -> Iterator[Any]:
         context = playwright.chromium.launch_persistent_context(
             folder, executable_path=CHROMIUM, headless=True, args=list(FLAGS), timezone_id="UTC"
         )
+        context.set_default_timeout(WAIT_MS)
         try:
             yield context
         finally:
@@ -82,14 +83,14 @@ def shoot(browser: Any, address: str, theme: str, width: int, at_s: float | None
     page = browser.new_page()
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(address)
-    page.wait_for_selector("body[data-drawn]", timeout=WAIT_MS)
+    page.wait_for_selector("body[data-drawn]")
     page.select_option("#theme", theme)
     if at_s is not None:
         seek(page, at_s)
     else:
-        page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+        page.wait_for_selector(SETTLED)
     page.set_viewport_size({"width": width, "height": TALL})  # everything is in sight, so everything is drawn
-    page.wait_for_selector("[data-chart=slope][data-drawn]", state="attached", timeout=WAIT_MS)
+    page.wait_for_selector("[data-chart=slope][data-drawn]", state="attached")
     page.locator("#timeline details").first.evaluate("details => { details.open = true; }")
     page.wait_for_timeout(SETTLE_MS)
     if width == NARROW:

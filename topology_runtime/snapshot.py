@@ -25,9 +25,10 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class TaskNow(Part, frozen=True, kw_only=True):
-    """A task, all its threads together. busy: share of their time in the task's logic. queue: rows waiting.
-    Latency: from arrival in the task's queue to completion. predicted_tps: its rate if every row that the
-    sources emit arrives. static: its size is fixed."""
+    """A task, all its threads together. busy: share of their time in the task's logic (not of a source).
+    load: how near to its limit, the higher of that and the CPU of the fullest slot with its threads. queue:
+    rows waiting. Latency: from arrival in the task's queue to completion. predicted_tps: its rate if every
+    row that the sources emit arrives. static: its size is fixed."""
 
     kind: str
     static: bool
@@ -36,6 +37,7 @@ class TaskNow(Part, frozen=True, kw_only=True):
     rate_out_tps: float | None = None
     predicted_tps: float | None = None
     busy: float | None = None
+    load: float | None = None
     queue: float | None = None
     p50_ms: float | None = None
     p95_ms: float | None = None
@@ -117,9 +119,9 @@ class Enacting(Part, frozen=True, kw_only=True):
 
 
 class SlotNow(Part, frozen=True, kw_only=True):
-    """A slot, by `vm/slot`. state: that of its worker, or `empty`. threads: by task. full: they fill it and
-    nobody else gets in. shares: the part of a task's rows that its threads here get. The predictions are for
-    the present rate. leaving: threads that end once they are empty."""
+    """A slot, by `vm/slot`. state: that of its worker, `empty` or `profiling`. threads: by task. full: they
+    fill it and nobody else gets in. shares: the part of a task's rows that its threads here get. The
+    predictions are for the present rate. leaving: threads that end once they are empty."""
 
     vm: str
     slot: int
@@ -264,12 +266,14 @@ class History(Part, frozen=True, kw_only=True):
 
 
 class ReplayNow(Part, frozen=True, kw_only=True):
-    """Only over a trace: how far it is. Times in seconds since the trace began; speed: × real time."""
+    """Only over a trace: how far it is. Times in seconds since the trace began; speed: × real time. ended:
+    there is nothing after it."""
 
     at_s: float
     length_s: float
     speed: float
     paused: bool = False
+    ended: bool = False
 
 
 class Snapshot(Part, frozen=True, kw_only=True, tag_field="schema", tag="headgate/snapshot/v1"):

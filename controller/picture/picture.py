@@ -2,7 +2,7 @@
 
 Documents are plain data. What changes seldom (models, events, decisions) is made when it changes and put in
 as it is, so that finding what is new costs nothing for it. The loop looks at its windows once a second and
-there are two ticks a second, so one of them tells of the topology and the other one of slots, VMs and history;
+there are two ticks a second, so one of them tells of the topology and the other one of slots, VMs, latency and history;
 both tell of everything when there is another plan, or another step of one.
 """
 
@@ -21,13 +21,14 @@ from controller.picture.sight import Sight
 from controller.status import stage_of
 from topology_runtime.clock import utc_iso
 from topology_runtime.picturing.merge_patch import APART, patch_between
+from topology_runtime.picturing.parts import bottleneck_of
 from topology_runtime.picturing.words import header_of
 from topology_runtime.snapshot import Delta, History, ModelNow, Snapshot
 
 Document = dict[str, Any]
 NS = 1e9
 TASKS, PLACES = 0, 1
-TURNS = (("topology",), ("slots", "vms"))
+TURNS = (("topology",), ("slots", "vms", "latency_ms"))
 
 
 class Picture:
@@ -92,7 +93,7 @@ def snapshot_of(sight: Sight, layout: Layout, turn: int | None = None) -> Snapsh
     """Everything but what is kept apart: number, history, models, events, decisions. turn: of the parts in
     `TURNS` only those of this one; None: all."""
     k, now_ns = sight.k, sight.now.wall_ns
-    stable = run_now.stable_now(sight)
+    stable, plan = run_now.stable_now(sight), run_now.plan_now(k)
     found = Snapshot(
         number=0,
         boot=k.durable.boot,
@@ -112,11 +113,11 @@ def snapshot_of(sight: Sight, layout: Layout, turn: int | None = None) -> Snapsh
         mode=k.mode,
         held=k.held or None,
         topology=None if turn == PLACES else places_now.topology_now(sight, layout),
-        plan=run_now.plan_now(k),
+        plan=plan,
         proposal=run_now.proposal_now(k, layout),
         enacting=run_now.enacting_now(sight),
         slope=stable.slope,
-        next_bottleneck=run_now.bottleneck_of(k.plan),
+        next_bottleneck=bottleneck_of(plan),
         alarms=dict(sorted(k.alarms.items())),
     )
     return replace(found, header=header_of(found, run_now.slots_total(sight.members)))

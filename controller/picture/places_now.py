@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member
 from controller.knowledge.plans import Plan
 from controller.knowledge.windows import SlotWindow, TaskWindow, Window
+from controller.picture.in_task import Percentiles
 from controller.picture.layout import Layout
 from controller.picture.sight import Sight
 from controller.seen import Seen
@@ -14,6 +18,7 @@ from topology_runtime import snapshot as s
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import WorkerNow
 from topology_runtime.picturing.figures import figure, share
+from topology_runtime.picturing.load import Load, Place, loads
 from topology_runtime.topology import Edge, Task, Topology
 
 
@@ -24,9 +29,19 @@ def topology_now(sight: Sight, layout: Layout) -> s.TopologyNow | None:
     window = sight.seen.window if sight.seen else None
     expected = _expected(topology, sight.k.plan, window)
     measured = window.tasks if window else {}
+    busy = {task.name: _busy(task, measured.get(task.name)) for task in topology.tasks}
+    near = loads(busy, _places(layout, window))
     tasks = {
-        task.name: _task(task, layout.by_task[task.name], measured.get(task.name), expected.get(task.name))
-        for task in topology.tasks
+        name: _task(
+            topology.by_name[name],
+            measured.get(name),
+            sight.in_task.get(name),
+            near.get(name),
+            threads=layout.by_task[name],
+            predicted_tps=figure(expected.get(name)) if name in measured else None,
+            busy=share(busy[name]),
+        )
+        for name in busy
     }
     edges = {f"{edge.source}>{edge.target}": _edge(edge, topology, window) for edge in topology.edges}
     order = tuple(task.name for task in topology.breadth_first)
@@ -40,22 +55,33 @@ def _expected(topology: Topology, plan: Plan | None, window: Window | None) -> d
     return topology.rates(min(window.emitted_tps, plan.prediction.rate_tps))
 
 
-def _task(task: Task, threads: int, now: TaskWindow | None, expected: float | None) -> s.TaskNow:
-    kind, static = task.kind, task.static is not None
-    if now is None:
-        return s.TaskNow(kind=kind, static=static, threads=threads)
-    served = now.rate_in_tps > 0
+def _busy(task: Task, now: TaskWindow | None) -> float | None:
+    """Share of its threads' time in its logic; that of a source is not measured."""
+    return now.busy_share if now is not None and task.kind != "source" else None
+
+
+def _places(layout: Layout, window: Window | None) -> Iterator[Place]:
+    for slot, tasks in layout.by_slot.items():
+        measured = window.slots.get(slot) if window else None
+        yield Place(str(slot), tasks, measured.cpu if measured else None)
+
+
+def _task(
+    task: Task, now: TaskWindow | None, latency: Percentiles | None, near: Load | None, **known: Any
+) -> s.TaskNow:
+    p50, p95, p99 = latency or (None, None, None)
+    rate_in, rate_out = (now.rate_in_tps, now.rate_out_tps) if now else (None, None)
     return s.TaskNow(
-        kind=kind,
-        static=static,
-        threads=threads,
-        rate_tps=figure(now.rate_in_tps),
-        rate_out_tps=figure(now.rate_out_tps) if now.rate_out_tps != now.rate_in_tps else None,
-        predicted_tps=figure(expected),
-        busy=share(now.busy_share),
-        queue=figure(now.queue, 2),
-        p50_ms=figure(now.latency_p50_ms, 2) if served else None,
-        p99_ms=figure(now.latency_p99_ms, 2) if served else None,
+        kind=task.kind,
+        static=task.static is not None,
+        **known,
+        rate_tps=figure(rate_in),
+        rate_out_tps=figure(rate_out) if rate_out != rate_in else None,
+        load=share(near.share) if near else None,
+        queue=figure(now.queue, 2) if now else None,
+        p50_ms=figure(p50, 2),
+        p95_ms=figure(p95, 2),
+        p99_ms=figure(p99, 2),
     )
 
 
@@ -88,20 +114,22 @@ def _waiting(edge: Edge, rate_tps: float, topology: Topology, window: Window) ->
 def slots_now(sight: Sight, layout: Layout) -> dict[str, s.SlotNow]:
     """Every slot of every VM that is there, and those of others that still have threads."""
     found: dict[str, s.SlotNow] = {}
+    profiled = sight.k.profiles.wanted.slot if sight.k.profiles.wanted else None
     for member in members_in_order(sight.members):
         workers = {worker.slot: worker for worker in member.workers()} if member.up else {}
         for slot in member.vm.all_slots():
             if member.up or slot in layout.by_slot:
-                found[str(slot)] = _slot(slot, workers.get(slot), member, sight.seen, layout)
+                worker = workers.get(slot)
+                state = worker.state if worker else "empty" if member.up else member.state
+                found[str(slot)] = _slot(
+                    slot, "profiling" if slot == profiled else state, worker, sight.seen, layout
+                )
     return found
 
 
-def _slot(
-    slot: Slot, worker: WorkerNow | None, member: Member, seen: Seen | None, layout: Layout
-) -> s.SlotNow:
+def _slot(slot: Slot, state: str, worker: WorkerNow | None, seen: Seen | None, layout: Layout) -> s.SlotNow:
     measured = seen.window.slots.get(slot) if seen else None
     cpu, memory = seen.predicted.get(slot, (None, None)) if seen else (None, None)
-    state = worker.state if worker else "empty" if member.up else member.state
     return s.SlotNow(
         vm=slot.vm,
         slot=slot.number,

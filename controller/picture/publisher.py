@@ -6,19 +6,23 @@ While nobody listens nothing is made but the history.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from controller.knowledge.turns import Now
 from controller.loop import Loop
+from controller.picture.in_task import InTask, Percentiles
 from controller.picture.picture import Picture
 from controller.picture.sight import Sight
 from topology_runtime import channels
+from topology_runtime.messages import SampleBlock
 
 EVERY_NS = 500_000_000  # between two deltas: people read no faster
-FRESH_NS = EVERY_NS  # a snapshot for who asks while nobody listens is not older
+FRESH_NS = EVERY_NS + EVERY_NS // 2  # a snapshot for who asks while nobody listens is not older
 LINGER_MS = 0
+NOTHING: Mapping[str, Percentiles] = {}
 
 
 class Publisher:
@@ -27,6 +31,7 @@ class Publisher:
     def __init__(self, loop: Loop, port: int = 0) -> None:
         self._loop = loop
         self._picture = Picture()
+        self._in_task = InTask()
         self._channel = channels.PublisherChannel(port=port)
         self.endpoint = self._channel.endpoint
         self._next_ns = self._made_ns = 0
@@ -41,20 +46,29 @@ class Publisher:
         else:
             self._picture.look(self._sight(now))
 
+    def add(self, block: SampleBlock, now: Now) -> None:
+        """Samples that have come."""
+        self._in_task.add(block, now.mono_ns)
+
     def snapshot(self, now: Now) -> dict[str, Any]:
         """The whole picture, and where its changes are published."""
-        if now.mono_ns - self._made_ns > FRESH_NS + EVERY_NS // 2 or not self._made_ns:
+        if now.mono_ns - self._made_ns > FRESH_NS or not self._made_ns:
             self._advance(now, whole=True)
         return {"snapshot": self._picture.snapshot(), "stream": self.endpoint}
 
     def _advance(self, now: Now, whole: bool = False) -> None:
         self._made_ns = now.mono_ns
-        delta = self._picture.advance(self._sight(now), whole)
+        topology = self._loop.knowledge.topology
+        tasks = [task.name for task in topology.tasks] if topology else []
+        sight = self._sight(now, self._in_task.percentiles(tasks, now.mono_ns))
+        delta = self._picture.advance(sight, whole)
         self._channel.send_bytes(msgspec.json.encode(delta))
 
-    def _sight(self, now: Now) -> Sight:
+    def _sight(self, now: Now, in_task: Mapping[str, Percentiles] = NOTHING) -> Sight:
         loop = self._loop
-        return Sight(loop.knowledge, loop.members, loop.seen, loop.duplicates, loop.ending.stage, now)
+        return Sight(
+            loop.knowledge, loop.members, loop.seen, loop.duplicates, loop.ending.stage, now, in_task
+        )
 
     def close(self) -> None:
         self._channel.close(LINGER_MS)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 
+from msgspec.structs import asdict
+
 from controller.execute.ending import offered_of
 from controller.execute.executor import sight_of, stand_of
 from controller.execute.steps import waits_for
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
-from controller.knowledge.plans import Plan
 from controller.monitor.hearing import in_flight
 from controller.picture.layout import Layout
 from controller.picture.sight import Sight
 from controller.status import lost_now
 from topology_runtime import snapshot as s
 from topology_runtime.clock import utc_iso
-from topology_runtime.picturing.figures import figure, share
+from topology_runtime.picturing.figures import figure
+from topology_runtime.picturing.parts import stable_of
 from topology_runtime.picturing.words import diff_of
 
 
@@ -50,16 +52,6 @@ def plan_now(k: Knowledge) -> s.PlanNow | None:
         predicted_low_tps=figure(prediction.rate_low_tps, 4),
         predicted_high_tps=figure(prediction.rate_high_tps, 4),
         degraded=reign.degraded or None,
-    )
-
-
-def bottleneck_of(plan: Plan | None) -> s.Bottleneck | None:
-    """What the prediction says saturates first."""
-    if plan is None or plan.prediction.limited_by is None or plan.prediction.limited_by_slot is None:
-        return None
-    found = plan.prediction
-    return s.Bottleneck(
-        task=str(found.limited_by), slot=str(found.limited_by_slot), at_tps=round(found.rate_tps, 3)
     )
 
 
@@ -111,24 +103,7 @@ def latency_now(sight: Sight) -> s.LatencyNow:
 
 
 def stable_now(sight: Sight) -> s.StableNow:
-    if sight.seen is None:
-        return s.StableNow(verdict="unknown")
-    found = sight.seen.stability
-    if found.verdict == "unknown":
-        return s.StableNow(verdict=found.verdict, text=_short(found.text))
-    return s.StableNow(
-        verdict=found.verdict,
-        slope=figure(found.slope, 2),
-        slope_low=figure(found.slope_low, 2),
-        slope_high=figure(found.slope_high, 2),
-        queue_growth=figure(found.queue_growth, 2),
-        out_in=share(found.out_in),
-        confidence=share(found.confidence),
-    )
-
-
-def _short(text: str) -> str:
-    return text[:160]
+    return stable_of(asdict(sight.seen.stability) if sight.seen else {})
 
 
 def tuples_now(sight: Sight) -> s.TuplesNow:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turns import Now
+from controller.picture.in_task import Percentiles
 from controller.seen import Seen
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One look. seen: by the last turn of the loop, None before the first. stage: of the run's end."""
+    """One look. seen: by the last turn of the loop, None before the first. stage: of the run's end.
+    in_task: task → latency of its rows, of the last seconds."""
 
     k: Knowledge
     members: Membership
@@ -20,3 +23,4 @@ class Sight:
     duplicates: int
     stage: str
     now: Now
+    in_task: Mapping[str, Percentiles] = field(default_factory=dict)

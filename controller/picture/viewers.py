@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from queue import Empty, Full, Queue
 from typing import Any
 
@@ -19,7 +21,7 @@ from controller.picture.whatif import rates_asked, whatif
 from controller.plan.planner import PlanRequest
 from topology_runtime.channels import Wake
 from topology_runtime.errors import Conflict, HeadgateError
-from topology_runtime.messages import Reply, Request
+from topology_runtime.messages import Reply, Request, SampleBlock
 
 COMMANDS = frozenset({"snapshot", "whatif"})
 WAITING_MOST = 16  # questions; more are refused
@@ -39,13 +41,16 @@ class Viewers:
         self._thinker: threading.Thread | None = None
 
     def turn(self, now: Now) -> None:
-        """A picture that cannot be made costs the picture, not the run."""
-        if self._publisher is None:
-            return
-        try:
-            self._publisher.turn(now)
-        except Exception as error:
-            self._give_up(error)
+        """When it is time: look, and send what changed."""
+        if self._publisher is not None:
+            with self._costing():
+                self._publisher.turn(now)
+
+    def add(self, block: SampleBlock, now: Now) -> None:
+        """Samples that have come."""
+        if self._publisher is not None:
+            with self._costing():
+                self._publisher.add(block, now)
 
     def answer(self, peer: bytes, request: Request, now: Now) -> Reply | None:
         """The reply, or None when it will be among `answers`."""
@@ -72,16 +77,19 @@ class Viewers:
 
     def _snapshot(self, now: Now) -> dict[str, Any]:
         if self._publisher is not None:
-            try:
+            with self._costing():
                 return self._publisher.snapshot(now)
-            except Exception as error:
-                self._give_up(error)
         raise HeadgateError("there is no picture of this run", cause="see the controller's log")
 
-    def _give_up(self, error: Exception) -> None:
-        sys.stderr.write(f"controller: warning: no picture any more: {type(error).__name__}: {error}\n")
-        self.close()
-        self._publisher = None
+    @contextmanager
+    def _costing(self) -> Iterator[None]:
+        """What goes wrong in it costs the picture, and is said."""
+        try:
+            yield
+        except Exception as error:
+            sys.stderr.write(f"controller: warning: no picture any more: {type(error).__name__}: {error}\n")
+            self.close()
+            self._publisher = None
 
     def _ask(self, peer: bytes, arguments: dict[str, Any]) -> None:
         rates = rates_asked(arguments)

@@ -43,8 +43,7 @@ class TraceFeed:
     @property
     def ended(self) -> bool:
         """Was its last moment shown?"""
-        shown = self.document is not None and self.document["replay"]["at_s"] >= self._length_s
-        return shown
+        return self.document is not None and self.document["replay"].get("ended", False) is True
 
     def control(self, seek_s: float | None, speed: float | None, paused: bool | None) -> None:
         """Go on from there, so fast, or not at all; the next item is a whole document after a leap."""
@@ -107,7 +106,13 @@ class TraceFeed:
 
     def _made(self) -> Document:
         at_s = round(self._at_s, 1)
-        replay = ReplayNow(at_s=at_s, length_s=self._length_s, speed=self._speed, paused=self._paused)
+        replay = ReplayNow(
+            at_s=at_s,
+            length_s=self._length_s,
+            speed=self._speed,
+            paused=self._paused,
+            ended=at_s >= self._length_s,
+        )
         found = self._picture.at(self._began_s + at_s, self._number, replay)
         document: Document = msgspec.json.decode(msgspec.json.encode(found))  # as it comes from a controller
         return document

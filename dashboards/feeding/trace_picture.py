@@ -1,6 +1,6 @@
 """A recorded run at one moment, as the same document that its controller published. Pure.
 
-What a trace does not hold is absent: rows in flight, what the plan says saturates first.
+What a trace does not hold is absent: rows in flight, p95 of a task, in older ones also what saturates first.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from dashboards.feeding.trace_tables import Array, quantiles
 from topology_runtime import snapshot as s
 from topology_runtime.clock import utc_iso
 from topology_runtime.picturing.decisions import decision_now, is_new
-from topology_runtime.picturing.figures import figure, share
+from topology_runtime.picturing.figures import figure
 from topology_runtime.picturing.history import Row
+from topology_runtime.picturing.parts import bottleneck_of, stable_of
 from topology_runtime.picturing.words import diff_of, header_of
 
 WINDOW_S = 10.0
@@ -47,6 +48,7 @@ class TracePicture:
         rates = self._rates(at_s)
         plan = self._plan(at_s, places)
         stable = _stable(run.decision_at(at_s))
+        slots = slots_at(run, at_s, places)
         shown = [(str(n), told) for n, (when_s, told) in enumerate(self._decisions, 1) if when_s <= at_s]
         found = s.Snapshot(
             number=number,
@@ -61,16 +63,17 @@ class TracePicture:
             topology=s.TopologyNow(
                 name=file.topology.name,
                 order=tuple(task.name for task in file.topology.breadth_first),
-                tasks=tasks_at(run, at_s, places, rates),
+                tasks=tasks_at(run, at_s, slots, rates),
                 edges=edges_at(run, at_s),
             ),
             plan=plan,
-            slots=slots_at(run, at_s, places),
-            vms=vms_at(run, places),
+            slots=slots,
+            vms=vms_at(run, places, slots),
             rates=rates,
             latency_ms=self._latency(at_s),
             stable=stable,
             slope=stable.slope,
+            next_bottleneck=bottleneck_of(plan),
             tuples=self._tuples(at_s),
             models=self._models,
             decisions=dict(shown[-s.DECISIONS_SHOWN :]),
@@ -161,6 +164,8 @@ class TracePicture:
             threads=sum(sum(tasks.values()) for tasks in places.threads.values()),
             slots=s.SlotsOfPlan(estimated=used, extra=0, total=used, used=used),
             usd_per_hour=round(sum(vm.usd_per_hour for vm in places.vms.values()), 6),
+            limited_by=plan.get("limited_by"),
+            limited_by_slot=plan.get("limited_by_slot"),
             degraded=plan.get("degraded") or None,
         )
 
@@ -186,6 +191,9 @@ class TracePicture:
         changed: dict[str, Any] = {"diff": diff_of(_flat(self.run, at_s - 1.0), _flat(self.run, settled_s))}
         if stable_s is not None:
             changed["time_to_stable_s"] = round(stable_s, 1)
+        pauses = (enacted["pause_ms"] for _, later in self.run.decisions_after(at_s)
+                  if (enacted := later.get("enacted")) and enacted["decided"] == decision["time"])  # fmt: skip
+        changed["pause_ms"] = next(pauses, None)
         return replace(told, **changed)
 
 
@@ -204,19 +212,8 @@ def _flat(run: TraceRun, at_s: float) -> Counter[tuple[str, str]]:
 
 def _stable(decision: Decision | None) -> s.StableNow:
     """The verdict that a decision rested on."""
-    evidence = (decision or {}).get("evidence") or {}
-    found = evidence.get("stability")
-    if not isinstance(found, dict) or found.get("verdict") not in ("stable", "unstable"):
-        return s.StableNow(verdict="unknown")
-    return s.StableNow(
-        verdict=found["verdict"],
-        slope=figure(found.get("slope"), 2),
-        slope_low=figure(found.get("slope_low"), 2),
-        slope_high=figure(found.get("slope_high"), 2),
-        queue_growth=figure(found.get("queue_growth"), 2),
-        out_in=share(found.get("out_in")),
-        confidence=share(found.get("confidence")),
-    )
+    found = ((decision or {}).get("evidence") or {}).get("stability")
+    return stable_of(found if isinstance(found, dict) else {})
 
 
 def _events(shown: list[tuple[str, s.DecisionNow]]) -> dict[str, s.EventNow]:

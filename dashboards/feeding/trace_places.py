@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,8 @@ from dashboards.feeding.trace_run import Sizes, TraceRun
 from dashboards.feeding.trace_tables import Array, Cut
 from topology_runtime import snapshot as s
 from topology_runtime.picturing.figures import figure, share
+from topology_runtime.picturing.load import Load, Place, loads
+from topology_runtime.topology import Task
 
 WINDOW_S = 10.0
 PRESENT_S = 2.5  # a thread or slot that sent nothing for so long is gone
@@ -43,7 +46,9 @@ def _sizes(run: TraceRun, vm: str, least: int) -> Sizes:
     return known if known is not None else Sizes(vm, least)
 
 
-def tasks_at(run: TraceRun, at_s: float, places: Places, rates: s.RatesNow) -> dict[str, s.TaskNow]:
+def tasks_at(
+    run: TraceRun, at_s: float, slots: Mapping[str, s.SlotNow], rates: s.RatesNow
+) -> dict[str, s.TaskNow]:
     topology = run.file.topology
     rows = run.tables["samples"].between(at_s - WINDOW_S, at_s)
     names = rows["task"].astype(str) if len(rows) else np.zeros(0, str)
@@ -54,30 +59,40 @@ def tasks_at(run: TraceRun, at_s: float, places: Places, rates: s.RatesNow) -> d
         )
         expected = topology.rates(most)
     cover_s = min(WINDOW_S, max(1.0, at_s - run.began_s + 1.0))
+    of_task = {task.name: rows.where(names == task.name) for task in topology.tasks}
+    busy = {task.name: _busy(task, of_task[task.name]) for task in topology.tasks}
+    near = loads(busy, (Place(name, slot.threads, slot.cpu) for name, slot in slots.items()))
     return {
         task.name: _task(
-            rows.where(names == task.name),
+            of_task[task.name],
             cover_s,
+            near.get(task.name),
             kind=task.kind,
             static=task.static is not None,
-            threads=sum(tasks.get(task.name, 0) for tasks in places.threads.values()),
+            threads=sum(slot.threads.get(task.name, 0) for slot in slots.values()),
             predicted_tps=figure(expected.get(task.name)),
+            busy=share(busy[task.name]),
         )
         for task in topology.tasks
     }
 
 
-def _task(rows: Cut, cover_s: float, **known: object) -> s.TaskNow:
+def _busy(task: Task, rows: Cut) -> float | None:
+    """Share of its threads' time in its logic; that of a source is not measured."""
+    counted_s = float(rows["window_s"].sum()) if len(rows) else 0.0
+    return float(rows["busy_s"].sum()) / counted_s if counted_s and task.kind != "source" else None
+
+
+def _task(rows: Cut, cover_s: float, near: Load | None, **known: object) -> s.TaskNow:
     if not len(rows):
         return s.TaskNow(**known)  # type: ignore[arg-type]
     taken, given = float(rows["tuples_in"].sum()), float(rows["tuples_out"].sum())
-    counted_s = float(rows["window_s"].sum())
     rate, out = figure(taken / cover_s), figure(given / cover_s)
     return s.TaskNow(
         **known,  # type: ignore[arg-type]
         rate_tps=rate if taken else out,
         rate_out_tps=out if out != rate and taken else None,
-        busy=share(float(rows["busy_s"].sum()) / counted_s) if counted_s else None,
+        load=share(near.share) if near else None,
         queue=figure(float((rows["queue"] * rows["window_s"]).sum()) / cover_s, 2),
         p50_ms=_weighted_ms(rows["latency_p50_s"], rows["tuples_in"]),
         p99_ms=_weighted_ms(rows["latency_p99_s"], rows["tuples_in"]),
@@ -143,7 +158,7 @@ def _last(values: Array) -> float | None:
     return share(float(values[-1])) if len(values) and values[-1] is not None else None
 
 
-def vms_at(run: TraceRun, places: Places) -> dict[str, s.VmNow]:
+def vms_at(run: TraceRun, places: Places, slots: Mapping[str, s.SlotNow]) -> dict[str, s.VmNow]:
     initial = {vm.vm for vm in run.file.vms}
     return {
         name: s.VmNow(
@@ -155,6 +170,14 @@ def vms_at(run: TraceRun, places: Places) -> dict[str, s.VmNow]:
             threads=sum(sum(places.threads.get(f"{name}/{n}", {}).values()) for n in range(vm.slots)),
             usd_per_hour=vm.usd_per_hour or None,
             provided=None if name in initial else True,
+            cpu=_of_all([slot.cpu for slot in slots.values() if slot.vm == name], vm.slots),
+            memory=_of_all([slot.memory for slot in slots.values() if slot.vm == name], vm.slots),
         )
         for name, vm in places.vms.items()
     }
+
+
+def _of_all(shares: list[float | None], slots: int) -> float | None:
+    """The part of a VM's slots together that these parts of each are."""
+    known = [value for value in shares if value is not None]
+    return share(sum(known) / slots) if known else None

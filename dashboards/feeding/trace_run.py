@@ -16,8 +16,8 @@ import msgspec
 from dashboards.feeding.trace_tables import COLUMNS, Table, read_table
 from topology_runtime.errors import InvalidInput
 from topology_runtime.topology import Topology
+from topology_runtime.trace_tables import RUN_FILE, SCHEMA
 
-SCHEMA = "headgate/trace/v1"
 FAULTS_SHOWN = 10
 HINT = "name the folder of one run, such as traces/TOPOLOGY/RUN"
 
@@ -113,11 +113,13 @@ def read_run(folder: Path) -> TraceRun:
 
 
 def _run_file(folder: Path) -> RunFile:
-    path = folder / "run.json"
+    path = folder / RUN_FILE
     try:
         found = msgspec.json.decode(path.read_bytes(), type=RunFile)
     except OSError as error:
-        raise InvalidInput(f"{folder} is no trace", cause=f"run.json: {error.strerror}", hint=HINT) from error
+        raise InvalidInput(
+            f"{folder} is no trace", cause=f"{RUN_FILE}: {error.strerror}", hint=HINT
+        ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is not what headgate records", cause=str(error)) from error
     if found.schema != SCHEMA:

@@ -32,13 +32,15 @@ headgate top: a running topology, read once a second.
 
 Times are UTC. N/A: not known (yet).
 off model: measured rate against the predicted one.
+load: how near to its limit a task is: the higher of its busy share and the
+CPU of its fullest slot, which is named when that is the higher.
 """
 
 
 class Help(ModalScreen[None]):
     """The keys, until one is pressed."""
 
-    CSS = "Help { align: center middle; } Help > VerticalScroll { width: 84; height: 18; border: round $primary; padding: 0 1; background: $surface; }"  # noqa: E501
+    CSS = "Help { align: center middle; } Help > VerticalScroll { width: 84; height: 20; border: round $primary; padding: 0 1; background: $surface; }"  # noqa: E501
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():

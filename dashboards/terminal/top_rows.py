@@ -11,6 +11,7 @@ from typing import Any
 
 from dashboards.live_view import number, verdict
 from dashboards.status_view import view_of
+from topology_runtime.picturing.load import Place, loads
 
 Data = Mapping[str, Any]
 Cell = str | int | float | None
@@ -74,6 +75,7 @@ def whole(value: float) -> str:
 
 def tasks(reading: Reading) -> list[Row]:
     off = {r["where"]: r["ratio"] - 1 for r in reading.status.get("residuals") or () if r["what"] == "rate"}
+    near = _loads(reading)
     return [
         (
             task["task"],
@@ -82,13 +84,31 @@ def tasks(reading: Reading) -> list[Row]:
             task.get("rate_out_tps"),
             off.get(task["task"]),
             task.get("queue"),
-            task.get("busy_share"),
+            _busy(task),
+            *near.get(task["task"], (None, None)),
             task.get("latency_p50_ms"),
             task.get("latency_p99_ms"),
             task.get("cpu_cores"),
         )
         for task in reading.status.get("tasks") or ()
     ]
+
+
+def _busy(task: Data) -> float | None:
+    """Of a source, which takes in nothing, it is not measured."""
+    given = bool(task.get("rate_out_tps")) and not task.get("rate_in_tps")
+    return None if given else task.get("busy_share")
+
+
+def _loads(reading: Reading) -> dict[str, tuple[float, str]]:
+    """Task → how near to its limit, and the slot whose CPU says so; "–" for its threads' own time."""
+    busy = {task["task"]: _busy(task) for task in reading.status.get("tasks") or ()}
+    places = (
+        Place(f"{vm['vm']}/{slot['slot']}", slot.get("threads") or {}, slot.get("cpu"))
+        for vm in _vms(reading)
+        for slot in vm.get("slots") or ()
+    )
+    return {task: (load.share, load.slot or "–") for task, load in loads(busy, places).items()}
 
 
 def slots(reading: Reading) -> list[Row]:
@@ -168,6 +188,8 @@ VIEWS = (
             Column("off model", signed),
             Column("queue", rate),
             Column("busy", share),
+            Column("load", share),
+            Column("of slot"),
             Column("p50 ms", rate),
             Column("p99 ms", rate),
             Column("cores", lambda value: f"{value:.3f}"),

@@ -128,8 +128,7 @@ async def snapshot(request: Request) -> Response:
 async def whatif(request: Request) -> Response:
     """Rows of slots, VMs, cost and prediction for each rate, by the controller's own planner."""
     body = await body_of(request, Rates)
-    async with request.app.state.thinking:
-        return answered(await asked(request, "whatif", msgspec.to_builtins(body), WHATIF_S))
+    return answered(await _thought(request, body))
 
 
 @guarded
@@ -141,8 +140,7 @@ async def rate(request: Request) -> Response:
     now = document_of(request)
     row = None
     if body.rate_tps > 0:
-        found = await asked(request, "whatif", {"rates": [body.rate_tps]}, WHATIF_S)
-        row = found["rows"][0]
+        row = (await _thought(request, Rates([body.rate_tps])))["rows"][0]
     return _proposed(request, now, p.rate_proposal(body.rate_tps, now, row))
 
 
@@ -172,6 +170,12 @@ async def apply(request: Request) -> Response:
     return answered(
         {"schema": "headgate/applied/v1", "kind": found.kind, "summary": found.summary, "done": done}
     )
+
+
+async def _thought(request: Request, rates: Rates) -> Any:
+    """What the planner says of these rates; only so many questions at once."""
+    async with request.app.state.thinking:
+        return await asked(request, "whatif", msgspec.to_builtins(rates), WHATIF_S)
 
 
 def _proposed(request: Request, now: dict[str, Any], parts: dict[str, Any]) -> Response:

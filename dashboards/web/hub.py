@@ -33,19 +33,15 @@ class Client:
 
     def offer(self, data: bytes) -> None:
         """One more message; too many at once are dropped for a fresh snapshot."""
-        if self._whole_due:
-            return
-        self._queue.append(data)
-        if len(self._queue) > QUEUE_MOST:
+        if len(self._queue) >= QUEUE_MOST:
             self.want_whole()
+        if not self._whole_due:
+            self._queue.append(data)
         self._ready.set()
 
     def want_whole(self) -> None:
         self._queue.clear()
         self._whole_due = True
-        self._ready.set()
-
-    def wake(self) -> None:
         self._ready.set()
 
     async def take(self) -> bytes:
@@ -141,4 +137,3 @@ class Hub:
                 client.want_whole()
             else:
                 client.offer(item.data)
-            client.wake()

@@ -177,7 +177,8 @@ def large(at: int = 0, tasks: int = 200, slots: int = 500) -> Document:
     topology["tasks"] = {
         name: {"kind": "source" if n < layer else "map", "static": n < layer, "threads": 4,
                "rate_tps": round(200 + 20 * sway[n], 1), "predicted_tps": 200.0, "queue": round(9 + 8 * sway[n]),
-               "busy": round(0.55 + 0.42 * sway[n], 3), "p50_ms": 2.0, "p99_ms": round(20 + 9 * sway[n], 1)}
+               "busy": round(0.55 + 0.42 * sway[n], 3), "load": round(0.55 + 0.42 * sway[n], 3),
+               "p50_ms": 2.0, "p99_ms": round(20 + 9 * sway[n], 1)}
         for n, name in enumerate(names)
     }  # fmt: skip
     pairs = [(n - layer - (n + k) % 3, n) for n in range(layer + 3, tasks) for k in range(2)]

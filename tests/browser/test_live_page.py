@@ -11,7 +11,7 @@ import pytest
 from feed_made import NOW_S, example, plain
 from pages import TOKEN, Asked, MadeFeed, served
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("browser")]
 VIEWS = ("topology", "slots", "charts", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
 SOON_MS = 10_000
 
@@ -91,6 +91,15 @@ def test_the_slot_map_is_that_of_the_snapshot_also_after_a_change(page):
         assert slot_map(page) == slots_of(snapshot(server))
 
 
+def test_a_worker_that_is_not_needed_any_more_leaves_a_free_slot(page):
+    document = plain(example())
+    document["slots"]["vm2/2"]["state"] = document["slots"]["vm1/1"]["state"] = "exited"
+    with opened(page, document=document):
+        page.locator("#slots").scroll_into_view_if_needed()
+        assert page.wait_for_selector("#slots [data-slot='vm2/2'][data-free]:not([data-bad])")
+        assert page.wait_for_selector("#slots [data-slot='vm1/1'][data-bad]:not([data-free])")
+
+
 def test_levels_have_a_word_beside_their_colour(page):
     with opened(page):
         for cell in page.locator("#topology [data-task]").all():
@@ -113,7 +122,7 @@ def test_a_dead_server_is_shown_within_three_seconds_and_a_new_one_is_found(page
 def test_silence_is_stale_too(page):
     with opened(page) as (_, feed):
         feed.tick()
-        page.wait_for_selector("#feed-state[data-state=live]")
+        page.wait_for_selector("body[data-heard='482']")
         page.wait_for_selector("#feed-state[data-state=stale]", timeout=3500)
         assert "stale" in page.inner_text("#feed-state")
         feed.tick()
@@ -207,6 +216,57 @@ def test_a_recorded_run_has_a_scrubber_and_no_orders(page):
         assert page.is_visible("#replay-at") and not page.is_visible("#stop")
         assert "of 2 min 00 s" in page.inner_text("#replay output")
         assert page.input_value("#replay-speed") == "2"
+        assert not page.is_visible("#pause")
+
+
+@pytest.mark.parametrize(
+    ("more", "state", "words"),
+    [
+        ({}, "replay", "recorded run"),
+        ({"paused": True}, "paused", "paused at 30 s"),
+        ({"ended": True}, "ended", "ended"),
+    ],
+)
+def test_a_recorded_run_says_whether_it_goes_on(page, more, state, words):
+    replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0, **more}
+    with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
+        page.wait_for_selector(f"#feed-state[data-state={state}]", timeout=SOON_MS)
+        assert words in page.inner_text("#feed-state")
+
+
+def test_a_recorded_run_whose_server_hangs_is_stale_though_it_is_paused(page):
+    replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0, "paused": True}
+    with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
+        page.wait_for_selector("#feed-state[data-state=stale]", timeout=SOON_MS)
+
+
+def test_a_task_with_idle_threads_in_a_full_slot_is_near_its_limit(page):
+    document = plain(example())
+    document["topology"]["tasks"]["parse"] |= {"busy": 0.07, "load": 0.98, "p95_ms": 41.0}
+    document["slots"]["vm1/3"]["cpu"] = 0.98
+    with opened(page, document=document) as (_, feed):
+        node = page.locator("#topology [data-task=parse]")
+        assert node.get_attribute("data-level") == "limit"
+        assert "98\u00a0% near its limit" in node.text_content() and "CPU of vm1/3" in node.text_content()
+        document["next_bottleneck"] = {"task": "score", "slot": "vm2/1", "at_tps": 243.0}
+        feed.whole({**document, "number": document["number"] + 1})
+        page.wait_for_selector("[data-answer=saturates-first][data-task=score]", timeout=SOON_MS)
+        said = page.inner_text("[data-answer=saturates-first]")
+        assert "parse is nearer to its limit: the CPU of vm1/3 is at 98\u00a0%" in said
+        look_at_everything(page)
+        row = page.locator("#tasks tr[data-task=parse]").inner_text()
+        assert "CPU of vm1/3" in row and "7\u00a0%" in row and "41 ms" in row
+
+
+def test_a_planner_that_does_not_answer_is_asked_again_but_not_at_every_tick(page):
+    asked = []
+    page.route("**/api/whatif", lambda route: (asked.append(1), route.fulfill(status=503, json={}))[1])
+    with opened(page) as (_, feed):
+        for n in range(8):
+            feed.tick(changed(n + 1))
+            page.wait_for_timeout(300)
+        page.faults.clear()
+        assert len(asked) <= 3
 
 
 def test_what_is_not_known_is_not_invented(page):

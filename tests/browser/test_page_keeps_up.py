@@ -8,7 +8,7 @@ import pytest
 from feed_made import NOW_S, example, plain
 from pages import Asked, MadeFeed, large, served
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("browser")]
 TICKS, WARM, BATCH = 3000, 600, 100
 PAGE_GROWTH_BYTES = 500_000  # of about 3 MB; a leak of 200 bytes in a tick would show
 CHART_GROWTH_BYTES = 3_000_000  # of about 15 MB in WARM ticks
@@ -70,6 +70,7 @@ def test_charts_keep_no_more_than_the_sizes_of_their_labels(page, browser):
     assert sizes[-1] - sizes[0] < CHART_GROWTH_BYTES
 
 
+@pytest.mark.alone
 def test_the_first_picture_comes_within_a_second(page):
     with served(MadeFeed(plain(example())), Asked()) as server:
         took = []
@@ -89,6 +90,7 @@ WHEN_DRAWN = """() => {
 }"""
 
 
+@pytest.mark.alone
 def test_a_tick_becomes_a_picture_at_once(page):
     feed = MadeFeed(plain(example()))
     with served(feed, Asked()) as server:
@@ -127,6 +129,7 @@ def test_eight_tabs_are_all_alive(page, browser):
             tab.close()
 
 
+@pytest.mark.alone
 def test_hundreds_of_tasks_and_slots_are_drawn_in_time(page):
     feed = MadeFeed(large(0))
     with served(feed, Asked()) as server:

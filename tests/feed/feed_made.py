@@ -23,6 +23,7 @@ PLACED = {
     "vm2/0": {"lookup": 8},
     "vm2/1": {"score": 2, "lookup": 1},
 }
+BUSY = {"parse": 0.82, "score": 0.6, "lookup": 0.35, "sink": 0.7}
 FULL = {"vm1/1", "vm1/2", "vm2/0"}
 
 
@@ -80,9 +81,11 @@ def topology(at_s: float, threads: dict[str, int]) -> s.TopologyNow:
             rate_tps=round(rate * (1 + 0.01 * sway), 1),
             rate_out_tps=rate,
             predicted_tps=rate,
-            busy=round({"parse": 0.82, "score": 0.6, "lookup": 0.35}.get(task, 0.1) + 0.01 * sway, 3),
+            busy=round(BUSY[task] + 0.01 * sway, 3) if task in BUSY else None,
+            load=round(BUSY.get(task, 0.64) + 0.01 * sway, 3),
             queue=round({"parse": 14.0}.get(task, 1.0) + sway, 1),
             p50_ms=2.1,
+            p95_ms=7.4,
             p99_ms=round(9.0 + sway, 2),
         )
         for task, rate in RATES.items()

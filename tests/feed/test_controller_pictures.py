@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from controller.picture.in_task import InTask
 from controller.picture.picture import Picture
 from controller.picture.sight import Sight
 from controller.picture.whatif import rates_asked, whatif
 from controller.plan.planner import PlanRequest
+from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput
-from topology_runtime.messages import Request
+from topology_runtime.messages import ProfileWanted, Request, SampleBlock
 from topology_runtime.picturing.merge_patch import advanced
 from topology_runtime.snapshot import Delta, Snapshot
+from topology_runtime.worker.meter import BUCKETS, bucket_of
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "enactment")]
@@ -88,6 +92,57 @@ def test_a_picture_says_where_every_thread_is_and_what_limits() -> None:
     assert now["next_bottleneck"]["slot"] == limit.limited_by_slot
     assert {t for t in now["models"]} == {m.task for m in models_of(cluster.topology)}
     assert any(slot.get("full") for slot in now["slots"].values())
+
+
+def test_a_picture_says_how_near_each_task_is_to_its_limit_and_its_latency() -> None:
+    cluster, picture = Cluster(), Picture()
+    sight = cluster.at(1.0)
+    picture.advance(sight)
+    now = picture.snapshot()
+    for name, task in now["topology"]["tasks"].items():
+        cpu = max(slot["cpu"] for slot in now["slots"].values() if name in slot["threads"])
+        assert task["load"] == max(cpu, task.get("busy", 0.0))
+        assert ("busy" in task) == (task["kind"] != "source")
+        assert task["p50_ms"] < task["p95_ms"] < task["p99_ms"]
+
+
+def test_a_slot_that_profiles_a_task_is_not_shown_as_empty() -> None:
+    cluster, picture = Cluster(), Picture()
+    spare = Slot("vm5", 3)
+    cluster.k.profiles.wanted = ProfileWanted("task01", spare, 1, 60.0)
+    picture.advance(cluster.at(1.0))
+    states = {name: slot["state"] for name, slot in picture.snapshot()["slots"].items()}
+    assert states.pop("vm5/3") == "profiling" and "profiling" not in states.values()
+
+
+def block(task: int, bucket: int, rows: int) -> SampleBlock:
+    columns = {name: array("q", [value]).tobytes()
+               for name, value in (("task", task), ("bucket", bucket), ("rows", rows))}  # fmt: skip
+    return SampleBlock("vm1", 1, 1, 1, 1, 1, (), {}, {}, {}, task_latency=columns)
+
+
+def test_latency_in_a_task_is_that_of_all_its_rows_of_the_last_seconds() -> None:
+    seconds, known = 1_000_000_000, InTask()
+    known.add(block(1, bucket_of(3_000_000_000), 1000), 0)
+    for n in range(5, 11):  # the first block is ten seconds old at the end
+        known.add(block(1, bucket_of(1_000_000), 90), n * seconds)
+        known.add(block(1, bucket_of(100_000_000), 8), n * seconds)
+        known.add(block(1, bucket_of(900_000_000), 2), n * seconds)
+    found = known.percentiles(["source", "work"], 10 * seconds)
+    assert list(found) == ["work"]
+    assert found["work"] == pytest.approx((1.0, 100.0, 900.0), rel=0.15)
+    assert known.percentiles(["source"], 10 * seconds) == {}
+    assert known.percentiles(["source", "work"], 40 * seconds) == {}
+
+
+@pytest.mark.parametrize("counts", [(-1, 3, 5), (9, -1, 5), (0, BUCKETS, 5), (0, 3, -5), (1 << 40, 3, 5)])
+def test_latencies_that_make_no_sense_are_passed_over(counts: tuple[int, int, int]) -> None:
+    known = InTask()
+    known.add(block(*counts), 1)
+    odd = block(0, 3, 5)
+    odd.task_latency["rows"] = b"odd"
+    known.add(odd, 1)
+    assert known.percentiles(["work"] * 10, 2) == {}
 
 
 def look(world: World) -> Sight:

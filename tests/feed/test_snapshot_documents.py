@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from topology_runtime.picturing.figures import figure, share
 from topology_runtime.picturing.figures import plain as flat
 from topology_runtime.picturing.history import FINE_S, HistoryRing
+from topology_runtime.picturing.load import Load, Place, loads
 from topology_runtime.picturing.merge_patch import advanced, appended, patch_between, patched
 from topology_runtime.picturing.words import diff_of, header_of
 from topology_runtime.snapshot import HISTORY_S, Snapshot
@@ -61,6 +62,28 @@ def test_a_patch_between_two_documents_makes_the_one_of_the_other(
     before, after = json.dumps(a), json.dumps(b)
     assert patched(a, patch_between(a, b)) == b
     assert (json.dumps(a), json.dumps(b)) == (before, after)  # neither was changed
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "result"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_a_patch_does_what_the_examples_of_its_standard_say(
+    target: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]
+) -> None:
+    """RFC 7386, appendix A: those whose documents are objects."""
+    assert patched(target, patch) == result
 
 
 @given(documents)
@@ -135,6 +158,17 @@ def test_figures_are_short() -> None:
     assert [figure(v) for v in (211.437, 0.0123456, 123456.0, 0.0)] == [211, 0.0123, 123000, 0]
     assert json.dumps(figure(211.437)) == "211"
     assert json.dumps(share(-0.001)) == "0.0"
+
+
+def test_a_task_is_as_loaded_as_its_threads_or_its_fullest_slot() -> None:
+    busy = {"source": None, "parse": 0.07, "score": 0.9, "idle": None}
+    places = (Place("vm1/0", ("source", "parse"), 0.98), Place("vm1/1", ("parse", "score"), 0.5),
+              Place("vm1/2", ("idle", "parse"), None))  # fmt: skip
+    assert loads(busy, places) == {
+        "source": Load(0.98, "vm1/0"),
+        "parse": Load(0.98, "vm1/0"),
+        "score": Load(0.9),
+    }
 
 
 def test_evidence_becomes_one_flat_object() -> None:

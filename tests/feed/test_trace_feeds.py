@@ -94,6 +94,56 @@ def test_a_pause_changes_nothing_and_a_leap_is_kept_inside(trace: Path) -> None:
     assert whole_at(feed, -5.0)["replay"]["at_s"] == 1.0  # type: ignore[index]
 
 
+def test_whether_it_is_paused_or_at_its_end_is_told(trace: Path) -> None:
+    feed = TraceFeed(trace, speed=100.0)
+    held = whole_at(feed, 30.0)["replay"]
+    assert held["paused"] and "ended" not in held  # type: ignore[index,operator]
+    assert not feed.ended
+    assert whole_at(feed, 1e9)["replay"]["ended"] and feed.ended  # type: ignore[index]
+    whole_at(feed, 30.0)
+    assert not feed.ended
+
+
+def test_a_task_is_as_near_to_its_limit_as_its_fullest_slot(trace: Path) -> None:
+    feed = TraceFeed(trace)
+    now = msgspec.convert(whole_at(feed, feed.length_s / 2), Snapshot)
+    assert now.topology is not None
+    for name, task in now.topology.tasks.items():
+        cpu = max((slot.cpu or 0.0 for slot in now.slots.values() if name in slot.threads), default=0.0)
+        assert task.load == max(cpu, task.busy or 0.0), name
+        assert (task.busy is None) == (task.kind == "source")
+    assert all(vm.cpu and vm.memory for vm in now.vms.values() if vm.slots_used)
+
+
+def test_what_the_plan_says_saturates_first_is_told_once_it_is_recorded(trace: Path, tmp_path: Path) -> None:
+    whole = whole_at(TraceFeed(trace), 100.0)
+    assert "next_bottleneck" not in whole and "limited_by" not in whole["plan"]  # type: ignore[operator]
+    copy = shutil.copytree(trace, tmp_path / "copy")
+    decisions = [json.loads(line) for line in (copy / "decisions.jsonl").read_text().splitlines()]
+    for decision in decisions:
+        if decision["plan"]:
+            decision["plan"] |= {"limited_by": "score", "limited_by_slot": "vm1/2"}
+    (copy / "decisions.jsonl").write_text("".join(json.dumps(d) + "\n" for d in decisions))
+    now = msgspec.convert(whole_at(TraceFeed(copy), 100.0), Snapshot)
+    assert now.plan is not None and now.next_bottleneck is not None
+    assert (now.plan.limited_by, now.plan.limited_by_slot) == ("score", "vm1/2")
+    assert (now.next_bottleneck.task, now.next_bottleneck.slot) == ("score", "vm1/2")
+    assert now.next_bottleneck.at_tps == now.plan.predicted_tps
+    assert now.header.endswith("next bottleneck score on vm1/2, replay")
+
+
+def test_the_pause_of_a_plan_is_told_when_it_is_recorded(trace: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(trace, tmp_path / "copy")
+    decisions = [json.loads(line) for line in (copy / "decisions.jsonl").read_text().splitlines()]
+    plan = next(decision for decision in decisions if decision["action"] == "plan")
+    for decision in decisions[decisions.index(plan) + 1 :]:
+        decision["enacted"] = {"epoch": 1, "decided": plan["time"], "in_force": plan["time"], "enacted_s": 1.0,
+                               "pause_ms": 84.0}  # fmt: skip
+    (copy / "decisions.jsonl").write_text("".join(json.dumps(d) + "\n" for d in decisions))
+    told = msgspec.convert(whole_at(TraceFeed(copy), 1e9), Snapshot).decisions
+    assert [d.pause_ms for d in told.values() if d.time == plan["time"]] == [84.0]
+
+
 def test_it_ends_with_the_trace(trace: Path) -> None:
     items = list(from_trace(trace, FAST))
     assert isinstance(items[0], Whole) and items[-1].document["replay"]["at_s"] > 100  # type: ignore[union-attr]

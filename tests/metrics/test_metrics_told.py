@@ -84,6 +84,19 @@ def test_a_run_is_told_as_its_status_has_it():
     assert seen == busy != set()
 
 
+def test_a_task_is_as_near_to_its_limit_as_its_fullest_slot():
+    world = World().start().run(20.0)
+    status = world.ask("status").data
+    cpu = {
+        task: max(slot["cpu"] for v in status["vms"] for slot in v["slots"] if task in slot["threads"])
+        for task in ("source", "work", "sink")
+    }
+    busy = {task["task"]: task["busy_share"] for task in status["tasks"]} | {"source": 0.0}
+    told = scraped(world)
+    for task, share in cpu.items():
+        assert told["headgate_task_load_ratio", (("task", task),)] == max(share, busy[task])
+
+
 def test_a_verdict_that_is_not_known_is_not_told():
     world = World().start().run(2.0)
     assert world.ask("status").data["verdict"]["verdict"] == "unknown"

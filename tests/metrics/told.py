@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = {
     "headgate_input_rate_tps": set(),
     "headgate_task_rate_tps": {"task"},
+    "headgate_task_load_ratio": {"task"},
     "headgate_task_latency_seconds": {"task"},
     "headgate_latency_slope": set(),
     "headgate_stable": set(),
@@ -51,6 +52,7 @@ FULL = of_controller.View(
     slope=-0.002,
     tasks_tps={"source": 120.0, "work": 119.0},
     errors={"work": -0.01},
+    loads={"source": 0.6, "work": 0.7},
     slots={"vm1/0": {"cpu": 0.6, "memory": 0.05, "predicted_cpu": 0.5, "predicted_memory": 0.06}},
     states={"used": 1, "free": 3, "quarantined": 0},
     replans=dict.fromkeys(of_controller.REASONS, 1),

@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Footer, Input, Static
 
 from dashboards import cli
+from dashboards.terminal import top_app
 from dashboards.terminal.top_app import Help, Top
 from dashboards.terminal.top_rows import VIEWS, Reading
 from topology_runtime import errors
@@ -262,7 +263,8 @@ def test_an_answer_that_comes_after_the_end_is_dropped():
     ended[0].tell_age()
 
 
-def test_a_slow_controller_is_not_asked_twice_at_once():
+def test_a_slow_controller_is_not_asked_twice_at_once(monkeypatch):
+    monkeypatch.setattr(top_app, "EVERY_S", 3600.0)
     stand = Stand()
 
     async def act(app: Top, pilot: Pilot[None]) -> None:

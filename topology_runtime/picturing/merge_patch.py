@@ -1,4 +1,8 @@
-"""JSON merge patches (RFC 7386) between snapshots, and their history, which is appended. Pure."""
+"""JSON merge patches (RFC 7386) between snapshots, and their history, which is appended. Pure.
+
+A few lines of our own: documents are shared with whoever reads them, so a patch makes a new one in which what it
+leaves alone is the same object; json-merge-patch, the library for it, changes the document in place.
+"""
 
 from __future__ import annotations
 

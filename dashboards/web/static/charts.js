@@ -1,5 +1,5 @@
 // Rolling charts of rates, latency and slope, every re-plan a marker. plotly.js is loaded once they come into sight.
-import { make, mark, say } from "./elements.js";
+import { make, mark, say, scrolled } from "./elements.js";
 import { clock, figure, known } from "./numbers.js";
 import { colour } from "./theme.js";
 
@@ -40,7 +40,7 @@ export function createCharts(section) {
   const view = section.querySelector(".view");
   const frame = make("div", { class: "charts" });
   view.append(
-    make("p", { class: "legend" }, "▽ and an upright line: a plan came into force · all times are UTC"),
+    make("p", { class: "legend" }, "▽ and an upright line: a new plan · all times are UTC"),
     frame,
   );
   const charts = CHARTS.map((chart) => newChart(frame, chart));
@@ -70,9 +70,8 @@ function newChart(frame, chart) {
   const heads = ["time", ...chart.lines.map(([, title]) => title)].map((text) =>
     make("th", { scope: "col" }, text),
   );
-  const table = make(
-    "div",
-    { class: "scroll", tabindex: 0, role: "group", "aria-label": `${chart.title} as a table` },
+  const table = scrolled(
+    `${chart.title} as a table`,
     make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
   );
   const details = make("details", {}, make("summary", {}, `${chart.title} as a table`), table);

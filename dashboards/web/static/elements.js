@@ -1,4 +1,6 @@
 // Elements that change as little as possible: what has its value already is not touched.
+import { known } from "./numbers.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 export function make(tag, attributes = {}, ...children) {
@@ -36,13 +38,44 @@ export function say(node, text) {
   } else if (node.textContent !== wanted || only === null) node.textContent = wanted;
 }
 
-export function vary(node, property, value) {
+function vary(node, property, value) {
   if (node.style.getPropertyValue(property) !== value) node.style.setProperty(property, value);
 }
 
 export function show(node, shown) {
   if (node.hidden === shown) node.hidden = !shown;
 }
+
+// A bar and a tick on it, both as parts of the whole; what is not known is not drawn.
+export function fill(gauge, measured, predicted) {
+  vary(gauge, "--measured", known(measured) ? part(measured) : "0%");
+  vary(gauge, "--predicted", known(predicted) ? part(predicted) : "-10%");
+}
+
+const part = (value) => `${Math.round(100 * Math.min(1, value))}%`;
+
+// What may be wider or higher than its place: scrolled, also by the keyboard.
+export function scrolled(label, child, more = "") {
+  return make("div", { class: `scroll${more}`, tabindex: 0, role: "group", "aria-label": label }, child);
+}
+
+// A button between the few that matter most and all; `isOpen` says which.
+export function moreButton(redraw) {
+  const turn = () => {
+    mark(button, "aria-expanded", String(!isOpen(button)));
+    redraw();
+  };
+  const button = make("button", {
+    type: "button",
+    class: "plain",
+    hidden: true,
+    "aria-expanded": "false",
+    onclick: turn,
+  });
+  return button;
+}
+
+export const isOpen = (button) => button.getAttribute("aria-expanded") === "true";
 
 // One child per [key, value], in this order. create(value, key) makes it once, update(node, value, key) every time.
 const kept = new WeakMap();

@@ -1,5 +1,5 @@
 // What happened, newest first; a word in the field above leaves only the lines that hold it.
-import { keyed, make, mark, say } from "./elements.js";
+import { keyed, make, mark, say, scrolled } from "./elements.js";
 import { clock, count } from "./numbers.js";
 
 export function createEvents(section, redraw) {
@@ -11,11 +11,7 @@ export function createEvents(section, redraw) {
     .append(
       make("label", { class: "small", for: "events-filter" }, "Only with "),
       field,
-      make(
-        "div",
-        { class: "scroll tall", tabindex: 0, role: "group", "aria-label": "Events, newest first" },
-        list,
-      ),
+      scrolled("Events, newest first", list, " tall"),
       none,
     );
   let shown = null;

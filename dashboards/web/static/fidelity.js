@@ -1,6 +1,6 @@
 // Predicted against actual: a bar for what is measured, a tick for what the model says, and the drift between them.
-import { keyed, make, mark, say, vary } from "./elements.js";
-import { driftLevel, DRIFTS } from "./levels.js";
+import { fill, isOpen, keyed, make, mark, moreButton, say, scrolled } from "./elements.js";
+import { driftKeys, driftLevel, DRIFTS } from "./levels.js";
 import { flowOf, known, percent, rateText, signed } from "./numbers.js";
 
 const FEW = 12;
@@ -35,9 +35,7 @@ export function createFidelity(section, redraw) {
       "p",
       { class: "legend" },
       "Bar: measured · tick: the model at the present rate · ",
-      ...["fine", "drifts", "far"].map((name) =>
-        make("span", { class: "key", "data-drift": name }, `${DRIFTS[name].glyph} ${DRIFTS[name].word}`),
-      ),
+      ...driftKeys(),
     ),
   );
   const panels = make("div", { class: "panels" });
@@ -50,17 +48,7 @@ export function createFidelity(section, redraw) {
 
 function newGroup(panels, group, redraw) {
   const body = make("tbody");
-  const more = make("button", {
-    type: "button",
-    class: "plain",
-    hidden: true,
-    "aria-expanded": "false",
-    onclick: () => {
-      own.all = !own.all;
-      mark(more, "aria-expanded", own.all ? "true" : "false");
-      redraw();
-    },
-  });
+  const more = moreButton(redraw);
   const heads = ["", "measured", "model", "drift"].map((text, n) =>
     make("th", { scope: "col" }, text || (group.kind === "rate" ? "task" : "slot")),
   );
@@ -71,17 +59,14 @@ function newGroup(panels, group, redraw) {
     make("thead", {}, make("tr", {}, ...heads)),
     body,
   );
-  const own = { ...group, body, more, all: false };
-  panels.append(
-    make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": group.title }, table, more),
-  );
-  return own;
+  panels.append(make("div", {}, scrolled(group.title, table), more));
+  return { ...group, body, more };
 }
 
 function drawGroup(group, picture) {
   let rows = group.rows(picture);
   const many = rows.length > FEW;
-  if (many && !group.all) rows = [...rows].sort((a, b) => size(b) - size(a)).slice(0, FEW);
+  if (many && !isOpen(group.more)) rows = [...rows].sort((a, b) => size(b) - size(a)).slice(0, FEW);
   const most =
     group.kind === "rate" ? Math.max(1e-9, ...rows.flatMap((row) => [row.measured ?? 0, row.model ?? 0])) : 1;
   keyed(
@@ -91,7 +76,7 @@ function drawGroup(group, picture) {
     (node, row) => drawRow(node, row, group, most),
   );
   group.more.hidden = !many;
-  say(group.more, group.all ? `Only the ${FEW} that drift most` : "Show all, not only those that drift most");
+  say(group.more, isOpen(group.more) ? `Only the ${FEW} that drift most` : "Show all, not only those that drift most");
 }
 
 const size = (row) => (known(row.drift) ? Math.abs(row.drift) : -1);
@@ -112,16 +97,7 @@ function drawRow(node, row, group, most) {
   const level = driftLevel(row.drift, group.kind);
   mark(node, "data-drift", level);
   say(name, row.name);
-  vary(
-    measured.firstChild,
-    "--measured",
-    known(row.measured) ? `${Math.min(100, (100 * row.measured) / most).toFixed(0)}%` : "0%",
-  );
-  vary(
-    measured.firstChild,
-    "--predicted",
-    known(row.model) ? `${Math.min(100, (100 * row.model) / most).toFixed(0)}%` : "-10%",
-  );
+  fill(measured.firstChild, row.measured / most, row.model / most);
   say(measured.lastChild, group.text(row.measured));
   say(model, group.text(row.model));
   say(drift, known(row.drift) ? `${DRIFTS[level].glyph} ${signed(100 * row.drift, " %")}` : "N/A");

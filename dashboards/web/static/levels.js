@@ -1,5 +1,6 @@
 // How hard something works, as a word, a glyph and a colour's name together: nothing is told by colour alone.
-import { known } from "./numbers.js";
+import { make } from "./elements.js";
+import { known, NONE, percent } from "./numbers.js";
 
 export const LEVELS = {
   easy: { word: "easy", glyph: "○" },
@@ -7,16 +8,30 @@ export const LEVELS = {
   limit: { word: "near its limit", glyph: "●" },
   none: { word: "not measured", glyph: "·" },
 };
-export const BUSY_FROM = 0.6;
-export const LIMIT_FROM = 0.85;
+const BUSY_FROM = 0.6;
+const LIMIT_FROM = 0.85;
 
 export function levelOf(share) {
   if (!known(share)) return "none";
   return share >= LIMIT_FROM ? "limit" : share >= BUSY_FROM ? "busy" : "easy";
 }
 
+// `● 98 % near its limit`
+export const levelText = (share) =>
+  known(share) ? `${LEVELS[levelOf(share)].glyph} ${percent(share)} ${LEVELS[levelOf(share)].word}` : NONE;
+
+// For a legend: all of `table` that have a colour.
+const keysOf = (table, attribute) =>
+  Object.entries(table)
+    .filter(([name]) => name !== "none")
+    .map(([name, { glyph, word }]) =>
+      make("span", { class: "key", [attribute]: name }, `${glyph} ${word}`),
+    );
+export const levelKeys = () => keysOf(LEVELS, "data-level");
+export const driftKeys = () => keysOf(DRIFTS, "data-drift");
+
 // Drift as the controller judges it: `far` is what it reports.
-export const DRIFT = { rate: 0.2, cpu: 0.15, memory: 0.1 };
+const DRIFT = { rate: 0.2, cpu: 0.15, memory: 0.1 };
 export const DRIFTS = {
   fine: { word: "as predicted", glyph: "=" },
   drifts: { word: "drifts", glyph: "~" },

@@ -1,13 +1,13 @@
 // The page: one stream of pictures, one drawing of the views that are in sight.
 import { createCharts } from "./charts.js";
 import { Drawing } from "./drawing.js";
-import { mark, say } from "./elements.js";
+import { mark, say, show } from "./elements.js";
 import { createEvents } from "./events.js";
 import { createFidelity } from "./fidelity.js";
 import { createModelCurves } from "./model_curves.js";
-import { clock } from "./numbers.js";
+import { clock, duration } from "./numbers.js";
 import { createOrders } from "./orders.js";
-import { createReplay } from "./replay.js";
+import { createReplay, standing } from "./replay.js";
 import { createSlotMap } from "./slot_map.js";
 import { Stream } from "./stream.js";
 import { createSummary } from "./summary.js";
@@ -28,7 +28,7 @@ const stream = new Stream(
   (picture) => {
     mark(document.body, "data-heard", picture.number);
     if (!paused.on) drawing.show(picture);
-    else tellState();
+    tellState();
   },
   tellState,
 );
@@ -73,14 +73,19 @@ function preparePause() {
 
 function tellState() {
   const badge = part("feed-state");
-  const { state, why, asked } = stream;
-  const shown = state === "live" && paused.on ? "paused" : state;
+  const { state, why, asked, document: picture } = stream;
+  const recorded = standing(picture);
+  const shown = state !== "live" ? state : paused.on ? "paused" : (recorded ?? "live");
+  const at = recorded ? duration(picture.replay.at_s) : paused.at;
   const words = {
     waiting: "waiting for a picture",
     live: "● live",
-    paused: `❚❚ paused at ${paused.at}`,
+    paused: `❚❚ paused at ${at}`,
+    replay: "▶ recorded run",
+    ended: "■ ended: this was the last moment of the run",
     stale: `▲ stale: ${why}`,
   };
+  show(part("pause"), recorded === null); // a recorded run is held where it is
   say(badge, words[shown]);
   mark(badge, "data-state", shown);
   mark(document.body, "data-state", shown);

@@ -1,5 +1,5 @@
 // Each task's model as a curve of peak rate over threads in one slot, and where its bundles operate on it.
-import { draw, keyed, make, mark, say } from "./elements.js";
+import { draw, isOpen, keyed, make, mark, moreButton, say } from "./elements.js";
 import { levelOf, LEVELS } from "./levels.js";
 import { count, figure, known, percent, rate, rateText, some } from "./numbers.js";
 import { operating } from "./model_reading.js";
@@ -10,18 +10,7 @@ const FEW = 6;
 export function createModelCurves(section, redraw) {
   const view = section.querySelector(".view");
   const figures = make("div", { class: "curves" });
-  let all = false;
-  const more = make("button", {
-    type: "button",
-    class: "plain",
-    hidden: true,
-    "aria-expanded": "false",
-    onclick: () => {
-      all = !all;
-      mark(more, "aria-expanded", all ? "true" : "false");
-      redraw();
-    },
-  });
+  const more = moreButton(redraw);
   const none = make("p", { class: "soft" }, "No task of this topology has a model.");
   view.append(
     make(
@@ -38,7 +27,8 @@ export function createModelCurves(section, redraw) {
       task,
       { picture, spots: operating(picture, task) },
     ]);
-    tasks.sort((a, b) => (b[1].spots[0]?.load ?? -1) - (a[1].spots[0]?.load ?? -1));
+    tasks.sort((a, b) => (b[1].spots[0]?.part ?? -1) - (a[1].spots[0]?.part ?? -1));
+    const all = isOpen(more);
     keyed(figures, all ? tasks : tasks.slice(0, FEW), newCurve, drawCurve);
     more.hidden = tasks.length <= FEW;
     none.hidden = tasks.length > 0;
@@ -88,11 +78,11 @@ function drawCurve(node, { picture, spots }, task) {
   const points = picture.models[task].points;
   const [caption, svg, details] = node.children;
   const worst = spots[0];
-  const level = levelOf(worst?.load);
+  const level = levelOf(worst?.part);
   mark(node, "data-level", level);
   const text =
-    worst && known(worst.load)
-      ? ` ${LEVELS[level].glyph} ${worst.slot} carries ${rate(worst.rate)} of at most ${rateText(worst.peak)} (${percent(worst.load)})`
+    worst && known(worst.part)
+      ? ` ${LEVELS[level].glyph} ${worst.slot} carries ${rate(worst.rate)} of at most ${rateText(worst.peak)} (${percent(worst.part)})`
       : " no operating point";
   say(caption.lastChild, text);
   const scale = scaleOf(points, spots);
@@ -115,10 +105,10 @@ function drawCurve(node, { picture, spots }, task) {
         "transform",
         `translate(${scale.x(spot.threads).toFixed(1)} ${scale.y(spot.rate ?? 0).toFixed(1)})`,
       );
-      mark(mine, "data-level", levelOf(spot.load));
+      mark(mine, "data-level", levelOf(spot.part));
       say(
         mine.firstChild,
-        `${spot.slot}: ${some(spot.threads, "thread")}, ${rateText(spot.rate)}, ${percent(spot.load)} of its peak`,
+        `${spot.slot}: ${some(spot.threads, "thread")}, ${rateText(spot.rate)}, ${percent(spot.part)} of its peak`,
       );
     },
   );

@@ -5,6 +5,13 @@ import { duration } from "./numbers.js";
 const SPEEDS = [0.5, 1, 2, 5, 10, 50];
 const SETTLE_MS = 120;
 
+// Of a recorded run that is shown: `replay`, `paused` or `ended`; of a running one null.
+export function standing(picture) {
+  const replay = picture?.replay;
+  if (!replay) return null;
+  return replay.ended ? "ended" : replay.paused ? "paused" : "replay";
+}
+
 export function createReplay(section, stream) {
   const play = make("button", { type: "button", id: "replay-play" });
   const scrubber = make("input", {
@@ -41,8 +48,7 @@ export function createReplay(section, stream) {
     }, SETTLE_MS);
   });
   play.addEventListener("click", () => {
-    const over = replay.at_s >= replay.length_s - 1;
-    stream.send(over ? { seek_s: 0, paused: false } : { paused: replay.paused !== true });
+    stream.send(replay.ended ? { seek_s: 0, paused: false } : { paused: replay.paused !== true });
   });
   speed.addEventListener("change", () => stream.send({ speed: Number(speed.value) }));
   return (picture) => {
@@ -54,7 +60,7 @@ export function createReplay(section, stream) {
     if (held === null) scrubber.value = replay.at_s;
     mark(scrubber, "aria-valuetext", `${duration(replay.at_s)} of ${duration(replay.length_s)}`);
     place();
-    say(play, replay.at_s >= replay.length_s - 1 ? "Again" : replay.paused ? "Play" : "Hold");
+    say(play, { ended: "Again", paused: "Play", replay: "Hold" }[standing(picture)]);
     if (document.activeElement !== speed) chooseSpeed(speed, replay.speed);
   };
 }

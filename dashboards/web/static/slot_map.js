@@ -1,6 +1,6 @@
 // VM × slot: whose threads are where, which slots belong to one bundle alone, which are free.
-import { keyed, make, mark, say, vary } from "./elements.js";
-import { levelOf, LEVELS } from "./levels.js";
+import { fill, keyed, make, mark, say, scrolled } from "./elements.js";
+import { levelKeys, levelOf, LEVELS } from "./levels.js";
 import { known, percent, some } from "./numbers.js";
 
 const MANY = 80; // slots: above it they are drawn smaller
@@ -8,14 +8,7 @@ const MANY = 80; // slots: above it they are drawn smaller
 export function createSlotMap(section) {
   const view = section.querySelector(".view");
   const list = make("ul", { class: "vms", "aria-label": "VMs and their slots" });
-  view.append(
-    legend(),
-    make(
-      "div",
-      { class: "scroll", tabindex: 0, role: "group", "aria-label": "Slot map, can be scrolled" },
-      list,
-    ),
-  );
+  view.append(legend(), scrolled("Slot map, can be scrolled", list));
   let shown = {};
   return (picture) => {
     const same =
@@ -41,9 +34,7 @@ function legend() {
     "p",
     { class: "legend" },
     "CPU of a slot: ",
-    ...["easy", "busy", "limit"].map((name) =>
-      make("span", { class: "key", "data-level": name }, `${LEVELS[name].glyph} ${LEVELS[name].word}`),
-    ),
+    ...levelKeys(),
     " · ",
     make("span", { class: "key exclusive" }, "▣ exclusive"),
     " one full bundle, nobody else gets in",
@@ -94,23 +85,21 @@ function drawSlot(node, slot, isFirst) {
   say(place.lastChild, [slot.full && "▣ exclusive", isFirst && "▼ first", word].filter(Boolean).join(" "));
   say(threads, bundles.map(([task, n]) => `${task} ×${n}`).join(", ") || (free ? "no thread" : ""));
   const leaving = slot.leaving ? `, ${some(slot.leaving, "thread")} leaving` : "";
-  const crashes = slot.crashes ? `${some(slot.crashes, "crash", "crashes")}` : "";
+  const crashes = slot.crashes ? some(slot.crashes, "crash", "crashes") : "";
   const used = known(slot.cpu)
     ? `${LEVELS[level].glyph} CPU ${percent(slot.cpu)}, memory ${percent(slot.memory)}`
     : "";
   say(use, [used + leaving, crashes].filter(Boolean).join(", "));
   mark(gauge, "data-none", !known(slot.cpu));
-  vary(gauge, "--measured", share(slot.cpu));
-  vary(gauge, "--predicted", known(slot.predicted_cpu) ? share(slot.predicted_cpu) : "-10%");
+  fill(gauge, slot.cpu, slot.predicted_cpu);
 }
 
-// A slot without threads is free unless its worker is in trouble.
+// A slot without threads is free unless its worker is in trouble: one that has nothing to do any more exits.
 function standing(slot, bundles) {
-  const bad = slot.state === "quarantined" || slot.state === "exited";
+  const bad = slot.state === "quarantined" || (slot.state === "exited" && bundles > 0);
   if (bad) return { word: `✗ ${slot.state}`, free: false, bad };
+  if (slot.state === "profiling") return { word: "◌ profiling", free: false, bad };
   if (slot.state === "starting") return { word: "◌ starting", free: false, bad };
   if (bundles === 0 && slot.leaving) return { word: "◌ emptying", free: false, bad };
   return { word: bundles === 0 ? "free" : "", free: bundles === 0, bad };
 }
-
-const share = (value) => (known(value) ? `${Math.round(100 * Math.min(1, value))}%` : "0%");

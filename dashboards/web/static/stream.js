@@ -6,7 +6,7 @@ const LOOK_MS = 250;
 const AGAIN_MS = [500, 1000, 2000, 4000];
 const ASK_AGAIN_MS = 1000; // when the whole does not come
 
-// heard(document) on every change; told({state, why}) when the state changes:
+// heard(document) on every change; told() when the state or its reason changes:
 // waiting (for the first picture), live, stale.
 export class Stream {
   constructor(address, heard, told) {
@@ -70,21 +70,15 @@ export class Stream {
   look() {
     const now = performance.now();
     if (this.askedAt !== null && now - this.askedAt > ASK_AGAIN_MS) this.ask();
-    if (this.state === "live" && !this.resting() && now - this.heardAt > SILENT_MS) {
+    if (this.state === "live" && now - this.heardAt > SILENT_MS) {
       this.become("stale", "nothing was heard for some seconds");
     }
-  }
-
-  // Over a trace that is paused or at its end nothing is to be heard.
-  resting() {
-    const replay = this.document?.replay;
-    return replay !== undefined && (replay.paused === true || replay.at_s >= replay.length_s - 1);
   }
 
   become(state, why) {
     if (state === this.state && why === this.why) return;
     if (state === "stale" && this.state === "stale" && why === "") return;
     Object.assign(this, { state, why });
-    this.told({ state, why });
+    this.told();
   }
 }

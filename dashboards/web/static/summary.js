@@ -1,7 +1,7 @@
 // The run in one sentence, what needs attention, what saturates first, and the numbers of now.
 import { keyed, make, mark, say } from "./elements.js";
-import { VERDICTS } from "./levels.js";
-import { operating } from "./model_reading.js";
+import { levelOf, VERDICTS } from "./levels.js";
+import { loadSlot, operating } from "./model_reading.js";
 import {
   clock,
   count,
@@ -56,7 +56,18 @@ function drawFirst({ node, said, more }, picture) {
   say(said, `${found.task} on ${found.slot}, at ${rateText(found.at_tps)} in`);
   const cpu = picture.slots[found.slot]?.cpu;
   const slot = known(cpu) ? ` ${found.slot} is at ${percent(cpu)} CPU.` : "";
-  say(more, `${roomText(picture.rates.offered_tps, found.at_tps)}${slot}`);
+  say(more, `${roomText(picture.rates.offered_tps, found.at_tps)}${slot}${measuredText(picture, found)}`);
+}
+
+// Where what is measured says otherwise than the plan's prediction.
+function measuredText(picture, found) {
+  const tasks = Object.entries(picture.topology?.tasks ?? {}).filter(([, task]) => known(task.load));
+  const [name, { load }] = tasks.sort((a, b) => b[1].load - a[1].load)[0] ?? ["", {}];
+  if (levelOf(load) !== "limit" || name === found.task) return "";
+  const slot = loadSlot(picture, name);
+  if (slot === found.slot) return "";
+  const whose = slot ? `the CPU of ${slot} is at` : "its threads work";
+  return ` Measured now, ${name} is nearer to its limit: ${whose} ${percent(load)}${slot ? "" : " of their time"}.`;
 }
 
 function roomText(offered, most) {
@@ -76,7 +87,7 @@ function drawNearest(said, more, picture) {
   const spots = Object.keys(picture.models ?? {}).flatMap((task) =>
     operating(picture, task).map((spot) => ({ task, ...spot })),
   );
-  const nearest = spots.filter((spot) => known(spot.load)).sort((a, b) => b.load - a.load)[0];
+  const nearest = spots.filter((spot) => known(spot.part)).sort((a, b) => b.part - a.part)[0];
   if (nearest === undefined) {
     say(said, "Nothing is known to saturate");
     say(more, spots.length ? "No rate is measured yet." : "No task of this topology has a model.");
@@ -85,7 +96,7 @@ function drawNearest(said, more, picture) {
   say(said, `Nearest to its peak: ${nearest.task} on ${nearest.slot}`);
   say(
     more,
-    `It carries ${rate(nearest.rate)} of at most ${rateText(nearest.peak)} (${percent(nearest.load)}). The plan's own prediction is not part of this picture.`,
+    `It carries ${rate(nearest.rate)} of at most ${rateText(nearest.peak)} (${percent(nearest.part)}). The plan's own prediction is not part of this picture.`,
   );
 }
 
@@ -107,7 +118,9 @@ function notices(picture) {
       ["? proposal", `plan ${proposal.id} waits for approval: ${proposal.text}`, "warn"],
     ]);
   if (picture.held) found.push(["held", ["■ held", `no new plan is made: ${picture.held}`, "warn"]]);
-  if (plan?.degraded) found.push(["degraded", ["▲ degraded", plan.degraded, "bad"]]);
+  const alarms = Object.values(picture.alarms ?? {});
+  if (plan?.degraded && !alarms.some((text) => text.includes(plan.degraded)))
+    found.push(["degraded", ["▲ degraded", plan.degraded, "bad"]]);
   return found;
 }
 

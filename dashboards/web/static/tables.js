@@ -1,12 +1,10 @@
 // Tables of tasks and VMs that can be sorted by every column.
-import { keyed, make, mark, say } from "./elements.js";
-import { levelOf, LEVELS } from "./levels.js";
+import { keyed, make, mark, say, scrolled } from "./elements.js";
+import { levelOf, levelText } from "./levels.js";
+import { loadSlot } from "./model_reading.js";
 import { count, figure, flowOf, known, milliseconds, money, NONE, percent, rate } from "./numbers.js";
 
-const busyText = (task) =>
-  known(task.busy)
-    ? `${LEVELS[levelOf(task.busy)].glyph} ${percent(task.busy)} ${LEVELS[levelOf(task.busy)].word}`
-    : NONE;
+const loadText = (task) => levelText(task.load) + (task.slot ? `, CPU of ${task.slot}` : "");
 const bytes = (value) => (known(value) ? `${figure(value / 1024 ** 2)} MiB` : NONE);
 
 const TASKS = [
@@ -16,7 +14,8 @@ const TASKS = [
   ["rate t/s", flowOf, rate],
   ["model t/s", (task) => task.predicted_tps, rate],
   ["out t/s", (task) => task.rate_out_tps, rate],
-  ["busy", (task) => task.busy, null, busyText],
+  ["load", (task) => task.load, null, loadText],
+  ["threads at work", (task) => task.busy, percent],
   ["rows waiting", (task) => task.queue, figure],
   ["p50", (task) => task.p50_ms, milliseconds],
   ["p95", (task) => task.p95_ms, milliseconds],
@@ -41,7 +40,8 @@ export function createTasks(section, redraw) {
       (picture.topology?.order ?? []).map((name) => ({
         name,
         ...picture.topology.tasks[name],
-        level: levelOf(picture.topology.tasks[name].busy),
+        slot: loadSlot(picture, name),
+        level: levelOf(picture.topology.tasks[name].load),
       })),
     );
 }
@@ -80,10 +80,10 @@ function sortable(section, what, columns, redraw) {
   section
     .querySelector(".view")
     .append(
-      make(
-        "div",
-        { class: "scroll tall", tabindex: 0, role: "group", "aria-label": `${label}, table` },
+      scrolled(
+        `${label}, table`,
         make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
+        " tall",
       ),
     );
   return (rows) => {

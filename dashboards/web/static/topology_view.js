@@ -1,10 +1,11 @@
-// The topology: tasks coloured by their busy share, edges as wide as their rate, with how full their queues are.
-import { draw, keyed, make, mark, say } from "./elements.js";
-import { levelOf, LEVELS } from "./levels.js";
+// The topology: tasks coloured by how near they are to their limit, edges as wide as their rate, with how full their queues are.
+import { draw, keyed, make, mark, say, scrolled } from "./elements.js";
+import { levelKeys, levelOf, LEVELS, levelText } from "./levels.js";
+import { loadSlot } from "./model_reading.js";
 import { count, flowOf, known, percent, rate, rateText, some } from "./numbers.js";
 import { layoutOf } from "./topology_layout.js";
 
-const NODE = { width: 158, height: 74 };
+const NODE = { width: 166, height: 90 };
 const GAP = { along: 86, across: 26, lane: 22 };
 const EDGE_PX = [1.5, 11];
 const PILL = 34;
@@ -16,12 +17,7 @@ export function createTopology(section) {
   const edges = draw("g");
   const nodes = draw("g");
   const svg = draw("svg", { role: "img", class: "graph" }, title, edges, nodes);
-  const frame = make(
-    "div",
-    { class: "scroll", tabindex: 0, role: "group", "aria-label": "Topology, can be scrolled" },
-    svg,
-  );
-  view.append(legend(), frame);
+  view.append(legend(), scrolled("Topology, can be scrolled", svg));
   let shape = "";
   let plan = null;
   return (picture) => {
@@ -48,22 +44,19 @@ export function createTopology(section) {
       nodes,
       topology.order.map((name) => [name, topology.tasks[name]]),
       newNode,
-      (node, task, name) => drawNode(node, task, name, plan, picture.next_bottleneck),
+      (node, task, name) => drawNode(node, task, name, plan, picture),
     );
     say(title, summary(topology, picture.next_bottleneck));
   };
 }
 
 function legend() {
-  const levels = ["easy", "busy", "limit"].map((name) =>
-    make("span", { class: "key", "data-level": name }, `${LEVELS[name].glyph} ${LEVELS[name].word}`),
-  );
   return make(
     "p",
     { class: "legend" },
-    "Share of their time that a task's threads are at work: ",
-    ...levels,
-    " · a wider edge carries more · its bar: how much of a second's rows are waiting",
+    "Load of a task, the higher of the time its threads work and the CPU of its fullest slot: ",
+    ...levelKeys(),
+    " · wider edge: more rows · its bar: how many of a second's rows wait",
   );
 }
 
@@ -106,31 +99,33 @@ function newNode(task, name) {
     part("text", { class: "task", x: -width / 2 + 10, y: -height / 2 + 19 }),
     part("text", { x: -width / 2 + 10, y: -height / 2 + 36 }),
     part("text", { class: "word", x: -width / 2 + 10, y: -height / 2 + 52 }),
+    part("text", { x: -width / 2 + 10, y: -height / 2 + 68 }),
     part("text", { class: "first", x: -width / 2 + 4, y: -height / 2 - 6 }),
     part("title"),
   );
 }
 
-function drawNode(node, task, name, plan, first) {
+function drawNode(node, task, name, plan, picture) {
   const { x, y } = plan.nodes.get(name);
-  const level = levelOf(task.busy);
-  const isFirst = first?.task === name;
+  const level = levelOf(task.load);
+  const isFirst = picture.next_bottleneck?.task === name;
+  const slot = loadSlot(picture, name);
   mark(node, "transform", `translate(${x} ${y})`);
   mark(node, "data-level", level);
   mark(node, "data-busy", known(task.busy) ? task.busy.toFixed(2) : null);
+  mark(node, "data-load", known(task.load) ? task.load.toFixed(2) : null);
   mark(node, "data-first", isFirst);
-  const [, , fill, title, rates, word, tag, hint] = node.children;
-  mark(fill, "width", known(task.busy) ? Math.round((NODE.width - 20) * Math.min(1, task.busy)) : 0);
+  const [, , fill, title, rates, word, whose, tag, hint] = node.children;
+  mark(fill, "width", known(task.load) ? Math.round((NODE.width - 20) * Math.min(1, task.load)) : 0);
   say(title, name.length > 19 ? `${name.slice(0, 18)}…` : name);
   say(rates, `${rateText(flowOf(task))} · ${some(task.threads, "thread")}`);
-  say(
-    word,
-    known(task.busy)
-      ? `${LEVELS[level].glyph} ${percent(task.busy)} ${LEVELS[level].word}`
-      : "· not measured",
-  );
+  say(word, known(task.load) ? levelText(task.load) : `${LEVELS.none.glyph} ${LEVELS.none.word}`);
+  say(whose, slot ? `CPU of ${slot}` : known(task.load) ? "time of its threads" : "");
   say(tag, isFirst ? "▼ saturates first" : "");
-  say(hint, `${name} (${task.kind}): ${rateText(flowOf(task))}, ${count(task.queue)} rows waiting`);
+  say(
+    hint,
+    `${name} (${task.kind}): ${rateText(flowOf(task))}, ${count(task.queue)} rows waiting, threads at work ${percent(task.busy)} of their time`,
+  );
 }
 
 function newEdge(edge, name) {
@@ -189,7 +184,7 @@ function curve(a, b, down) {
 }
 
 function summary(topology, first) {
-  const levels = Object.values(topology.tasks).map((task) => levelOf(task.busy));
+  const levels = Object.values(topology.tasks).map((task) => levelOf(task.load));
   const much = levels.filter((level) => level === "limit").length;
   const next = first ? `; ${first.task} saturates first` : "";
   return `${topology.name}: ${some(topology.order.length, "task")}, ${much} near their limit${next}. The table of tasks says the same.`;

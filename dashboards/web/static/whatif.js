@@ -1,10 +1,11 @@
 // What another input rate would need, by the real planner: slots, VMs, cost, LSA beside MBA, and what a slot more buys.
 import { ask } from "./asking.js";
-import { keyed, make, mark, say } from "./elements.js";
+import { keyed, make, mark, say, scrolled } from "./elements.js";
 import { count, known, NONE, price, rate, rateText, some } from "./numbers.js";
 import { answer } from "./summary.js";
 
 const SETTLE_MS = 250; // of the slider, before it is asked
+const AGAIN_MS = 5000; // after the planner did not answer
 const STEPS = 200;
 const FAR = 2.5; // × what the plan in force can carry is the slider's end
 
@@ -23,9 +24,8 @@ export function createWhatIf(section, summary) {
   const heads = ["", "slots", "VMs", "cost", "can carry", "what limits it"].map((text) =>
     make("th", { scope: "col" }, text || "planner"),
   );
-  const table = make(
-    "div",
-    { class: "scroll", tabindex: 0, role: "group", "aria-label": "What it takes" },
+  const table = scrolled(
+    "What it takes",
     make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
   );
   section
@@ -55,6 +55,7 @@ export function createWhatIf(section, summary) {
     turn: 0,
     one: answer(summary, "one-more-slot", "What would one more slot buy?"),
     asked: "",
+    rests: 0, // until then it is not asked again
   };
   slider.addEventListener("input", () => choose(own, (slider.value / STEPS) * own.scale, true));
   exact.addEventListener("input", () => choose(own, Number(exact.value), false));
@@ -64,9 +65,9 @@ export function createWhatIf(section, summary) {
 // Takes the scale from the plan in force, and asks about it once per plan.
 function follow(own, picture) {
   const plan = picture.plan;
-  const mark_ = `${picture.boot} ${plan?.epoch} ${Object.keys(picture.vms).join()}`;
-  if (!plan || mark_ === own.asked) return;
-  own.asked = mark_;
+  const about = `${picture.boot} ${plan?.epoch} ${Object.keys(picture.vms).join()}`;
+  if (!plan || about === own.asked || performance.now() < own.rests) return;
+  own.asked = about;
   own.plan = plan;
   if (picture.origin === "trace") {
     refuse(own, "A recorded run has no planner to ask; over a running topology this shows it.");
@@ -164,7 +165,9 @@ async function askOneMore(own, plan) {
       `Planned anew, ${some(row.slots, "slot")} carry at most ${rateText(told.carried_tps - told.buys_tps)}, and ${row.slots + told.slots} carry ${rateText(told.carried_tps)}.`,
     );
   } catch (error) {
+    if (own.plan !== plan) return;
     own.asked = "";
+    own.rests = performance.now() + AGAIN_MS;
     say(said, NONE);
     say(more, `The planner did not answer: ${error.message}.`);
   }
