@@ -134,6 +134,8 @@ def _plan(plan: Plan, choice: Choice) -> dict[str, Any]:
         "id": plan.id,
         "rate_tps": plan.rate_tps,
         "predicted_tps": plan.prediction.rate_tps,
+        "limited_by": plan.prediction.limited_by,
+        "limited_by_slot": plan.prediction.limited_by_slot,
         "slots": plan.slots.used,
         "moves": choice.moves,
         "asked": [vm.vm for vm in choice.asked],

@@ -14,6 +14,7 @@ from topology_runtime.errors import CheckFailed, InvalidInput, UsageError
 from topology_runtime.output import Format, emit, emit_line, format_options, to_json, write_table
 
 if TYPE_CHECKING:
+    from controller.config import Settings
     from controller.replaying.account import Account
     from controller.replaying.again import Again, Moment
     from controller.replaying.comparing import Comparison, Difference
@@ -75,6 +76,8 @@ def replay(
 
     check_numbers(speed, usd_per_slot_hour)
     recording = Recording(trace)
+    for name in recording.torn:
+        click.echo(f"note: the last line of {name} is half written and left out", err=True)
     settings = recording.run.settings
     names = [name.strip() for given in policies for name in given.split(",")]
     if not names and (models is not None or vms is not None or max_vms):
@@ -180,22 +183,24 @@ class Replayed:
             delays=delays,
             rates=tuple(account.rates),
             models=models,
-            vms=vms_of(vms, account),
+            vms=vms_of(vms, account, self.recording.run.settings),
             max_vms=max_vms,
             usd_per_slot_hour=usd_per_slot_hour,
         )
 
 
-def vms_of(text: str | None, account: Account) -> tuple[Any, ...] | None:
-    """`--vms 4,4`: VMs with slots like those of the run; None when it is not given and the run's settings
-    name its VMs; else those that were there first."""
+def vms_of(text: str | None, account: Account, settings: Settings) -> tuple[Any, ...] | None:
+    """`--vms 4,4`: VMs with slots like those of the run. When it is not given: those that were there first,
+    None (the run's settings name them) when there were none."""
     from msgspec.structs import replace
 
     if text is None:
         return account.first_vms or None
     from controller.offline.options import fixed_vms
+    from topology_runtime.cluster import Vm
 
-    shape = account.first_vms[0]
+    # of a run that asked for all its VMs none was there first
+    shape = next(vm for vm in (*account.first_vms, *settings.initial, settings.spare, Vm("vm1", 1)) if vm)
     return tuple(
         replace(
             vm,
@@ -281,7 +286,7 @@ def show(output: Format, answer: dict[str, Any], found: Replayed) -> None:
     rows = [answer["recorded"], *answer["policies"]] if "policies" in answer else []
     if output != "table":
         plain = {key: value for key, value in answer.items() if key not in ("recorded", "policies")}
-        emit(output, answer, [plain] if output == "jsonl" and not rows else rows or [plain])
+        emit(output, answer, rows or [plain])
         return
     click.echo(sentence(found))
     if found.comparison.difference is not None:

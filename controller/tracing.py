@@ -1,20 +1,23 @@
-"""What goes into the trace beside samples: the `run.json` of a run, and a row of `rates` per source. Pure."""
+"""What goes into the trace beside samples: the `run.json` of a run, a row of `rates` per source, and in decisions
+what came of the plan before. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.model_files import model_data
-from controller.knowledge.records import Submitted
+from controller.knowledge.records import Durable, Reign, Submitted
 from controller.knowledge.turns import Now, Trace
 from controller.knowledge.windows import Window
 from topology_runtime.clock import utc_iso
+from topology_runtime.trace_tables import SCHEMA
 
-SCHEMA = "headgate/trace/v1"
+NS, MS = 1e9, 1e6
 
 
 def run_of(k: Knowledge, submitted: Submitted) -> dict[str, Any]:
@@ -52,3 +55,22 @@ def rates_of(k: Knowledge, window: Window, now: Now) -> Iterator[Trace]:
                 "predicted_tps": plan.prediction.rate_tps,
             },
         )
+
+
+def enacted_of(d: Durable) -> dict[str, Any] | None:
+    """The newest plan that came into force: `decided` (the time of its decision) and `in_force` (UTC),
+    enacted_s between them, pause_ms from the order to switch until the last sender had switched: a moved
+    thread was without input for no longer than that. None before the first."""
+    reign = next((reign for reign in reversed(d.reigns) if reign.in_force_ns), None)
+    return None if reign is None else _enacted(reign)
+
+
+@lru_cache(maxsize=4)
+def _enacted(reign: Reign) -> dict[str, Any]:
+    return {
+        "epoch": reign.epoch,
+        "decided": utc_iso(reign.decided_ns),
+        "in_force": utc_iso(reign.in_force_ns),
+        "enacted_s": round((reign.in_force_ns - reign.decided_ns) / NS, 3),
+        "pause_ms": round((reign.in_force_ns - reign.switched_ns) / MS, 1),
+    }

@@ -16,7 +16,7 @@ HINT = "say for example --trace-keep runs=100,gb=20,days=90, or all"
 @dataclass(frozen=True)
 class Keep:
     """Traces of one topology that are kept, the one being written among them: at most so many runs, so
-    many bytes, none begun more than so many days ago. None: no such limit."""
+    many bytes, none last written to more than so many days ago. None: no such limit."""
 
     runs: int | None = None
     total_bytes: int | None = None

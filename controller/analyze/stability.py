@@ -26,7 +26,7 @@ from topology_runtime.stability.slopes import (
     Slope,
     least_squares,
     probability_above,
-    theil_sen,
+    theil_sen_each,
     trend,
 )
 
@@ -106,7 +106,7 @@ def _queue_growth(window: Window, points: int, rate_tps: float) -> tuple[Slope, 
     at_s, seconds = at_s[-points:], _busy_seconds(offered[-points:])
     found = [_medians(wait_s, seconds) for wait_s in waits]
     x = _medians(at_s, seconds)
-    least = min((0, 1), key=lambda n: theil_sen(x, found[n]).value)
+    least = int(theil_sen_each(x, np.array(found).T).argmin())
     growth, y = trend(x, found[least]), found[least]
     grows = growth.value > UNSTABLE_SLOPE and _is_trend(x, y, growth.value, (at_s, waits[least]))
     return growth, grows, probability_above(x, y, UNSTABLE_SLOPE)

@@ -31,8 +31,8 @@ PROGRESS_STEP_NS = 200_000_000
 PROGRESS_KEPT = (HISTORY_S + 10) * NS // PROGRESS_STEP_NS
 
 _ROW = {name: row for row, name in enumerate(SAMPLE_COLUMNS)}
-_COUNTS = [_ROW[name] for name in windows.TASK_COUNTS]
-_LATENCIES = [_ROW[name] for name in ("latency_mean_ns", "latency_p50_ns", "latency_p99_ns")]
+_COUNTS = np.array([_ROW[name] for name in windows.TASK_COUNTS])
+_LATENCIES = slice(_ROW["latency_mean_ns"], _ROW["latency_p99_ns"] + 1)  # mean, p50, p99
 
 
 @dataclass(slots=True)
@@ -160,26 +160,21 @@ class Intake:
     def _sums(self, sender: _Sender, block: SampleBlock, arrays: Arrays) -> _Sums:
         window_s = block.window_ns / NS
         threads = arrays.threads.astype(np.float64)
-        rows = threads[_ROW["tuples_in"]]
-        tasks = np.concatenate(
-            (
-                threads[_COUNTS],
-                threads[_LATENCIES] * rows,
-                threads[_ROW["queue"]][None] * window_s,
-                np.full((1, threads.shape[1]), window_s),
-            )
-        )
+        tasks = np.empty((windows.TASK_COLUMNS, threads.shape[1]))
+        tasks[: windows.MEAN] = threads[_COUNTS]
+        tasks[windows.MEAN : windows.QUEUE] = threads[_LATENCIES] * threads[_ROW["tuples_in"]]
+        tasks[windows.QUEUE] = threads[_ROW["queue"]] * window_s
+        tasks[windows.THREADS] = window_s
         slots = arrays.slots.astype(np.float64)
         slots[3] *= window_s  # memory is a gauge
         links = arrays.links.astype(np.float64)
         links[5:] *= links[4]  # latencies are means over the frames
         edges = self.map.edges_of(arrays.links[0], arrays.links[1])
-        there = edges >= 0
         return _Sums(
             (tasks @ sender.by_task).T,
             sender.first_slot + arrays.slots[0],
             np.concatenate((slots[1:], np.full((1, slots.shape[1]), window_s))).T,
-            _by_edge(links[2:, there], edges[there], len(self.map.edges)),
+            _by_edge(links[2:], edges, len(self.map.edges)),
             [(self._pair(source, sink), counts) for sink, source, counts in arrays.latency],
             window_s,
         )
@@ -191,7 +186,11 @@ class Intake:
 
 
 def _by_edge(values: Floats, edges: Ints, width: int) -> Floats:
-    return np.stack([np.bincount(edges, column, width) for column in values], axis=1)
+    """(edges, columns): sums of the values (columns, links) of each edge; links of edge −1 are left out."""
+    columns = len(values)
+    places = (edges + 1) + (width + 1) * np.arange(columns)[:, None]
+    sums = np.bincount(places.ravel(), values.ravel(), columns * (width + 1))
+    return sums.reshape(columns, width + 1)[:, 1:].T.astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class TaskMap:
         self._edge_of = np.full((len(self.tasks) + 1, len(self.tasks) + 1), -1, np.int64)
         for number, (source, target) in enumerate(self.edges):
             self._edge_of[self._number[source], self._number[target]] = number
-        self._task_of = np.full(1024, -1, np.int64)
+        self._task_of = np.full(1024, -1, np.int64)  # by thread + 1; both ends stay −1: threads not known
 
     def learn(self, threads: Ints, tasks: tuple[str, ...]) -> Ints:
         """The task number of each thread row; remembered. Raises BadMessage for an unknown task."""
@@ -32,11 +32,11 @@ class TaskMap:
         except KeyError as error:
             raise BadMessage(f"samples of a task that is not in the topology: {error.args[0]}") from error
         if threads.size:
-            highest = int(threads.max())
-            if highest >= len(self._task_of):
-                more = max(highest + 1, 2 * len(self._task_of)) - len(self._task_of)
+            least = int(threads.max()) + 3
+            if least > len(self._task_of):
+                more = max(least, 2 * len(self._task_of)) - len(self._task_of)
                 self._task_of = np.pad(self._task_of, (0, more), constant_values=-1)
-            self._task_of[threads] = numbers
+            self._task_of[threads + 1] = numbers
         return numbers
 
     def edges_of(self, senders: Ints, receivers: Ints) -> Ints:
@@ -45,9 +45,7 @@ class TaskMap:
         return edges
 
     def _tasks(self, threads: Ints) -> Ints:
-        known = (threads >= 0) & (threads < len(self._task_of))
-        tasks: Ints = np.where(known, self._task_of[np.where(known, threads, 0)], -1)
-        return tasks
+        return self._task_of.take(threads + 1, mode="clip")
 
 
 def one_hot(numbers: Ints, width: int) -> Floats:

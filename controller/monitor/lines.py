@@ -1,11 +1,16 @@
-"""A file of JSON lines that only grows and whose lines are always whole."""
+"""Files of JSON lines that only grow and whose lines are always whole; one of them may be in parts."""
 
 from __future__ import annotations
 
+import gzip
 import os
+import shutil
 from pathlib import Path
 
 TAIL_BYTES = 1 << 20  # read back at a time in search of the last whole line
+PART_BYTES = 16 * 1024**2
+COPY_BYTES = 1 << 20  # compressed at a time
+QUICK = 1  # the level of compression: a third of the bytes in a tenth of a second per part
 
 
 class LineFile:
@@ -20,6 +25,10 @@ class LineFile:
         self.truncated = size - self._whole
         if self.truncated:
             os.ftruncate(self._fd, self._whole)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._whole
 
     def append(self, lines: bytes) -> None:
         """Add whole lines. Raises OSError when the disk does not take them all: none is there then."""
@@ -39,6 +48,81 @@ class LineFile:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+class PartedLines:
+    """A `LineFile` in parts: the newest lines are in `path`; when they are PART_BYTES, `put_aside` makes a
+    part of them (`parts_of`). Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: LineFile | None = LineFile(path)
+        self.truncated = self._file.truncated
+        for unfinished in path.parent.glob(f"_{path.stem}-*"):
+            unfinished.unlink(missing_ok=True)  # of a controller that was killed while it compressed
+
+    @property
+    def is_due(self) -> bool:
+        return self._file is not None and self._file.size_bytes >= PART_BYTES
+
+    def append(self, lines: bytes) -> None:
+        """As `LineFile.append`."""
+        if self._file is None:
+            self._file = LineFile(self._path)
+        self._file.append(lines)
+
+    def put_aside(self) -> None:
+        """Begin a new part, and compress those before. What cannot be compressed stays as it is until the
+        next time."""
+        if self._file is not None:
+            self._file.sync()
+            os.rename(self._path, self._path.with_name(f"{self._path.stem}-{self._next():06d}.jsonl"))
+            self._file.close()
+            self._file = None
+        for part in self._path.parent.glob(f"{self._path.stem}-*.jsonl"):
+            _compress(part)
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _next(self) -> int:
+        return max((number_of(part) for part in parts_of(self._path)), default=0) + 1
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The files with the lines of `path`, oldest first: `inputs-000001.jsonl.gz` …, at last itself. A part of
+    which there is a compressed file too (a kill between the two) is named once."""
+    aside = {
+        part.name.removesuffix(".gz"): part for part in sorted(path.parent.glob(f"{path.stem}-*.jsonl*"))
+    }
+    return [*aside.values(), *([path] if path.exists() else [])]
+
+
+def number_of(part: Path) -> int:
+    """A part's number, from 1; 0 for the one being written."""
+    number = part.name.partition(".")[0].rpartition("-")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _compress(part: Path) -> None:
+    """`part` → `part.gz`, whole or not at all."""
+    unfinished = part.with_name(f"_{part.name}.gz")
+    try:
+        with open(part, "rb") as plain, open(unfinished, "wb") as file:
+            with gzip.open(file, "wb", QUICK) as packed:
+                shutil.copyfileobj(plain, packed, COPY_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(unfinished, part.with_name(f"{part.name}.gz"))
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    part.unlink()
 
 
 def _whole_lines(fd: int, size: int) -> int:

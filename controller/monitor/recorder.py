@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from controller.monitor.retention import remove_old, words_of
+from controller.monitor.retention import remove_old, shorten, words_of
 from controller.monitor.tables import Predicted
 from controller.monitor.trace import DECISIONS, INPUTS, Rates, TraceWriter
 from topology_runtime.cluster import Vm
@@ -47,8 +47,8 @@ class Recorder:
     """Records into `directory` (`traces/<topology>/<run>`); `run` is what `run.json` holds.
 
     A restarted controller goes on in the same directory: `run.json` stays, lines are appended after what
-    is whole, segments get names of their own. Old traces beside it go as `keep` says, and `tell` hears of it
-    from the recorder's thread. Raises OSError when the directory cannot be made."""
+    is whole, segments get names of their own. Old traces beside it go as `keep` says, first and as this one
+    grows, and `tell` hears of it from the recorder's thread. Raises OSError when the directory cannot be made."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Recorder:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._keep, self._tell = directory, keep, tell
         self._queue: queue.Queue[tuple[Callable[[], None], int] | None] = queue.Queue(queue_items)
-        self._writer = TraceWriter(directory, run)
+        self._writer = TraceWriter(directory, run, self._remove_old)
         self._overflowed = 0
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
@@ -82,7 +82,7 @@ class Recorder:
     def input(self, now: int | msgspec.Struct, kind: str, event: bytes | msgspec.Struct) -> None:
         """One line of `inputs.jsonl`: what the loop's step is given. `event`: JSON bytes as they are, or a
         frozen struct that is encoded later (sample blocks whole, their bytes as base64)."""
-        self._put(lambda: self._writer.add_line(INPUTS, _input(now, kind, event)), 1)
+        self._put(lambda: self._writer.add_line(INPUTS, input_line(now, kind, event)), 1)
 
     def state(self) -> Recorded:
         """How recording goes."""
@@ -121,6 +121,8 @@ class Recorder:
         removed = remove_old(self._directory, self._keep, time.time())
         if removed:
             self._tell(words_of(removed))
+        if gone := shorten(self._directory, self._keep):
+            self._tell(f"this run's trace is too large: {gone} part(s) of its inputs are gone (--trace-keep)")
 
     def _take(self) -> bool:
         """Take what is queued, for one turn at most; False when the recorder is closed."""
@@ -136,6 +138,7 @@ class Recorder:
         return True
 
 
-def _input(now: int | msgspec.Struct, kind: str, event: bytes | msgspec.Struct) -> bytes:
+def input_line(now: int | msgspec.Struct, kind: str, event: bytes | msgspec.Struct) -> bytes:
+    """A line of `inputs.jsonl`, without its end."""
     data = event if isinstance(event, bytes) else _json.encode(event)
     return b'{"now_ns":%b,"kind":%b,"event":%b}' % (_json.encode(now), _json.encode(kind), data)

@@ -1,9 +1,10 @@
-"""Old traces of a topology are removed when a new run begins, by number, size and age; the recorder's thread
-does it, so that no run waits for a disk.
+"""Old traces of a topology are removed when a new run begins and as it grows, by number, size and age; the
+recorder's thread does it, so that no run waits for a disk.
 
 Only folders that are traces (with a `run.json` of ours) are counted and removed; never the run being written,
 never one that another controller still writes to. What is removed is renamed first: half a trace is never
-seen under its name.
+seen under its name. A run that is too large all by itself loses its oldest inputs: it cannot be replayed then,
+but all that is analysed of it stays.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from pathlib import Path
 
 import msgspec
 
+from controller.monitor.lines import number_of, parts_of
 from topology_runtime.trace_keep import Keep
+from topology_runtime.trace_tables import ANY_VERSION, RUN_FILE
 
 log = logging.getLogger(__name__)
 
-RUN, SCHEMA = "run.json", "headgate/trace/"
+INPUTS = "inputs.jsonl"
 BUSY_S = 60.0  # a trace is written to every second: one changed since then is perhaps being written
 REMOVED = ".removed-"  # what a removal leaves when it is broken off; the next one finishes it
 DAY_S = 86400.0
@@ -49,21 +52,38 @@ def remove_old(current: Path, keep: Keep, now_s: float) -> tuple[Old, ...]:
     if keep == Keep():
         return ()
     there = sorted(traces_beside(current), key=lambda old: old.changed_s)
-    return tuple(old for old in excess(there, keep, now_s) if _remove(old.folder))
+    mine_bytes = _size_of(current)[0]
+    return tuple(old for old in excess(there, keep, now_s, mine_bytes) if _remove(old.folder))
+
+
+def shorten(current: Path, keep: Keep) -> int:
+    """Remove the oldest parts of the run's own inputs while it is larger than all traces may be; how many."""
+    gone = 0
+    for part in parts_of(current / INPUTS):
+        if keep.total_bytes is None or not number_of(part) or _size_of(current)[0] <= keep.total_bytes:
+            break
+        part.unlink()
+        gone += 1
+    return gone
 
 
 def traces_beside(current: Path) -> Iterator[Old]:
     """The other traces of the topology."""
     for folder in current.parent.iterdir():
         if folder != current and not folder.is_symlink() and folder.is_dir() and _is_trace(folder):
-            files = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
-            stats = [os.lstat(path) for path in files]
-            yield Old(folder, sum(s.st_size for s in stats), max(s.st_mtime for s in stats))
+            yield Old(folder, *_size_of(folder))
 
 
-def excess(there: list[Old], keep: Keep, now_s: float) -> Iterator[Old]:
-    """Which of these (oldest first) are too many, too old, or too much beside the run that begins."""
-    runs, total_bytes = len(there) + 1, sum(old.size_bytes for old in there)
+def _size_of(folder: Path) -> tuple[int, float]:
+    """(bytes, newest change of a file in it, seconds since 1970)."""
+    files = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+    stats = [os.lstat(path) for path in files]
+    return sum(s.st_size for s in stats), max((s.st_mtime for s in stats), default=0.0)
+
+
+def excess(there: list[Old], keep: Keep, now_s: float, mine_bytes: int) -> Iterator[Old]:
+    """Which of these (oldest first) are too many, too old, or too much beside the run being written."""
+    runs, total_bytes = len(there) + 1, mine_bytes + sum(old.size_bytes for old in there)
     for old in there:
         if now_s - old.changed_s < BUSY_S:
             continue
@@ -77,10 +97,10 @@ def excess(there: list[Old], keep: Keep, now_s: float) -> Iterator[Old]:
 
 def _is_trace(folder: Path) -> bool:
     try:
-        head = msgspec.json.decode((folder / RUN).read_bytes(), type=_Head)
+        head = msgspec.json.decode((folder / RUN_FILE).read_bytes(), type=_Head)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return False
-    return head.schema.startswith(SCHEMA)
+    return head.schema.startswith(ANY_VERSION)
 
 
 def _remove(folder: Path) -> bool:

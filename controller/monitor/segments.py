@@ -9,29 +9,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from controller.monitor.tables import COUNT, NUMBER, SCHEMAS, TEXT, TIME, Columns
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from controller.monitor.tables import Columns
+from topology_runtime.trace_tables import TABLES, arrow_schema
 
 ROTATE_S = 10.0
 ROTATE_BYTES = 1_000_000
 ROW_BYTES = 8  # per column, roughly
-
-
-def arrow_schema(table: str) -> pa.Schema:
-    """The Arrow schema of one of `tables.SCHEMAS`."""
-    import pyarrow as pa
-
-    types: dict[str, Any] = {
-        TIME: pa.timestamp("us", tz="UTC"),
-        TEXT: pa.string(),
-        COUNT: pa.int64(),
-        NUMBER: pa.float64(),
-    }
-    return pa.schema([(name, types[kind]) for name, kind in SCHEMAS[table].items()])
 
 
 class Segments:
@@ -63,7 +47,7 @@ class Segments:
         """Is it time to write the segment?"""
         if self._began_s is None:
             return False
-        size = self._rows * ROW_BYTES * len(SCHEMAS[self.table])
+        size = self._rows * ROW_BYTES * len(TABLES[self.table])
         return size >= ROTATE_BYTES or now_s - self._began_s >= ROTATE_S
 
     def write(self) -> int:

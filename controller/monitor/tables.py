@@ -1,4 +1,4 @@
-"""The tables of a trace: their columns (contract: Traces), and a sample block's rows of them."""
+"""A sample block's rows of the tables of a trace."""
 
 from __future__ import annotations
 
@@ -12,41 +12,13 @@ from controller.monitor.blocks import Arrays
 from controller.monitor.histograms import EDGES_NS, percentiles_ns
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
+from topology_runtime.trace_tables import TABLES
 
 Columns = dict[str, Any]  # name → array or list, all of one length
-
-TIME, TEXT, COUNT, NUMBER = "time", "text", "count", "number"  # timestamp[us, UTC], string, int64, float64
 
 LATENCY_SAMPLES = (
     20  # rows of `latency` at most per block, sink and source; `tuples` says for how many each stands
 )
-
-SCHEMAS: dict[str, dict[str, str]] = {
-    "samples": {
-        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "vm": TEXT, "slot": COUNT, "task": TEXT,
-        "thread": COUNT, "cpu_s": NUMBER, "run_delay_s": NUMBER, "memory_bytes": COUNT,
-        "tuples_in": COUNT, "tuples_out": COUNT, "queue": COUNT, "latency_mean_s": NUMBER,
-        "latency_p50_s": NUMBER, "latency_p99_s": NUMBER, "busy_s": NUMBER, "wait_s": NUMBER,
-        "bytes_in": COUNT, "bytes_out": COUNT,
-    },
-    "slots": {
-        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "vm": TEXT, "slot": COUNT, "cpu": NUMBER,
-        "memory": NUMBER, "predicted_cpu": NUMBER, "predicted_memory": NUMBER,
-    },
-    "rates": {
-        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "source": TEXT, "offered_tps": NUMBER,
-        "emitted_tps": NUMBER, "acked_tps": NUMBER, "planned_tps": NUMBER, "predicted_tps": NUMBER,
-    },
-    "latency": {
-        "time": TIME, "epoch": COUNT, "source": TEXT, "sink": TEXT, "latency_s": NUMBER,
-        "error_s": NUMBER, "tuples": NUMBER,
-    },
-    "links": {
-        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "from_task": TEXT, "from_thread": COUNT,
-        "to_task": TEXT, "to_thread": COUNT, "tuples": COUNT, "bytes": COUNT, "frames": COUNT,
-        "buffer_latency_s": NUMBER, "channel_latency_s": NUMBER,
-    },
-}  # fmt: skip
 
 _SECONDS = {
     "cpu_s": "cpu_ns", "run_delay_s": "run_delay_ns", "latency_mean_s": "latency_mean_ns",
@@ -74,7 +46,7 @@ def samples(block: SampleBlock, arrays: Arrays) -> Columns:
     """One row per thread; the epoch is the thread's own."""
     columns = _same(block, len(block.tasks))
     columns |= {"vm": [block.vm] * len(block.tasks), "task": list(block.tasks)}
-    for name in SCHEMAS["samples"]:
+    for name in TABLES["samples"]:
         if name in _SECONDS:
             columns[name] = arrays.threads[_SAMPLE[_SECONDS[name]]] / 1e9
         elif name in _SAMPLE:
@@ -120,7 +92,7 @@ def latency(block: SampleBlock, arrays: Arrays) -> Columns:
     parts = [
         _sampled(block, sink, source, counts) for sink, source, counts in arrays.latency if counts.sum() > 0
     ]
-    return {name: [value for part in parts for value in part[name]] for name in SCHEMAS["latency"]}
+    return {name: [value for part in parts for value in part[name]] for name in TABLES["latency"]}
 
 
 def _sampled(block: SampleBlock, sink: str, source: str, counts: NDArray[np.int64]) -> Columns:

@@ -16,18 +16,19 @@ from numpy.typing import NDArray
 
 from controller.monitor import tables
 from controller.monitor.blocks import Arrays, arrays_of
-from controller.monitor.lines import LineFile
+from controller.monitor.lines import LineFile, PartedLines
 from controller.monitor.segments import Segments
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import SampleBlock
+from topology_runtime.trace_tables import RUN_FILE, TABLES
 
 log = logging.getLogger(__name__)
 
 SYNC_S = 1.0  # lines are synced this often; a missing run.json is tried again
 LINES_WAIT_BYTES = 32 * 1024**2  # of each file of lines, in memory while the disk is full
 LINKS_WAIT_S = 2.0  # until the agents of both ends have told which task a thread runs
-DECISIONS, INPUTS, RUN = "decisions.jsonl", "inputs.jsonl", "run.json"
+DECISIONS, INPUTS, RUN = "decisions.jsonl", "inputs.jsonl", RUN_FILE
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -45,16 +46,19 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class TraceWriter:
-    """Gathers rows and lines and writes them in turns; used by one thread but for `state`."""
+    """Gathers rows and lines and writes them in turns; used by one thread but for `state`. `grown` is called
+    when the trace has grown by a part of its inputs."""
 
-    def __init__(self, directory: Path, run: dict[str, Any]) -> None:
-        self._directory = directory
+    def __init__(
+        self, directory: Path, run: dict[str, Any], grown: Callable[[], None] = lambda: None
+    ) -> None:
+        self._directory, self._grown = directory, grown
         self._run: dict[str, Any] | None = None if (directory / RUN).exists() else run
         life = str(time.time_ns())
         for torn in directory.glob("*/_*.parquet"):
             torn.unlink(missing_ok=True)  # of a controller that was killed while it wrote
-        self._segments = {table: Segments(directory, table, life) for table in tables.SCHEMAS}
-        self._files: dict[str, LineFile] = {}
+        self._segments = {table: Segments(directory, table, life) for table in TABLES}
+        self._files: dict[str, LineFile | PartedLines] = {}
         self._lines: dict[str, list[bytes]] = {DECISIONS: [], INPUTS: []}
         self._links: deque[tuple[float, SampleBlock, Arrays]] = deque()
         self._task_of: dict[int, str] = {}
@@ -88,6 +92,10 @@ class TraceWriter:
         self._add_links(now_s, final)
         for name in self._lines:
             self._write_lines(name, final)
+        inputs = self._files.get(INPUTS)
+        if isinstance(inputs, PartedLines) and inputs.is_due:
+            self.attempt(f"parts of {INPUTS}", inputs.put_aside, 0)
+            self.attempt("old traces", self._grown, 0)
         for table, segments in self._segments.items():
             if segments.rows and (final or segments.is_due(now_s)):
                 self.attempt(table, lambda s=segments: self._segment(s), segments.rows)  # type: ignore[misc]
@@ -127,7 +135,8 @@ class TraceWriter:
 
     def _append(self, name: str, lines: list[bytes]) -> None:
         if name not in self._files:
-            file = self._files[name] = LineFile(self._directory / name)
+            kind = PartedLines if name == INPUTS else LineFile
+            file = self._files[name] = kind(self._directory / name)
             if file.truncated:
                 log.warning("trace: %s ended in a torn line; %d bytes cut off", name, file.truncated)
         self._files[name].append(b"\n".join(lines) + b"\n")

@@ -32,6 +32,7 @@ EDGE_COLUMNS = 5
 
 LATE_S = 3  # samples that are not in so long after a second ended are missing
 COVERED_SHARE = 0.9  # of a second: blocks of one VM meet within a few ms
+SHARES = (0.5, 0.95, 0.99)  # of the rows
 ABSENT_S = 3  # a slot without samples for so long is not there any more
 
 
@@ -43,7 +44,7 @@ def window_of(intake: Intake, now_ns: int, seconds: float) -> w.Window:
     series = progress(intake, now_ns)
     back = _tail(series, seconds)
     latency = intake.latency.of(rows)
-    every = _latency(latency.sum(axis=(0, 1)))
+    every, latency_series = _latency_of(latency, rows, now_ns)
     one = latency.shape[1] == 1  # then all rows are of that pair
     return w.Window(
         now_ns=now_ns,
@@ -63,7 +64,7 @@ def window_of(intake: Intake, now_ns: int, seconds: float) -> w.Window:
         latencies={
             pair: every if one else _latency(latency[:, n].sum(axis=0)) for pair, n in intake.pairs.items()
         },
-        latency_series=_latency_series(latency.sum(axis=1), rows, now_ns),
+        latency_series=latency_series,
         progress=series,
     )
 
@@ -87,11 +88,12 @@ def _seconds(intake: Intake, now_ns: int, seconds: float) -> Seconds:
 def _coverage(intake: Intake, rows: Seconds) -> tuple[float, float]:
     """(seconds covered by the average VM, share of the expected samples that are there)."""
     there = expected = 0.0
+    covered = np.ascontiguousarray(np.minimum(intake.coverage.of(rows)[:, :, 0], 1.0).T)
     for sender in intake.senders.values():
         if sender.since is not None:
-            due = rows[rows >= sender.since]
+            due = covered[sender.number, max(0, sender.since - int(rows[0])) :] if len(rows) else rows
             expected += len(due)
-            there += float(np.minimum(intake.coverage.of(due)[:, sender.number, 0], 1.0).sum())
+            there += float(due.sum())
     if expected == 0:
         return 0.0, 0.0
     return len(rows) * there / expected, there / expected
@@ -125,7 +127,8 @@ def _rate(back: Floats, column: int) -> float:
 def _rate_slope(back: Floats) -> float:
     if len(back) < 2:
         return 0.0
-    return theil_sen(back[1:, 0], np.diff(back[:, 1]) / np.diff(back[:, 0])).value
+    at_s, offered = back[:, 0], back[:, 1]
+    return theil_sen(at_s[1:], (offered[1:] - offered[:-1]) / (at_s[1:] - at_s[:-1])).value
 
 
 def _tasks(intake: Intake, rows: Seconds, cover_s: float) -> dict[str, w.TaskWindow]:
@@ -137,42 +140,44 @@ def _tasks(intake: Intake, rows: Seconds, cover_s: float) -> dict[str, w.TaskWin
     shares = sums[:, [BUSY, WAIT, DELAY]] / np.maximum(sums[:, THREADS : THREADS + 1] * NS, 1.0)
     return {
         name: w.TaskWindow(
-            threads=float(per_s[n, THREADS]),
-            rate_in_tps=float(per_s[n, IN]),
-            rate_out_tps=float(per_s[n, OUT]),
-            queue=float(per_s[n, QUEUE]),
-            queue_growth_tps=float(growth[n]),
-            latency_mean_ms=float(latency[n, 0]),
-            latency_p50_ms=float(latency[n, 1]),
-            latency_p99_ms=float(latency[n, 2]),
-            cpu_cores=float(per_s[n, CPU]) / NS,
-            busy_share=float(shares[n, 0]),
-            wait_share=float(shares[n, 1]),
-            run_delay_share=float(shares[n, 2]),
-            bytes_in_per_s=float(per_s[n, BYTES_IN]),
-            bytes_out_per_s=float(per_s[n, BYTES_OUT]),
+            threads=per_s_of[THREADS],
+            rate_in_tps=per_s_of[IN],
+            rate_out_tps=per_s_of[OUT],
+            queue=per_s_of[QUEUE],
+            queue_growth_tps=growth_of,
+            latency_mean_ms=mean,
+            latency_p50_ms=p50,
+            latency_p99_ms=p99,
+            cpu_cores=per_s_of[CPU] / NS,
+            busy_share=busy,
+            wait_share=wait,
+            run_delay_share=delay,
+            bytes_in_per_s=per_s_of[BYTES_IN],
+            bytes_out_per_s=per_s_of[BYTES_OUT],
         )
-        for n, name in enumerate(intake.map.tasks)
+        for name, per_s_of, growth_of, (mean, p50, p99), (busy, wait, delay) in zip(
+            intake.map.tasks, *(a.tolist() for a in (per_s, growth, latency, shares)), strict=True
+        )
     }
 
 
 def _slots(intake: Intake, rows: Seconds) -> dict[Slot, w.SlotWindow]:
     each = intake.slots.of(rows)
-    there = each[-ABSENT_S:, :, SLOT_TIME].sum(axis=0) > 0
+    there = (each[-ABSENT_S:, :, SLOT_TIME].sum(axis=0) > 0).tolist()
     sums = each.sum(axis=0)
-    per_s = sums / np.maximum(sums[:, SLOT_TIME : SLOT_TIME + 1], 1e-9)
+    per_s = (sums / np.maximum(sums[:, SLOT_TIME : SLOT_TIME + 1], 1e-9)).tolist()
     out: dict[Slot, w.SlotWindow] = {}
     for sender in intake.senders.values():
         for slot in sender.vm.all_slots():
             n = sender.first_slot + slot.number
             if there[n]:
-                cores, memory = float(per_s[n, SLOT_CPU]) / NS, float(per_s[n, SLOT_MEMORY])
+                cores, memory = per_s[n][SLOT_CPU] / NS, per_s[n][SLOT_MEMORY]
                 out[slot] = w.SlotWindow(
                     cpu=cores / sender.vm.slot_cores,
                     memory=memory / sender.vm.slot_memory_bytes,
                     cpu_cores=cores,
                     memory_bytes=memory,
-                    throttled_share=float(per_s[n, SLOT_THROTTLED]) / NS,
+                    throttled_share=per_s[n][SLOT_THROTTLED] / NS,
                     oom_kills=float(sums[n, SLOT_KILLS]),
                 )
     return out
@@ -194,12 +199,19 @@ def _edges(intake: Intake, rows: Seconds, cover_s: float) -> dict[tuple[str, str
 
 
 def _latency(counts: Floats) -> w.Latency:
-    p50, p95, p99 = (percentiles_ns(counts[None], (0.5, 0.95, 0.99))[0] / 1e6).tolist()
-    return w.Latency(float(counts.sum()), mean_ns(counts) / 1e6, p50, p95, p99)
+    return _as_latency(counts, percentiles_ns(counts[None], SHARES)[0])
 
 
-def _latency_series(counts: Floats, rows: Seconds, now_ns: int) -> w.LatencySeries:
-    p50_s = percentiles_ns(counts, (0.5,))[:, 0] / NS
+def _as_latency(counts: Floats, at_ns: Floats) -> w.Latency:
+    return w.Latency(float(counts.sum()), mean_ns(counts) / 1e6, *(at_ns / 1e6).tolist())
+
+
+def _latency_of(latency: Floats, rows: Seconds, now_ns: int) -> tuple[w.Latency, w.LatencySeries]:
+    """Of the window, and of each of its seconds (seconds, series, BUCKETS)."""
+    whole, each = latency.sum(axis=(0, 1)), latency.sum(axis=1)
+    found_ns = percentiles_ns(np.concatenate((whole[None], each)), SHARES)
     at_s = ((rows + 0.5) * NS - now_ns) / NS
-    there = counts.sum(axis=1) > 0
-    return w.LatencySeries(tuple(at_s[there].tolist()), tuple(p50_s[there].tolist()))
+    there = each.sum(axis=1) > 0
+    p50_s = found_ns[1:, 0] / NS
+    series = w.LatencySeries(tuple(at_s[there].tolist()), tuple(p50_s[there].tolist()))
+    return _as_latency(whole, found_ns[0]), series

@@ -19,6 +19,8 @@ from topology_runtime.clock import utc_iso
 LATE_NS = 1_000_000_000
 NEVER = "9999"
 MISSING = "(missing)"
+# what decisions of older traces do not say; nothing is decided by it
+LATER = (("enacted",), ("plan", "limited_by"), ("plan", "limited_by_slot"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,24 @@ def _alone(line: bytes, is_recorded: bool, number: int) -> Difference:
 def _differ(recorded: bytes, replayed: bytes, number: int) -> Difference | None:
     if recorded == replayed:
         return None
-    whole = msgspec.json.decode(recorded)
-    found = first_field(whole, msgspec.json.decode(replayed))
+    whole, again = msgspec.json.decode(recorded), msgspec.json.decode(replayed)
+    for path in LATER:
+        _forget(path, whole, again)
+    found = first_field(whole, again)
     if found is None:
         return None
     path, a, b = found
     return Difference(number, whole["time"], ".".join(path) or None, a, b)
+
+
+def _forget(path: Sequence[str], whole: Any, again: Any) -> None:
+    """Take from `again` what `whole` does not say at that path."""
+    for key in path[:-1]:
+        whole, again = whole.get(key), again.get(key)
+        if not isinstance(whole, dict) or not isinstance(again, dict):
+            return
+    if path[-1] not in whole:
+        again.pop(path[-1], None)
 
 
 def first_field(a: Any, b: Any) -> tuple[tuple[str, ...], Any, Any] | None:

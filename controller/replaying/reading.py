@@ -1,86 +1,122 @@
 """A trace folder → what is replayed of it. Raises InvalidInput naming file and line.
 
-A torn last line is refused, like any other fault: what a controller that was killed left half written is cut
-off when it is started again, so a tear that stays means that the trace is not complete.
+The last line of a file may be half written: the run goes on, or its machine died. It is left out and said; any
+other fault is refused, since what follows it could not be what was.
 """
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from controller.monitor.lines import number_of, parts_of
 from controller.monitor.trace import DECISIONS, INPUTS, RUN
 from controller.replaying.recorded import Line, Run, decisions_of, in_order, lines_of, run_of
 from topology_runtime.errors import InvalidInput
 
-PIECE_BYTES = 1 << 20  # of inputs decoded at a time
+PIECE_BYTES = 1 << 16  # of inputs decoded at a time: what comes of it is still near the core when it is used
 TAKEN_FOR_TRACE = "name the folder of one run, such as traces/TOPOLOGY/RUN"
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Whole lines of a file of inputs: bytes `begin` … `end` − 1, or all of a compressed one (`end` 0)."""
+
+    path: Path
+    begin: int
+    end: int
+
+    def read(self) -> bytes:
+        if self.end:
+            with open(self.path, "rb") as file:
+                file.seek(self.begin)
+                return file.read(self.end - self.begin)
+        try:
+            return gzip.decompress(self.path.read_bytes())
+        except (OSError, EOFError, zlib.error) as error:
+            raise InvalidInput(f"{self.path} is no whole part of a trace", cause=str(error)) from error
+
+
 class Recording:
-    """A run that was recorded. decisions: its lines, as they are. pieces: (from, to) in `inputs.jsonl`."""
+    """A run that was recorded. decisions: its lines, as they are. pieces: the inputs in order. torn: files
+    whose last line is half written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.run: Run = run_of(_read(folder, RUN), str(folder / RUN))
-        where = str(folder / DECISIONS)
         data = _read(folder, DECISIONS)
-        _refuse_torn(data[-1:], data.count(b"\n") + 1, where)
-        self.decisions: list[bytes] = data.splitlines()
-        decisions_of(self.decisions, where)
-        self.pieces = _pieces(folder / INPUTS)
+        whole = data.rfind(b"\n") + 1
+        self.decisions: list[bytes] = data[:whole].splitlines()
+        decisions_of(self.decisions, str(folder / DECISIONS))
+        self.pieces, inputs_torn = _pieces(folder)
+        self.torn = [DECISIONS] * (whole < len(data)) + [INPUTS] * inputs_torn
 
-    def lines(self, pieces: Iterator[tuple[int, int]] | None = None) -> Iterator[Line]:
+    def lines(self, pieces: Iterator[Piece] | None = None) -> Iterator[Line]:
         """All inputs in order; `pieces`: `self.pieces`, watched by somebody who shows how far it is."""
-        where = str(self.folder / INPUTS)
-        return in_order(self._numbered(iter(self.pieces) if pieces is None else pieces, where), where)
+        numbered = _numbered(iter(self.pieces) if pieces is None else pieces)
+        return in_order(numbered, str(self.folder / INPUTS))
 
-    def _numbered(self, pieces: Iterator[tuple[int, int]], where: str) -> Iterator[tuple[int, Line]]:
-        number = 1
-        with open(where, "rb") as file:
-            for begin, end in pieces:
-                file.seek(begin)
-                for line in lines_of(file.read(end - begin), number, where):
-                    yield number, line
-                    number += 1
+
+def _numbered(pieces: Iterator[Piece]) -> Iterator[tuple[str, int, Line]]:
+    """(file, number of the line, line)."""
+    where, number = "", 1
+    for piece in pieces:
+        if where != str(piece.path):
+            where, number = str(piece.path), 1
+        for line in lines_of(piece.read(), number, where):
+            yield where, number, line
+            number += 1
 
 
 def _read(folder: Path, name: str) -> bytes:
     try:
         return (folder / name).read_bytes()
     except OSError as error:
-        raise InvalidInput(
-            f"{folder} is no trace that can be replayed",
-            cause=f"{name}: {error.strerror}",
-            hint=TAKEN_FOR_TRACE,
-        ) from error
+        raise _no_trace(folder, name, error) from error
 
 
-def _refuse_torn(last: bytes, number: int, where: str) -> None:
-    if last not in (b"", b"\n"):
+def _no_trace(folder: Path, name: str, error: OSError) -> InvalidInput:
+    cause = f"{name}: {error.strerror}"
+    return InvalidInput(f"{folder} is no trace that can be replayed", cause=cause, hint=TAKEN_FOR_TRACE)
+
+
+def _pieces(folder: Path) -> tuple[tuple[Piece, ...], bool]:
+    """(all inputs, is the last line half written?)."""
+    *parts, newest = parts_of(folder / INPUTS) or [folder / INPUTS]
+    if (first := number_of(parts[0] if parts else newest)) > 1:
         raise InvalidInput(
-            f"{where}: line {number} is torn: it has no end",
-            cause="the run is being recorded still, or the machine died while it was",
-            hint="wait for the run to end, or cut off that line in a copy",
+            f"{folder} cannot be replayed: its beginning is gone",
+            cause=f"the first {first - 1} part(s) of {INPUTS} were removed",
+            hint="keep more of long runs (--trace-keep gb=N)",
         )
+    found: list[Piece] = []
+    torn: Path | None = None
+    for part in (*parts, newest):
+        if torn is not None:
+            raise InvalidInput(f"{torn} ends in half a line, but {part.name} goes on after it")
+        if part.suffix == ".gz":
+            found.append(Piece(part, 0, 0))
+            continue
+        try:
+            torn = part if _cut(part, found) else None
+        except OSError as error:
+            raise _no_trace(folder, part.name, error) from error
+    return tuple(found), torn is not None
 
 
-def _pieces(path: Path) -> tuple[tuple[int, int], ...]:
-    """Where `path` may be cut: whole lines, about PIECE_BYTES each."""
-    found, begin, lines = [], 0, 0
-    try:
-        with open(path, "rb") as file:
-            while data := file.read(PIECE_BYTES):
-                data += file.readline()
-                lines += data.count(b"\n")
-                if not data.endswith(b"\n"):
-                    _refuse_torn(data[-1:], lines + 1, str(path))
-                found.append((begin, begin + len(data)))
-                begin += len(data)
-    except OSError as error:
-        raise InvalidInput(
-            f"{path.parent} is no trace that can be replayed",
-            cause=f"{path.name}: {error.strerror}",
-            hint=TAKEN_FOR_TRACE,
-        ) from error
-    return tuple(found)
+def _cut(path: Path, found: list[Piece]) -> bool:
+    """Cut into whole lines, about PIECE_BYTES each; is there half a line behind them?"""
+    begin = 0
+    with open(path, "rb") as file:
+        while data := file.read(PIECE_BYTES):
+            data += file.readline()
+            whole = data.rfind(b"\n") + 1
+            if whole:
+                found.append(Piece(path, begin, begin + whole))
+            if whole < len(data):
+                return True
+            begin += len(data)
+    return False

@@ -17,9 +17,9 @@ from controller.knowledge import turns as t
 from controller.knowledge.model_files import model_of
 from controller.knowledge.models import Model
 from controller.knowledge.records import Submitted
-from controller.tracing import SCHEMA
 from topology_runtime.errors import InvalidInput
 from topology_runtime.topology import Topology
+from topology_runtime.trace_tables import SCHEMA
 
 Steps = tuple[tuple[float, float], ...]
 
@@ -143,21 +143,21 @@ def _line_of(data: bytes, number: int, where: str) -> Line:
         raise InvalidInput(f"{where}: line {number} is torn or no JSON", cause=str(error)) from error
 
 
-def in_order(lines: Iterator[tuple[int, Line]], where: str) -> Iterator[Line]:
-    """Numbered lines as they come. Raises InvalidInput where the controller's own clock goes back within
-    one life, and when the first line is not the begin of one."""
+def in_order(lines: Iterator[tuple[str, int, Line]], where: str) -> Iterator[Line]:
+    """Lines, with their file and number, as they come. Raises InvalidInput where the controller's own clock goes
+    back within one life, and when the first line is not the begin of one."""
     last_ns, begun = 0, False
-    for number, line in lines:
+    for file, number, line in lines:
         if isinstance(line.event, t.Started):
             last_ns, begun = 0, True
         if not begun:
             raise InvalidInput(
-                f"{where}: line {number} is {line.kind!r}, not the start of a controller",
+                f"{file}: line {number} is {line.kind!r}, not the start of a controller",
                 cause="what it knew before is not in the trace, so its decisions cannot be made again",
             )
         if line.now_ns.mono_ns < last_ns:
             back_s = (last_ns - line.now_ns.mono_ns) / 1e9
-            raise InvalidInput(f"{where}: line {number}: the monotonic clock jumps back by {back_s:.3f} s")
+            raise InvalidInput(f"{file}: line {number}: the monotonic clock jumps back by {back_s:.3f} s")
         last_ns = line.now_ns.mono_ns
         yield line
     if not begun:

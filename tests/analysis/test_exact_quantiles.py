@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.analyze.stability import _medians
-from topology_runtime.stability.slopes import quantile, theil_sen, trend
+from topology_runtime.stability.slopes import (
+    _resampled_slopes,
+    block_length,
+    pair_slopes,
+    quantile,
+    resampled,
+    theil_sen,
+    trend,
+)
 
 values = st.lists(st.floats(-1e9, 1e9) | st.integers(-3, 3).map(float), min_size=3, max_size=60)
 checked = settings(derandomize=True, deadline=None, max_examples=60)
@@ -34,3 +42,12 @@ def test_medians_of_seconds_are_numpys(given_values: list[float], each: int) -> 
     array = np.array(given_values)
     seconds = [slice(begin, begin + each) for begin in range(0, len(array) - each + 1, each)]
     assert _medians(array, seconds).tolist() == [float(np.median(array[s])) for s in seconds]
+
+
+@checked
+@given(values)
+def test_the_slopes_of_resamples_are_those_of_their_points(given_values: list[float]) -> None:
+    x, rest = np.arange(float(len(given_values))), np.array(given_values)
+    block = block_length(rest)
+    slopes = pair_slopes(x, rest[resampled(len(rest), block)])
+    assert np.array_equal(_resampled_slopes(x, rest, block), slopes)

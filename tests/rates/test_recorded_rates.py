@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from topology_runtime.clock import utc_iso
 from topology_runtime.errors import InvalidInput
 from topology_runtime.rates import read
 
@@ -36,6 +38,22 @@ def test_segments_are_put_in_order_of_time(tmp_path: Path) -> None:
     assert got.steps == ((0.0, 20.0), (1.0, 30.0), (2.0, 40.0), (3.0, 50.0))
     assert got.period_s == 4.0
     assert read(str(tmp_path / "rates")) == got
+
+
+def decision(at_s: float, rate_tps: float | None) -> str:
+    demand = {} if rate_tps is None else {"offered_tps": rate_tps, "rise_tps": 0.0}
+    time = utc_iso(T0_US * 1000 + int(at_s * 1e9))
+    return json.dumps({"schema": "headgate/decision/v1", "time": time, "evidence": {"demand": demand}})
+
+
+def test_the_rate_of_the_last_second_counts_where_a_decision_tells_it(tmp_path: Path) -> None:
+    rows = [(at_s, "in", 10.0 + at_s) for at_s in (0.123456, 1.2, 2.3, 3.4, 4.5)]
+    segment(tmp_path / "rates", "a.parquet", *rows)
+    lines = [decision(0.123456, None), "{}", decision(1.2, 10.0), decision(2.3, 90.0), decision(3.4, -1.0)]
+    (tmp_path / "decisions.jsonl").write_text("\n".join([*lines, decision(9.9, 7.0), '{"half']))
+    got = [rate for _, rate in read(str(tmp_path)).steps]
+    assert got == pytest.approx([10.123456, 10.0, 90.0, 13.4, 14.5])
+    assert read(str(tmp_path / "rates")) == read(str(tmp_path))
 
 
 def test_what_was_before_the_first_tuple_is_left_out(tmp_path: Path) -> None:

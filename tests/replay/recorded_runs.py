@@ -13,7 +13,7 @@ from controller.knowledge import turns as t
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
 from controller.loop import Loop
-from controller.monitor.recorder import _input
+from controller.monitor.recorder import input_line
 from controller.replaying.account import Account
 from controller.replaying.again import Moment, decisions_of
 from controller.replaying.world import World
@@ -73,7 +73,7 @@ def write(folder: Path, found: Sequence[Moment]) -> Path:
 
 
 def input_of(moment: Moment) -> bytes:
-    return _input(moment.now, str(type(moment.event).__struct_config__.tag), moment.event)
+    return input_line(moment.now, str(type(moment.event).__struct_config__.tag), moment.event)
 
 
 def later(now: t.Now, seconds: float) -> t.Now:

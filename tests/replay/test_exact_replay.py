@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,15 @@ from recorded_runs import input_of, later, moments, settings, submitted, write
 from controller.knowledge import turns as t
 from controller.knowledge.records import Record
 from controller.loop import Loop
+from controller.monitor.lines import PartedLines
+from controller.monitor.trace import Rates, TraceWriter
 from controller.replaying.account import Account
 from controller.replaying.again import Again, Moment, decisions_of
 from controller.replaying.comparing import Comparison, compare, first_field
 from controller.replaying.reading import Recording
 from controller.replaying.world import World
+from topology_runtime import rates
+from topology_runtime.cluster import Vm
 from topology_runtime.messages import Request
 
 
@@ -70,6 +75,84 @@ def test_lines_written_otherwise_but_with_the_same_values_are_equal(
         lambda lines: lines.__setitem__(2, json.dumps(json.loads(lines[2]), indent=None)),
     )
     assert replayed(tmp_path).equal
+
+
+def test_inputs_in_parts_are_replayed_as_those_in_one_file(
+    tmp_path: Path, found: list[Moment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.monitor.lines.PART_BYTES", 20_000)
+    folder = write(tmp_path, found)
+    lines = (folder / "inputs.jsonl").read_bytes().splitlines(keepends=True)
+    whole = list(Recording(folder).lines())
+    (folder / "inputs.jsonl").unlink()
+    parts = PartedLines(folder / "inputs.jsonl")
+    for line in lines:
+        parts.append(line)
+        if parts.is_due:
+            parts.put_aside()
+    parts.close()
+    assert len(list(folder.glob("inputs-*.jsonl.gz"))) >= 3
+    assert list(Recording(folder).lines()) == whole
+    assert replayed(folder).equal
+    for packed in sorted(folder.glob("inputs-*.jsonl.gz"))[1:]:  # a kill before they were compressed
+        packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+        packed.unlink()
+    assert list(Recording(folder).lines()) == whole
+
+
+def test_decisions_tell_when_the_plan_before_came_into_force(tmp_path: Path, found: list[Moment]) -> None:
+    decisions = [d for moment in found for d in decisions_of(moment.instructions)]
+    first, second = (d for d in decisions if d["action"] == "plan")
+    assert first["enacted"] is None  # nothing was in force yet
+    told = {d["enacted"]["epoch"]: d["enacted"] for d in decisions if d["enacted"]}
+    assert [told[1]["decided"], told[2]["decided"]] == [first["time"], second["time"]]
+    plans = {plan["epoch"]: plan for plan in found[-1].loop.summary(found[-1].now)["plans"]}
+    for epoch, enacted in told.items():
+        assert enacted["decided"] < enacted["in_force"]
+        assert enacted["enacted_s"] == plans[epoch]["enacted_s"] > 0.0
+        assert enacted["pause_ms"] == plans[epoch]["pause_ms"] >= 0.0
+
+
+def test_a_plan_that_waited_for_its_machines_is_told_by_its_own_epoch() -> None:
+    found = moments(8.0, ((0.0, 100.0),), initial=(Vm("vm1", 2),), spare=Vm("spare", 4), max_vms=2)
+    decisions = [d for moment in found for d in decisions_of(moment.instructions)]
+    assert (decisions[0]["trigger"], decisions[0]["epoch"]) == ("start", 0)
+    enacted = decisions[-1]["enacted"]
+    assert (enacted["epoch"], enacted["decided"]) == (1, decisions[0]["time"])
+    assert enacted["enacted_s"] >= 2.0
+
+
+def test_decisions_of_older_traces_do_not_say_what_was_enacted_nor_what_limits_a_plan(
+    tmp_path: Path, found: list[Moment]
+) -> None:
+    def older(lines: list[str]) -> None:
+        for number, line in enumerate(lines):
+            decision = json.loads(line)
+            del decision["enacted"]
+            for key in ("limited_by", "limited_by_slot"):
+                (decision["plan"] or {}).pop(key, None)
+            lines[number] = json.dumps(decision)
+
+    path = write(tmp_path, found) / "decisions.jsonl"
+    edited(path, older)
+    assert replayed(tmp_path).equal
+    edited(path, lambda lines: lines.__setitem__(3, lines[3].replace('"none"', '"plan"')))
+    difference = replayed(tmp_path).difference
+    assert difference is not None and (difference.number, difference.field) == (4, "action")
+
+
+def test_what_a_run_offered_comes_back_as_the_steps_it_was(tmp_path: Path, found: list[Moment]) -> None:
+    writer = TraceWriter(write(tmp_path, found), {})
+    for moment in found:
+        for instruction in moment.instructions:
+            if isinstance(instruction, t.Trace) and instruction.kind == "rates":
+                writer.add_rates(Rates(**instruction.data))
+    writer.write(final=True)
+    writer.close()
+    steps = rates.read(str(tmp_path)).steps
+    assert [tps for at_s, tps in steps if at_s < 5.0] == pytest.approx([30.0] * 5, rel=0.05)
+    assert sum(31.0 < tps < 89.0 for _, tps in steps) <= 1  # the second of the step itself
+    assert [tps for at_s, tps in steps if at_s > 7.0] == pytest.approx([90.0] * 6, rel=0.05)
 
 
 def test_a_missing_decision_is_a_difference(tmp_path: Path, found: list[Moment]) -> None:

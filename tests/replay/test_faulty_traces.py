@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -68,20 +69,45 @@ def test_every_fault_of_the_run_is_listed(trace: Path) -> None:
     assert "models[0].points" in text and "topology: is missing" in text
 
 
-def test_a_torn_last_line_is_refused_with_its_number(trace: Path) -> None:
-    path = trace / "inputs.jsonl"
-    data = path.read_bytes()
-    path.write_bytes(data[:-20])
-    lines = len(data.splitlines())
-    assert f"line {lines} is torn" in refusal(trace)
+@pytest.mark.parametrize("name", ["inputs.jsonl", "decisions.jsonl"])
+@pytest.mark.parametrize("less", [1, 20])
+def test_a_half_written_last_line_is_left_out(trace: Path, name: str, less: int) -> None:
+    whole = Recording(trace)
+    inputs, decisions = list(whole.lines()), whole.decisions
+    (trace / name).write_bytes((trace / name).read_bytes()[:-less])
+    torn = Recording(trace)
+    assert whole.torn == [] and torn.torn == [name]
+    assert list(torn.lines()) == (inputs[:-1] if name == "inputs.jsonl" else inputs)
+    assert torn.decisions == (decisions[:-1] if name == "decisions.jsonl" else decisions)
 
 
-def test_a_torn_decision_is_refused_with_its_number(trace: Path) -> None:
-    path = trace / "decisions.jsonl"
-    data = path.read_bytes()
-    path.write_bytes(data[:-20])
-    lines = len(data.splitlines())
-    assert f"line {lines} is torn" in refusal(trace)
+def test_half_a_line_that_others_follow_is_refused(trace: Path) -> None:
+    data = (trace / "inputs.jsonl").read_bytes()
+    (trace / "inputs-000001.jsonl").write_bytes(data[:5000])
+    (trace / "inputs.jsonl").write_bytes(data[5000:])
+    assert "inputs-000001.jsonl ends in half a line, but inputs.jsonl goes on" in refusal(trace)
+
+
+def test_a_part_that_is_spoiled_is_refused_by_name(trace: Path) -> None:
+    packed = gzip.compress((trace / "inputs.jsonl").read_bytes())
+    (trace / "inputs.jsonl").write_bytes(b"")
+    for data in (packed[:-30], b"no gzip at all", packed[:2000] + b"xxxx" + packed[2004:]):
+        (trace / "inputs-000001.jsonl.gz").write_bytes(data)
+        assert "inputs-000001.jsonl.gz" in refusal(trace)
+
+
+def test_a_fault_in_a_part_is_named_by_the_line_of_that_part(trace: Path) -> None:
+    lines = (trace / "inputs.jsonl").read_bytes().splitlines(keepends=True)
+    (trace / "inputs-000001.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[:10])))
+    (trace / "inputs.jsonl").write_bytes(b"".join((lines[10], b"{}\n", *lines[11:])))
+    assert "inputs.jsonl: line 2 is no input" in refusal(trace)
+
+
+def test_a_run_whose_first_parts_are_gone_is_refused(trace: Path) -> None:
+    data = (trace / "inputs.jsonl").read_bytes()
+    (trace / "inputs.jsonl").rename(trace / "inputs-000003.jsonl")
+    (trace / "inputs.jsonl").write_bytes(data)
+    assert "its beginning is gone" in refusal(trace) and "the first 2 part(s)" in refusal(trace)
 
 
 def test_a_line_broken_in_the_middle_is_refused_with_its_number(trace: Path) -> None:

@@ -10,9 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 from recorded_runs import moments, write
 
-from controller.replay_cli import replay
+from controller.config import Settings
+from controller.replay_cli import replay, vms_of
+from controller.replaying.account import Account
 from controller.replaying.again import Moment
 from controller.replaying.pacing import lines_of, paced
+from topology_runtime.cluster import Vm
 from topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, UsageError
 
 
@@ -62,6 +65,21 @@ def test_a_difference_is_shown_and_ends_with_8(trace: Path) -> None:
     assert isinstance(result.exception, CheckFailed) and result.exception.exit_code == 8
     assert "Different: run run1" in result.stdout and "action" in result.stdout
     assert '"plan"' in result.stdout and '"none"' in result.stdout
+
+
+def test_a_half_written_last_line_is_said(trace: Path) -> None:
+    path = trace / "decisions.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    result = ran(trace)
+    assert result.exception is None and result.stdout.startswith("Equal: ")
+    assert "the last line of decisions.jsonl is half written and left out" in result.stderr
+
+
+def test_vms_of_a_run_that_asked_for_all_of_them_are_like_those_it_asked_for() -> None:
+    run = Settings(run="r", spare=Vm("spare", 4, slot_cores=0.2, usd_per_hour=0.4))
+    found = vms_of("2,1", Account(), run)
+    assert found == (Vm("vm1", 2, 0.2, usd_per_hour=0.2), Vm("vm2", 1, 0.2, usd_per_hour=0.1))
+    assert vms_of("2", Account(), Settings(run="r")) == (Vm("vm1", 2),)
 
 
 def test_policies_stand_beside_what_was_recorded(trace: Path) -> None:
