@@ -33,6 +33,7 @@ from controller.tracing import enacted_of
 from topology_runtime.clock import utc_iso
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
+from topology_runtime.faults.words import counted
 
 SCHEMA = "headgate/decision/v1"
 NS = 1_000_000_000
@@ -271,7 +272,7 @@ def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
     assert k.topology is not None
     here = {vm.vm: vm for vm in present(k, members)}
     faults = [
-        f"there is no VM {vm.vm!r} with {vm.slots} slot(s)"
+        f"there is no VM {vm.vm!r} with {counted(vm.slots, 'slot')}"
         for vm in plan.vms
         if vm.vm not in here or here[vm.vm].slots < vm.slots
     ]

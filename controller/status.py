@@ -14,6 +14,7 @@ from controller.knowledge.turns import Now
 from controller.monitor.hearing import in_flight
 from controller.summary import latency_ms
 from topology_runtime.clock import utc_iso
+from topology_runtime.faults.words import counted
 from topology_runtime.messages import WorkerNow
 
 SCHEMA = "headgate/status/v1"
@@ -298,7 +299,9 @@ def why_so_many(static: bool, bundles: int, size: int, rest: int) -> str:
         return "its size is fixed by the topology"
     parts = []
     if bundles:
-        parts.append(f"{bundles} full bundle(s) of {size} threads, a slot each, at the model's best rate")
+        parts.append(
+            f"{counted(bundles, 'full bundle')} of {size} threads, a slot each, at the model's best rate"
+        )
     if rest:
-        parts.append(f"{rest} thread(s) for the rest of the rate, sharing a slot")
+        parts.append(f"{counted(rest, 'thread')} for the rest of the rate, sharing a slot")
     return " and ".join(parts) or "one thread at a time, at the model's rate of one thread"

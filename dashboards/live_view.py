@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from topology_runtime.faults.words import counted
+
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
@@ -87,7 +89,7 @@ def tick_line(view: RunView) -> str:
     """The run in one line, for logs and pipes."""
     return (
         f"{clock(view.seconds)} plan #{view.epoch} {view.phase} | {verdict(view)} | "
-        f"{view.slots_used} of {view.slots_total} slots on {len(view.vms)} VM(s) | "
+        f"{view.slots_used} of {view.slots_total} slots on {counted(len(view.vms), 'VM')} | "
         f"offered {number(view.offered_tps)} t/s, measured {number(view.measured_tps)}, "
         f"predicted {number(view.predicted_tps)} | "
         f"p50 {number(view.p50_ms, ' ms', 1)} p99 {number(view.p99_ms, ' ms', 1)} | "
@@ -122,7 +124,7 @@ def _facts(view: RunView, rates: Sequence[float]) -> Table:
     table.add_column(no_wrap=True)
     offered = number(view.offered_tps)
     fits = f"{number(view.planned_tps)} planned for, {number(view.predicted_tps)} predicted to fit"
-    slots = f"{view.slots_used} of {view.slots_total} slots on {len(view.vms)} VM(s)"
+    slots = f"{view.slots_used} of {view.slots_total} slots on {counted(len(view.vms), 'VM')}"
     way = f"{view.acked:,} acked, {view.in_flight:,} in flight, {view.replayed:,} replayed"
     table.add_row("rate", f"{offered} t/s offered  {sparkline(rates)}")
     table.add_row("", f"{number(view.measured_tps)} measured, {fits}")

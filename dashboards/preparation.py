@@ -19,6 +19,7 @@ from dashboards.supervisor import Child, owner_option
 from dashboards.up_settings import UpSettings
 from topology_runtime import rates
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import counted
 from topology_runtime.rates import Rates
 from topology_runtime.reading import document_of
 from topology_runtime.tasks import demo
@@ -154,7 +155,7 @@ class Progress:
             )
         if sys.stderr.isatty():
             self._bar = self._bar or BarOf()
-            self._bar.at(f"{task}, {threads} thread(s)", done, of)
+            self._bar.at(f"{task}, {counted(threads, 'thread')}", done, of)
         elif task != self._task:
             self._say(f"measuring {task}: {done} of about {of} points done")
         self._task = task

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, emit, short_format_options
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def words_of(record: Record, step: Next | None) -> str:
     """What happens to a task now, or how it ended."""
     if step is not None:
         at = f" at {step.rate_tps:.3g} tuples/s" if step.what == "trial" else ""
-        return f"{record.task}: {step.what} with {step.threads} thread(s){at}"
+        return f"{record.task}: {step.what} with {counted(step.threads, 'thread')}{at}"
     if record.failed is not None:
         because = f": {record.failed.cause}" if record.failed.cause else ""
         return f"{record.task}: stopped, {record.failed.what}{because}"

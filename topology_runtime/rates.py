@@ -23,6 +23,7 @@ from typing import Literal
 import msgspec
 
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import counted
 
 MAX_BYTES = 1024 * 1024  # reliability: files are at most 1 MiB
 MAX_STEPS = 4096  # a schedule travels to every worker with every wanted state (18 bytes a step)
@@ -241,7 +242,7 @@ def _points(text: str, faults: list[str]) -> Iterable[tuple[int, float, float]]:
             at_s = _time(cells[time_column], stamps)
             value = _value(cells[value_column])
         except IndexError:
-            faults.append(f"line {number}: {line!r:.60} has {len(cells)} column(s)")
+            faults.append(f"line {number}: {line!r:.60} has {counted(len(cells), 'column')}")
         except ValueError as error:
             faults.append(f"line {number}: {error}")
         else:

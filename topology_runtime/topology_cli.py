@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def validate(topology: str, paths: tuple[str, ...], output: Format, runs: bool) 
         "digest": found.digest,
     }
     if output == "table":
-        click.echo(f"{found.name}: valid, {_count(found.tasks, 'task')}, {_count(found.edges, 'edge')}")
+        click.echo(
+            f"{found.name}: valid, {counted(len(found.tasks), 'task')}, {counted(len(found.edges), 'edge')}"
+        )
     else:
         emit(output, {"schema": "headgate/validation/v1", **row}, [row])
 
@@ -142,7 +145,3 @@ def _label(edge: Edge) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def _count(things: Sequence[object], name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"

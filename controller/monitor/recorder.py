@@ -20,6 +20,7 @@ from controller.monitor.retention import remove_old, shorten, words_of
 from controller.monitor.tables import Predicted
 from controller.monitor.trace import DECISIONS, INPUTS, Rates, TraceWriter
 from topology_runtime.cluster import Vm
+from topology_runtime.faults.words import counted
 from topology_runtime.messages import SampleBlock
 from topology_runtime.trace_keep import Keep
 
@@ -122,7 +123,9 @@ class Recorder:
         if removed:
             self._tell(words_of(removed))
         if gone := shorten(self._directory, self._keep):
-            self._tell(f"this run's trace is too large: {gone} part(s) of its inputs are gone (--trace-keep)")
+            self._tell(
+                f"this run's trace is too large: {counted(gone, 'part')} of its inputs had to go (--trace-keep)"
+            )
 
     def _take(self) -> bool:
         """Take what is queued, for one turn at most; False when the recorder is closed."""

@@ -20,7 +20,7 @@ LATE_NS = 1_000_000_000
 NEVER = "9999"
 MISSING = "(missing)"
 # what decisions of older traces do not say; nothing is decided by it
-LATER = (("enacted",), ("plan", "limited_by"), ("plan", "limited_by_slot"))
+LATER: tuple[tuple[str, ...], ...] = (("enacted",), ("plan", "limited_by"), ("plan", "limited_by_slot"))
 
 
 @dataclass(frozen=True, slots=True)

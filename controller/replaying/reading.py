@@ -16,6 +16,7 @@ from controller.monitor.lines import number_of, parts_of
 from controller.monitor.trace import DECISIONS, INPUTS, RUN
 from controller.replaying.recorded import Line, Run, decisions_of, in_order, lines_of, run_of
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import counted
 
 PIECE_BYTES = 1 << 16  # of inputs decoded at a time: what comes of it is still near the core when it is used
 TAKEN_FOR_TRACE = "name the folder of one run, such as traces/TOPOLOGY/RUN"
@@ -89,7 +90,7 @@ def _pieces(folder: Path) -> tuple[tuple[Piece, ...], bool]:
     if (first := number_of(parts[0] if parts else newest)) > 1:
         raise InvalidInput(
             f"{folder} cannot be replayed: its beginning is gone",
-            cause=f"the first {first - 1} part(s) of {INPUTS} were removed",
+            cause=f"the first {counted(first - 1, 'part')} of {INPUTS} were removed",
             hint="keep more of long runs (--trace-keep gb=N)",
         )
     found: list[Piece] = []

@@ -18,6 +18,7 @@ from controller.knowledge.model_files import model_of
 from controller.knowledge.models import Model
 from controller.knowledge.records import Submitted
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import counted
 from topology_runtime.topology import Topology
 from topology_runtime.trace_tables import SCHEMA
 
@@ -81,7 +82,7 @@ def run_of(data: bytes, where: str) -> Run:
     if not isinstance(started, str):
         faults.append("started: expected a time")
     if faults:
-        raise InvalidInput(f"{where} has {len(faults)} fault(s)", faults=faults)
+        raise InvalidInput(f"{where} has {counted(len(faults), 'fault')}", faults=faults)
     version = str(raw.get("headgate") or "unknown")
     settings = found["settings"]
     return Run(settings.run, settings, found["topology"], models, offer, str(started), version)
@@ -177,7 +178,9 @@ def decisions_of(lines: Sequence[bytes], where: str) -> None:
             faults.append(f"line {number}: schema: expected {DECISION!r}, got {schema!r:.60}")
     if faults:
         more = [f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
-        raise InvalidInput(f"{where} has {len(faults)} fault(s)", faults=[*faults[:MOST_FAULTS], *more])
+        raise InvalidInput(
+            f"{where} has {counted(len(faults), 'fault')}", faults=[*faults[:MOST_FAULTS], *more]
+        )
 
 
 class _Schema(msgspec.Struct):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topology_runtime.errors import UsageError
+from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, emit, short_format_options
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def beside(traces: tuple[str, ...]) -> str:
 
 def rows_of(analysis: dict[str, Any]) -> list[dict[str, Any]]:
     """The analysis in lines: what, how much, and a remark."""
-    rows = [_line("rows", analysis["rows"], f"of samples, of {len(analysis['runs'])} run(s)")]
+    rows = [_line("rows", analysis["rows"], f"of samples, of {counted(len(analysis['runs']), 'run')}")]
     for of in ("rate", "cpu", "memory"):
         fit = analysis[of]
         median, p95, worst = (_short(fit[f"{name}_error"]) for name in ("median", "p95", "worst"))

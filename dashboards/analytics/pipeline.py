@@ -20,6 +20,7 @@ from dashboards.analytics.runs import Run
 from dashboards.analytics.segments import Segment, judged
 from dashboards.analytics.spark import MEMORY, QUICK, QUICK_ROWS, session
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -227,7 +228,7 @@ def _check(found: Found, left: list[LeftOut], strict: bool) -> None:
 
 def _refuse(left: Sequence[LeftOut]) -> None:
     raise InvalidInput(
-        f"{len(left)} file(s) cannot be used, and --strict leaves none out",
+        f"{counted(len(left), 'file')} cannot be used, and --strict leaves none out",
         faults=_faults(left),
         hint="without --strict they are listed and left out",
     )

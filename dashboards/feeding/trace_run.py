@@ -15,6 +15,7 @@ import msgspec
 
 from dashboards.feeding.trace_tables import COLUMNS, Table, read_table
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import counted
 from topology_runtime.topology import Topology
 from topology_runtime.trace_tables import RUN_FILE, SCHEMA
 
@@ -107,7 +108,7 @@ def read_run(folder: Path) -> TraceRun:
         raise InvalidInput(f"{folder} holds no samples", faults=faults[:FAULTS_SHOWN], hint=HINT)
     began_s, ended_s = min(float(t[0]) for t in times), max(float(t[-1]) for t in times)
     if faults:
-        sys.stderr.write(f"warning: {len(faults)} part(s) of the trace are left out\n")
+        sys.stderr.write(f"warning: left out of the trace: {counted(len(faults), 'part')}\n")
         sys.stderr.writelines(f"  - {fault}\n" for fault in faults[:FAULTS_SHOWN])
     return TraceRun(file, decisions, tables, began_s, ended_s, faults)
 

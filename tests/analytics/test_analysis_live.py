@@ -17,7 +17,7 @@ from generate_trace import BESIDE, COST_S, TASKS, Wanted, generate  # noqa: E402
 
 from dashboards.analytics.results import TABLES  # noqa: E402
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.live
 LIMIT_S = 400
 BEGIN_S = 1_800_000_000  # when a made run begins
 

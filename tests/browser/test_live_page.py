@@ -11,7 +11,7 @@ import pytest
 from feed_made import NOW_S, example, plain
 from pages import TOKEN, Asked, MadeFeed, served
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.live
 VIEWS = ("topology", "slots", "charts", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
 SOON_MS = 10_000
 

@@ -12,7 +12,7 @@ import pytest
 from feed_made import example, plain
 from pages import TOKEN, Asked, MadeFeed, served
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.live
 AXE = "axe-core@4.10.3"
 FETCH_S = 60
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}

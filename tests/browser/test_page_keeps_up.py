@@ -8,7 +8,7 @@ import pytest
 from feed_made import NOW_S, example, plain
 from pages import Asked, MadeFeed, large, served
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.live
 TICKS, WARM, BATCH = 3000, 600, 100
 PAGE_GROWTH_BYTES = 500_000  # of about 3 MB; a leak of 200 bytes in a tick would show
 CHART_GROWTH_BYTES = 3_000_000  # of about 15 MB in WARM ticks

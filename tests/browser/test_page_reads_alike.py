@@ -11,7 +11,7 @@ from pages import Asked, MadeFeed, question, served
 from controller.knowledge.models import peak_rate
 from topology_runtime.picturing.merge_patch import advanced, patched
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.live
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def drawn(view: RunView, rates=(), seconds=None) -> str:
 def test_everything_people_want_to_know_is_in_the_picture():
     text = drawn(BUSY, [1, 5, 9], 120)
     for words in ("demo  00:42 of 02:00", "96 t/s offered", "95 measured", "120 planned", "131 predicted",
-                  "stable, slope +0.2 ms/s", "p50 3.1 ms, p99 9.0 ms", "#3: 6 of 8 slots on 2 VM(s)",
+                  "stable, slope +0.2 ms/s", "p50 3.1 ms, p99 9.0 ms", "#3: 6 of 8 slots on 2 VMs",
                   "8,812 acked", "1 dead letters, 0 lost", "0 parse×2 join×1 71%", "1 –", "vm2 (silent)",
                   "1 quarantined", "the journal cannot be written"):  # fmt: skip
         assert words in text, words

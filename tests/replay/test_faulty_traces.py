@@ -107,7 +107,7 @@ def test_a_run_whose_first_parts_are_gone_is_refused(trace: Path) -> None:
     data = (trace / "inputs.jsonl").read_bytes()
     (trace / "inputs.jsonl").rename(trace / "inputs-000003.jsonl")
     (trace / "inputs.jsonl").write_bytes(data)
-    assert "its beginning is gone" in refusal(trace) and "the first 2 part(s)" in refusal(trace)
+    assert "its beginning is gone" in refusal(trace) and "the first 2 parts" in refusal(trace)
 
 
 def test_a_line_broken_in_the_middle_is_refused_with_its_number(trace: Path) -> None:

@@ -64,7 +64,6 @@ def test_a_browser_draws_every_plot_and_complains_of_nothing(tmp_path: Path) -> 
     assert console == []
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="Spark is not installed")
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_a_run_is_analysed_and_then_told(tmp_path: Path) -> None:

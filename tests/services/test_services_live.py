@@ -34,7 +34,7 @@ from topology_runtime.services.tables import open_table
 from topology_runtime.tasks import representative
 from topology_runtime.tasks.event_number import number_of
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("services")]
+pytestmark = pytest.mark.live
 BLOBS, ROWS, LATENCY_MS, MBPS, RPS = 3, 250, 20, 40, 100
 SMALL = ["--blobs", str(BLOBS), "--rows", str(ROWS), "--latency-ms", str(LATENCY_MS)]
 LIMITS = ["--blob-mbps", str(MBPS), "--table-rps", str(RPS), "--blob-port", "0", "--table-port", "0"]

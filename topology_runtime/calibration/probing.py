@@ -14,6 +14,7 @@ from topology_runtime.calibration.steps import Probe
 from topology_runtime.calibration.warm_up import growth, steady_from
 from topology_runtime.calibration.watched import rss_bytes
 from topology_runtime.errors import HeadgateError
+from topology_runtime.faults.words import counted
 
 BIN_S = 0.25
 ROUNDS_OF_ROWS = 8  # rows per thread in a probe: many threads finish in waves
@@ -52,7 +53,9 @@ def probe(
     if failed and 2 * failed >= done:
         raise HeadgateError(f"{bench.what} fails on most of its rows", cause=bench.letters()[-1].error)
     if done <= 0:
-        raise HeadgateError(f"{bench.what} finished no row in {seconds:.1f} s with {threads} thread(s)")
+        raise HeadgateError(
+            f"{bench.what} finished no row in {seconds:.1f} s with {counted(threads, 'thread')}"
+        )
     return _probe_of(looks, steady, threads, rows_a_frame, slot_cores, meter.rounds_per_s, bench.base_bytes)
 
 

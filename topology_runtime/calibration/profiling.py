@@ -21,6 +21,7 @@ from topology_runtime.calibration.speed import SpeedMeter
 from topology_runtime.calibration.steps import Next, Probe, Tried, Wish
 from topology_runtime.clock import utc_iso, wall_ns
 from topology_runtime.errors import HeadgateError
+from topology_runtime.faults.words import counted
 from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
 from topology_runtime.topology import Task, Topology
 
@@ -160,7 +161,7 @@ class TaskProfile:
         record.notes = []
         if best.rate_tps < SLOW_TPS:
             record.notes.append(
-                f"does not reach one tuple per second: {best.rate_tps:.2g} with {best.threads} thread(s)"
+                f"does not reach one tuple per second: {best.rate_tps:.2g} with {counted(best.threads, 'thread')}"
             )
         if leak > 0:
             record.notes.append(f"keeps {leak:,.0f} bytes per tuple: its memory grows as long as it runs")

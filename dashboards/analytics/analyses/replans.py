@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dashboards.analytics.asked import Asked, number
 from dashboards.analytics.places import Place
 from dashboards.analytics.results import LeftOut, Replan
+from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +44,7 @@ def replans(asked: Asked) -> tuple[list[Replan], list[LeftOut]]:
         lines = read_decisions(asked, file)
         torn = lines.where(f.col("torn").isNotNull() | f.col("epoch").isNull()).count()
         if torn:
-            left.append(LeftOut(file.uri, "truncated", f"{torn} line(s) are no decisions", torn))
+            left.append(LeftOut(file.uri, "truncated", f"no decisions: {counted(torn, 'line')}", torn))
         plans = lines.where(f.col("action") == "plan").orderBy("time").limit(10 * MOST).collect()
         forced = _in_force(asked, lines, plans) | _enacted(lines)
         decided = _decided(asked, run.place)
