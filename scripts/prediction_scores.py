@@ -1,12 +1,24 @@
-"""How good predictions were: R² (1 − SSres/SStot), errors, by shape; as a table for the docs."""
+"""How good predictions are: R² (1 − SSres/SStot), errors, by shape; as a table for the docs.
+
+Lines of the data file hold what was measured. What is predicted for them is computed again here, from models
+brought to the speed the machine had during the trial: it drifts by a quarter within minutes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-from controller.knowledge.models import Model
+from msgspec.structs import replace
+
+from controller.knowledge.models import Model, Point
+from controller.knowledge.plans import Bundle, Placement
+from controller.plan.predict import predict
+from controller.plan.resident import resident_memory
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.topology import Topology
 
 COLUMNS = (
     "placements", "n", "rates, tuples/s", "rate R²", "error, median", "95th percentile", "CPU R²",
@@ -14,11 +26,65 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def r2(predicted: Sequence[float], measured: Sequence[float]) -> float:
-    """1 − SSres/SStot about the line predicted = measured; below 0 when the mean would do better."""
-    middle = mean(measured)
-    total = sum((value - middle) ** 2 for value in measured)
-    rest = sum((p - m) ** 2 for p, m in zip(predicted, measured, strict=True))
+@dataclass(frozen=True)
+class Scored:
+    """A trial beside its prediction; `cpu`, `memory_mb`: (predicted, measured) of each slot."""
+
+    shape: str
+    routing: str
+    limited_by: str | None
+    predicted_tps: float
+    measured_tps: float
+    cpu: tuple[tuple[float, float], ...]
+    memory_mb: tuple[tuple[float, float], ...]
+
+
+def scored(line: Mapping[str, Any], topology: Topology, models: Mapping[str, Model]) -> Scored:
+    """`topology`: without tasks of fixed size, which ran beside the slots."""
+    now = {task: at_speed(model, line["speed"]) for task, model in models.items()}
+    bundles = [
+        Bundle(Slot("vm1", int(slot) - 1), task, threads)
+        for slot, tasks in line["placement"].items()
+        for task, threads in tasks.items()
+    ]
+    placement, vms = Placement(tuple(bundles)), (Vm("vm1", len(line["placement"])),)
+    found = predict(topology, now, placement, vms, routing=line["routing"])
+    used = predict(topology, now, placement, vms, line["use_tps"], routing=line["routing"])
+    held = resident_memory(placement, topology, models)
+    measured = {slot["slot"] - 1: slot for slot in line["slots"]}
+    return Scored(
+        line["shape"],
+        line["routing"],
+        found.limited_by,
+        found.rate_tps,
+        line["measured_tps"],
+        tuple((slot.cpu, measured[slot.slot]["cpu"]) for slot in used.slots),
+        tuple(
+            (held[Slot("vm1", number)] / 1e6, slot["memory_bytes"] / 1e6)
+            for number, slot in sorted(measured.items())
+        ),
+    )
+
+
+def at_speed(model: Model, speed: float) -> Model:
+    """The model as it would be at another speed of the machine: what computes gains rate with it, what
+    waits needs less CPU."""
+    part = speed / float(model.more["reference_speed"])
+    return replace(model, points=tuple(_at(point, part, model.more["waiting"]) for point in model.points))
+
+
+def _at(point: Point, part: float, waiting: bool) -> Point:
+    if waiting:
+        return replace(point, cpu=point.cpu / part)
+    return replace(point, rate_tps=point.rate_tps * part)
+
+
+def r2(pairs: Sequence[tuple[float, float]]) -> float:
+    """Of (predicted, measured): 1 − SSres/SStot about the line predicted = measured; below 0 when the mean
+    would do better."""
+    middle = mean(measured for _, measured in pairs)
+    total = sum((measured - middle) ** 2 for _, measured in pairs)
+    rest = sum((predicted - measured) ** 2 for predicted, measured in pairs)
     return 1 - rest / total if total > 0 else float("nan")
 
 
@@ -27,55 +93,40 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def at_models_speed(line: Mapping[str, Any], models: Mapping[str, Model]) -> float:
-    """The measured rate as it would have been at the speed the limiting task's model was measured at; as it
-    is when that task waits."""
-    model = models.get(line["limited_by"])
-    if model is None or line["limit_waits"]:
-        return float(line["measured_tps"])
-    return float(line["measured_tps"] * float(model.more["reference_speed"]) / line["speed"])
-
-
-def table(lines: Sequence[Mapping[str, Any]], models: Mapping[str, Model]) -> str:
+def table(trials: Sequence[Scored], failed: int) -> str:
     """Markdown: a row per shape and routing, one per shape, and all."""
-    good = [line for line in lines if "failed" not in line]
-    failed = len(lines) - len(good)
     rows = []
-    shapes = list(dict.fromkeys(line["shape"] for line in good))
-    for shape in shapes:
-        here = [line for line in good if line["shape"] == shape]
+    for shape in dict.fromkeys(trial.shape for trial in trials):
+        here = [trial for trial in trials if trial.shape == shape]
         rows += [
-            (f"{shape}, {r}", [li for li in here if li["routing"] == r]) for r in ("weighted", "shuffle")
+            (f"{shape}, {routing}", [trial for trial in here if trial.routing == routing])
+            for routing in ("weighted", "shuffle")
         ]
         rows.append((f"**{shape}**", here))
-    rows.append(("**all**", good))
+    rows.append(("**all**", list(trials)))
     out = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    out += [_row(name, here, models) for name, here in rows if here]
+    out += [_row(name, here) for name, here in rows if here]
     if failed:
-        out.append(f"\n{failed} of {len(lines)} trials failed and are left out.")
+        out.append(f"\n{failed} of {len(trials) + failed} trials failed and are left out.")
     return "\n".join(out)
 
 
-def _row(name: str, lines: Sequence[Mapping[str, Any]], models: Mapping[str, Model]) -> str:
-    predicted = [float(line["predicted_tps"]) for line in lines]
-    measured = [at_models_speed(line, models) for line in lines]
-    errors = [abs(p - m) / m for p, m in zip(predicted, measured, strict=True)]
-    slots = [slot for line in lines for slot in line["slots"]]
-    cpu = [s["cpu_predicted"] for s in slots], [s["cpu_measured"] for s in slots]
-    memory = (
-        [s["memory_predicted_bytes"] / 1e6 for s in slots],
-        [s["memory_measured_bytes"] / 1e6 for s in slots],
-    )
+def _row(name: str, trials: Sequence[Scored]) -> str:
+    rates = [(trial.predicted_tps, trial.measured_tps) for trial in trials]
+    errors = [abs(predicted - measured) / measured for predicted, measured in rates]
+    cpu = [pair for trial in trials for pair in trial.cpu]
+    memory = [pair for trial in trials for pair in trial.memory_mb]
+    measured = [trial.measured_tps for trial in trials]
     cells = [
         name,
-        str(len(lines)),
+        str(len(trials)),
         f"{min(measured):.3g} … {max(measured):.3g}",
-        f"{r2(predicted, measured):.3f}",
+        f"{r2(rates):.3f}",
         f"{100 * median(errors):.1f} %",
         f"{100 * quantile(errors, 0.95):.1f} %",
-        f"{r2(*cpu):.3f}",
-        f"{100 * mean(abs(p - m) for p, m in zip(*cpu, strict=True)):.1f}",
-        f"{r2(*memory):.3f}",
-        f"{mean(abs(p - m) for p, m in zip(*memory, strict=True)):.2f}",
+        f"{r2(cpu):.3f}",
+        f"{100 * mean(abs(p - m) for p, m in cpu):.1f}",
+        f"{r2(memory):.3f}",
+        f"{mean(abs(p - m) for p, m in memory):.2f}",
     ]
     return "| " + " | ".join(cells) + " |"

@@ -1,7 +1,7 @@
 """Does a placement carry what was predicted? Trials of whole topologies in real slots.
 
-    python scripts/trial_predictions.py run --models DIR --output FILE.jsonl     (resumable; an hour or so)
-    python scripts/trial_predictions.py table FILE.jsonl                         (the table for the docs)
+    python scripts/trial_predictions.py run --models DIR --output FILE.jsonl     (resumable; half an hour)
+    python scripts/trial_predictions.py table FILE.jsonl --models DIR            (the table for the docs)
 
 For each shape and routing: placements by MBA+SAM, MBA+DSM and LSA+DSM and at random, for rates that span a
 factor of four. The rate a placement carries is found without its prediction: a closed loop tells about where
@@ -17,23 +17,24 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from prediction_scores import table
+from prediction_scores import scored, table
 
 from controller.knowledge.model_files import read_models
 from controller.knowledge.models import Model, peak_rate
-from controller.knowledge.plans import Bundle, Placement, Prediction
+from controller.knowledge.plans import Bundle, Placement
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
-from controller.plan.resident import resident_memory
+from topology_runtime.calibration.awake import Awake
 from topology_runtime.calibration.open_loop import run_trial
-from topology_runtime.calibration.placed import Placed
+from topology_runtime.calibration.placed import Counts, Placed, Use
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.speed import SpeedMeter
 from topology_runtime.cluster import Slot, Vm
@@ -48,6 +49,9 @@ CLOSED_S, SETTLE_S, LONGEST_S = 5.0, 4.0, 20.0
 ROWS_LEAST = 50  # of a closed loop, within LONGEST_S
 FIRST, UP, DOWN, CLOSE = 0.95, 1.06, 0.85, 1.06
 TRIALS, TRIAL_S = 7, 8.0
+
+
+Groups = Mapping[tuple[int, str], Counts]
 
 
 @dataclass(frozen=True)
@@ -158,37 +162,29 @@ def tried(
     slot_cores: float,
     user_paths: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Everything measured of one placement under one routing, beside its prediction."""
+    """Everything measured of one placement under one routing. The prediction only shares out the rows."""
     predicted = predict(bare(topology), models, case.placement, case.vms, routing=routing)
     shares = {(share.slot.number + 1, share.task): share.share for share in predicted.shares}
     placement: dict[int, dict[str, int]] = {}
     for bundle in case.placement.bundles:
         placement.setdefault(bundle.slot.number + 1, {})[bundle.task] = bundle.threads
-    thread_tps = modelled(case, models)
     waits = bool(models[topology.by_name[predicted.limited_by or ""].model_name].more.get("waiting"))
     quotas = Quotas()
     try:
-        with tempfile.TemporaryDirectory() as directory, SpeedMeter() as meter:
+        with tempfile.TemporaryDirectory() as directory, Awake():
+            thread_tps = modelled(case, models)
             bench = Placed(topology, placement, shares, thread_tps, Path(directory), slot_cores, user_paths)
             found = bracketed(bench, quotas, waits)
-            found["speed"] = meter.rounds_per_s
     finally:
         quotas.remove()
-    at_tps, use = found.pop("use_tps"), found.pop("use")
-    used = predict(bare(topology), models, case.placement, case.vms, at_tps, routing=routing)
     return {
         "shape": case.shape,
         "number": case.number,
         "maker": case.maker,
         "routing": routing,
         "placement": {str(slot): tasks for slot, tasks in placement.items()},
-        "predicted_tps": predicted.rate_tps,
-        "limited_by": predicted.limited_by,
-        "limited_by_slot": predicted.limited_by_slot,
-        "limit_waits": waits,
-        "use_tps": at_tps,
+        "shares": {str(slot): {task: shares[slot, task] for task in placement[slot]} for slot in placement},
         **found,
-        "slots": slots_of(use, used, resident_memory(case.placement, topology, models)),
     }
 
 
@@ -202,53 +198,46 @@ def modelled(case: Case, models: dict[str, Model]) -> dict[str, float]:
     return {task: min(values) for task, values in totals.items()}
 
 
-def slots_of(
-    use: dict[int, tuple[float, int]], used: Prediction, resident: dict[Slot, float]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "slot": slot.slot,
-            "cpu_predicted": slot.cpu,
-            "cpu_measured": use[slot.slot + 1][0],
-            "memory_predicted_bytes": resident[Slot(slot.vm, slot.slot)],
-            "memory_measured_bytes": use[slot.slot + 1][1],
-        }
-        for slot in used.slots
-    ]
-
-
 def bracketed(bench: Placed, quotas: Quotas, waits: bool) -> dict[str, Any]:
-    """The rate between the highest stable and the lowest unstable trial, and the use of the slots there."""
+    """The rate between the highest stable and the lowest unstable trial, and the use of slots and groups at
+    the former."""
     try:
         bench.begin(quotas)
         closed_tps = closed_loop(bench)
         low, high, rate_tps = 0.0, math.inf, FIRST * closed_tps
         trials: list[dict[str, Any]] = []
-        use: dict[int, tuple[float, int]] = {}
-        use_tps = 0.0
+        at: dict[str, Any] = {}
         while len(trials) < TRIALS and not (low and high <= CLOSE * low):
-            before = bench.use()
-            found = run_trial(bench, rate_tps, TRIAL_S, waits)
-            after = bench.use()
+            before, counted = bench.use(), bench.groups()
+            with SpeedMeter() as meter:
+                found = run_trial(bench, rate_tps, TRIAL_S, waits)
+            after, now = bench.use(), bench.groups()
             trials.append(
                 {
                     "rate_tps": rate_tps,
                     "stable": found.stable,
                     "confidence": found.confidence,
                     "seconds": found.seconds,
+                    "speed": meter.rounds_per_s,
                 }
             )
             if found.stable:
                 low = max(low, rate_tps)
-                use, use_tps = between(before, after, bench.slot_cores), found.achieved_tps
+                at = {
+                    "use_tps": found.achieved_tps,
+                    "slots": between(before, after, bench.slot_cores),
+                    "groups": seen_of(counted, now, after.at_s - before.at_s),
+                }
             else:
                 high = min(high, rate_tps)
             rate_tps = next_rate(low, high)
         if not low:
             raise HeadgateError(f"no stable rate found from {closed_tps:.3g} down to {rate_tps:.3g} tuples/s")
         measured = math.sqrt(low * high) if math.isfinite(high) else low
-        return {"closed_tps": closed_tps, "low_tps": low, "high_tps": high if math.isfinite(high) else None,
-                "measured_tps": measured, "trials": trials, "use": use, "use_tps": use_tps}  # fmt: skip
+        speed = fmean(trial["speed"] for trial in trials if trial["rate_tps"] in (low, high))
+        known_high = high if math.isfinite(high) else None
+        return {"speed": speed, "closed_tps": closed_tps, "low_tps": low, "high_tps": known_high,
+                "measured_tps": measured, "trials": trials, **at}  # fmt: skip
     finally:
         bench.end()
 
@@ -272,12 +261,35 @@ def closed_loop(bench: Placed) -> float:
     return (bench.done() - done) / (bench.use().at_s - began)
 
 
-def between(before: Any, after: Any, slot_cores: float) -> dict[int, tuple[float, int]]:
-    """Slot → (share of its CPU, bytes at the end)."""
+def between(before: Use, after: Use, slot_cores: float) -> list[dict[str, Any]]:
+    """Of each slot the share of its CPU, and the bytes at the end."""
     seconds = after.at_s - before.at_s
-    return {
-        slot: ((after.cpu_s[slot] - before.cpu_s[slot]) / seconds / slot_cores, after.memory_bytes[slot])
+    return [
+        {
+            "slot": slot,
+            "cpu": (after.cpu_s[slot] - before.cpu_s[slot]) / seconds / slot_cores,
+            "memory_bytes": after.memory_bytes[slot],
+        }
         for slot in after.cpu_s
+    ]
+
+
+def seen_of(before: Groups, after: Groups, seconds: float) -> list[dict[str, Any]]:
+    return [
+        {"slot": slot, "task": task, **seen(before[slot, task], counts, seconds)}
+        for (slot, task), counts in sorted(after.items())
+    ]
+
+
+def seen(before: Counts, after: Counts, seconds: float) -> dict[str, float]:
+    """What a group did between two looks: rows/s, and ms that a row took in the logic, off the CPU of that;
+    rows waiting at the end."""
+    rows = max(1, after.rows - before.rows)
+    return {
+        "tps": (after.rows - before.rows) / seconds,
+        "busy_ms": (after.busy_ns - before.busy_ns) / rows / 1e6,
+        "wait_ms": (after.wait_ns - before.wait_ns) / rows / 1e6,
+        "queue": after.queue,
     }
 
 
@@ -306,11 +318,19 @@ def run(a: argparse.Namespace) -> None:
             file.write(json.dumps(line, allow_nan=False) + "\n")
         said = (
             line.get("failed")
-            or f"predicted {line['predicted_tps']:.3g}, measured {line['measured_tps']:.3g}"
+            or f"predicted {scored(line, bare(loaded.topology), models).predicted_tps:.3g}, "
+            f"measured {line['measured_tps']:.3g}"
         )
         print(
             f"{count}/{len(every)} {case.shape} {case.number} {case.maker} {routing}: {said}", file=sys.stderr
         )
+
+
+def show(a: argparse.Namespace) -> None:
+    models, known = read_models(a.models), lines(a.file)
+    shapes = {line["shape"]: load(f"{a.module}:{line['shape']}", runs=True).topology for line in known}
+    good = [scored(line, bare(shapes[line["shape"]]), models) for line in known if "failed" not in line]
+    print(table(good, len(known) - len(good)))
 
 
 def key(line: dict[str, Any]) -> tuple[str, int, str]:
@@ -325,11 +345,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--module", default=str(Path(__file__).with_name("trial_shapes.py")))
     commands = parser.add_subparsers(required=True)
     trials = commands.add_parser("run")
     trials.add_argument("--models", type=Path, required=True)
     trials.add_argument("--output", type=Path, required=True)
-    trials.add_argument("--module", default="topology_runtime.tasks.representative")
     trials.add_argument("--shapes", default=",".join(SHAPES))
     trials.add_argument("--slots", type=int, default=6)
     trials.add_argument("--slot-cores", type=float, default=0.2)
@@ -338,8 +358,8 @@ def main() -> None:
     trials.set_defaults(call=run)
     scores = commands.add_parser("table")
     scores.add_argument("file", type=Path)
-    scores.add_argument("--models", type=Path, help="to bring rates to the speed the models were measured at")
-    scores.set_defaults(call=lambda a: print(table(lines(a.file), read_models(a.models) if a.models else {})))
+    scores.add_argument("--models", type=Path, required=True)
+    scores.set_defaults(call=show)
     a = parser.parse_args()
     os.environ.setdefault("PYTHONHASHSEED", "0")
     a.call(a)

@@ -1,0 +1,251 @@
+"""The experiments of paper 0: what is tried in which order, the stair of rates, what comes of it, the page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import reproduce  # noqa: E402
+from reproducing import answers, svg  # noqa: E402
+from reproducing import cells as c  # noqa: E402
+from reproducing.page import PREFIX, page, pictures  # noqa: E402
+from reproducing.stair import Pace, Stair  # noqa: E402
+from reproducing.store import Store  # noqa: E402
+from reproducing.writing import judged  # noqa: E402
+
+from controller.knowledge.model_files import read_models  # noqa: E402
+from topology_runtime.errors import InvalidInput  # noqa: E402
+
+DOCS = ROOT / "docs" / "experiments"
+
+
+# ── the page ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_page_and_its_pictures_are_what_the_data_give() -> None:
+    data = json.loads((DOCS / "reproduction.json").read_text("utf-8"))
+    assert (DOCS / "reproduction.md").read_text("utf-8") == page(data), "run scripts/reproduce --analyse-only"
+    for name, picture in pictures(data).items():
+        assert (DOCS / f"{PREFIX}{name}.svg").read_text("utf-8") == picture, name
+        ElementTree.fromstring(picture)
+
+
+# ── what is tried ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_beginning_of_the_cells_is_balanced_over_shapes_and_pairs() -> None:
+    cells = c.cells(c.SHAPES, c.PAIRS, c.ROUTINGS)
+    assert len({cell.key for cell in cells}) == len(cells) == 6 * 5 * 2 + 6 * 2
+    for end in range(1, len(cells) + 1):
+        shapes = Counter(cell.shape for cell in cells[:end])
+        assert max(shapes.values()) - min(shapes[shape] for shape in c.SHAPES) <= 1
+    for end in range(6, 60, 6):
+        pairs = Counter(cell.pair for cell in cells[:end])
+        assert max(pairs.values()) - min(pairs[pair] for pair in c.PAIRS) <= 2
+
+
+@pytest.fixture(scope="module")
+def planner() -> c.Planner:
+    models = read_models(DOCS / "models-waits")
+    return c.Planner(c.setting(models, (3, 3)), {shape: c.topology_of(shape) for shape in c.SHAPES})
+
+
+@pytest.mark.parametrize("shape", c.SHAPES)
+def test_every_shape_can_be_run_and_planned_by_the_papers_pairs(planner: c.Planner, shape: str) -> None:
+    assert all(task.run for task in planner.topologies[shape].tasks)
+    for pair in c.PAIRS:
+        plan = planner.plan(c.Cell(c.FIXED, shape, pair, "weighted"))
+        assert plan.slots.total == 6
+        assert plan.rate_tps == pytest.approx(
+            round(plan.rate_tps / planner.step_tps(shape)) * planner.step_tps(shape)
+        )
+
+
+def test_models_of_different_slots_are_refused() -> None:
+    models = read_models(DOCS / "models-waits")
+    from msgspec.structs import replace
+
+    models["pi"] = replace(models["pi"], slot=replace(models["pi"].slot, cores=0.5))
+    models.pop("xml")
+    with pytest.raises(InvalidInput) as error:
+        c.setting(models, (3, 3))
+    assert len(error.value.faults) == 2
+
+
+@pytest.mark.parametrize(
+    "words", [["--shapes", "liner"], ["--pairs", "mba+som"], ["--vms", "3,x"], ["--budget", "-1"]]
+)
+def test_what_there_is_not_is_refused_before_anything_runs(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce.main(words) == 2
+    assert "error[HG-USAGE]" in capsys.readouterr().err
+
+
+def test_the_page_names_no_folder_of_the_machine() -> None:
+    words = [
+        "--models",
+        "/somewhere/mine",
+        "--work",
+        "/else",
+        "--vms",
+        "3,3",
+        "--output=/out",
+        "--budget",
+        "60",
+    ]
+    assert reproduce.command(words) == "scripts/reproduce --models mine --vms 3,3 --budget 60"
+    assert reproduce.command([f"--models={ROOT}/docs/here"]) == "scripts/reproduce --models=docs/here"
+
+
+# ── the stair ───────────────────────────────────────────────────────────────────────────────────
+
+
+def led(capacity_tps: float, predicted_tps: float, longest_s: float = 400.0) -> Stair:
+    """A run that does so many tuples/s, with counters that are read each second."""
+    stair = Stair(predicted_tps, Pace(longest_s=longest_s))
+    offered = acked = seen = 0.0
+    for tenth in range(4000):
+        offered += stair.rate_tps / 10
+        acked = min(acked + capacity_tps / 10, offered - 0.3 * stair.rate_tps)
+        if tenth % 10 == 0:
+            seen = max(0.0, acked)
+        stair.look(tenth / 10, offered, int(seen))
+        if stair.over:
+            break
+    return stair
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.8, 0.9, 1.0, 1.3])
+def test_the_stair_ends_at_the_rate_that_is_carried_whatever_was_predicted(ratio: float) -> None:
+    stair = led(100.0, 100.0 / ratio)
+    kept = [step.rate_tps for step in stair.steps if step.keeps_up]
+    assert stair.over
+    assert not stair.steps[-1].keeps_up
+    assert 100 / 1.07 <= kept[-1] <= 102
+    assert stair.steps[-1].rate_tps <= 110
+
+
+def test_a_rate_that_failed_once_is_tried_again() -> None:
+    stair = led(100.0, 100.0)
+    first, second = stair.steps[-2:]
+    assert (first.rate_tps, first.keeps_up) == (second.rate_tps, second.keeps_up)
+    assert second.from_s > first.to_s + 1
+
+
+def test_a_stair_without_end_ends_in_time() -> None:
+    stair = led(1e9, 10.0, longest_s=40.0)
+    assert stair.over
+    assert all(step.keeps_up for step in stair.steps)
+
+
+# ── what comes of it ────────────────────────────────────────────────────────────────────────────
+
+
+def step(number: int, offered: float, stable: bool | None) -> dict[str, Any]:
+    return {"step": number, "offered_tps": offered, "stable": stable}
+
+
+def test_the_stable_rate_lies_between_the_last_step_that_kept_up_and_the_next() -> None:
+    found = answers.stable_rate([step(0, 50, True), step(1, 80, True), step(2, 90, False)])
+    assert (found["low_tps"], found["high_tps"], found["bounded"], found["step"]) == (80, 90, True, 1)
+    assert found["actual_tps"] == pytest.approx((80 * 90) ** 0.5)
+
+
+def test_without_a_step_that_fell_behind_the_rate_is_not_bounded() -> None:
+    found = answers.stable_rate([step(0, 50, True), step(1, 60, None)])
+    assert (found["actual_tps"], found["bounded"]) == (50, False)
+    assert answers.stable_rate([step(0, 50, False)])["actual_tps"] is None
+
+
+def test_either_the_trace_or_the_queue_may_say_that_a_step_did_not_keep_up() -> None:
+    led_steps = [{"keeps_up": True, "slope": 0.0}, {"keeps_up": False, "slope": 0.1}]
+    said = {
+        (number, stable): judged({"step": number, "stable": stable}, led_steps)["stable"]
+        for number in (0, 1)
+        for stable in (True, False, None)
+    }
+    assert [case for case, kept in said.items() if kept] == [(0, True), (0, None)]
+
+
+def test_r2_is_about_the_line_predicted_equals_actual() -> None:
+    assert answers.r2([1, 2, 3], [1, 2, 3]) == 1
+    assert answers.r2([2, 3, 4], [1, 2, 3]) == pytest.approx(1 - 3 / 2)
+    assert answers.r2([1, 2], [1, 2]) is None
+
+
+def cell(pair: str, planned: float, actual: float, used: int, **more: Any) -> dict[str, Any]:
+    return {
+        "shape": "linear", "pair": pair, "routing": "weighted", "planned_tps": planned, "predicted_tps": planned,
+        "actual_tps": actual, "slots": {"total": used}, "limited_by_model": "pi", "speed": 2.0, **more,
+    }  # fmt: skip
+
+
+def test_slots_at_the_same_achieved_rate_are_slots_for_each_tuple_that_came_through() -> None:
+    found = answers.slots_per_rate(
+        [cell("lsa+rsm", 60, 50, 5), cell("mba+sam", 60, 60, 3)], "linear", "weighted"
+    )
+    assert found is not None
+    assert found["ratio"] == pytest.approx((3 / 60) / (5 / 50))
+    assert answers.slots_per_rate([cell("mba+sam", 60, 60, 3)], "linear", "weighted") is None
+
+
+def test_gains_are_of_the_same_mapper_shape_and_routing() -> None:
+    cells = [cell("lsa+rsm", 60, 40, 5), cell("mba+rsm", 60, 60, 5), cell("mba+dsm", 60, 90, 5)]
+    assert answers.gains(cells) == [0.5]
+
+
+def test_idle_slots_count_in_the_mean_cpu() -> None:
+    cells = [
+        cell("mba+sam", 60, 60, 4, slots_used=[{"cpu": 0.9}, {"cpu": 0.7}]),
+        cell("mba+sam", 60, 60, 4, slots_used=[]),
+    ]
+    assert answers.cpu_of_slots(cells) == pytest.approx(0.4)
+
+
+def test_rates_that_computing_limits_can_be_brought_to_the_speed_of_the_models() -> None:
+    assert answers.at_speed(cell("mba+sam", 60, 50, 3), {"pi": 1.0}) == 25
+    assert answers.at_speed(cell("mba+sam", 60, 50, 3, limited_by_model="blob"), {"pi": 1.0}) == 50
+
+
+@pytest.mark.parametrize("highest", [0.003, 0.9, 1.0, 7.0, 48.0, 1234.0])
+def test_axes_reach_the_highest_value_in_few_round_steps(highest: float) -> None:
+    ticks = svg.nice_ticks(highest)
+    assert ticks[0] == 0
+    assert ticks[-1] >= highest * (1 - 1e-9)
+    assert 3 <= len(ticks) <= 7
+
+
+# ── stopped and gone on with ────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_was_killed_while_it_wrote_goes_on_with_what_was_whole(tmp_path: Path) -> None:
+    Store(tmp_path, {"vms": "3,3"}).add({"key": "a", "took_s": 1.0})
+    with (tmp_path / "cells.jsonl").open("a") as file:
+        file.write('{"key": "b", "to')
+    store = Store(tmp_path, {"vms": "3,3"})
+    assert (store.is_done("a"), store.is_done("b")) == (True, False)
+    store.add({"key": "b", "failed": "it was too hot"})
+    store.add({"key": "b", "took_s": 2.0})
+    assert Store(tmp_path, {"vms": "3,3"}).is_done("b")
+
+
+def test_what_failed_is_tried_again(tmp_path: Path) -> None:
+    Store(tmp_path, {}).add({"key": "a", "failed": "a hiccup"})
+    assert not Store(tmp_path, {}).is_done("a")
+
+
+def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    Store(tmp_path, {"vms": "3,3", "step": 0.06})
+    with pytest.raises(InvalidInput) as error:
+        Store(tmp_path, {"vms": "4,4", "step": 0.06})
+    assert error.value.faults == ("vms: '3,3' there, '4,4' now",)

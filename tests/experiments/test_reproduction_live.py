@@ -1,0 +1,41 @@
+"""`scripts/reproduce --short`: real runs, real Spark, a page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.live
+LIMIT_S = 240
+
+
+def test_the_short_form_runs_two_pairs_and_writes_a_page(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-P",
+        str(ROOT / "scripts" / "reproduce.py"),
+        "--short",
+        "--work",
+        str(tmp_path),
+    ]
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()) == tmp_path / "reproduction.md"
+    data = json.loads((tmp_path / "reproduction.json").read_text("utf-8"))
+    assert [(cell["pair"], bool(cell["steps"])) for cell in data["cells"]] == [
+        ("lsa+rsm", True),
+        ("mba+sam", True),
+    ]
+    for cell in data["cells"]:
+        assert cell["tuples"]["lost"] == 0
+        assert cell["actual_tps"] > 0.4 * cell["predicted_tps"]
+        assert len(cell["slots_used"]) == cell["slots"]["used"]
+    print(f"{time.monotonic() - began:.0f} s")
