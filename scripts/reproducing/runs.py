@@ -19,6 +19,7 @@ from controller.knowledge.plan_files import plan_data
 from controller.knowledge.plans import Plan
 from dashboards.terminal.connection import ENDPOINT
 from reproducing.stair import Pace, Stair
+from topology_runtime.calibration.awake import Awake
 from topology_runtime.calibration.speed import SpeedMeter
 from topology_runtime.channels import ask
 from topology_runtime.errors import HeadgateError, Unreachable
@@ -55,7 +56,7 @@ def run(place: Place, name: str, topology: Topology, plan: Plan, pace: Pace) -> 
     (state / "plan.json").write_text(json.dumps(plan_data(plan), allow_nan=False), "utf-8")
     stair = Stair(plan.prediction.rate_tps, pace)
     load = os.getloadavg()[0]
-    with Up(place, name, plan, stair, pace) as up, SpeedMeter() as meter:
+    with Awake(), Up(place, name, plan, stair, pace) as up, SpeedMeter() as meter:
         began = lead(up, stair)
         summary = up.end()
     trace = Path(summary["trace"])

@@ -136,6 +136,14 @@ def test_a_machine_that_disturbs_nearly_every_probe_does_not_hold_the_profile_up
     assert steps.capacity(probes, 1) == pytest.approx(400)
 
 
+def test_a_task_of_short_rows_that_never_fills_its_slot_is_not_disturbed():
+    truth = Truth(False)
+    almost = [steps.msgspec.structs.replace(truth.probe(1), cpu=cpu) for cpu in (0.92, 0.94, 0.957)]
+    assert steps.of(almost, 1) == almost
+    starved = steps.msgspec.structs.replace(truth.probe(1), rate_tps=300.0, cpu=0.85)
+    assert steps.of([*almost, starved], 1) == almost
+
+
 def test_a_starved_trial_says_nothing():
     truth = Truth(False)
     probes = [truth.probe(1)] * 3

@@ -123,7 +123,7 @@ def counted(probes: Sequence[Probe]) -> list[int]:
 def of(probes: Sequence[Probe], threads: int) -> list[Probe]:
     """The probes of a thread count that count: undisturbed ones where there are any."""
     here = [probe for probe in probes if probe.threads == threads]
-    sound = [probe for probe in here if not disturbed(probe, waits(probes))]
+    sound = [probe for probe in here if not disturbed(probe, probes)]
     return sound or here
 
 
@@ -132,9 +132,10 @@ def waits(probes: Sequence[Probe]) -> bool:
     return probes[0].blocked > WAITS
 
 
-def disturbed(probe: Probe, waiting: bool) -> bool:
-    """Something else took this computing task's CPU: it had rows waiting and yet CPU to spare."""
-    return not waiting and probe.cpu < FULL
+def disturbed(probe: Probe, probes: Sequence[Probe]) -> bool:
+    """Something else took this computing task's CPU: it had rows waiting and yet CPU to spare, more than in
+    its best probe (short rows never fill a slot wholly)."""
+    return not waits(probes) and probe.cpu < FULL * max(FULL, *(p.cpu for p in probes))
 
 
 def starved(trial: Tried, waiting: bool) -> bool:
@@ -144,7 +145,7 @@ def starved(trial: Tried, waiting: bool) -> bool:
 
 def _lacks_sound(probes: Sequence[Probe], threads: int) -> bool:
     here = [probe for probe in probes if probe.threads == threads]
-    return len(here) <= REPEATS_OF_DISTURBED and all(disturbed(probe, waits(probes)) for probe in here)
+    return len(here) <= REPEATS_OF_DISTURBED and all(disturbed(probe, probes) for probe in here)
 
 
 def _wants_repeats(probes: Sequence[Probe], threads: int, repeats: int) -> bool:
