@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import mean, median
 from typing import Any
 
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from controller.knowledge.models import Model, Point
 from controller.knowledge.plans import Bundle, Placement
-from controller.plan.predict import predict
+from controller.plan.load import load_of, tightest
 from controller.plan.resident import resident_memory
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
@@ -32,7 +33,7 @@ class Scored:
 
     shape: str
     routing: str
-    limited_by: str | None
+    limited_by: str
     predicted_tps: float
     measured_tps: float
     cpu: tuple[tuple[float, float], ...]
@@ -40,7 +41,8 @@ class Scored:
 
 
 def scored(line: Mapping[str, Any], topology: Topology, models: Mapping[str, Model]) -> Scored:
-    """`topology`: without tasks of fixed size, which ran beside the slots."""
+    """`topology`: without tasks of fixed size, which ran beside the slots. Rows are shared out as they were in
+    the trial: models at another speed would share them out otherwise."""
     now = {task: at_speed(model, line["speed"]) for task, model in models.items()}
     bundles = [
         Bundle(Slot("vm1", int(slot) - 1), task, threads)
@@ -48,17 +50,23 @@ def scored(line: Mapping[str, Any], topology: Topology, models: Mapping[str, Mod
         for task, threads in tasks.items()
     ]
     placement, vms = Placement(tuple(bundles)), (Vm("vm1", len(line["placement"])),)
-    found = predict(topology, now, placement, vms, routing=line["routing"])
-    used = predict(topology, now, placement, vms, line["use_tps"], routing=line["routing"])
+    load = load_of(topology, now, placement, vms, shared_cpu=True)
+    shares = [
+        line["shares"][str(load.slots[group.slot].number + 1)][load.tasks[group.task]]
+        for group in load.groups
+    ]
+    limit = tightest(chain(load.limits_at(shares), load.cpu_limits_at(shares)))
+    assert limit is not None
+    needs = zip(load.slots, load.needs(shares, line["use_tps"]), strict=True)
     held = resident_memory(placement, topology, models)
     measured = {slot["slot"] - 1: slot for slot in line["slots"]}
     return Scored(
         line["shape"],
         line["routing"],
-        found.limited_by,
-        found.rate_tps,
+        load.tasks[limit.task],
+        limit.rate_tps,
         line["measured_tps"],
-        tuple((slot.cpu, measured[slot.slot]["cpu"]) for slot in used.slots),
+        tuple((cpu, measured[slot.number]["cpu"]) for slot, (cpu, _) in needs),
         tuple(
             (held[Slot("vm1", number)] / 1e6, slot["memory_bytes"] / 1e6)
             for number, slot in sorted(measured.items())
