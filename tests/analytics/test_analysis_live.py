@@ -140,7 +140,10 @@ def test_the_steps_that_a_run_was_led_up_are_taken_apart(analysed):
         name: json.loads((analysed[1] / "results" / f"{name}.json").read_text())
         for name in ("steps", "step_slots", "rate_windows")
     }
-    assert [(row["step"], row["at_s"], row["seconds"]) for row in read["steps"]] == [(0, 119, 30), (1, 149, 30)]
+    assert [(row["step"], row["at_s"], row["seconds"]) for row in read["steps"]] == [
+        (0, 119, 30),
+        (1, 149, 30),
+    ]
     for row in read["steps"]:
         inside = [
             w["acked_tps"] for w in of_run(read["rate_windows"]) if row["at_s"] < w["at_s"] < row["at_s"] + 20
@@ -149,7 +152,9 @@ def test_the_steps_that_a_run_was_led_up_are_taken_apart(analysed):
         assert row["p50_s"] < row["p99_s"] and row["stable"] is not None
         assert sum(part["tuples"] for part in row["histogram"]) > 0
     slots = {(row["vm"], row["slot"]) for row in read["step_slots"]}
-    assert len(read["step_slots"]) == 2 * len(slots) and all(0 < row["cpu"] < 1.2 for row in read["step_slots"])
+    assert len(read["step_slots"]) == 2 * len(slots) and all(
+        0 < row["cpu"] < 1.2 for row in read["step_slots"]
+    )
 
 
 def test_only_the_data_is_on_stdout_and_spark_is_not_heard(analysed):
