@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 
@@ -77,13 +78,13 @@ def test_after_three_silent_seconds_a_fresh_connection_and_nothing_stale(
 
 
 def test_what_was_queued_for_a_controller_that_is_away_is_dropped() -> None:
-    server: Server = ServerChannel(channels.from_agent)
-    port = int(server.endpoint.rpartition(":")[2])
-    server.close(linger_ms=0)
-    uplink = Uplink(server.endpoint, "vm1", 0)
-    for n in range(100):
-        uplink.send(m.Goodbye("vm1", n))
-    assert uplink.refresh(4 * NS)
+    with socket.socket() as held:  # bound, not listening: refuses, and no other test gets the port
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        uplink = Uplink(f"tcp://127.0.0.1:{port}", "vm1", 0)
+        for n in range(100):
+            uplink.send(m.Goodbye("vm1", n))
+        assert uplink.refresh(4 * NS)
     back = again_on(port)
     uplink.send(m.Goodbye("vm1", 1000))
     assert came(back)[1] == m.Goodbye("vm1", 1000)
