@@ -124,7 +124,7 @@ def reproduce(options: argparse.Namespace, words: Sequence[str]) -> Path:
     steps, slots = analysed(traces, options.work / "analysis", tell)
     times = sorted(record["ended"] for record in records)
     head = {
-        "command": command(words),
+        "command": command([word for word in words if word != "--analyse-only"]),
         "machine": machine(),
         "began": min(record["began"] for record in records),
         "ended": times[-1],
