@@ -13,6 +13,7 @@ from statistics import mean, median
 from typing import Any
 
 from msgspec.structs import replace
+from scores import quantile, r2
 
 from controller.knowledge.models import Model, Point
 from controller.knowledge.plans import Bundle, Placement
@@ -87,20 +88,6 @@ def _at(point: Point, part: float, waiting: bool) -> Point:
     return replace(point, rate_tps=point.rate_tps * part)
 
 
-def r2(pairs: Sequence[tuple[float, float]]) -> float:
-    """Of (predicted, measured): 1 − SSres/SStot about the line predicted = measured; below 0 when the mean
-    would do better."""
-    middle = mean(measured for _, measured in pairs)
-    total = sum((measured - middle) ** 2 for _, measured in pairs)
-    rest = sum((predicted - measured) ** 2 for predicted, measured in pairs)
-    return 1 - rest / total if total > 0 else float("nan")
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 def table(trials: Sequence[Scored], failed: int) -> str:
     """Markdown: a row per shape and routing, one per shape, and all."""
     rows = []
@@ -129,12 +116,17 @@ def _row(name: str, trials: Sequence[Scored]) -> str:
         name,
         str(len(trials)),
         f"{min(measured):.3g} … {max(measured):.3g}",
-        f"{r2(rates):.3f}",
+        _r2(rates),
         f"{100 * median(errors):.1f} %",
-        f"{100 * quantile(errors, 0.95):.1f} %",
-        f"{r2(cpu):.3f}",
+        f"{100 * (quantile(errors, 0.95) or 0.0):.1f} %",
+        _r2(cpu),
         f"{100 * mean(abs(p - m) for p, m in cpu):.1f}",
-        f"{r2(memory):.3f}",
+        _r2(memory),
         f"{mean(abs(p - m) for p, m in memory):.2f}",
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _r2(pairs: Sequence[tuple[float, float]]) -> str:
+    found = r2([predicted for predicted, _ in pairs], [measured for _, measured in pairs])
+    return "–" if found is None else f"{found:.3f}"

@@ -17,9 +17,9 @@ import msgspec
 
 from topology_runtime.errors import InvalidInput
 from topology_runtime.rates import MAX_RATE_TPS
+from topology_runtime.trace_tables import DECISIONS
 
 COLUMNS = ("time", "source", "offered_tps")
-DECISIONS = "decisions.jsonl"
 US = 1_000_000
 
 Point = tuple[float, float]

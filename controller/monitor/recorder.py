@@ -18,11 +18,12 @@ import msgspec
 
 from controller.monitor.retention import remove_old, shorten, words_of
 from controller.monitor.tables import Predicted
-from controller.monitor.trace import DECISIONS, INPUTS, Rates, TraceWriter
+from controller.monitor.trace import Rates, TraceWriter
 from topology_runtime.cluster import Vm
 from topology_runtime.faults.words import counted
 from topology_runtime.messages import SampleBlock
 from topology_runtime.trace_keep import Keep
+from topology_runtime.trace_tables import DECISIONS, INPUTS
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,10 @@ import msgspec
 
 from controller.monitor.lines import number_of, parts_of
 from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import ANY_VERSION, RUN_FILE
+from topology_runtime.trace_tables import ANY_VERSION, INPUTS, RUN_FILE
 
 log = logging.getLogger(__name__)
 
-INPUTS = "inputs.jsonl"
 BUSY_S = 60.0  # a trace is written to every second: one changed since then is perhaps being written
 REMOVED = ".removed-"  # what a removal leaves when it is broken off; the next one finishes it
 DAY_S = 86400.0

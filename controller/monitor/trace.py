@@ -21,14 +21,13 @@ from controller.monitor.segments import Segments
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import SampleBlock
-from topology_runtime.trace_tables import RUN_FILE, TABLES
+from topology_runtime.trace_tables import DECISIONS, INPUTS, RUN_FILE, TABLES
 
 log = logging.getLogger(__name__)
 
 SYNC_S = 1.0  # lines are synced this often; a missing run.json is tried again
 LINES_WAIT_BYTES = 32 * 1024**2  # of each file of lines, in memory while the disk is full
 LINKS_WAIT_S = 2.0  # until the agents of both ends have told which task a thread runs
-DECISIONS, INPUTS, RUN = "decisions.jsonl", "inputs.jsonl", RUN_FILE
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -53,7 +52,7 @@ class TraceWriter:
         self, directory: Path, run: dict[str, Any], grown: Callable[[], None] = lambda: None
     ) -> None:
         self._directory, self._grown = directory, grown
-        self._run: dict[str, Any] | None = None if (directory / RUN).exists() else run
+        self._run: dict[str, Any] | None = None if (directory / RUN_FILE).exists() else run
         life = str(time.time_ns())
         for torn in directory.glob("*/_*.parquet"):
             torn.unlink(missing_ok=True)  # of a controller that was killed while it wrote
@@ -149,15 +148,15 @@ class TraceWriter:
         for name, file in self._files.items():
             self.attempt(f"sync of {name}", file.sync, 0)
         if self._run is not None:
-            self.attempt(RUN, self._write_run, 0)
+            self.attempt(RUN_FILE, self._write_run, 0)
 
     def _write_run(self) -> None:
-        unfinished = self._directory / f"_{RUN}"
+        unfinished = self._directory / f"_{RUN_FILE}"
         with open(unfinished, "wb") as file:
             file.write(msgspec.json.encode(self._run) + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        os.rename(unfinished, self._directory / RUN)
+        os.rename(unfinished, self._directory / RUN_FILE)
         self._run = None
 
     def _add_links(self, now_s: float, final: bool) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from msgspec.structs import asdict
 
 from controller.execute.ending import offered_of
@@ -11,6 +9,7 @@ from controller.execute.executor import sight_of, stand_of
 from controller.execute.steps import waits_for
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
+from controller.knowledge.plans import usd_per_hour
 from controller.monitor.hearing import in_flight
 from controller.picture.layout import Layout
 from controller.picture.sight import Sight
@@ -46,7 +45,7 @@ def plan_now(k: Knowledge) -> s.PlanNow | None:
             total=plan.slots.total,
             used=plan.slots.used,
         ),
-        usd_per_hour=round(math.fsum(vm.usd_per_hour for vm in plan.vms), 6),
+        usd_per_hour=usd_per_hour(plan.vms),
         limited_by=prediction.limited_by,
         limited_by_slot=prediction.limited_by_slot,
         predicted_low_tps=figure(prediction.rate_low_tps, 4),

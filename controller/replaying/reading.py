@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.monitor.lines import number_of, parts_of
-from controller.monitor.trace import DECISIONS, INPUTS, RUN
 from controller.replaying.recorded import Line, Run, decisions_of, in_order, lines_of, run_of
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
+from topology_runtime.trace_tables import DECISIONS, INPUTS, RUN_FILE
 
 PIECE_BYTES = 1 << 16  # of inputs decoded at a time: what comes of it is still near the core when it is used
 TAKEN_FOR_TRACE = "name the folder of one run, such as traces/TOPOLOGY/RUN"
@@ -47,7 +47,7 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.run: Run = run_of(_read(folder, RUN), str(folder / RUN))
+        self.run: Run = run_of(_read(folder, RUN_FILE), str(folder / RUN_FILE))
         data = _read(folder, DECISIONS)
         whole = data.rfind(b"\n") + 1
         self.decisions: list[bytes] = data[:whole].splitlines()

@@ -17,7 +17,7 @@ from dashboards.feeding.trace_tables import COLUMNS, Table, read_table
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
 from topology_runtime.topology import Topology
-from topology_runtime.trace_tables import RUN_FILE, SCHEMA
+from topology_runtime.trace_tables import DECISIONS, RUN_FILE, SCHEMA
 
 FAULTS_SHOWN = 10
 HINT = "name the folder of one run, such as traces/TOPOLOGY/RUN"
@@ -101,7 +101,7 @@ def read_run(folder: Path) -> TraceRun:
     """All of a trace but its inputs. Segments that cannot be read are left out, and named on stderr."""
     file = _run_file(folder)
     faults: list[str] = []
-    decisions = _decisions(folder / "decisions.jsonl", faults)
+    decisions = _decisions(folder / DECISIONS, faults)
     tables = {name: read_table(folder, name, faults) for name in COLUMNS}
     times = [table.times for table in (tables["samples"], tables["rates"]) if len(table.times)]
     if not times:

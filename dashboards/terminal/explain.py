@@ -11,8 +11,8 @@ import click
 from dashboards.terminal.connection import asked, controller_option
 from topology_runtime.errors import InvalidInput, Unreachable
 from topology_runtime.output import Format, emit, format_options, to_json, write_table
+from topology_runtime.trace_tables import DECISIONS
 
-DECISIONS = "decisions.jsonl"
 TRACES = Path("traces")  # where `up` writes them, below where it was started
 LAST = 10
 

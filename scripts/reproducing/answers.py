@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, median
 from typing import Any
 
+from scores import quantile, r2
+
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.plan.predict import predict
@@ -110,16 +112,6 @@ def latency_facts(step: Mapping[str, Any]) -> Data:
 # ── how good it was ─────────────────────────────────────────────────────────────────────────────
 
 
-def r2(predicted: Sequence[float], actual: Sequence[float]) -> float | None:
-    """1 − SSres/SStot about the line predicted = actual; None for fewer than three points."""
-    if len(actual) < 3:
-        return None
-    middle = mean(actual)
-    total = sum((value - middle) ** 2 for value in actual)
-    rest = sum((p - a) ** 2 for p, a in zip(predicted, actual, strict=True))
-    return 1 - rest / total if total > 0 else None
-
-
 def rate_scores(cells: Sequence[Data], speeds: Mapping[str, float] | None = None) -> Data:
     """Of cells with a stable rate: planned and predicted against it. `speeds`: model's task → how fast the machine
     was when it was measured; then rates that computing limits are brought to that speed."""
@@ -132,11 +124,11 @@ def rate_scores(cells: Sequence[Data], speeds: Mapping[str, float] | None = None
     }
     for of in ("planned", "predicted"):
         said = [float(cell[f"{of}_tps"]) for cell in good]
-        errors = sorted(abs(s - a) / a for s, a in zip(said, actual, strict=True))
+        errors = [abs(s - a) / a for s, a in zip(said, actual, strict=True)]
         found[of] = {
             "r2": r2(said, actual),
             "median_error": median(errors) if errors else None,
-            "p95_error": errors[min(len(errors) - 1, int(0.95 * len(errors)))] if errors else None,
+            "p95_error": quantile(errors, 0.95),
         }
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -22,6 +23,13 @@ def test_no_latency_is_asked_for_and_the_device_is_let_go(tmp_path: Path) -> Non
 def test_a_machine_without_the_device_is_measured_as_it_is(tmp_path: Path) -> None:
     with Awake(tmp_path / "none") as awake:
         assert not awake.so
+
+
+def test_a_device_that_takes_nothing_is_let_go() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with Awake(Path("/dev/full")) as awake:
+        assert not awake.so
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_the_kernel_takes_it() -> None:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import reproduce  # noqa: E402
+import scores  # noqa: E402
 from reproducing import answers, svg  # noqa: E402
 from reproducing import cells as c  # noqa: E402
 from reproducing.page import PREFIX, page, pictures  # noqa: E402
@@ -178,9 +179,9 @@ def test_either_the_trace_or_the_queue_may_say_that_a_step_did_not_keep_up() -> 
 
 
 def test_r2_is_about_the_line_predicted_equals_actual() -> None:
-    assert answers.r2([1, 2, 3], [1, 2, 3]) == 1
-    assert answers.r2([2, 3, 4], [1, 2, 3]) == pytest.approx(1 - 3 / 2)
-    assert answers.r2([1, 2], [1, 2]) is None
+    assert scores.r2([1, 2, 3], [1, 2, 3]) == 1
+    assert scores.r2([2, 3, 4], [1, 2, 3]) == pytest.approx(1 - 3 / 2)
+    assert scores.r2([1, 2], [1, 2]) is None
 
 
 def cell(pair: str, planned: float, actual: float, used: int, **more: Any) -> dict[str, Any]:

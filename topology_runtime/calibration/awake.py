@@ -8,7 +8,6 @@ lowest priority does that too, but delays what is measured.)
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 from pathlib import Path
@@ -26,9 +25,16 @@ class Awake:
         self._file: int | None = None
 
     def __enter__(self) -> Awake:
-        with contextlib.suppress(OSError):  # no such device, or not for us: measured as it is
-            self._file = os.open(self._device, os.O_WRONLY)
-            os.write(self._file, struct.pack("=i", 0))
+        try:
+            file = os.open(self._device, os.O_WRONLY)
+        except OSError:  # no such device, or not for us: measured as it is, and `so` says it
+            return self
+        try:
+            os.write(file, struct.pack("=i", 0))
+        except OSError:
+            os.close(file)
+        else:
+            self._file = file
         return self
 
     @property

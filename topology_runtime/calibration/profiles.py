@@ -59,9 +59,11 @@ def profile(asked: Asked, tell: Callable[[Record, Next | None], None]) -> list[R
             "memory_bytes": asked.slot_memory_bytes,
             "machine": store.machine(),
         }
-        conditions = Conditions(place, quotas, slot, asked.wish, asked.seconds, asked.output, stop, until_s)
         at_once = asked.at_once or side_by_side(asked.slot_cores, len(asked.tasks))
-        with Awake():
+        with Awake() as awake:
+            conditions = Conditions(
+                place, quotas, slot, asked.wish, asked.seconds, asked.output, stop, until_s, awake.so
+            )
             return _side_by_side(asked, conditions, at_once, tell)
     finally:
         quotas.remove()

@@ -42,6 +42,7 @@ class Conditions:
     output: Path
     stop: threading.Event
     until_s: float = float("inf")  # the budget's end, monotonic
+    awake: bool = False  # are the cores kept awake meanwhile?
 
 
 class TaskProfile:
@@ -84,6 +85,7 @@ class TaskProfile:
         record = self.record
         about: dict[str, Any] = {
             "binding": self._at.quotas.binding,
+            "awake": self._at.awake,
             "digest": self._digest,
             **store.code_of(self._task, self._at.place.user_paths),
             "gap_s": self._at.place.gap_s,

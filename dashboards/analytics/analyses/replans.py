@@ -14,6 +14,7 @@ from dashboards.analytics.asked import Asked, number
 from dashboards.analytics.places import Place
 from dashboards.analytics.results import LeftOut, Replan
 from topology_runtime.faults.words import counted
+from topology_runtime.trace_tables import DECISIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +38,7 @@ def replans(asked: Asked) -> tuple[list[Replan], list[LeftOut]]:
     found: list[Replan] = []
     left: list[LeftOut] = []
     for run in asked.runs.values():
-        file = run.place / "decisions.jsonl"
+        file = run.place / DECISIONS
         if not file.is_file():
             left.append(LeftOut(file.uri, "missing", "there is no such file: re-plans are unknown", None))
             continue
