@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from controller.knowledge.model_files import read_models
+from topology_runtime.calibration.awake import Awake
 
 pytestmark = pytest.mark.live
 
@@ -106,6 +107,8 @@ def test_a_users_function_gets_a_model_that_can_be_read(tmp_path, tasks):
     assert code == 0
     assert document is not None and document["schema"] == "headgate/profile/v1"
     model = read_models(tmp_path / "models")["spin"]
+    with Awake() as awake:
+        assert model.more["awake"] is awake.so
     assert [point.threads for point in model.points] == [1, 2]
     assert 40 < model.points[0].rate_tps < 220  # 1 ms of CPU a row in a fifth of a core
     assert model.points[0].cpu > 0.7
