@@ -11,84 +11,14 @@ from reproducing.answers import (
     gains,
     rate_scores,
     slots_per_rate,
-    use_points,
     use_scores,
 )
 from reproducing.cells import ACQUIRED, FIXED, MICRO
 from reproducing.stair import DOUBT
-from reproducing.svg import Panel, Point, Violin, bars, scatter, violins
 
 Data = dict[str, Any]
-PICTURES = ("slots", "planned", "predicted", "cpu", "memory", "latency")
 PREFIX = "reproduction-"  # of the pictures' files
-HOLLOW = "hollow: shuffle"
 PAPER_R2 = {"planned": "0.55 to 0.69", "predicted": "0.71 to 0.95", "cpu": "≥ 0.81", "memory": "≥ 0.55"}
-
-
-def pictures(data: Data) -> dict[str, str]:
-    """Name → SVG."""
-    pairs, shapes = _order(data, "pair"), _order(data, "shape")
-    fixed = _fixed(data)
-
-    def of(panel: Callable[[Data], Sequence[tuple[float, float]]]) -> list[Panel]:
-        return [
-            Panel(
-                shape,
-                tuple(
-                    Point(x, y, cell["pair"], cell["routing"] == "shuffle")
-                    for cell in fixed
-                    if cell["shape"] == shape and cell["actual_tps"]
-                    for x, y in panel(cell)
-                ),
-            )
-            for shape in shapes
-        ]
-
-    def use(name: str) -> list[Panel]:
-        return of(lambda cell: [(100 * a, 100 * p) for p, a in use_points(cell, name, by_vm=True)])
-
-    rate = "actual, tuples/s"
-    note = HOLLOW if any(cell["routing"] == "shuffle" for cell in fixed) else ""
-    return {
-        "slots": _slots_picture(data),
-        "planned": scatter(
-            of(lambda c: [(c["actual_tps"], c["planned_tps"])]), rate, "planned, tuples/s", pairs, note
-        ),
-        "predicted": scatter(
-            of(lambda c: [(c["actual_tps"], c["predicted_tps"])]), rate, "predicted, tuples/s", pairs, note
-        ),
-        "cpu": scatter(use("cpu"), "actual CPU of a VM, % of a slot", "predicted", pairs, note),
-        "memory": scatter(use("memory"), "actual memory of a VM, % of a slot", "predicted", pairs, note),
-        "latency": _violin_picture(fixed, shapes, pairs),
-    }
-
-
-def _slots_picture(data: Data) -> str:
-    series = ("LSA", "LSA+RSM", "MBA", "MBA+SAM")
-    groups: dict[str, list[tuple[str, list[float | None]]]] = {}
-    counts = {(row["shape"], row["part"], row["pair"]): row for row in data["slot_counts"]}
-    for shape in _order(data, "shape"):
-        for part in sorted({part for s, part, _ in counts if s == shape}):
-            lsa, mba = (counts.get((shape, part, pair)) for pair in ("lsa+rsm", "mba+sam"))
-            values = [row[key] if row else None for row in (lsa, mba) for key in ("estimated", "total")]
-            rate = (lsa or mba or {}).get("rate_tps", 0.0)
-            groups.setdefault(shape, []).append((f"{rate:g}", values))
-    return bars(groups, series, "slots")
-
-
-def _violin_picture(fixed: Sequence[Data], shapes: Sequence[str], pairs: Sequence[str]) -> str:
-    groups = {
-        shape: [
-            Violin(cell["pair"].upper(), cell["latency"]["histogram"], cell["latency"]["p50_s"])
-            for cell in sorted(fixed, key=lambda cell: pairs.index(cell["pair"]))
-            if cell["shape"] == shape and cell["routing"] == "weighted" and cell.get("latency")
-        ]
-        for shape in shapes
-    }
-    return violins(
-        {shape: row for shape, row in groups.items() if row},
-        "latency at the highest stable step, with its median (weighted routing)",
-    )
 
 
 # ── the page ────────────────────────────────────────────────────────────────────────────────────

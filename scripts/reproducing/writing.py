@@ -12,7 +12,8 @@ from typing import Any
 from controller.knowledge.plan_files import plan_of
 from reproducing.answers import latency_facts, plan_facts, slots_used, stable_rate
 from reproducing.cells import Planner
-from reproducing.page import PREFIX, page, pictures
+from reproducing.page import page
+from reproducing.pictures import draw
 from reproducing.store import Record
 
 SCHEMA = "headgate/reproduction/v1"
@@ -90,8 +91,7 @@ def write(data: Record, folder: Path) -> Path:
     """reproduction.json, the page, its pictures; the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{NAME}.json").write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", "utf-8")
-    for name, picture in pictures(data).items():
-        (folder / f"{PREFIX}{name}.svg").write_text(picture, "utf-8")
+    draw(data, folder)
     file = folder / f"{NAME}.md"
     file.write_text(page(data), "utf-8")
     return file

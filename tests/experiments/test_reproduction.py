@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,9 +17,10 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import reproduce  # noqa: E402
 import scores  # noqa: E402
-from reproducing import answers, svg  # noqa: E402
+from reproducing import answers  # noqa: E402
 from reproducing import cells as c  # noqa: E402
-from reproducing.page import PREFIX, page, pictures  # noqa: E402
+from reproducing.page import page  # noqa: E402
+from reproducing.pictures import draw  # noqa: E402
 from reproducing.stair import Pace, Stair  # noqa: E402
 from reproducing.store import Store  # noqa: E402
 from reproducing.writing import judged  # noqa: E402
@@ -32,12 +34,26 @@ DOCS = ROOT / "docs" / "experiments"
 # ── the page ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_page_and_its_pictures_are_what_the_data_give() -> None:
+def test_the_page_is_what_the_data_give() -> None:
     data = json.loads((DOCS / "reproduction.json").read_text("utf-8"))
     assert (DOCS / "reproduction.md").read_text("utf-8") == page(data), "run scripts/reproduce --analyse-only"
-    for name, picture in pictures(data).items():
-        assert (DOCS / f"{PREFIX}{name}.svg").read_text("utf-8") == picture, name
-        ElementTree.fromstring(picture)
+
+
+def test_its_pictures_are_what_the_data_give(tmp_path: Path) -> None:
+    files = draw(json.loads((DOCS / "reproduction.json").read_text("utf-8")), tmp_path)
+    assert len(files) == 6
+    for file in files:
+        drawn, kept = file.read_text("utf-8"), (DOCS / file.name).read_text("utf-8")
+        ElementTree.fromstring(drawn)
+        if drawn_by(drawn) != drawn_by(kept):
+            pytest.skip(f"kept: {drawn_by(kept)}, here: {drawn_by(drawn)}; they differ in the last digits")
+        assert kept == drawn, file.name
+
+
+def drawn_by(picture: str) -> str:
+    found = re.search(r"Matplotlib v[0-9.]+", picture)
+    assert found is not None
+    return found[0]
 
 
 # ── what is tried ───────────────────────────────────────────────────────────────────────────────
@@ -216,14 +232,6 @@ def test_idle_slots_count_in_the_mean_cpu() -> None:
 def test_rates_that_computing_limits_can_be_brought_to_the_speed_of_the_models() -> None:
     assert answers.at_speed(cell("mba+sam", 60, 50, 3), {"pi": 1.0}) == 25
     assert answers.at_speed(cell("mba+sam", 60, 50, 3, limited_by_model="blob"), {"pi": 1.0}) == 50
-
-
-@pytest.mark.parametrize("highest", [0.003, 0.9, 1.0, 7.0, 48.0, 1234.0])
-def test_axes_reach_the_highest_value_in_few_round_steps(highest: float) -> None:
-    ticks = svg.nice_ticks(highest)
-    assert ticks[0] == 0
-    assert ticks[-1] >= highest * (1 - 1e-9)
-    assert 3 <= len(ticks) <= 7
 
 
 # ── stopped and gone on with ────────────────────────────────────────────────────────────────────
