@@ -153,11 +153,19 @@ class Trial:
 
     def leftovers(self, run: str, pids: Sequence[int]) -> list[str]:
         """What should be gone and is not: processes, cgroups, sockets."""
-        left = [f"process {pid}" for pid in pids if psutil.pid_exists(pid)]
+        left = [f"process {pid}" for pid in pids if lives(pid)]
         for root in CGROUP_ROOTS:
             left += [str(path) for path in root.glob(f"headgate-{run}*")]
         left += [str(path) for path in self.folder.rglob("*") if path.is_socket()]
         return left
+
+
+def lives(pid: int) -> bool:
+    """Does the process run? One that has ended, and that a slow init has yet to reap, does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextlib.contextmanager
