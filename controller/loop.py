@@ -96,7 +96,7 @@ class Loop:
         need = demand(window, plan.rate_tps, past_of(k, now), k.settings.headroom)
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = Held.of(plan, topology, k.models)
-        slots = predicted_slots(plan.prediction, plan.allocation, window.emitted_tps, self._memory.slots)
+        slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
         late = violations(topology, lambda seconds: intake.window(now.mono_ns, seconds))
         judge(turn, self.members, verdict, window)

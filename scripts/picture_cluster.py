@@ -94,7 +94,7 @@ class Cluster:
             "stable", slope, slope - 0.01, slope + 0.01, 0.001, -0.01, 0.01, 1.0, 0.99, "keeps up"
         )
         need = d.Demand(window.offered_tps, window.offered_tps, "same", "as planned", (), {})
-        predicted = predicted_slots(self.plan.prediction, self.plan.allocation, window.emitted_tps, {})
+        predicted = predicted_slots(self.plan.prediction, self.topology, window.emitted_tps, {})
         seen = Seen(window, stable, need, (), (), predicted)
         for known in self.members.members.values():
             assert known.report is not None

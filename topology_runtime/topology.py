@@ -20,11 +20,19 @@ Kind = Literal["source", "map", "flat_map", "filter", "hold", "keyed"]
 
 
 class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A task of fixed size (source, sink): mapped, reserving fractions of a slot, not counted in ρ."""
+    """A task of fixed size (source, sink): mapped, reserving fractions of a slot, not counted in ρ.
+
+    cpu_per_tps: what each tuple/s of the task takes of the slot's CPU besides `cpu`; left out, nothing."""
 
     threads: int = 1
     cpu: float = 0.0
     memory: float = 0.0
+    cpu_per_tps: float | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def cpu_each(self) -> float:
+        """`cpu_per_tps`, 0 where it is left out."""
+        return 0.0 if self.cpu_per_tps is msgspec.UNSET else float(self.cpu_per_tps)
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from controller.knowledge.diagnoses import Residual
-from controller.knowledge.plans import Allocation, Prediction
+from controller.knowledge.plans import Prediction
 from controller.knowledge.windows import Window
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
@@ -29,15 +29,15 @@ def residuals(
 
 
 def predicted_slots(
-    prediction: Prediction, allocation: Allocation, rate_tps: float, held: Mapping[Slot, float]
+    prediction: Prediction, topology: Topology, rate_tps: float, held: Mapping[Slot, float]
 ) -> PredictedSlots:
     """Slot → (CPU, memory) as fractions at input rate `rate_tps`.
 
-    CPU above what static tasks reserve grows with the rate up to the supported one (the prediction's is at
+    CPU above what tasks of fixed size reserve grows with the rate up to the supported one (the prediction's is at
     `at_rate_tps`); memory is what the slot's process holds, else the prediction's."""
     at_tps = prediction.at_rate_tps
     scale = min(rate_tps, prediction.rate_tps) / at_tps if at_tps > LEAST else 0.0
-    reserved = {task.task: task.cpu_slots for task in allocation.tasks if task.static}
+    reserved = {task.name: task.static.cpu for task in topology.tasks if task.static is not None}
     static: dict[Slot, float] = {}
     for share in prediction.shares:
         static[share.slot] = static.get(share.slot, 0.0) + share.share * reserved.get(share.task, 0.0)

@@ -85,15 +85,16 @@ def _up(slots: float) -> int:
 
 
 def _fixed(task: str, rate_tps: float, static: Static) -> TaskAllocation:
-    """`static.cpu` and `static.memory` are what all its threads reserve together."""
+    """`static.cpu`, what its rate adds to it, and `static.memory`: all its threads reserve that together."""
+    used_cpu = static.cpu + static.cpu_each * rate_tps
     return TaskAllocation(
         task,
         rate_tps,
         threads=static.threads,
-        cpu_slots=static.cpu,
+        cpu_slots=used_cpu,
         memory_slots=static.memory,
         rest_threads=static.threads,
-        rest_cpu=static.cpu,
+        rest_cpu=used_cpu,
         rest_memory=static.memory,
         static=True,
     )

@@ -4,6 +4,8 @@ A *group* is the q threads of one task in one slot. With x its rate, w the task'
 
     x ≤ I(q)                                   its peak rate
     Σ over the slot's groups C(q) x / I(q) ≤ 1 − CPU reserved by tasks of fixed size
+
+A task of fixed size may use CPU in proportion to its rate besides (`Static.cpu_per_tps`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ NOWHERE = -1  # the slot of a task that is not placed
 @dataclass(frozen=True, slots=True)
 class Group:
     """`task` counts in breadth-first order, `slot` in `Load.slots`. `peak_tps` is I(q), or None for a
-    task of fixed size; `cpu` and `memory`: fractions of the slot at the peak, or reserved."""
+    task of fixed size; `cpu` and `memory`: fractions of the slot at the peak, or reserved; `cpu_each`: of a
+    task of fixed size, CPU for one tuple/s besides."""
 
     task: int
     slot: int
@@ -31,6 +34,7 @@ class Group:
     peak_tps: float | None
     cpu: float
     memory: float
+    cpu_each: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +71,27 @@ class Load:
                 yield Limit(group.peak_tps / (self.unit[group.task] * shares[g]), group.task, group.slot)
 
     def cpu_limits_at(self, shares: Sequence[float]) -> Iterable[Limit]:
-        """The limit that the CPU of each slot sets, named after the first task that uses it."""
+        """The limit that the CPU of each slot sets, named after the first modelled task that uses it, else
+        the first task of fixed size."""
         if self.cpu_left is None:
             return
         for slot, members in enumerate(self.by_slot):
-            used, first = 0.0, len(self.tasks)
-            for g in members:
-                cpu = self.cpu_per_unit(g) * self.unit[self.groups[g].task] * shares[g]
-                if cpu > 0:
-                    used, first = used + cpu, min(first, self.groups[g].task)
-            if used > 0:
-                yield Limit(self.cpu_left[slot] / used, first, slot)
+            used = {g: self.cpu_of(g, shares[g], 1.0) for g in members}
+            users = [self.groups[g] for g in members if used[g] > 0]
+            if users:
+                first = min(users, key=lambda group: (group.peak_tps is None, group.task)).task
+                yield Limit(self.cpu_left[slot] / math.fsum(used.values()), first, slot)
 
     def cpu_per_unit(self, g: int) -> float:
-        """C(q) / I(q): CPU of the slot for one tuple/s through group g."""
+        """CPU of the slot for one tuple/s through group g: C(q) / I(q); of a task of fixed size what it uses
+        besides what it reserves."""
         group = self.groups[g]
-        return group.cpu / group.peak_tps if group.peak_tps else 0.0
+        return group.cpu / group.peak_tps if group.peak_tps else group.cpu_each
+
+    def cpu_of(self, g: int, share: float, rate_tps: float) -> float:
+        """CPU of the slot that grows with the input rate, at `rate_tps`, when group g takes `share` of its
+        task's rows."""
+        return self.cpu_per_unit(g) * self.unit[self.groups[g].task] * share * rate_tps
 
     def part_of_peak(self, g: int, share: float, rate_tps: float | None) -> float:
         """x / I(q) of group g when its task sees input rate `rate_tps` and it takes `share` of the rows;
@@ -97,12 +106,15 @@ class Load:
         self, shares: Sequence[float], rate_tps: float | None, most: float = math.inf
     ) -> list[tuple[float, float]]:
         """(CPU, memory) of each slot at input rate `rate_tps` (None: each group at its peak): C(q) x / I(q),
-        M(q) x / I(q), and what tasks of fixed size reserve; no group needs more than `most` of its peak's."""
+        M(q) x / I(q), and what tasks of fixed size reserve and use; no group needs more than `most` of its
+        peak's."""
         cpu, memory = [0.0] * len(self.slots), [0.0] * len(self.slots)
         for g, group in enumerate(self.groups):
             part = min(most, self.part_of_peak(g, shares[g], rate_tps))
             cpu[group.slot] += group.cpu * part
             memory[group.slot] += group.memory * part
+            if group.cpu_each and rate_tps is not None:
+                cpu[group.slot] += self.cpu_of(g, shares[g], rate_tps)
         return list(zip(cpu, memory, strict=True))
 
     def ceilings(self, shares: Sequence[float]) -> dict[int, float]:
@@ -170,7 +182,7 @@ def load_of(
         if task.static is not None:
             part = bundle.threads / task.static.threads
             used = task.static.cpu * part, task.static.memory * part
-            groups.append(Group(number, slot, bundle.threads, None, *used))
+            groups.append(Group(number, slot, bundle.threads, None, *used, task.static.cpu_each))
         else:
             curve = known.at(number, models[task.model_name], bundle.threads)
             groups.append(Group(number, slot, bundle.threads, *curve))

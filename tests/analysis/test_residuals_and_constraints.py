@@ -8,7 +8,7 @@ from analysis_made import IDLE, VM1, line_topology, window_of
 
 from controller.analyze.constraints import violation, violations
 from controller.analyze.residuals import predicted_slots, residuals
-from controller.knowledge.plans import Allocation, Prediction, Share, SlotUse, TaskAllocation
+from controller.knowledge.plans import Prediction, Share, SlotUse
 from controller.knowledge.windows import EdgeWindow, Latency, Progress, SlotWindow, Window
 from topology_runtime.cluster import Slot
 from topology_runtime.topology import LatencyConstraint
@@ -22,16 +22,6 @@ PREDICTION = Prediction(
     vms=(),
     at_rate_tps=100.0,
     shares=(Share(S0, "source", 1.0), Share(S0, "sink", 1.0), Share(S1, "score", 1.0)),
-)
-ALLOCATION = Allocation(
-    "mba",
-    100.0,
-    (
-        TaskAllocation("source", 100.0, 1, 0.1, 0.1, static=True),
-        TaskAllocation("score", 100.0, 2, 0.8, 0.4),
-        TaskAllocation("sink", 200.0, 1, 0.2, 0.1),
-    ),
-    1,
 )
 
 
@@ -49,23 +39,25 @@ def measured(emitted_tps: float, score_tps: float, **more: float) -> Window:
 
 
 def test_cpu_is_compared_at_the_rate_that_is_emitted_static_shares_apart() -> None:
-    predicted = predicted_slots(PREDICTION, ALLOCATION, 50.0, {})
+    predicted = predicted_slots(PREDICTION, line_topology(), 50.0, {})
     assert predicted[S0] == pytest.approx((0.1 + 0.2 * 0.5, 0.2))
     assert predicted[S1] == pytest.approx((0.4, 0.4))
-    above = predicted_slots(PREDICTION, ALLOCATION, 500.0, {})
+    above = predicted_slots(PREDICTION, line_topology(), 500.0, {})
     assert above[S1][0] == pytest.approx(0.8 * 1.2), "no more than the supported rate gets through"
     assert (
-        predicted_slots(msgspec.structs.replace(PREDICTION, at_rate_tps=0.0), ALLOCATION, 50.0, {})[S1][0]
+        predicted_slots(msgspec.structs.replace(PREDICTION, at_rate_tps=0.0), line_topology(), 50.0, {})[S1][
+            0
+        ]
         == 0.0
     )
 
 
 def slots_at(rate_tps: float) -> dict[Slot, tuple[float, float]]:
-    return predicted_slots(PREDICTION, ALLOCATION, rate_tps, {})
+    return predicted_slots(PREDICTION, line_topology(), rate_tps, {})
 
 
 def test_what_a_slots_process_holds_is_its_memory_where_that_is_known() -> None:
-    predicted = predicted_slots(PREDICTION, ALLOCATION, 50.0, {S0: 0.33})
+    predicted = predicted_slots(PREDICTION, line_topology(), 50.0, {S0: 0.33})
     assert (predicted[S0][1], predicted[S1][1]) == (0.33, 0.4)
 
 

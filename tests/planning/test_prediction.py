@@ -150,3 +150,40 @@ def test_use_at_the_peak_is_that_of_every_group_alone():
     assert [use.cpu for use in found.slots] == pytest.approx([1.6, 0.8])
     assert [use.memory for use in found.slots] == pytest.approx([0.4, 0.2])
     assert found.vms[0].cpu == pytest.approx(2.4)
+
+
+def test_what_is_cheaper_by_a_hair_is_not_driven_to_its_peak():
+    """A thread of `wait` costs a little less CPU beside others of its kind, and both slots are full of `heavy`:
+    the highest rate alone would send every row to the larger group, to its last thread."""
+    wait = model_of("wait", (1, 10, 0.02, 0.01), (20, 200, 0.36, 0.05), (22, 220, 0.39, 0.05))
+    heavy = model_of("heavy", (1, 120, 0.96, 0.1))
+    both = placed((0, "wait", 20), (0, "heavy", 1), (1, "wait", 22), (1, "heavy", 1))
+    found = predict(chain("wait", "heavy"), {"wait": wait, "heavy": heavy}, both, VMS)
+    used = {slot: share * found.rate_tps for slot, share in share_of(found, "wait").items()}
+    assert max(used["vm1/0"] / 200, used["vm1/1"] / 220) < 0.88
+    assert sum(used.values()) == pytest.approx(2 / (0.39 / 220 + 0.8 / 100), rel=0.01)
+
+
+@pytest.mark.parametrize("routing", ["weighted", "shuffle"])
+def test_a_source_uses_cpu_in_proportion_to_its_rate(routing):
+    """0.1 always and 0.002 for each tuple/s, beside a task that takes 0.008: 0.9 / 0.01."""
+    static = Static(1, 0.1, 0.15, cpu_per_tps=0.002)
+    topology = Topology("t", (Task("in", "source", static=static), Task("a")), (Edge("in", "a"),))
+    found = predict(topology, {"a": BUSY}, placed((0, "in", 1), (0, "a", 1)), VMS, 50.0, routing=routing)
+    assert (found.rate_tps, found.limited_by) == (pytest.approx(90), "a")
+    assert found.slots[0].cpu == pytest.approx(0.1 + 50 * 0.01)
+
+
+def test_a_source_alone_in_its_slot_may_be_what_limits():
+    static = Static(1, 0.2, 0.1, cpu_per_tps=0.02)
+    topology = Topology("t", (Task("in", "source", static=static), Task("a")), (Edge("in", "a"),))
+    found = predict(topology, {"a": BUSY}, placed((0, "in", 1), (1, "a", 1)), VMS)
+    assert (found.rate_tps, found.limited_by, found.limited_by_slot) == (pytest.approx(40), "in", "vm1/0")
+
+
+def test_rows_go_where_the_source_leaves_room():
+    static = Static(1, 0.0, 0.0, cpu_per_tps=0.004)
+    topology = Topology("t", (Task("in", "source", static=static), Task("a")), (Edge("in", "a"),))
+    found = predict(topology, {"a": BUSY}, placed((0, "in", 1), (0, "a", 1), (1, "a", 1)), VMS)
+    assert found.rate_tps == pytest.approx(150), "slot 1 carries its 100, slot 0 besides its 0.6"
+    assert share_of(found, "a") == pytest.approx({"vm1/0": 1 / 3, "vm1/1": 2 / 3}, rel=0.02)

@@ -71,6 +71,10 @@ def test_one_task_alone_is_a_topology() -> None:
         (with_task(0, static=Static(10**9)), "tasks[0].static.threads: 1e+09 must be"),
         (with_task(0, static=Static(1, 1.5)), "tasks[0].static.cpu: 1.5 must be at least 0 and at most 1"),
         (with_task(0, static=Static(1, 0, -0.1)), "tasks[0].static.memory: -0.1 must be"),
+        (
+            with_task(0, static=Static(1, 0, 0, -1e-3)),
+            "tasks[0].static.cpu_per_tps: -0.001 must be at least 0",
+        ),
         (with_task(0, static=Static(1, math.nan)), "tasks[0].static.cpu: nan is not finite"),
         (with_task(0, static=Static(2), exclusive=True), "tasks[0].static.threads: 2, but an exclusive task"),
         (with_task(3, static=Static(2), exclusive=False), "tasks[3].static.threads: 2, but a 'global' edge"),

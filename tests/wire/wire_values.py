@@ -75,6 +75,7 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
         bytes: st.binary(max_size=8),
         bool: st.booleans(),
         type(None): st.none(),
+        msgspec.UnsetType: st.just(msgspec.UNSET),
         Any: st.none() | st.integers(0, 9) | st.text(max_size=3) | st.lists(st.integers(0, 9), max_size=3),
         msgspec.Raw: st.just(msgspec.Raw(msgspec.msgpack.encode([1, 2]))),
     }

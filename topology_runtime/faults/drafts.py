@@ -99,7 +99,8 @@ class _Walk:
         """The usable fields of a struct by attribute name; None when it is no mapping at all."""
         fields = _fields(kind)
         if isinstance(data, kind):
-            data = {key: getattr(data, info.name) for key, info in fields.items()}
+            given = {key: getattr(data, info.name) for key, info in fields.items()}
+            data = {key: value for key, value in given.items() if value is not msgspec.UNSET}
         if not isinstance(data, dict):
             self.fault(place, f"expected a mapping with the keys {', '.join(fields)}, got {shown(data)}")
             return None
@@ -193,5 +194,5 @@ def _expected(wanted: Any) -> str:
     if origin is typing.Literal:
         return "one of " + ", ".join(map(str, arguments))
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_expected(argument) for argument in arguments)
+        return " or ".join(_expected(a) for a in arguments if a is not msgspec.UnsetType)
     return _WORDS.get(origin or wanted, str(wanted))

@@ -52,6 +52,7 @@ def _static_faults(place: str, static: Static) -> Iterator[str]:
     yield from number_faults(f"{place}.threads", static.threads, 1, MAX_STATIC_THREADS)
     yield from number_faults(f"{place}.cpu", static.cpu, 0.0, 1.0)
     yield from number_faults(f"{place}.memory", static.memory, 0.0, 1.0)
+    yield from number_faults(f"{place}.cpu_per_tps", static.cpu_each, 0.0, 1.0)
 
 
 def _plain_faults(place: str, value: Any, depth: int) -> Iterator[str]:
