@@ -173,18 +173,15 @@ class PullChannel(_Channel):
         self._socket = context().socket(zmq.PULL)
         _tune(self._socket, TUPLES_MAX_BYTES)
         self.endpoint = _bind(self._socket, host, 0)
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
+        self._timeout_ms = -1
 
     def receive_bytes(self, timeout_s: float) -> bytes | None:
+        timeout_ms = int(timeout_s * 1000)
+        if timeout_ms != self._timeout_ms:
+            self._socket.setsockopt(zmq.RCVTIMEO, timeout_ms)
+            self._timeout_ms = timeout_ms
         try:
-            return self._socket.recv(zmq.DONTWAIT)
-        except zmq.Again:
-            pass
-        if not self._poller.poll(int(timeout_s * 1000)):
-            return None
-        try:
-            return self._socket.recv(zmq.DONTWAIT)
+            return self._socket.recv()
         except zmq.Again:
             return None
 

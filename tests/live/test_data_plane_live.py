@@ -70,6 +70,27 @@ def test_every_row_arrives_once_over_two_workers(tmp_path: Path) -> None:
     assert stored(tmp_path) == Counter(range(emitted))
 
 
+def test_threads_without_rows_sleep(tmp_path: Path) -> None:
+    """They look round once a second: in a slot of a fifth of a core, ten times a second was a tenth of its CPU."""
+    threads, seconds = 40, 2.0
+    rig = rig_of(line("left"), {"source": [0], "left": [1] * threads, "store": [0]}, tmp_path)
+    try:
+        rig.start()
+        rig.pump(0.5)
+        before = wakes(rig.pid_of(1))
+        rig.pump(seconds)
+        woken = wakes(rig.pid_of(1)) - before
+    finally:
+        rig.stop()
+    assert 0 < woken < 4 * threads * seconds
+
+
+def wakes(pid: int) -> int:
+    """How often the threads of a process have given up the CPU to wait."""
+    status = (Path(path, "status").read_text() for path in Path(f"/proc/{pid}/task").iterdir())
+    return sum(int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0]) for text in status)
+
+
 def test_a_join_of_two_branches_pairs_every_row(tmp_path: Path) -> None:
     topology = Topology(
         "join",

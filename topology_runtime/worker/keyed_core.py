@@ -109,6 +109,10 @@ class KeyedCore(TaskCore):
         self.post.send_word(StateTaken(self.wanted.thread, word.sender, word.ranges))
         return True
 
+    @property
+    def by_the_clock(self) -> bool:
+        return True  # snapshots, state that is on its way
+
     def on_time(self, now_ns: int) -> None:
         flow, orders = self.keyed, self.orders
         if flow.dirty and (now_ns - self._snapshot_ns >= SNAPSHOT_EVERY_NS or self.going):

@@ -84,6 +84,9 @@ class Rig:
         popen = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL)
         self._workers[slot] = _Process(popen, mt.Meter(fd), fd, incarnation)
 
+    def pid_of(self, slot: int) -> int:
+        return self._workers[slot].popen.pid
+
     def kill(self, slot: int) -> None:
         """`kill -9`, reaped."""
         self._workers[slot].popen.kill()

@@ -120,6 +120,11 @@ class TaskCore:
         self._record(self.flow)
         self.post.send_acks(acks)
 
+    @property
+    def by_the_clock(self) -> bool:
+        """Has `on_time` anything to look at?"""
+        return self.flow is not None and self.flow.holding > 0
+
     def on_time(self, now_ns: int) -> None:
         if self.flow is not None and self.orders is not None and self.flow.holding:
             self.settle(self.flow.on_time(now_ns, self.orders.wanted.draining))

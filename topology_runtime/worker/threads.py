@@ -27,7 +27,8 @@ from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.switchboard import Switchboard
 from topology_runtime.worker.task_core import TaskCore
 
-IDLE_S = 0.1  # an idle thread looks around this often
+TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
+IDLE_S = 1.0  # any other: what concerns it wakes it
 WAIT_S = 0.005  # an exclusive thread that waits for its predecessor's end
 
 
@@ -141,7 +142,9 @@ class TaskThread(threading.Thread):
 
     def _patience_s(self) -> float:
         due_ns = self.core.outputs.next_flush_ns()
-        return IDLE_S if due_ns is None else max(0.0, (due_ns - monotonic_ns()) / 1e9)
+        if due_ns is None:
+            return TICK_S if self.core.by_the_clock else IDLE_S
+        return max(0.0, (due_ns - monotonic_ns()) / 1e9)
 
     # ── a frame ─────────────────────────────────────────────────────────────────────────────────
 

@@ -51,7 +51,8 @@ from topology_runtime.worker.source import SourceThread
 from topology_runtime.worker.switchboard import Receiver, Sender, Switchboard
 from topology_runtime.worker.threads import Host, TaskThread
 
-TICK_S = 0.05
+TICK_S = 0.05  # how often threads are looked at while some start or leave
+CALM_S = 0.2  # … else: what happens wakes the main thread
 REPORT_EVERY_NS = 500_000_000
 HELLO_EVERY_NS = 200_000_000
 LETTERS_A_REPORT = 200
@@ -111,9 +112,13 @@ class Worker:
 
     def main_loop(self) -> None:
         while self.stop is None:
-            self.waiter.wait(TICK_S)
+            self.waiter.wait(self._patience_s())
             self.wake.clear()
             self.on_turn()
+
+    def _patience_s(self) -> float:
+        going = any(thread.core.going for thread in self.threads.values())
+        return TICK_S if going or not self.state.ready else CALM_S
 
     def on_turn(self) -> None:
         """Everything that may have come, once."""
