@@ -8,7 +8,7 @@ worker's meter, judged by topology_runtime.stability; the trial ends once its ve
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 import msgspec
@@ -98,16 +98,21 @@ class Offer:
         return offered, self._bench.done() - self._done_before
 
 
-def run_trial(bench: Watched, rate_tps: float, longest_s: float, waits: bool) -> TrialResult:
+def run_trial(
+    bench: Watched, rate_tps: float, longest_s: float, waits: bool, look: Callable[[], None] = lambda: None
+) -> TrialResult:
     """One trial on a bench that has begun. `waits`: the task waits for a service, which may be throttled
-    and hide an overload for seconds: longer until it is called stable. Raises as `Watched.watch` does."""
+    and hide an overload for seconds: longer until it is called stable. `look` is called with every reading: once at
+    the beginning, then at the end of each of the result's `bins`. Raises as `Watched.watch` does."""
     offer = Offer(bench, rate_tps)
     trial = Trial(looks_for(waits, longest_s, bench.threads_measured / rate_tps))
     readings, bins = [offer.read()], list[Bin]()
+    look()
     finding: Finding | None = None
     while finding is None:
         queue = offer.watch_until(BIN_S * len(readings))
         readings.append(offer.read())
+        look()
         bins.append(bin_of(readings[-2], readings[-1], queue))
         finding = trial.add(bins[-1])
     return result(finding, bins, readings, rate_tps, bench)

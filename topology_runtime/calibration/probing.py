@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import msgspec
 
 from topology_runtime.calibration.bench import FAST_TPS, Bench
-from topology_runtime.calibration.speed import SpeedMeter
+from topology_runtime.calibration.speed import Meter, SpeedMeter
 from topology_runtime.calibration.steps import Probe
 from topology_runtime.calibration.warm_up import growth, steady_from
 from topology_runtime.calibration.watched import rss_bytes
@@ -34,8 +34,14 @@ class Look(msgspec.Struct, frozen=True):
     letters: int
 
 
-def probe(
-    bench: Bench, threads: int, rows_a_frame: int, seconds: float, slot_cores: float, silence_s: float
+def probe(  # what is measured, how long, beside what
+    bench: Bench,
+    threads: int,
+    rows_a_frame: int,
+    seconds: float,
+    slot_cores: float,
+    silence_s: float,
+    meter_of: Callable[[], Meter] = SpeedMeter,
 ) -> Probe:
     """One probe of about `seconds`, longer when threads are many or slow. Raises HeadgateError when no row
     is finished within `silence_s`, or the task fails."""
@@ -43,7 +49,7 @@ def probe(
     bench.until(lambda: bench.done() > 0, silence_s, "finish a row")
     looks = [_look(bench)]
     end_s = looks[0].at_s + seconds
-    with SpeedMeter() as meter:
+    with meter_of() as meter:
         while not _enough(looks, threads, end_s, looks[0].at_s + LONGEST * seconds):
             bench.watch(BIN_S)
             looks.append(_look(bench))

@@ -20,6 +20,7 @@ from topology_runtime.calibration.measuring import side_by_side
 from topology_runtime.calibration.profiling import Conditions, TaskProfile
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import Record
+from topology_runtime.calibration.speed import Reference
 from topology_runtime.calibration.steps import Next, Wish
 from topology_runtime.errors import HeadgateError
 from topology_runtime.topology import Task, Topology
@@ -60,9 +61,18 @@ def profile(asked: Asked, tell: Callable[[Record, Next | None], None]) -> list[R
             "machine": store.machine(),
         }
         at_once = asked.at_once or side_by_side(asked.slot_cores, len(asked.tasks))
-        with Awake() as awake:
+        with Awake() as awake, Reference(quotas) as reference:
             conditions = Conditions(
-                place, quotas, slot, asked.wish, asked.seconds, asked.output, stop, until_s, awake.so
+                place,
+                quotas,
+                slot,
+                asked.wish,
+                asked.seconds,
+                asked.output,
+                stop,
+                until_s,
+                awake.so,
+                reference.meter,
             )
             return _side_by_side(asked, conditions, at_once, tell)
     finally:

@@ -17,7 +17,7 @@ from topology_runtime.calibration.probing import probe
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import Record, RecordFile
 from topology_runtime.calibration.search import frame_rows
-from topology_runtime.calibration.speed import SpeedMeter
+from topology_runtime.calibration.speed import Meter, SpeedMeter
 from topology_runtime.calibration.steps import Next, Probe, Tried, Wish
 from topology_runtime.clock import utc_iso, wall_ns
 from topology_runtime.errors import HeadgateError
@@ -43,6 +43,7 @@ class Conditions:
     stop: threading.Event
     until_s: float = float("inf")  # the budget's end, monotonic
     awake: bool = False  # are the cores kept awake meanwhile?
+    meter: Callable[[], Meter] = SpeedMeter
 
 
 class TaskProfile:
@@ -137,11 +138,11 @@ class TaskProfile:
 
     def _probe(self, bench: Bench, threads: int, rows: int, seconds: float) -> Probe:
         silence_s = SILENCE_S + self._task.max_call_s
-        return probe(bench, threads, rows, seconds, self._at.place.slot_cores, silence_s)
+        return probe(bench, threads, rows, seconds, self._at.place.slot_cores, silence_s, self._at.meter)
 
     def _trial(self, bench: Bench, step: Next) -> Tried:
         waits = steps.waits(self.record.probes)
-        with SpeedMeter() as meter:
+        with self._at.meter() as meter:
             found = run_trial(bench, step.rate_tps, LONGEST_WAITS_S if waits else LONGEST_S, waits)
         return Tried(
             threads=step.threads,

@@ -1,28 +1,59 @@
 """How fast this machine is just now: a fixed loop, run again and again beside each measurement.
 
-Shared machines drift by several percent within minutes. Rates of computing tasks are divided by this
-speed, so that models measured at different times can be compared (measurement: Models)."""
+Shared machines drift by a fifth within minutes. Rates of computing tasks are divided by this speed, so that models
+measured at different times can be compared (measurement: Models).
+
+Where a slot can be limited, the loop runs in a small slot of its own (decision 18): what drifts most is what it costs
+to begin again after the quota's pause, which a loop on a free core does not see.
+"""
 
 from __future__ import annotations
 
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import tempfile
 import threading
 from statistics import median
 from time import thread_time_ns
 from types import TracebackType
+from typing import Protocol, Self
+
+from topology_runtime.calibration.quota import Quotas
+from topology_runtime.owner import die_with
 
 ROUNDS = 20_000  # about a millisecond
-EVERY_S = 0.1
+EVERY_S = 0.1  # on a free core
+CORES = 0.1  # of the reference's slot
+SLOT = "reference"
+COUNTS = struct.Struct("<qq")  # rounds, ns of CPU
+
+
+class Meter(Protocol):
+    """Tells the speed while the `with` block lasts."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    @property
+    def rounds_per_s(self) -> float:
+        """Rounds per second of CPU time, so far."""
 
 
 class SpeedMeter:
-    """Runs the loop ten times a second, on whatever core is free, while the `with` block lasts."""
+    """Runs the loop ten times a second, on whatever core is free; the median."""
 
     def __init__(self) -> None:
         self._speeds: list[float] = []
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="speed", daemon=True)
 
-    def __enter__(self) -> SpeedMeter:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -39,16 +70,107 @@ class SpeedMeter:
 
     @property
     def rounds_per_s(self) -> float:
-        """The median so far."""
         return median(self._speeds)
+
+
+class Reference:
+    """The loop in a slot of a tenth of a core, in a process of its own, for as long as the `with` block lasts. Enter it
+    in the main thread. Where no slot can be limited it is not run, and meters use a free core."""
+
+    def __init__(self, quotas: Quotas, cores: float = CORES) -> None:
+        self._quotas, self._cores = quotas, cores
+        self._counts: mmap.mmap | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        if not self._quotas.enforced:
+            return self
+        with tempfile.NamedTemporaryFile(prefix="headgate-reference-") as file:
+            file.write(bytes(COUNTS.size))
+            file.flush()
+            self._counts = mmap.mmap(file.fileno(), COUNTS.size)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, file.name, str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+            )
+            assert self._process.stdout is not None
+            self._process.stdout.readline()  # the file is open: its name may go
+        self._quotas.bind(self._process.pid, SLOT, self._cores, 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    @property
+    def so(self) -> bool:
+        """Does it run?"""
+        return self._process is not None and self._process.poll() is None
+
+    def meter(self) -> Meter:
+        return SlotMeter(self) if self.so else SpeedMeter()
+
+    def counts(self) -> tuple[int, int]:
+        """(rounds, ns of CPU they took) so far."""
+        assert self._counts is not None
+        rounds, used_ns = COUNTS.unpack(self._counts[:])
+        return rounds, used_ns
+
+
+class SlotMeter:
+    """What the reference did meanwhile; the mean, pauses' ends included."""
+
+    def __init__(self, of: Reference) -> None:
+        self._of = of
+        self._began = self._ended = (0, 0)
+
+    def __enter__(self) -> Self:
+        self._began = self._ended = self._of.counts()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended = self._of.counts()
+
+    @property
+    def rounds_per_s(self) -> float:
+        rounds, used_ns = (b - a for a, b in zip(self._began, self._ended, strict=True))
+        return rounds / used_ns * 1e9 if used_ns else rounds_per_s()
 
 
 def rounds_per_s() -> float:
     """Rounds of a small loop of arithmetic and a dictionary per second of CPU time."""
+    return ROUNDS / (loop_ns() / 1e9)
+
+
+def loop_ns() -> int:
+    """CPU time of the loop, once."""
     began_ns = thread_time_ns()
     kept: dict[int, int] = {}
     total = 0
     for number in range(ROUNDS):
         total += number * number & 1023
         kept[number & 63] = total
-    return ROUNDS / ((thread_time_ns() - began_ns) / 1e9)
+    return thread_time_ns() - began_ns
+
+
+def run(path: str, owner: int) -> None:
+    """The reference's process: the loop, for ever, counted in the file."""
+    die_with(owner)
+    with open(path, "r+b") as file:
+        counts = mmap.mmap(file.fileno(), COUNTS.size)
+    print("ready", flush=True)
+    rounds = used_ns = 0
+    while True:
+        used_ns += loop_ns()
+        rounds += ROUNDS
+        counts[:] = COUNTS.pack(rounds, used_ns)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], int(sys.argv[2]))
