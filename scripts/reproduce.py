@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from reproducing import cells as c  # noqa: E402
+from reproducing import ends as e  # noqa: E402
 from reproducing.runs import Place, run  # noqa: E402
 from reproducing.stair import Pace  # noqa: E402
 from reproducing.store import Store, alone_in  # noqa: E402
@@ -33,7 +34,7 @@ from topology_runtime.faults.words import did_you_mean  # noqa: E402
 from topology_runtime.loading import check_runs  # noqa: E402
 
 DOCS = ROOT / "docs" / "experiments"
-MODELS = DOCS / "models-waits"
+MODELS = DOCS / "models-reproduction"
 WORK = ROOT / ".headgate" / "reproduce"
 SHORT = {"shapes": ("linear",), "pairs": ("lsa+rsm", "mba+sam"), "routings": ("weighted",)}
 SHORT_PACE = Pace(first=0.8, step=0.15, short_s=4.0, long_s=6.0, longest_s=12.0)
@@ -114,8 +115,12 @@ def reproduce(options: argparse.Namespace, words: Sequence[str]) -> Path:
         wanted = [cell for cell in wanted if cell.section == c.FIXED]
     settings = settings_of(planner, options.vms, pace)
     store = Store(options.work, settings)
+    ends_s = time.monotonic() + options.budget * 60 - ANALYSIS_S if options.budget else float("inf")
+    place = Place(options.work, options.models.resolve())
+    for shape in options.shapes:
+        planner.use(shape, e.with_ends(shown[shape], ends_of(shape, store, planner, place)))
     if not options.analyse_only:
-        run_all(wanted, store, planner, Place(options.work, options.models.resolve()), pace, options.budget)
+        run_all(wanted, store, planner, place, pace, ends_s)
     records = [store.records[cell.key] for cell in wanted if cell.key in store.records]
     traces = [options.work / record["trace"] for record in records if not record.get("failed")]
     if not traces:
@@ -131,6 +136,7 @@ def reproduce(options: argparse.Namespace, words: Sequence[str]) -> Path:
         "run_minutes": sum(record["took_s"] for record in records) / 60,
         "wanted": len(wanted),
         "settings": settings,
+        "ends": {shape: store.records[f"ends {shape}"]["ends"] for shape in options.shapes},
         "shapes": options.shapes,
         "pairs": options.pairs,
     }
@@ -154,17 +160,11 @@ def command(words: Sequence[str]) -> str:
 def settings_of(planner: c.Planner, vms: Sequence[int], pace: Pace) -> dict[str, Any]:
     """What makes results comparable: cells of one work folder have these in common."""
     vm, models = planner.of.vms[0], planner.of.models
-    speeds = {
-        name: float(model.more["reference_speed"])
-        for name, model in models.items()
-        if model.more.get("reference_speed") and not model.more.get("waiting")
-    }
     return {
         "vms": ",".join(map(str, vms)),
         "slot_cores": vm.slot_cores,
         "slot_memory_bytes": vm.slot_memory_bytes,
         "models": {name: str(model.more.get("measured_at", "")) for name, model in models.items()},
-        "speeds": speeds,
         **asdict(pace),
     }
 
@@ -172,13 +172,27 @@ def settings_of(planner: c.Planner, vms: Sequence[int], pace: Pace) -> dict[str,
 # ── the runs ────────────────────────────────────────────────────────────────────────────────────
 
 
+def ends_of(shape: str, store: Store, planner: c.Planner, place: Place) -> dict[str, Any]:
+    """Task of fixed size → CPU of a slot per tuple/s (see reproducing.ends), measured once for a work folder."""
+    key = f"ends {shape}"
+    if not store.is_done(key):
+        began, clock_s = now(), time.monotonic()
+        plan = planner.plan(c.Cell(c.FIXED, shape, "mba+dsm", "weighted"))
+        of = e.measured(place, planner.topologies[shape], plan)
+        took_s = round(time.monotonic() - clock_s, 1)
+        store.add({"key": key, "ends": of, "began": began, "took_s": took_s, "ended": now()})
+        use = ", ".join(f"{task} {100 * cpu:.2g} %" for task, cpu in of.items())
+        say(f"{key}: CPU of a slot per tuple/s: {use} ({took_s:.0f} s)")
+    found_before: dict[str, Any] = store.records[key]["ends"]
+    return found_before
+
+
 def run_all(
-    wanted: Sequence[c.Cell], store: Store, planner: c.Planner, place: Place, pace: Pace, budget: float | None
+    wanted: Sequence[c.Cell], store: Store, planner: c.Planner, place: Place, pace: Pace, ends_s: float
 ) -> None:
-    """Every cell that is not done, as far as the budget (minutes) reaches."""
+    """Every cell that is not done, as far as the time reaches (`ends_s` of the monotonic clock)."""
     todo = [cell for cell in wanted if not store.is_done(cell.key)]
-    ends_s = time.monotonic() + budget * 60 - ANALYSIS_S if budget else float("inf")
-    took: list[float] = [record["took_s"] for record in store.records.values() if record["took_s"] > 1]
+    took = [store.records[cell.key]["took_s"] for cell in wanted if store.is_done(cell.key)]
     with bar(len(todo)) as show:
         for number, cell in enumerate(todo):
             each_s = sum(took) / len(took) if took else CELL_S

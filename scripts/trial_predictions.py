@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -33,10 +34,10 @@ from controller.knowledge.plans import Bundle, Placement
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
 from topology_runtime.calibration.awake import Awake
-from topology_runtime.calibration.open_loop import run_trial
+from topology_runtime.calibration.open_loop import TrialResult, run_trial
 from topology_runtime.calibration.placed import Counts, Placed, Use
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.speed import SpeedMeter
+from topology_runtime.calibration.speed import Reference
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError, Infeasible
 from topology_runtime.loading import load
@@ -171,10 +172,10 @@ def tried(
     waits = bool(models[topology.by_name[predicted.limited_by or ""].model_name].more.get("waiting"))
     quotas = Quotas()
     try:
-        with tempfile.TemporaryDirectory() as directory, Awake():
+        with tempfile.TemporaryDirectory() as directory, Awake(), Reference(quotas) as reference:
             thread_tps = modelled(case, models)
             bench = Placed(topology, placement, shares, thread_tps, Path(directory), slot_cores, user_paths)
-            found = bracketed(bench, quotas, waits)
+            found = bracketed(bench, quotas, waits, reference)
     finally:
         quotas.remove()
     return {
@@ -198,7 +199,7 @@ def modelled(case: Case, models: dict[str, Model]) -> dict[str, float]:
     return {task: min(values) for task, values in totals.items()}
 
 
-def bracketed(bench: Placed, quotas: Quotas, waits: bool) -> dict[str, Any]:
+def bracketed(bench: Placed, quotas: Quotas, waits: bool, reference: Reference) -> dict[str, Any]:
     """The rate between the highest stable and the lowest unstable trial, and the use of slots and groups at
     the former."""
     try:
@@ -208,10 +209,9 @@ def bracketed(bench: Placed, quotas: Quotas, waits: bool) -> dict[str, Any]:
         trials: list[dict[str, Any]] = []
         at: dict[str, Any] = {}
         while len(trials) < TRIALS and not (low and high <= CLOSE * low):
-            before, counted = bench.use(), bench.groups()
-            with SpeedMeter() as meter:
-                found = run_trial(bench, rate_tps, TRIAL_S, waits)
-            after, now = bench.use(), bench.groups()
+            looks: list[tuple[Use, Groups]] = []
+            with reference.meter() as meter:
+                found = run_trial(bench, rate_tps, TRIAL_S, waits, partial(look, bench, looks))
             trials.append(
                 {
                     "rate_tps": rate_tps,
@@ -223,6 +223,7 @@ def bracketed(bench: Placed, quotas: Quotas, waits: bool) -> dict[str, Any]:
             )
             if found.stable:
                 low = max(low, rate_tps)
+                (before, counted), (after, now) = looks[first_judged(found)], looks[-1]
                 at = {
                     "use_tps": found.achieved_tps,
                     "slots": between(before, after, bench.slot_cores),
@@ -240,6 +241,16 @@ def bracketed(bench: Placed, quotas: Quotas, waits: bool) -> dict[str, Any]:
                 "measured_tps": measured, "trials": trials, **at}  # fmt: skip
     finally:
         bench.end()
+
+
+def look(bench: Placed, looks: list[tuple[Use, Groups]]) -> None:
+    looks.append((bench.use(), bench.groups()))
+
+
+def first_judged(found: TrialResult) -> int:
+    """The first look, of those at the ends of the bins and at the beginning, that the verdict rests on."""
+    times = [0.0, *(bin.t_s for bin in found.bins)]
+    return next(number for number, t_s in enumerate(times) if t_s >= found.evidence.from_s)
 
 
 def next_rate(low: float, high: float) -> float:

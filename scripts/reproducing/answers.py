@@ -47,19 +47,21 @@ def plan_facts(plan: Plan) -> Data:
 
 def stable_rate(steps: Sequence[Mapping[str, Any]]) -> Data:
     """`steps` as the analysis has them, in their order: the last that kept up, the next one, what lies between.
-    actual_tps None: none kept up. bounded: a higher step was seen not to keep up."""
+    actual_tps None: none kept up. bounded: a higher step was seen not to keep up. speed: of the machine in the steps
+    that the actual rate comes from."""
     kept = [n for n, step in enumerate(steps) if step["stable"]]
     if not kept:
-        return {"actual_tps": None, "low_tps": None, "high_tps": None, "bounded": False, "step": None}
+        return {
+            "actual_tps": None, "low_tps": None, "high_tps": None, "bounded": False, "step": None, "speed": None,
+        }  # fmt: skip
     low, after = steps[kept[-1]], steps[kept[-1] + 1 :]
-    above = [
-        s["offered_tps"] for s in after if s["stable"] is False and s["offered_tps"] > low["offered_tps"]
-    ]
-    high = min(above, default=None)
-    actual = math.sqrt(low["offered_tps"] * high) if high else low["offered_tps"]
+    failed = [s for s in after if s["stable"] is False and s["offered_tps"] > low["offered_tps"]]
+    high_tps = min((s["offered_tps"] for s in failed), default=None)
+    both = [low, *(s for s in failed if s["offered_tps"] == high_tps)]
+    actual = math.sqrt(low["offered_tps"] * high_tps) if high_tps else low["offered_tps"]
     return {
-        "actual_tps": actual, "low_tps": low["offered_tps"], "high_tps": high, "bounded": high is not None,
-        "step": low["step"],
+        "actual_tps": actual, "low_tps": low["offered_tps"], "high_tps": high_tps, "bounded": bool(high_tps),
+        "step": low["step"], "speed": mean(s["speed"] for s in both),
     }  # fmt: skip
 
 
@@ -73,16 +75,10 @@ def slots_used(
     """CPU and memory of each slot, fractions: measured in a step, and predicted at the rate that came through.
 
     Memory: what a process holds (the bare worker and what its tasks add); what source and sink reserve is no
-    prediction and is left out. `cpu_reserved`: their part of the predicted CPU."""
+    prediction and is left out."""
     found = predict(topology, models, plan.placement, plan.vms, at_tps, routing=plan.routing)
     held = resident_memory(plan.placement, topology, models)
     worker_bytes = max(float(model.more.get(WORKER, 0.0)) for model in models.values())
-    reserved: dict[Slot, float] = {}
-    for bundle in plan.placement.bundles:
-        static = topology.by_name[bundle.task].static
-        if static is not None:
-            part = static.cpu * bundle.threads / static.threads
-            reserved[bundle.slot] = reserved.get(bundle.slot, 0.0) + part
     sizes = {vm.vm: vm.slot_memory_bytes for vm in plan.vms}
     seen = {(row["vm"], row["slot"]): row for row in measured}
     rows = []
@@ -93,7 +89,7 @@ def slots_used(
         memory = (worker_bytes + held.get(slot, 0.0)) / sizes[use.vm]
         rows.append({
             "vm": use.vm, "slot": use.slot, "cpu": row["cpu"], "cpu_predicted": use.cpu,
-            "cpu_reserved": reserved.get(slot, 0.0), "memory": row["memory"], "memory_predicted": memory,
+            "memory": row["memory"], "memory_predicted": memory,
         })  # fmt: skip
     return rows
 
@@ -112,18 +108,19 @@ def latency_facts(step: Mapping[str, Any]) -> Data:
 # ── how good it was ─────────────────────────────────────────────────────────────────────────────
 
 
-def rate_scores(cells: Sequence[Data], speeds: Mapping[str, float] | None = None) -> Data:
-    """Of cells with a stable rate: planned and predicted against it. `speeds`: model's task → how fast the machine
-    was when it was measured; then rates that computing limits are brought to that speed."""
+def rate_scores(cells: Sequence[Data], at_speed: bool = False) -> Data:
+    """Of cells with a stable rate: planned and predicted against it. `at_speed`: predicted from models brought to the
+    speed that the machine had in the steps that the stable rate comes from."""
     good = [cell for cell in cells if cell["actual_tps"]]
-    actual = [at_speed(cell, speeds or {}) for cell in good]
+    actual = [float(cell["actual_tps"]) for cell in good]
     found: Data = {
         "n": len(good),
         "low_tps": min(actual, default=None),
         "high_tps": max(actual, default=None),
     }
     for of in ("planned", "predicted"):
-        said = [float(cell[f"{of}_tps"]) for cell in good]
+        name = "predicted_at_speed_tps" if at_speed and of == "predicted" else f"{of}_tps"
+        said = [float(cell[name]) for cell in good]
         errors = [abs(s - a) / a for s, a in zip(said, actual, strict=True)]
         found[of] = {
             "r2": r2(said, actual),
@@ -131,11 +128,6 @@ def rate_scores(cells: Sequence[Data], speeds: Mapping[str, float] | None = None
             "p95_error": quantile(errors, 0.95),
         }
     return found
-
-
-def at_speed(cell: Mapping[str, Any], speeds: Mapping[str, float]) -> float:
-    reference = speeds.get(cell["limited_by_model"])
-    return float(cell["actual_tps"] * (reference / cell["speed"] if reference else 1.0))
 
 
 def use_scores(cells: Sequence[Data], of: str, by_vm: bool) -> Data:

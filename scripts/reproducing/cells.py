@@ -117,8 +117,13 @@ class Planner:
     """Plans of cells; what several cells need is planned once."""
 
     def __init__(self, of: Setting, topologies: Mapping[str, Topology]) -> None:
-        self.of, self.topologies = of, topologies
+        self.of, self.topologies = of, dict(topologies)
         self._highest: dict[str, float] = {}
+
+    def use(self, shape: str, topology: Topology) -> None:
+        """Plan for that topology from now on."""
+        self.topologies[shape] = topology
+        self._highest.pop(shape, None)
 
     def step_tps(self, shape: str) -> float:
         """How far apart the planned rates are: 1, 2 or 5 times a power of ten, about 1/28 of the highest."""

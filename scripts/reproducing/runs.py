@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import msgspec
@@ -20,7 +21,8 @@ from controller.knowledge.plans import Plan
 from dashboards.terminal.connection import ENDPOINT
 from reproducing.stair import Pace, Stair
 from topology_runtime.calibration.awake import Awake
-from topology_runtime.calibration.speed import SpeedMeter
+from topology_runtime.calibration.quota import Quotas
+from topology_runtime.calibration.speed import Reference
 from topology_runtime.channels import ask
 from topology_runtime.errors import HeadgateError, Unreachable
 from topology_runtime.messages import Request
@@ -49,18 +51,18 @@ class Place:
 def run(place: Place, name: str, topology: Topology, plan: Plan, pace: Pace) -> dict[str, Any]:
     """What came of it: steps, trace, tuples, how fast the machine was meanwhile. `name`: of the log. Raises
     HeadgateError."""
-    state = place.work / "state"
-    shutil.rmtree(state, ignore_errors=True)
-    state.mkdir(parents=True)
-    (state / "topology.json").write_bytes(msgspec.json.encode(document_of(topology)))
-    (state / "plan.json").write_text(json.dumps(plan_data(plan), allow_nan=False), "utf-8")
+    prepare(place, topology, plan)
     stair = Stair(plan.prediction.rate_tps, pace)
     load = os.getloadavg()[0]
-    with Awake(), Up(place, name, plan, stair, pace) as up, SpeedMeter() as meter:
-        began = lead(up, stair)
-        summary = up.end()
+    quotas = Quotas()
+    try:
+        with Awake(), Reference(quotas) as reference, Up(place, name, plan, stair, pace) as up:
+            began, speeds = lead(up, stair, reference)
+            summary = up.end()
+    finally:
+        quotas.remove()
     trace = Path(summary["trace"])
-    steps = [asdict(step) for step in stair.steps]
+    steps = [asdict(step) | {"speed": speed} for step, speed in zip(stair.steps, speeds, strict=True)]
     write_steps(trace, began, steps)
     return {
         "trace": str(trace.relative_to(place.work)),
@@ -68,10 +70,19 @@ def run(place: Place, name: str, topology: Topology, plan: Plan, pace: Pace) -> 
         "steps": steps,
         "tuples": summary["tuples"],
         "latency_ms": summary["latency_ms"],
-        "speed": meter.rounds_per_s,
+        "speed": mean(speeds) if speeds else None,
         "load_before": load,
         "bounded": bool(stair.steps) and not stair.steps[-1].keeps_up,
     }
+
+
+def prepare(place: Place, topology: Topology, plan: Plan) -> None:
+    """An empty folder for the run's state, with what `Up` gives it."""
+    state = place.work / "state"
+    shutil.rmtree(state, ignore_errors=True)
+    state.mkdir(parents=True)
+    (state / "topology.json").write_bytes(msgspec.json.encode(document_of(topology)))
+    (state / "plan.json").write_text(json.dumps(plan_data(plan), allow_nan=False), "utf-8")
 
 
 def write_steps(trace: Path, began_s: float, steps: list[dict[str, Any]]) -> None:
@@ -83,28 +94,40 @@ def write_steps(trace: Path, began_s: float, steps: list[dict[str, Any]]) -> Non
     (trace / STEPS).write_text(json.dumps({"schema": STEPS_SCHEMA, "steps": rows}, allow_nan=False), "utf-8")
 
 
-def lead(up: Up, stair: Stair) -> float:
-    """Up the stair to its end; when it began, seconds since 1970. Raises HeadgateError when the run ends first."""
-    began_s, deadline = 0.0, time.monotonic() + START_S
+def lead(up: Up, stair: Stair, reference: Reference) -> tuple[float, list[float]]:
+    """Up the stair to its end; when it began, seconds since 1970, and how fast the machine was in each step. Raises
+    HeadgateError when the run ends first."""
+    status = up.until_done_something()
+    began_s, speeds = time.time() - status["seconds"], list[float]()
     while not stair.over:
-        time.sleep(LOOK_S)
-        up.check()
-        status = asked(up, Request("status"))
+        with reference.meter() as meter:
+            status = one_step(up, stair, status)
+        if len(stair.steps) > len(speeds):
+            speeds.append(meter.rounds_per_s)
+    return began_s, speeds
+
+
+def one_step(up: Up, stair: Stair, status: dict[str, Any]) -> dict[str, Any]:
+    """Until the stair has one step more, or is over; the last status."""
+    done = len(stair.steps)
+    while not stair.over and len(stair.steps) == done:
         counts = status["tuples"]
-        if counts["acked"] == 0:
-            if time.monotonic() > deadline:
-                raise Unreachable(f"no tuple was done within {START_S:g} s", hint=str(up.log))
-            continue
-        began_s = began_s or time.time() - status["seconds"]
         rate_tps = stair.look(status["seconds"], counts["offered"], counts["acked"])
         if rate_tps is not None:
             asked(up, Request("rate_set", {"rate_tps": rate_tps}))
-    return began_s
+        time.sleep(LOOK_S)
+        up.check()
+        status = asked(up, Request("status"))
+    return status
 
 
 def asked(up: Up, request: Request) -> dict[str, Any]:
     """The controller's answer. Raises HeadgateError when it refuses or has ended."""
-    reply = ask(up.commands, request, ANSWER_S)
+    try:
+        reply = ask(up.commands, request, ANSWER_S)
+    except Unreachable:
+        up.check()
+        raise
     if reply.error is not None:
         raise HeadgateError(f"{request.command} was refused: {reply.error[2]}", cause=reply.error[3])
     found: dict[str, Any] = reply.data
@@ -172,6 +195,17 @@ class Up:
         """Raises HeadgateError when it has ended."""
         if self._process is not None and self._process.poll() is not None:
             raise self._failed()
+
+    def until_done_something(self) -> dict[str, Any]:
+        """The status with the first tuples that are done. Raises HeadgateError when there is none in time."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            self.check()
+            status = asked(self, Request("status"))
+            if status["tuples"]["acked"]:
+                return status
+            time.sleep(LOOK_S)
+        raise Unreachable(f"no tuple was done within {START_S:g} s", hint=str(self.log))
 
     def _failed(self) -> HeadgateError:
         code = self._process.returncode if self._process else None

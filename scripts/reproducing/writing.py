@@ -9,18 +9,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prediction_scores import at_speed
+
+from controller.knowledge.models import Model
 from controller.knowledge.plan_files import plan_of
+from controller.knowledge.plans import Plan
+from controller.plan.predict import predict
 from reproducing.answers import latency_facts, plan_facts, slots_used, stable_rate
 from reproducing.cells import Planner
 from reproducing.page import page
 from reproducing.pictures import draw
 from reproducing.store import Record
+from topology_runtime.topology import Topology
 
 SCHEMA = "headgate/reproduction/v1"
 NAME = "reproduction"
-STEP = ("step", "offered_tps", "achieved_tps", "seconds", "slope", "queue_slope", "stable")
+STEP = ("step", "offered_tps", "achieved_tps", "seconds", "slope", "queue_slope", "stable", "speed")
 CELL = ("key", "section", "shape", "pair", "routing", "part")
-RUN = ("trace", "seconds", "tuples", "speed", "load_before")
+RUN = ("trace", "seconds", "tuples", "load_before")
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -64,10 +70,21 @@ def _cell(record: Record, by_run: Mapping[str, Any], use: Mapping[Any, Any], pla
     measured = use.get((run, at), [])
     return of | plan_facts(plan) | found | {name: record[name] for name in RUN} | {
         "limited_by_model": topology.by_name[limit].model_name if limit else None,
+        "predicted_at_speed_tps": predicted_at(plan, topology, planner.of.models, found["speed"]),
         "steps": [{name: row[name] for name in STEP} for row in mine],
         "slots_used": slots_used(measured, done_tps, plan, topology, planner.of.models) if last else [],
         "latency": latency_facts(last) if last and last["histogram"] else None,
     }  # fmt: skip
+
+
+def predicted_at(
+    plan: Plan, topology: Topology, models: Mapping[str, Model], speed: float | None
+) -> float | None:
+    """The rate that the placement supports by models brought to this speed of the machine."""
+    if speed is None:
+        return None
+    now = {name: at_speed(model, speed) for name, model in models.items()}
+    return predict(topology, now, plan.placement, plan.vms, routing=plan.routing).rate_tps
 
 
 def judged(row: Mapping[str, Any], led: Rows) -> Record:
@@ -75,7 +92,7 @@ def judged(row: Mapping[str, Any], led: Rows) -> Record:
     not keep up."""
     seen = led[row["step"]]
     stable = bool(seen["keeps_up"] and row["stable"] is not False)
-    return {**row, "queue_slope": seen["slope"], "stable": stable}
+    return {**row, "queue_slope": seen["slope"], "stable": stable, "speed": seen["speed"]}
 
 
 def rounded(value: Any) -> Any:

@@ -11,19 +11,20 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import reproduce  # noqa: E402
 import scores  # noqa: E402
-from reproducing import answers  # noqa: E402
+from reproducing import answers, ends  # noqa: E402
 from reproducing import cells as c  # noqa: E402
 from reproducing.page import page  # noqa: E402
 from reproducing.pictures import draw  # noqa: E402
 from reproducing.stair import Pace, Stair  # noqa: E402
 from reproducing.store import Store  # noqa: E402
-from reproducing.writing import judged  # noqa: E402
+from reproducing.writing import judged, predicted_at  # noqa: E402
 
 from controller.knowledge.model_files import read_models  # noqa: E402
 from topology_runtime.errors import InvalidInput  # noqa: E402
@@ -89,8 +90,6 @@ def test_every_shape_can_be_run_and_planned_by_the_papers_pairs(planner: c.Plann
 
 def test_models_of_different_slots_are_refused() -> None:
     models = read_models(DOCS / "models-waits")
-    from msgspec.structs import replace
-
     models["pi"] = replace(models["pi"], slot=replace(models["pi"].slot, cores=0.5))
     models.pop("xml")
     with pytest.raises(InvalidInput) as error:
@@ -165,17 +164,58 @@ def test_a_stair_without_end_ends_in_time() -> None:
     assert all(step.keeps_up for step in stair.steps)
 
 
+# ── what source and sink use ────────────────────────────────────────────────────────────────────
+
+
+def sample(
+    task: str, thread: int, cpu_s: float, tuples_in: int, tuples_out: int, slot: int = 0
+) -> dict[str, Any]:
+    rows = {"cpu_s": cpu_s, "tuples_in": tuples_in, "tuples_out": tuples_out}
+    return {"vm": "vm1", "slot": slot, "task": task, "thread": thread, "window_s": 1.0} | rows
+
+
+def test_an_end_has_its_threads_cpu_and_its_part_of_what_the_worker_does_besides() -> None:
+    """Two seconds of a slot of 0.2 core: source 0.02, work 2 × 0.03, 0.04 s/s besides, 100 of 300 rows in and out."""
+    samples = [
+        row
+        for _ in range(2)
+        for row in (
+            sample("source", 0, 0.02, 0, 100),
+            sample("work", 1, 0.03, 50, 50),
+            sample("work", 2, 0.03, 50, 50),
+            sample("sink", 3, 0.01, 400, 0, slot=1),
+        )
+    ]
+    slots = [{"vm": "vm1", "slot": 0, "cpu": 0.6}, {"vm": "vm1", "slot": 1, "cpu": 0.1}]
+    found = ends.parts(samples, slots, ["source", "sink"], slot_cores=0.2)
+    assert found == {
+        "source": pytest.approx((0.02 + 0.04 / 3) / 0.2 / 100, abs=1e-6),
+        "sink": pytest.approx(0.02 / 0.2 / 400, abs=1e-6),
+    }
+
+
+def test_ends_declare_what_was_found(planner: c.Planner) -> None:
+    topology = ends.with_ends(planner.topologies["star"], {"source": 0.002, "sink": 0.0004})
+    static = {task.name: task.static for task in topology.tasks if task.static}
+    assert {name: (use.cpu, use.cpu_each) for name, use in static.items()} == {
+        "source": (0.0, 0.002),
+        "sink": (0.0, 0.0004),
+    }
+    assert all(use.memory > 0 for use in static.values())
+
+
 # ── what comes of it ────────────────────────────────────────────────────────────────────────────
 
 
 def step(number: int, offered: float, stable: bool | None) -> dict[str, Any]:
-    return {"step": number, "offered_tps": offered, "stable": stable}
+    return {"step": number, "offered_tps": offered, "stable": stable, "speed": 1e6 * (number + 1)}
 
 
 def test_the_stable_rate_lies_between_the_last_step_that_kept_up_and_the_next() -> None:
     found = answers.stable_rate([step(0, 50, True), step(1, 80, True), step(2, 90, False)])
     assert (found["low_tps"], found["high_tps"], found["bounded"], found["step"]) == (80, 90, True, 1)
     assert found["actual_tps"] == pytest.approx((80 * 90) ** 0.5)
+    assert found["speed"] == 2.5e6, "of the two steps that it comes from"
 
 
 def test_without_a_step_that_fell_behind_the_rate_is_not_bounded() -> None:
@@ -185,7 +225,10 @@ def test_without_a_step_that_fell_behind_the_rate_is_not_bounded() -> None:
 
 
 def test_either_the_trace_or_the_queue_may_say_that_a_step_did_not_keep_up() -> None:
-    led_steps = [{"keeps_up": True, "slope": 0.0}, {"keeps_up": False, "slope": 0.1}]
+    led_steps = [
+        {"keeps_up": True, "slope": 0.0, "speed": 1e6},
+        {"keeps_up": False, "slope": 0.1, "speed": 1e6},
+    ]
     said = {
         (number, stable): judged({"step": number, "stable": stable}, led_steps)["stable"]
         for number in (0, 1)
@@ -229,9 +272,18 @@ def test_idle_slots_count_in_the_mean_cpu() -> None:
     assert answers.cpu_of_slots(cells) == pytest.approx(0.4)
 
 
-def test_rates_that_computing_limits_can_be_brought_to_the_speed_of_the_models() -> None:
-    assert answers.at_speed(cell("mba+sam", 60, 50, 3), {"pi": 1.0}) == 25
-    assert answers.at_speed(cell("mba+sam", 60, 50, 3, limited_by_model="blob"), {"pi": 1.0}) == 50
+def test_models_are_brought_to_the_speed_of_the_steps(planner: c.Planner) -> None:
+    """At half the speed, what π limits carries half; what waits limits, as much."""
+    plan = planner.plan(c.Cell(c.FIXED, "linear", "mba+sam", "weighted"))
+    topology, models = planner.topologies["linear"], planner.of.models
+    speed = float(models["pi"].more["reference_speed"])
+    same = {
+        name: replace(model, more=model.more | {"reference_speed": speed}) for name, model in models.items()
+    }
+    assert predicted_at(plan, topology, same, speed) == pytest.approx(plan.prediction.rate_tps)
+    slow = predicted_at(plan, topology, same, speed / 2)
+    assert slow is not None and slow < 0.7 * plan.prediction.rate_tps
+    assert predicted_at(plan, topology, same, None) is None
 
 
 # ── stopped and gone on with ────────────────────────────────────────────────────────────────────

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from topology_runtime.calibration.quota import Quotas
+from topology_runtime.errors import HeadgateError
 from topology_runtime.owner import die_with
 
 ROUNDS = 20_000  # about a millisecond
@@ -90,12 +91,17 @@ class Reference:
             file.flush()
             self._counts = mmap.mmap(file.fileno(), COUNTS.size)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, file.name, str(os.getpid())],
+                [sys.executable, "-P", "-m", __name__, file.name, str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
+                process_group=0,  # Ctrl-C on the terminal is for us
             )
             assert self._process.stdout is not None
-            self._process.stdout.readline()  # the file is open: its name may go
+            if not self._process.stdout.readline():  # else the file is open, and its name may go
+                code = self._process.wait()
+                raise HeadgateError(
+                    "the loop that tells the machine's speed does not start", cause=f"exit code {code}"
+                )
         self._quotas.bind(self._process.pid, SLOT, self._cores, 0)
         return self
 
