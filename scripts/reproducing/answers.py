@@ -71,12 +71,15 @@ def slots_used(
     plan: Plan,
     topology: Topology,
     models: Mapping[str, Model],
+    now: Mapping[str, Model],
 ) -> list[Data]:
     """CPU and memory of each slot, fractions: measured in a step, and predicted at the rate that came through.
 
     Memory: what a process holds (the bare worker and what its tasks add); what source and sink reserve is no
-    prediction and is left out."""
+    prediction and is left out. `now`: the models brought to the speed that the machine had."""
     found = predict(topology, models, plan.placement, plan.vms, at_tps, routing=plan.routing)
+    at_speed = predict(topology, now, plan.placement, plan.vms, at_tps, routing=plan.routing)
+    cpu_now = {(use.vm, use.slot): use.cpu for use in at_speed.slots}
     held = resident_memory(plan.placement, topology, models)
     worker_bytes = max(float(model.more.get(WORKER, 0.0)) for model in models.values())
     sizes = {vm.vm: vm.slot_memory_bytes for vm in plan.vms}
@@ -89,6 +92,7 @@ def slots_used(
         memory = (worker_bytes + held.get(slot, 0.0)) / sizes[use.vm]
         rows.append({
             "vm": use.vm, "slot": use.slot, "cpu": row["cpu"], "cpu_predicted": use.cpu,
+            "cpu_predicted_at_speed": cpu_now[use.vm, use.slot],
             "memory": row["memory"], "memory_predicted": memory,
         })  # fmt: skip
     return rows
@@ -130,21 +134,22 @@ def rate_scores(cells: Sequence[Data], at_speed: bool = False) -> Data:
     return found
 
 
-def use_scores(cells: Sequence[Data], of: str, by_vm: bool) -> Data:
+def use_scores(cells: Sequence[Data], of: str, by_vm: bool, at_speed: bool = False) -> Data:
     """R² and mean error of `of` (cpu or memory), a point per slot or per VM, as fractions of a slot or sums of
     them."""
-    points = [point for cell in cells for point in use_points(cell, of, by_vm)]
+    points = [point for cell in cells for point in use_points(cell, of, by_vm, at_speed)]
     predicted, actual = [p for p, _ in points], [a for _, a in points]
     error = mean(abs(p - a) for p, a in points) if points else None
     return {"n": len(points), "r2": r2(predicted, actual), "mean_error": error}
 
 
-def use_points(cell: Data, of: str, by_vm: bool) -> list[tuple[float, float]]:
+def use_points(cell: Data, of: str, by_vm: bool, at_speed: bool = False) -> list[tuple[float, float]]:
     """(predicted, actual)."""
+    name = f"{of}_predicted_at_speed" if at_speed else f"{of}_predicted"
     sums: dict[Any, list[float]] = {}
     for row in cell.get("slots_used") or []:
         both = sums.setdefault(row["vm"] if by_vm else (row["vm"], row["slot"]), [0.0, 0.0])
-        both[0] += row[f"{of}_predicted"]
+        both[0] += row[name]
         both[1] += row[of]
     return [(p, a) for p, a in sums.values()]
 

@@ -104,11 +104,15 @@ def _short_rows(data: Data, fixed: Sequence[Data]) -> list[Sequence[str]]:
             paper = PAPER_R2[of] if shape in MICRO else "–"
             fit = lambda cells, of=of, at=at: _rate_fit(cells, of, at)  # noqa: E731
             add(what, where, paper, fit, _of_shape(fixed, shape))
-    for of, where in (("cpu", "8.5.2, Fig. 11"), ("memory", "8.5.2, Fig. 12")):
+    for of, words, where, at in (
+        ("cpu", "CPU of VMs", "8.5.2, Fig. 11", False),
+        ("cpu", "CPU of VMs, for the speed of the machine in the run", "8.5.2, Fig. 11", True),
+        ("memory", "memory of VMs", "8.5.2, Fig. 12", False),
+    ):
         for shape in shapes:
-            what = f"{'CPU' if of == 'cpu' else of} of VMs, {shape or 'all shapes'}: R²"
+            what = f"{words}, {shape or 'all shapes'}: R²"
             paper = PAPER_R2[of] if shape in MICRO else "–"
-            fit = lambda cells, of=of: _number(use_scores(cells, of, by_vm=True)["r2"])  # noqa: E731
+            fit = lambda cells, of=of, at=at: _number(use_scores(cells, of, True, at)["r2"])  # noqa: E731
             add(what, where, paper, fit, _of_shape(fixed, shape))
     for allocator, paper in (("lsa", "15 to 35 %"), ("mba", "70 to 90 %")):
         mine = [cell for cell in fixed if cell["pair"].startswith(allocator)]

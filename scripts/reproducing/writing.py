@@ -13,14 +13,12 @@ from prediction_scores import at_speed
 
 from controller.knowledge.models import Model
 from controller.knowledge.plan_files import plan_of
-from controller.knowledge.plans import Plan
 from controller.plan.predict import predict
 from reproducing.answers import latency_facts, plan_facts, slots_used, stable_rate
 from reproducing.cells import Planner
 from reproducing.page import page
 from reproducing.pictures import draw
 from reproducing.store import Record
-from topology_runtime.topology import Topology
 
 SCHEMA = "headgate/reproduction/v1"
 NAME = "reproduction"
@@ -67,24 +65,20 @@ def _cell(record: Record, by_run: Mapping[str, Any], use: Mapping[Any, Any], pla
     at, limit = found.pop("step"), plan.prediction.limited_by
     last = next((row for row in mine if row["step"] == at), None)
     done_tps = (last["achieved_tps"] or last["offered_tps"]) if last else 0.0
-    measured = use.get((run, at), [])
+    measured, models = use.get((run, at), []), planner.of.models
+    now = models_at(models, found["speed"])
     return of | plan_facts(plan) | found | {name: record[name] for name in RUN} | {
         "limited_by_model": topology.by_name[limit].model_name if limit else None,
-        "predicted_at_speed_tps": predicted_at(plan, topology, planner.of.models, found["speed"]),
+        "predicted_at_speed_tps": predict(topology, now, plan.placement, plan.vms, routing=plan.routing).rate_tps,
         "steps": [{name: row[name] for name in STEP} for row in mine],
-        "slots_used": slots_used(measured, done_tps, plan, topology, planner.of.models) if last else [],
+        "slots_used": slots_used(measured, done_tps, plan, topology, models, now) if last else [],
         "latency": latency_facts(last) if last and last["histogram"] else None,
     }  # fmt: skip
 
 
-def predicted_at(
-    plan: Plan, topology: Topology, models: Mapping[str, Model], speed: float | None
-) -> float | None:
-    """The rate that the placement supports by models brought to this speed of the machine."""
-    if speed is None:
-        return None
-    now = {name: at_speed(model, speed) for name, model in models.items()}
-    return predict(topology, now, plan.placement, plan.vms, routing=plan.routing).rate_tps
+def models_at(models: Mapping[str, Model], speed: float | None) -> dict[str, Model]:
+    """Models brought to this speed of the machine; None: as they are."""
+    return {name: at_speed(model, speed) if speed else model for name, model in models.items()}
 
 
 def judged(row: Mapping[str, Any], led: Rows) -> Record:

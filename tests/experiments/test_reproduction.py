@@ -24,9 +24,10 @@ from reproducing.page import page  # noqa: E402
 from reproducing.pictures import draw  # noqa: E402
 from reproducing.stair import Pace, Stair  # noqa: E402
 from reproducing.store import Store  # noqa: E402
-from reproducing.writing import judged, predicted_at  # noqa: E402
+from reproducing.writing import judged, models_at  # noqa: E402
 
 from controller.knowledge.model_files import read_models  # noqa: E402
+from controller.plan.predict import predict  # noqa: E402
 from topology_runtime.errors import InvalidInput  # noqa: E402
 
 DOCS = ROOT / "docs" / "experiments"
@@ -280,10 +281,12 @@ def test_models_are_brought_to_the_speed_of_the_steps(planner: c.Planner) -> Non
     same = {
         name: replace(model, more=model.more | {"reference_speed": speed}) for name, model in models.items()
     }
-    assert predicted_at(plan, topology, same, speed) == pytest.approx(plan.prediction.rate_tps)
-    slow = predicted_at(plan, topology, same, speed / 2)
-    assert slow is not None and slow < 0.7 * plan.prediction.rate_tps
-    assert predicted_at(plan, topology, same, None) is None
+    rates = [
+        predict(topology, models_at(same, at), plan.placement, plan.vms).rate_tps
+        for at in (None, speed, speed / 2)
+    ]
+    assert rates[:2] == pytest.approx([plan.prediction.rate_tps] * 2)
+    assert rates[2] < 0.7 * plan.prediction.rate_tps
 
 
 # ── stopped and gone on with ────────────────────────────────────────────────────────────────────
