@@ -18,9 +18,7 @@ from controller.plan.linear_program import LinearProgram
 from controller.plan.load import Limit, Load, tightest
 
 GIVEN_UP = 0.01  # at most so much of the highest input rate, to keep groups away from their peaks
-NEAR_PEAK = (
-    0.006  # of the input rate: what a task costs that has a group at its peak; half as near, half of it
-)
+NEAR_PEAK = 0.006  # of the input rate: what a task with a group at its peak costs, at half of it half
 SOLVED_TO = 1e-7  # what the solver leaves open: below, a marginal price is no price
 
 
@@ -118,18 +116,22 @@ class _Program:
 
     def _highest(self) -> tuple[float, dict[int, float]]:
         """(y, task → price of its rows)."""
-        size = len(self.variables)
-        program = LinearProgram([0.0] * size + [-1.0])
+        program, row_tasks = self._program([])
+        found, dual = program.solve()
+        prices: dict[int, float] = {}
+        for task, price in zip(row_tasks, dual, strict=False):
+            prices[task] = max(prices.get(task, 0.0), abs(price))
+        return max(0.0, found[len(self.variables)]), prices
+
+    def _program(self, costs: list[float]) -> tuple[LinearProgram, list[int]]:
+        """(max y, less the costs of as many more columns; the task of each of the first rows)."""
+        program = LinearProgram([0.0] * len(self.variables) + [-1.0] + costs)
         flows, row_tasks = self._flow_rows()
         for flow in flows:
             program.add(0.0, 0.0, flow)
         for slot, used in self._slot_rows().items():
             program.add(-math.inf, self.cpu_left[slot], used)
-        found, dual = program.solve()
-        prices: dict[int, float] = {}
-        for task, price in zip(row_tasks, dual, strict=False):
-            prices[task] = max(prices.get(task, 0.0), abs(price))
-        return max(0.0, found[size]), prices
+        return program, row_tasks
 
     def _evened(self, highest: float) -> tuple[float, list[float]]:
         """(y, rate of each variable): y at most GIVEN_UP below `highest`, and no higher than is worth the sum over
@@ -139,11 +141,7 @@ class _Program:
         sake of parts of a percent that no model is sure of."""
         size, tasks = len(self.variables), sorted({v.task for v in self.variables})
         column_of = {task: size + 1 + place for place, task in enumerate(tasks)}
-        program = LinearProgram([0.0] * size + [-1.0] + [NEAR_PEAK] * len(tasks))
-        for flow in self._flow_rows()[0]:
-            program.add(0.0, 0.0, flow)
-        for slot, used in self._slot_rows().items():
-            program.add(-math.inf, self.cpu_left[slot], used)
+        program, _ = self._program([NEAR_PEAK] * len(tasks))
         program.add(highest * (1 - GIVEN_UP), highest, {size: 1.0})
         for column, v in enumerate(self.variables):
             program.add(-math.inf, 0.0, {column: 1.0, column_of[v.task]: -1.0})
@@ -194,16 +192,12 @@ class _Program:
     def _limit(self, rate: float, prices: dict[int, float]) -> Limit:
         """The first task whose rows have a price: every group of it is at its peak or in a full slot; without
         one, a task of fixed size that fills its slot."""
-        for slot, used in self.fixed.items():
-            if max(prices.values(), default=0.0) <= SOLVED_TO and used * rate >= self.cpu_left[slot] * (
-                1 - SOLVED_TO
-            ):
-                fixed = (self.load.groups[g] for g in self.load.by_slot[slot])
-                return Limit(rate, min(group.task for group in fixed if group.cpu_each), slot)
-        task = min(
-            (t for t, price in prices.items() if price > SOLVED_TO),
-            default=min(prices, default=self.most.task),
-        )
+        priced = [task for task, price in prices.items() if price > SOLVED_TO]
+        full = [s for s, used in self.fixed.items() if used * rate >= self.cpu_left[s] * (1 - SOLVED_TO)]
+        if full and not priced:
+            fixed = (self.load.groups[g] for g in self.load.by_slot[full[0]])
+            return Limit(rate, min(group.task for group in fixed if group.cpu_each), full[0])
+        task = min(priced, default=min(prices, default=self.most.task))
         return Limit(rate, task, min(self.load.groups[g].slot for g in self.load.by_task[task]))
 
     def _shares(self, rates: list[float]) -> list[float]:

@@ -44,12 +44,8 @@ def test_cpu_is_compared_at_the_rate_that_is_emitted_static_shares_apart() -> No
     assert predicted[S1] == pytest.approx((0.4, 0.4))
     above = predicted_slots(PREDICTION, line_topology(), 500.0, {})
     assert above[S1][0] == pytest.approx(0.8 * 1.2), "no more than the supported rate gets through"
-    assert (
-        predicted_slots(msgspec.structs.replace(PREDICTION, at_rate_tps=0.0), line_topology(), 50.0, {})[S1][
-            0
-        ]
-        == 0.0
-    )
+    nothing = msgspec.structs.replace(PREDICTION, at_rate_tps=0.0)
+    assert predicted_slots(nothing, line_topology(), 50.0, {})[S1][0] == 0.0
 
 
 def slots_at(rate_tps: float) -> dict[Slot, tuple[float, float]]:
