@@ -19,7 +19,9 @@ from controller.knowledge.models import Model, Point
 from controller.knowledge.plans import Bundle, Placement
 from controller.plan.load import load_of, tightest
 from controller.plan.resident import resident_memory
+from topology_runtime.calibration.speed import CORE_SPEED
 from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import InvalidInput
 from topology_runtime.topology import Topology
 
 COLUMNS = (
@@ -44,6 +46,7 @@ class Scored:
 def scored(line: Mapping[str, Any], topology: Topology, models: Mapping[str, Model]) -> Scored:
     """`topology`: without tasks of fixed size, which ran beside the slots. Rows are shared out as they were in
     the trial: models at another speed would share them out otherwise."""
+    check_speeds(models, line.get("speed_of", CORE_SPEED))
     now = {task: at_speed(model, line["speed"]) for task, model in models.items()}
     bundles = [
         Bundle(Slot("vm1", int(slot) - 1), task, threads)
@@ -73,6 +76,17 @@ def scored(line: Mapping[str, Any], topology: Topology, models: Mapping[str, Mod
             for number, slot in sorted(measured.items())
         ),
     )
+
+
+def check_speeds(models: Mapping[str, Model], speed_of: str) -> None:
+    """Raises InvalidInput when models tell another kind of speed than what is to be compared with them."""
+    others = sorted(name for name, m in models.items() if m.more.get("speed_of", CORE_SPEED) != speed_of)
+    if others:
+        raise InvalidInput(
+            f"these models and runs were measured beside different loops: {', '.join(others)}",
+            cause=f"the runs tell the speed of a {speed_of}, these models do not (`speed_of`)",
+            hint="measure the models again: headgate model profile",
+        )
 
 
 def at_speed(model: Model, speed: float) -> Model:

@@ -118,6 +118,8 @@ def reproduce(options: argparse.Namespace, words: Sequence[str]) -> Path:
     ends_s = time.monotonic() + options.budget * 60 - ANALYSIS_S if options.budget else float("inf")
     place = Place(options.work, options.models.resolve())
     for shape in options.shapes:
+        if options.analyse_only and not store.is_done(f"ends {shape}"):
+            raise HeadgateError(f"nothing of {shape} was run yet", hint="leave out --analyse-only")
         planner.use(shape, e.with_ends(shown[shape], ends_of(shape, store, planner, place)))
     if not options.analyse_only:
         run_all(wanted, store, planner, place, pace, ends_s)

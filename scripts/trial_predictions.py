@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from prediction_scores import scored, table
+from prediction_scores import check_speeds, scored, table
 
 from controller.knowledge.model_files import read_models
 from controller.knowledge.models import Model, peak_rate
@@ -175,7 +175,8 @@ def tried(
         with tempfile.TemporaryDirectory() as directory, Awake(), Reference(quotas) as reference:
             thread_tps = modelled(case, models)
             bench = Placed(topology, placement, shares, thread_tps, Path(directory), slot_cores, user_paths)
-            found = bracketed(bench, quotas, waits, reference)
+            check_speeds(models, reference.speed_of)
+            found = bracketed(bench, quotas, waits, reference) | {"speed_of": reference.speed_of}
     finally:
         quotas.remove()
     return {

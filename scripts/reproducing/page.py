@@ -58,6 +58,7 @@ def page(data: Data) -> str:
 def _head(data: Data) -> str:
     of, cells = data["settings"], data["cells"]
     failed = [cell for cell in cells if cell.get("failed")]
+    unstable = sum(not cell["actual_tps"] for cell in cells if not cell.get("failed"))
     done = f"{len(cells)} of {data['wanted']} cells"
     lost = sum(cell["tuples"]["lost"] for cell in cells if cell.get("tuples"))
     words = [
@@ -70,7 +71,7 @@ def _head(data: Data) -> str:
         f"- **Machine**: {data['machine']}; VMs of {of['vms']} slots, each slot {of['slot_cores']:g} core and "
         f"{of['slot_memory_bytes'] / 2**20:.0f} MiB; VMs are processes on it.",
         f"- **Done**: {done}, from {data['began']} to {data['ended']} UTC, {data['run_minutes']:.0f} min of runs; "
-        f"{len(failed)} failed; tuples lost: {lost}.",
+        f"{len(failed)} failed; {unstable} kept up with no step and are scored nowhere; tuples lost: {lost}.",
         f"- **A step**: {of['short_s']:g} to {DOUBT * of['long_s']:g} s at one rate, each {of['step']:.0%} above the "
         f"one before, from {of['first']:.0%} of the predicted rate; stable: latency (in the trace) and queue (while it "
         "was led) grow by at most 0.02 s/s; a rate that fails is tried twice. The *actual* rate is the geometric mean "
@@ -89,6 +90,7 @@ def _short_rows(data: Data, fixed: Sequence[Data]) -> list[Sequence[str]]:
     def add(
         what: str, where: str, paper: str, of: Callable[[Sequence[Data]], str], cells: Sequence[Data]
     ) -> None:
+        cells = [cell for cell in cells if cell["actual_tps"]]
         parts = [[c for c in cells if c["routing"] == routing] for routing in ("shuffle", "weighted")]
         rows.append(
             (what, where, paper, *(of(part) if part else "–" for part in (*parts, cells)), str(len(cells)))
@@ -236,7 +238,7 @@ def _use_words(data: Data, fixed: Sequence[Data]) -> str:
         "point per VM, as the paper's; the table a point per slot. Memory is what the slot's process holds.\n"
     )
     pictures = f"![cpu]({PREFIX}cpu.svg)\n\n![memory]({PREFIX}memory.svg)"
-    return f"{words}\n{pictures}\n\n{_table(columns, rows)}\n\n{_end_words(data)}"
+    return f"{words}\n{pictures}\n\n{_table(columns, rows)}\n{_end_words(data)}"
 
 
 def _end_words(data: Data) -> str:

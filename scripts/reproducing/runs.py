@@ -11,7 +11,6 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import msgspec
@@ -57,6 +56,7 @@ def run(place: Place, name: str, topology: Topology, plan: Plan, pace: Pace) -> 
     quotas = Quotas()
     try:
         with Awake(), Reference(quotas) as reference, Up(place, name, plan, stair, pace) as up:
+            speed_of = reference.speed_of
             began, speeds = lead(up, stair, reference)
             summary = up.end()
     finally:
@@ -70,7 +70,7 @@ def run(place: Place, name: str, topology: Topology, plan: Plan, pace: Pace) -> 
         "steps": steps,
         "tuples": summary["tuples"],
         "latency_ms": summary["latency_ms"],
-        "speed": mean(speeds) if speeds else None,
+        "speed_of": speed_of,
         "load_before": load,
         "bounded": bool(stair.steps) and not stair.steps[-1].keeps_up,
     }

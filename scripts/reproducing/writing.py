@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prediction_scores import at_speed
+from prediction_scores import at_speed, check_speeds
 
 from controller.knowledge.models import Model
 from controller.knowledge.plan_files import plan_of
@@ -19,6 +19,7 @@ from reproducing.cells import Planner
 from reproducing.page import page
 from reproducing.pictures import draw
 from reproducing.store import Record
+from topology_runtime.calibration.speed import SLOT_SPEED
 
 SCHEMA = "headgate/reproduction/v1"
 NAME = "reproduction"
@@ -66,6 +67,7 @@ def _cell(record: Record, by_run: Mapping[str, Any], use: Mapping[Any, Any], pla
     last = next((row for row in mine if row["step"] == at), None)
     done_tps = (last["achieved_tps"] or last["offered_tps"]) if last else 0.0
     measured, models = use.get((run, at), []), planner.of.models
+    check_speeds(models, record.get("speed_of", SLOT_SPEED))
     now = models_at(models, found["speed"])
     return of | plan_facts(plan) | found | {name: record[name] for name in RUN} | {
         "limited_by_model": topology.by_name[limit].model_name if limit else None,

@@ -47,6 +47,17 @@ def test_without_slots_that_can_be_limited_a_free_core_tells(tmp_path) -> None:
 
 
 @pytest.mark.live
+def test_a_reference_that_cannot_be_bound_leaves_no_process() -> None:
+    quotas = Quotas()
+    if not quotas.enforced:
+        pytest.skip("no slot can be limited here")
+    quotas.remove()  # its slot cannot be made any more
+    with pytest.raises(OSError), Reference(quotas):
+        raise AssertionError("it was bound")
+    assert not [p for p in psutil.Process().children() if speed.__name__ in p.cmdline()]
+
+
+@pytest.mark.live
 def test_the_reference_keeps_to_its_slot_and_ends_with_its_block() -> None:
     quotas = Quotas()
     if not quotas.enforced:

@@ -71,8 +71,9 @@ def profile(asked: Asked, tell: Callable[[Record, Next | None], None]) -> list[R
                 asked.output,
                 stop,
                 until_s,
-                awake.so,
-                reference.meter,
+                awake=awake.so,
+                meter=reference.meter,
+                speed_of=reference.speed_of,
             )
             return _side_by_side(asked, conditions, at_once, tell)
     finally:

@@ -17,7 +17,7 @@ from topology_runtime.calibration.probing import probe
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import Record, RecordFile
 from topology_runtime.calibration.search import frame_rows
-from topology_runtime.calibration.speed import Meter, SpeedMeter
+from topology_runtime.calibration.speed import CORE_SPEED, Meter, SpeedMeter
 from topology_runtime.calibration.steps import Next, Probe, Tried, Wish
 from topology_runtime.clock import utc_iso, wall_ns
 from topology_runtime.errors import HeadgateError
@@ -44,6 +44,7 @@ class Conditions:
     until_s: float = float("inf")  # the budget's end, monotonic
     awake: bool = False  # are the cores kept awake meanwhile?
     meter: Callable[[], Meter] = SpeedMeter
+    speed_of: str = CORE_SPEED
 
 
 class TaskProfile:
@@ -87,6 +88,7 @@ class TaskProfile:
         about: dict[str, Any] = {
             "binding": self._at.quotas.binding,
             "awake": self._at.awake,
+            "speed_of": self._at.speed_of,
             "digest": self._digest,
             **store.code_of(self._task, self._at.place.user_paths),
             "gap_s": self._at.place.gap_s,

@@ -29,6 +29,7 @@ ROUNDS = 20_000  # about a millisecond
 EVERY_S = 0.1  # on a free core
 CORES = 0.1  # of the reference's slot
 SLOT = "reference"
+CORE_SPEED, SLOT_SPEED = "core", "slot"  # a model's `speed_of`: two scales; a model without it: a core's
 COUNTS = struct.Struct("<qq")  # rounds, ns of CPU
 
 
@@ -84,8 +85,15 @@ class Reference:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        if not self._quotas.enforced:
-            return self
+        if self._quotas.enforced:
+            try:
+                self._start()
+            except BaseException:
+                self.__exit__(None, None, None)
+                raise
+        return self
+
+    def _start(self) -> None:
         with tempfile.NamedTemporaryFile(prefix="headgate-reference-") as file:
             file.write(bytes(COUNTS.size))
             file.flush()
@@ -103,7 +111,6 @@ class Reference:
                     "the loop that tells the machine's speed does not start", cause=f"exit code {code}"
                 )
         self._quotas.bind(self._process.pid, SLOT, self._cores, 0)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -116,6 +123,10 @@ class Reference:
     def so(self) -> bool:
         """Does it run?"""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def speed_of(self) -> str:
+        return SLOT_SPEED if self.so else CORE_SPEED
 
     def meter(self) -> Meter:
         return SlotMeter(self) if self.so else SpeedMeter()
