@@ -37,7 +37,7 @@ DOCS = ROOT / "docs" / "experiments"
 MODELS = DOCS / "models-reproduction"
 WORK = ROOT / ".headgate" / "reproduce"
 SHORT = {"shapes": ("linear",), "pairs": ("lsa+rsm", "mba+sam"), "routings": ("weighted",)}
-SHORT_PACE = Pace(first=0.8, step=0.15, short_s=4.0, long_s=6.0, longest_s=12.0)
+SHORT_PACE = Pace(first=0.6, step=0.3, short_s=4.0, long_s=6.0, longest_s=16.0)
 ANALYSIS_S = 120.0  # of a budget
 CELL_S = 55.0  # until one is known
 
