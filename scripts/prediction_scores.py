@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from statistics import mean, median
 from typing import Any
 
@@ -17,8 +16,9 @@ from scores import quantile, r2
 
 from controller.knowledge.models import Model, Point
 from controller.knowledge.plans import Bundle, Placement
-from controller.plan.load import load_of, tightest
+from controller.plan.load import load_of
 from controller.plan.resident import resident_memory
+from controller.plan.shares import carried
 from topology_runtime.calibration.speed import CORE_SPEED
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import InvalidInput
@@ -59,7 +59,7 @@ def scored(line: Mapping[str, Any], topology: Topology, models: Mapping[str, Mod
         line["shares"][str(load.slots[group.slot].number + 1)][load.tasks[group.task]]
         for group in load.groups
     ]
-    limit = tightest(chain(load.limits_at(shares), load.cpu_limits_at(shares)))
+    limit = carried(load, shares).limit
     assert limit is not None
     needs = zip(load.slots, load.needs(shares, line["use_tps"]), strict=True)
     held = resident_memory(placement, topology, models)
@@ -91,9 +91,10 @@ def check_speeds(models: Mapping[str, Model], speed_of: str) -> None:
 
 def at_speed(model: Model, speed: float) -> Model:
     """The model as it would be at another speed of the machine: what computes gains rate with it, what
-    waits needs less CPU."""
+    waits needs less CPU, and so does every wake."""
     part = speed / float(model.more["reference_speed"])
-    return replace(model, points=tuple(_at(point, part, model.more["waiting"]) for point in model.points))
+    points = tuple(_at(point, part, model.more["waiting"]) for point in model.points)
+    return replace(model, points=points, more={**model.more, "wake_cpu": model.wake_cpu / part})
 
 
 def _at(point: Point, part: float, waiting: bool) -> Point:

@@ -183,7 +183,7 @@ def _left(seconds: float) -> str:
 def words_of(record: Record, step: Next | None) -> str:
     """What happens to a task now, or how it ended."""
     if step is not None:
-        at = f" at {step.rate_tps:.3g} tuples/s" if step.what == "trial" else ""
+        at = f" at {step.rate_tps:.3g} tuples/s" if step.rate_tps else ""
         return f"{record.task}: {step.what} with {counted(step.threads, 'thread')}{at}"
     if record.failed is not None:
         because = f": {record.failed.cause}" if record.failed.cause else ""

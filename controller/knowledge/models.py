@@ -56,6 +56,12 @@ class Model(msgspec.Struct, frozen=True):
     points: tuple[Point, ...]
     more: dict[str, Any] = {}
 
+    @property
+    def wake_cpu(self) -> float:
+        """CPU of the slot for one tuple/s that a row alone costs besides (topology_runtime.wakes); 0 where it was
+        not measured."""
+        return float(self.more.get("wake_cpu", 0.0))
+
 
 # What floating-point sums may be off by, relative: a rate equal to whole peaks must take whole bundles.
 EPSILON = 1e-9

@@ -5,6 +5,9 @@ A *group* is the q threads of one task in one slot. With x its rate, w the task'
     x ≤ I(q)                                   its peak rate
     Σ over the slot's groups C(q) x / I(q) ≤ 1 − CPU reserved by tasks of fixed size
 
+Where models know what it costs to be woken for a row (`wake_cpu`, decision 20), a row costs more than C(q) / I(q) when
+fewer rows come into the slot than at that peak: `Load.at` tells a load what rate to count it by.
+
 A task of fixed size may use CPU in proportion to its rate besides (`Static.cpu_per_tps`).
 """
 
@@ -12,12 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
 from controller.knowledge.plans import Placement, Share
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
+from topology_runtime.wakes import share_of_wakes
 
 NOWHERE = -1  # the slot of a task that is not placed
 
@@ -26,7 +30,7 @@ NOWHERE = -1  # the slot of a task that is not placed
 class Group:
     """`task` counts in breadth-first order, `slot` in `Load.slots`. `peak_tps` is I(q), or None for a
     task of fixed size; `cpu` and `memory`: fractions of the slot at the peak, or reserved; `cpu_each`: of a
-    task of fixed size, CPU for one tuple/s besides."""
+    task of fixed size, CPU for one tuple/s besides; `wake_cpu`: what a row alone costs besides, for one tuple/s."""
 
     task: int
     slot: int
@@ -35,6 +39,7 @@ class Group:
     cpu: float
     memory: float
     cpu_each: float = 0.0
+    wake_cpu: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,8 @@ class Load:
     """All groups of a placement. `unit`: w of each task, counting every copy that an `all` edge makes.
     `copied`: tasks reached by an `all` edge, whose threads all see the same rate whatever the routing.
     `absent`: modelled tasks without a thread, which let nothing through. `cpu_left`: what groups of
-    modelled tasks may use of each slot; None: they do not share."""
+    modelled tasks may use of each slot; None: they do not share. `rows_tps`: rows/s into each slot, by which wakes
+    are counted; None: as few as can be."""
 
     tasks: list[str]
     slots: list[Slot]
@@ -62,6 +68,20 @@ class Load:
     by_task: list[list[int]] = field(default_factory=list)
     by_slot: list[list[int]] = field(default_factory=list)
     absent: list[int] = field(default_factory=list)
+    rows_tps: list[float] | None = None
+
+    @property
+    def wakes(self) -> bool:
+        """Does a row's CPU depend on how many come?"""
+        return any(group.wake_cpu for group in self.groups)
+
+    def at(self, shares: Sequence[float], rate_tps: float) -> Load:
+        """The same load, with wakes counted at input rate `rate_tps`."""
+        rows_tps = [0.0] * len(self.slots)
+        for g, group in enumerate(self.groups):
+            if group.peak_tps is not None:
+                rows_tps[group.slot] += self.unit[group.task] * shares[g] * rate_tps
+        return replace(self, rows_tps=rows_tps)
 
     def limits_at(self, shares: Sequence[float]) -> Iterable[Limit]:
         """Every limit on Ω when group g takes the share `shares[g]` of its task's rows."""
@@ -83,10 +103,16 @@ class Load:
                 yield Limit(self.cpu_left[slot] / math.fsum(used.values()), first, slot)
 
     def cpu_per_unit(self, g: int) -> float:
-        """CPU of the slot for one tuple/s through group g: C(q) / I(q); of a task of fixed size what it uses
-        besides what it reserves."""
+        """CPU of the slot for one tuple/s through group g: C(q) / I(q), and what its wakes cost besides; of a task
+        of fixed size what it uses besides what it reserves."""
         group = self.groups[g]
-        return group.cpu / group.peak_tps if group.peak_tps else group.cpu_each
+        if not group.peak_tps:
+            return group.cpu_each
+        each = group.cpu / group.peak_tps
+        if group.wake_cpu:
+            rows_tps = self.rows_tps[group.slot] if self.rows_tps is not None else 0.0
+            each += group.wake_cpu * (share_of_wakes(rows_tps) - share_of_wakes(group.peak_tps))
+        return max(0.0, each)
 
     def cpu_of(self, g: int, share: float, rate_tps: float) -> float:
         """CPU of the slot that grows with the input rate, at `rate_tps`, when group g takes `share` of its
@@ -105,13 +131,15 @@ class Load:
     def needs(
         self, shares: Sequence[float], rate_tps: float | None, most: float = math.inf
     ) -> list[tuple[float, float]]:
-        """(CPU, memory) of each slot at input rate `rate_tps` (None: each group at its peak): C(q) x / I(q),
-        M(q) x / I(q), and what tasks of fixed size reserve and use; no group needs more than `most` of its
-        peak's."""
+        """(CPU, memory) of each slot at input rate `rate_tps` (None: each group at its peak): C(q) x / I(q)
+        with its wakes, M(q) x / I(q), and what tasks of fixed size reserve and use; no group needs more than
+        `most` of its peak's."""
         cpu, memory = [0.0] * len(self.slots), [0.0] * len(self.slots)
+        there = self.at(shares, rate_tps) if self.wakes and rate_tps is not None else None
         for g, group in enumerate(self.groups):
             part = min(most, self.part_of_peak(g, shares[g], rate_tps))
-            cpu[group.slot] += group.cpu * part
+            peak_cpu = there.cpu_per_unit(g) * group.peak_tps if there and group.peak_tps else group.cpu
+            cpu[group.slot] += peak_cpu * part
             memory[group.slot] += group.memory * part
             if group.cpu_each and rate_tps is not None:
                 cpu[group.slot] += self.cpu_of(g, shares[g], rate_tps)
@@ -185,7 +213,9 @@ def load_of(
             groups.append(Group(number, slot, bundle.threads, None, *used, task.static.cpu_each))
         else:
             curve = known.at(number, models[task.model_name], bundle.threads)
-            groups.append(Group(number, slot, bundle.threads, *curve))
+            groups.append(
+                Group(number, slot, bundle.threads, *curve, wake_cpu=models[task.model_name].wake_cpu)
+            )
     load = Load([task.name for task in order], slots, groups, [], [], None)
     load.by_task, load.by_slot = [[] for _ in order], [[] for _ in slots]
     for g, group in enumerate(groups):

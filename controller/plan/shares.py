@@ -5,12 +5,15 @@ weighted  in proportion to I(q) ("sum" variant); where groups that share a slot'
           a linear program finds the highest input rate, a second one shares that let 99 % of it
           through and keep groups away from their peaks where that is cheap, and every task is then
           moved as near to I(q) as the others leave room for (decision 16)
+
+Where a row's CPU depends on how many come (decision 20), all this is done again at the rate that was found, until that
+does not change: the first time rows are dearest, so the rate only rises.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,6 +22,7 @@ from controller.plan.load import Limit, Load, tightest
 
 GIVEN_UP = 0.01  # at most so much of the highest input rate, to keep groups away from their peaks
 NEAR_PEAK = 0.006  # of the input rate: what a task with a group at its peak costs, at half of it half
+SETTLED, ROUNDS = 1e-3, 8  # the rate changes less, or it was done so often
 SOLVED_TO = 1e-7  # what the solver leaves open: below, a marginal price is no price
 
 
@@ -32,12 +36,40 @@ class Split:
 
 def shuffled(load: Load) -> Split:
     """Every thread of a task gets as much as any other."""
-    shares = load.even_shares()
-    return Split(tightest(chain(load.limits_at(shares), load.cpu_limits_at(shares))), shares)
+    return carried(load, load.even_shares())
+
+
+def carried(load: Load, shares: list[float]) -> Split:
+    """What these shares let through."""
+    return _settled(load, lambda at: Split(_tightest(at, shares), shares))
 
 
 def weighted(load: Load) -> Split:
     """The shares that let the highest input rate through."""
+    return _settled(load, _weighted)
+
+
+def _settled(load: Load, split_of: Callable[[Load], Split]) -> Split:
+    split = split_of(load)
+    if not load.wakes or load.cpu_left is None:
+        return split
+    for _ in range(ROUNDS):
+        before = split
+        if before.limit is None:
+            break
+        split = split_of(load.at(before.shares, before.limit.rate_tps))
+        if split.limit is None or split.limit.rate_tps < before.limit.rate_tps:
+            return before  # other shares, by which rows meet less
+        if split.limit.rate_tps <= before.limit.rate_tps * (1 + SETTLED):
+            break
+    return split
+
+
+def _tightest(load: Load, shares: Sequence[float]) -> Limit | None:
+    return tightest(chain(load.limits_at(shares), load.cpu_limits_at(shares)))
+
+
+def _weighted(load: Load) -> Split:
     shares = load.peak_shares()
     most = tightest(load.limits_at(shares))
     cpu = tightest(load.cpu_limits_at(shares))

@@ -11,6 +11,7 @@ from topology_runtime.calibration import steps
 from topology_runtime.calibration.record import read_record
 from topology_runtime.calibration.steps import Probe, Tried, Wish
 from topology_runtime.calibration.warm_up import growth, steady_from
+from topology_runtime.wakes import share_of_wakes
 
 SLOT = {"cores": 0.2, "memory_bytes": 1 << 28, "machine": "test"}
 
@@ -19,10 +20,13 @@ FULL_WISH = Wish()
 
 
 class Truth:
-    """A task whose capacity is known; `stable`: the part of it that it keeps up with."""
+    """A task whose capacity is known; `stable`: the part of it that it keeps up with; `wake`: CPU of the slot for
+    one tuple/s that a row alone costs besides."""
 
-    def __init__(self, waits: bool, stable: float = 0.96, noise: float = 0.0, seed: int = 1) -> None:
-        self.waits, self.stable, self.noise = waits, stable, noise
+    def __init__(
+        self, waits: bool, stable: float = 0.96, noise: float = 0.0, seed: int = 1, wake: float = 0.0
+    ) -> None:
+        self.waits, self.stable, self.noise, self.wake = waits, stable, noise, wake
         self.random = random.Random(seed)
 
     def capacity(self, threads: int) -> float:
@@ -42,11 +46,15 @@ class Truth:
         memory = (8 << 20) + threads * 20_000
         return Probe(threads, rate_tps, self.cpu(threads), memory, blocked, 3.0, 0.25, 100, 1, speed)
 
-    def trial(self, threads: int, rate_tps: float) -> Tried:
+    def trial(self, threads: int, rate_tps: float, sparse: bool = False) -> Tried:
         speed = 1e6 * self.factor()
         at_speed = 1.0 if self.waits else speed / 1e6
         stable = rate_tps <= self.stable * self.capacity(threads) * at_speed
-        return Tried(threads, rate_tps, stable, 0.99, 8.0, speed)
+        each = self.cpu(threads) / self.capacity(threads) + self.wake * share_of_wakes(rate_tps)
+        if self.waits:  # its rows came alone in the closed loop as well
+            each -= self.wake * share_of_wakes(self.capacity(threads))
+        cpu = each * rate_tps * (1.0 if self.waits else 1e6 / speed) if stable else 1.0
+        return Tried(threads, rate_tps, stable, 0.99, 8.0, speed, cpu, sparse=sparse)
 
 
 def profiled(truth: Truth, wish: Wish = FULL_WISH, most: int = 200) -> tuple[list[Probe], list[Tried]]:
@@ -56,7 +64,7 @@ def profiled(truth: Truth, wish: Wish = FULL_WISH, most: int = 200) -> tuple[lis
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
         else:
-            trials.append(truth.trial(step.threads, step.rate_tps))
+            trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
         assert len(probes) + len(trials) <= most
     return probes, trials
 
@@ -101,7 +109,7 @@ def test_capacities_come_first_then_the_best_count_is_bracketed():
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
         else:
-            trials.append(truth.trial(step.threads, step.rate_tps))
+            trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
     assert order[:6] == [("probe", threads) for threads in (1, 2, 4, 8, 16, 32)]
     assert order[6] == ("trial", 16)
     assert {threads for what, threads in order if what == "trial"} == {1, 16, 32}
@@ -126,8 +134,8 @@ def test_a_starved_probe_is_repeated_and_does_not_count():
 def test_a_machine_that_disturbs_nearly_every_probe_does_not_hold_the_profile_up_for_ever():
     truth, probes, trials = Truth(False), [], []
     while (step := steps.next_step(probes, trials, Wish(threads=(1, 2)))) is not None:
-        if step.what == "trial":
-            trials.append(truth.trial(step.threads, step.rate_tps))
+        if step.what != "probe":
+            trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
             continue
         first = all(other.threads != step.threads for other in probes)
         probe = truth.probe(step.threads)
@@ -156,7 +164,7 @@ def test_a_starved_trial_says_nothing():
 
 def test_a_task_that_is_never_stable_still_ends():
     probes, trials = profiled(Truth(False, stable=0.0))
-    best = [trial for trial in trials if trial.threads == 1]
+    best = [trial for trial in trials if trial.threads == 1 and not trial.sparse]
     assert len(best) == steps.TRIALS_MOST
     model = steps.model_of("t", probes, trials, SLOT, {})
     assert 0 < model["points"][0]["rate_tps"] < 0.7 * 400
@@ -176,7 +184,7 @@ def test_steps_left_shrink_to_nothing():
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
         else:
-            trials.append(truth.trial(step.threads, step.rate_tps))
+            trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
     assert left[-1] <= 3
     assert sum(steps.steps_left(probes, trials, Wish())) == 0
 
@@ -212,3 +220,35 @@ def test_a_record_is_read_up_to_the_line_that_was_torn():
     assert [type(entry) for entry in found] == [Probe, Tried]
     assert read_record(lines, {"digest": "other"}) == []
     assert read_record([], head) == []
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_a_wake_costs_is_found(waits: bool) -> None:
+    truth = Truth(waits, wake=0.0004)
+    probes, trials = profiled(truth)
+    assert sum(trial.sparse for trial in trials) == Wish().sparse
+    assert steps.wake_cpu(probes, trials) == pytest.approx(0.0004, rel=0.02)
+
+
+def test_a_computing_task_keeps_up_with_less_when_rows_come_alone() -> None:
+    """The peak is the rate at which the slot is full of rows that come one by one; a dear wake lowers it."""
+    without, dear = (
+        steps.model_of("t", *profiled(Truth(False, wake=wake)), SLOT, {}) for wake in (0.0, 0.0015)
+    )
+    assert without["wake_cpu"] == 0.0 and dear["wake_cpu"] == pytest.approx(0.0015, rel=0.02)
+    for cheap, point in zip(without["points"], dear["points"], strict=True):
+        rate_tps = point["rate_tps"]
+        assert rate_tps < 0.95 * cheap["rate_tps"]
+        assert rate_tps / 400 + 0.0015 * rate_tps * share_of_wakes(rate_tps) == pytest.approx(1.0, abs=0.01)
+        assert point["cpu"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_sparse_trials_tell_nothing_of_the_peak() -> None:
+    probes, trials = profiled(Truth(False))
+    dense = [trial for trial in trials if not trial.sparse]
+    assert steps.bracket(probes, trials, 1) == steps.bracket(probes, dense, 1)
+
+
+def test_a_quick_profile_makes_no_sparse_trial() -> None:
+    _, trials = profiled(Truth(False), Wish(repeats=1, brackets=0))
+    assert trials == []

@@ -156,6 +156,7 @@ class TaskProfile:
             cpu=found.cpu,
             slope=found.slope,
             p99_s=found.p99_s,
+            sparse=step.what == "sparse trial",
         )
 
     def _note(self) -> None:

@@ -4,10 +4,11 @@ Paper 0, Alg. 1 (PerfModel), for trials of seconds instead of minutes:
 
     probe   closed loop: the task always has rows waiting; its rate is the slot's capacity
     trial   open loop at a given rate: stable or not
+    sparse  a trial at a low rate: what a row costs when it comes alone (decision 20)
 
 Capacities come first, for thread counts that double until the curve is flat; then trials bracket the peak
-stable rate at the best count; then probes are repeated for the spread, and the first and the last count
-are bracketed too. So a budget that ends early leaves a model, only a less sure one.
+stable rate at the best count; then probes are repeated for the spread, sparse trials are made, and the first and
+the last count are bracketed too. So a budget that ends early leaves a model, only a less sure one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from topology_runtime.calibration.search import FULL, GAIN, LEAST_POINTS, NOISE, SCHEMA, WAITS
+from topology_runtime.wakes import rate_in_full, share_of_wakes
 
 FIRST_PART, UP, DOWN = 0.97, 1.07, 0.90  # of the capacity: the first trial, and the next ones
 CLOSE = 1.05  # a bracket this narrow is done
@@ -27,6 +29,8 @@ TRIALS_MOST = 6  # per thread count
 ONE_PROBE = 0.15  # of a computing task in a few seconds: up to 1.4 between probes was seen in small slots
 STARVED = 0.9  # of the slot's CPU in a trial, which begins with an empty queue
 REPEATS_OF_DISTURBED = 2  # probes thrown away per thread count before they are taken as they are
+SPARSE_TPS, SPARSE_PART = 40.0, 0.5  # of a sparse trial: rows/s at most, and part of the capacity
+SPARSE_LEAST_TPS = 4.0  # fewer rows in a few seconds tell nothing
 USUAL_COUNTS, USUAL_TRIALS = 4, 3  # for the time left, until it is known better
 
 
@@ -51,7 +55,8 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """One open-loop measurement: does the task keep up with `rate_tps`? cpu: of the slot."""
+    """One open-loop measurement: does the task keep up with `rate_tps`? cpu: of the slot. sparse: at a low rate,
+    for that CPU; it tells nothing of the peak."""
 
     threads: int
     rate_tps: float
@@ -62,6 +67,7 @@ class Tried(msgspec.Struct, frozen=True):
     cpu: float = 1.0
     slope: float | None = None
     p99_s: float | None = None
+    sparse: bool = False
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -71,12 +77,13 @@ class Wish(msgspec.Struct, frozen=True):
     threads_most: int = 64
     repeats: int = 3
     brackets: int = 3
+    sparse: int = 2
 
 
 class Next(msgspec.Struct, frozen=True):
     """What to measure now; `rate_tps` for a trial."""
 
-    what: Literal["probe", "trial"]
+    what: Literal["probe", "trial", "sparse trial"]
     threads: int
     rate_tps: float = 0.0
 
@@ -91,10 +98,12 @@ def steps_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> 
     counts = counted(probes)
     expected = len(wish.threads) or (len(counts) if _next_count(probes, wish) is None else USUAL_COUNTS)
     brackets = min(wish.brackets, max(expected, 1))
+    sparse = max(0, _sparse_wanted(wish) - sum(trial.sparse for trial in trials))
+    trials = [trial for trial in trials if not trial.sparse]
     done = sum(1 for threads in counts if _next_rate(probes, trials, threads) is None)
     started = sum(1 for trial in trials if _next_rate(probes, trials, trial.threads) is not None)
     probes_left = max(0, max(expected, len(counts)) * wish.repeats - len(probes))
-    return probes_left, max(0, (brackets - done) * USUAL_TRIALS - started)
+    return probes_left, sparse + max(0, (brackets - done) * USUAL_TRIALS - started)
 
 
 def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> Iterator[Next]:
@@ -114,6 +123,14 @@ def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> Iter
             yield Next("trial", count, rate_tps)
         if count == best:
             yield from (Next("probe", c) for c in counts if _wants_repeats(probes, c, wish.repeats))
+            sparse_tps = min(SPARSE_TPS, SPARSE_PART * capacity(probes, count))
+            made = sum(trial.sparse for trial in trials)
+            if made < _sparse_wanted(wish) and sparse_tps >= SPARSE_LEAST_TPS:
+                yield Next("sparse trial", count, sparse_tps)
+
+
+def _sparse_wanted(wish: Wish) -> int:
+    return wish.sparse if wish.brackets else 0
 
 
 def counted(probes: Sequence[Probe]) -> list[int]:
@@ -203,7 +220,7 @@ def bracket(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) -> t
     verdicts that contradict each other the later one holds."""
     low, high = 0.0, math.inf
     for trial in trials:
-        if trial.threads != threads or starved(trial, waits(probes)):
+        if trial.sparse or trial.threads != threads or starved(trial, waits(probes)):
             continue
         part = _part(probes, trial)
         if trial.stable:
@@ -224,7 +241,7 @@ def _part(probes: Sequence[Probe], trial: Tried) -> float:
 
 def _next_rate(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) -> float | None:
     """The rate of the next trial; None when the bracket is narrow or enough was tried."""
-    tried = sum(trial.threads == threads for trial in trials)
+    tried = sum(trial.threads == threads and not trial.sparse for trial in trials)
     low, high = bracket(probes, trials, threads)
     if tried >= TRIALS_MOST or (low > 0 and high <= CLOSE * low):
         return None
@@ -248,6 +265,32 @@ def stable_part(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) 
     return min(1.0, middle), (high - low) / 2
 
 
+# ── what a wake costs ───────────────────────────────────────────────────────────────────────────
+
+
+def full_cpu(probes: Sequence[Probe], threads: int) -> float:
+    """CPU of the slot for one tuple/s when rows always wait, at the reference speed."""
+    scale = reference(probes)
+    return median(min(1.0, p.cpu) * p.speed / (p.rate_tps * scale) for p in of(probes, threads))
+
+
+def wake_cpu(probes: Sequence[Probe], trials: Sequence[Tried]) -> float:
+    """CPU of the slot for one tuple/s that a row alone costs besides; 0 where nothing tells it.
+
+    Of a task that waits, rows come by themselves in a closed loop too: its wakes are then in what it was measured
+    with, as far as its rows came together."""
+    scale, found = reference(probes), []
+    for trial in trials:
+        if not trial.sparse:
+            continue
+        each = trial.cpu * trial.speed / (trial.rate_tps * scale)
+        share = share_of_wakes(trial.rate_tps)
+        if waits(probes):
+            share -= share_of_wakes(capacity(probes, trial.threads))
+        found.append((each - full_cpu(probes, trial.threads)) / share)
+    return max(0.0, median(found)) if found else 0.0
+
+
 # ── the model ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -264,15 +307,20 @@ def model_of(
     known = [part for part, _ in filter(None, parts.values())]
     usual = median(known) if known else FIRST_PART
     points: list[dict[str, Any]] = []
-    best_tps = 0.0
+    best_tps, wake = 0.0, wake_cpu(probes, trials)
     for threads in counts:
         part, half = parts[threads] or (usual, 0.0)
         capacity_tps = capacity(probes, threads)
         rate_tps = capacity_tps * part
+        if not waits(probes):
+            rate_tps = min(rate_tps, rate_in_full(full_cpu(probes, threads), wake))
         if best_tps < rate_tps < (1 + noise(probes, threads)) * best_tps:
             rate_tps = best_tps  # a gain that is not told from none: a plan shall spend no threads on it
         best_tps = max(best_tps, rate_tps)
-        points.append(_point(probes, trials, threads, rate_tps, half * capacity_tps, slot["memory_bytes"]))
+        point = _point(probes, trials, threads, rate_tps, half * capacity_tps, slot["memory_bytes"])
+        if not waits(probes):
+            point["cpu"] = _digits(min(1.0, point["cpu"] + wake * rate_tps * share_of_wakes(rate_tps)))
+        points.append(point)
     return {
         "schema": SCHEMA,
         "task": task,
@@ -281,6 +329,7 @@ def model_of(
         "method": "closed loop, bracketed by open-loop trials" if known else "closed loop",
         "waiting": waits(probes),
         "reference_speed": _digits(reference(probes)),
+        "wake_cpu": _digits(wake),
         "base_memory": _digits(base_memory(points)),
         "worker_bytes": round(median(probe.worker_bytes for probe in probes)),
         **about,

@@ -1,0 +1,90 @@
+"""Rows that come alone cost more: what that means for the CPU and the rate of a placement (decision 20)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.knowledge.models import Model, ModelSlot, Point
+from controller.knowledge.plans import Bundle, Placement
+from controller.plan.load import load_of
+from controller.plan.predict import predict
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.topology import Edge, Task, Topology
+from topology_runtime.wakes import rate_in_full, share_of_wakes
+
+VMS = (Vm("vm1", 4),)
+PAIR = Topology("pair", (Task("a"), Task("b")), (Edge("a", "b"),))
+
+
+def model(task: str, rate_tps: float, wake_cpu: float | None) -> Model:
+    more = {} if wake_cpu is None else {"wake_cpu": wake_cpu}
+    return Model(task, ModelSlot(), (Point(1, rate_tps, 1.0, 0.1),), more)
+
+
+def models(wake_cpu: float | None, a_tps: float = 100.0, b_tps: float = 1000.0) -> dict[str, Model]:
+    return {"a": model("a", a_tps, wake_cpu), "b": model("b", b_tps, wake_cpu)}
+
+
+def placed(*slots: str) -> Placement:
+    """A thread of each task named in each slot."""
+    return Placement(
+        tuple(Bundle(Slot("vm1", n), task, 1) for n, tasks in enumerate(slots) for task in tasks)
+    )
+
+
+@given(st.floats(1e-5, 1.0), st.floats(0.0, 1.0))
+def test_a_slot_is_full_at_the_rate_that_fills_it(each: float, wake: float) -> None:
+    rate_tps = rate_in_full(each, wake)
+    assert each * rate_tps + wake * rate_tps * share_of_wakes(rate_tps) == pytest.approx(1.0)
+
+
+def test_alone_at_its_peak_a_task_uses_what_was_measured() -> None:
+    load = load_of(PAIR, models(0.002), placed("a", "b"), VMS, shared_cpu=True)
+    assert next(cpu for cpu, _ in load.needs([1.0, 1.0], 100.0)) == pytest.approx(1.0)
+
+
+def test_few_rows_cost_more_each() -> None:
+    load = load_of(PAIR, models(0.002), placed("a", "b"), VMS, shared_cpu=True)
+    (few, _), _ = load.needs([1.0, 1.0], 10.0)
+    assert few == pytest.approx(0.1 + 10 * 0.002 * (share_of_wakes(10) - share_of_wakes(100)))
+
+
+def test_a_task_that_is_cheap_in_bulk_is_dear_beside_a_slow_one() -> None:
+    """b alone takes 1,000 tuples/s; 80 of them come one by one and fill the slot sooner than its model says."""
+    plain, dear = (predict(PAIR, models(wake), placed("ab"), VMS) for wake in (None, 0.002))
+    assert plain.rate_tps == pytest.approx(1 / (1 / 100 + 1 / 1000))
+    assert 0.8 * plain.rate_tps < dear.rate_tps < 0.97 * plain.rate_tps
+    assert dear.slots[0].cpu == pytest.approx(1.0, abs=0.005)
+
+
+@pytest.mark.parametrize("routing", ["weighted", "shuffle"])
+def test_rows_of_others_share_a_wake(routing: str) -> None:
+    """In a slot with many rows a row costs no more than in one with few."""
+    found = predict(PAIR, models(0.002), placed("ab", "ab", "b"), VMS, 50.0, routing=routing)
+    assert all(use.cpu <= 1.0 for use in found.slots)
+    assert found.rate_tps >= 50.0
+
+
+@given(
+    st.floats(0.0, 0.004),
+    st.floats(20.0, 500.0),
+    st.floats(20.0, 2000.0),
+    st.sampled_from(["weighted", "shuffle"]),
+    st.sampled_from([("ab",), ("a", "b"), ("ab", "ab"), ("ab", "b"), ("a", "ab", "b")]),
+)
+def test_no_slot_is_over_full_at_the_supported_rate(
+    wake: float, a_tps: float, b_tps: float, routing: str, slots: tuple[str, ...]
+) -> None:
+    found = predict(PAIR, models(wake, a_tps, b_tps), placed(*slots), VMS, routing=routing)
+    assert found.rate_tps > 0
+    assert all(use.cpu <= 1.011 for use in found.slots)  # decision 16 gives away a hundredth
+    assert predict(PAIR, models(wake, a_tps, b_tps), placed(*slots), VMS, routing=routing) == found
+
+
+def test_without_what_a_wake_costs_nothing_changes() -> None:
+    for slots in (("ab",), ("a", "b"), ("ab", "ab")):
+        assert predict(PAIR, models(None), placed(*slots), VMS) == predict(
+            PAIR, models(0.0), placed(*slots), VMS
+        )
