@@ -8,6 +8,7 @@ import signal
 
 from agent import proc
 from agent.slot_size import SlotSize
+from topology_runtime.one_core import core_of, cores, keep_on
 
 
 class Unbound:
@@ -74,22 +75,9 @@ class Affinity(Unbound):
 
     name = "affinity"
 
-    def __init__(self, size: SlotSize) -> None:
-        super().__init__(size)
-        self._cpus = sorted(os.sched_getaffinity(0))
-
-    def cpu_of(self, slot: int) -> int:
-        """Slots fill a CPU with their cores before the next one is begun."""
-        return self._cpus[int(slot * self.size.cores) % len(self._cpus)]
-
     def bind(self, slot: int, pid: int) -> None:
-        """Every thread that the worker has now; those it starts later inherit it."""
         super().bind(slot, pid)
-        for tid in proc.threads(pid):
-            try:
-                os.sched_setaffinity(tid, {self.cpu_of(slot)})
-            except ProcessLookupError:
-                continue  # this thread has ended meanwhile
+        keep_on(pid, core_of(self.size.vm, slot, cores()))
 
 
 def probe(size: SlotSize) -> tuple[Unbound | None, str]:

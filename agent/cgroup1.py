@@ -11,6 +11,7 @@ from pathlib import Path
 from agent import cgroups
 from agent.cgroups import Group
 from agent.slot_size import SlotSize, joining
+from topology_runtime.one_core import core_of, cores, keep_on
 
 CONTROLLERS = ("cpu", "cpuacct", "memory")
 PARENT_SHARES = 8192  # against three foreign spinners a 20 % slot gets 20 %, at 1024 only 8.5 % (measured)
@@ -63,11 +64,12 @@ class Cgroup1:
         return [str(self._groups[slot][c].procs) for c in CONTROLLERS]
 
     def bind(self, slot: int, pid: int) -> None:
-        """The worker is ready: from now on its slot has its share of a core."""
+        """The worker is ready: from now on its slot has its share of a core, and of one only."""
         quota_us, period_us = cgroups.quota(self.size.cores)
         cpu = self._groups[slot]["cpu"]
         cpu.write("cpu.cfs_period_us", period_us)
         cpu.write("cpu.cfs_quota_us", quota_us)
+        keep_on(pid, core_of(self.size.vm, slot, cores()))
 
     def cpu_ns(self, slot: int) -> int:
         return self._groups[slot]["cpuacct"].number("cpuacct.usage")

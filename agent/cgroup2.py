@@ -11,6 +11,7 @@ from pathlib import Path
 from agent import cgroups
 from agent.cgroups import Group
 from agent.slot_size import SlotSize, joining
+from topology_runtime.one_core import core_of, cores, keep_on
 
 CONTROLLERS = ("cpu", "memory")
 PARENT_WEIGHT = 800  # as 8192 shares in v1: foreign processes must not take a slot's share
@@ -55,9 +56,10 @@ class Cgroup2:
         return [str(self._groups[slot].procs)]
 
     def bind(self, slot: int, pid: int) -> None:
-        """The worker is ready: from now on its slot has its share of a core."""
+        """The worker is ready: from now on its slot has its share of a core, and of one only."""
         quota_us, period_us = cgroups.quota(self.size.cores)
         self._groups[slot].write("cpu.max", f"{quota_us} {period_us}")
+        keep_on(pid, core_of(self.size.vm, slot, cores()))
 
     def cpu_ns(self, slot: int) -> int:
         return 1000 * self._groups[slot].number("cpu.stat", "usage_usec")

@@ -15,6 +15,7 @@ from agent import affinity, cgroup1, cgroups, proc
 from agent.cgroups import Group
 from agent.slot_size import SlotSize
 from agent.slots import SlotBinding
+from topology_runtime import one_core
 
 pytestmark = pytest.mark.live
 SPIN = "while True: pass"
@@ -223,16 +224,19 @@ def test_v2_kill_and_removal_for_real_where_a_v2_tree_is_mounted() -> None:
         cgroups.remove_if_empty(group.path.parent)
 
 
-def test_affinity_keeps_every_thread_of_a_worker_on_the_cpu_of_its_slot() -> None:
-    binding = real("affinity")
-    assert isinstance(binding, affinity.Affinity)
+@pytest.mark.parametrize("kind", ["cgroup1", "affinity"])
+def test_every_thread_of_a_worker_stays_on_the_core_of_its_slot(kind: str) -> None:
+    binding = real(kind)
+    binding.prepare()
     code = "import threading\nfor _ in range(3): threading.Thread(target=threading.Event().wait).start()"
     process = start(binding, 1, code)
     try:
         wait_until(lambda: len(proc.threads(process.pid)) == 4)
         binding.bind(1, process.pid)
+        want = one_core.core_of(binding.size.vm, 1, one_core.cores())
         for tid in proc.threads(process.pid):
-            assert os.sched_getaffinity(tid) == {binding.cpu_of(1)}
+            assert os.sched_getaffinity(tid) == {want}
     finally:
         process.kill()
         process.wait()
+        binding.cleanup()

@@ -10,6 +10,7 @@ from agent import affinity, cgroup2, cgroups
 from agent.cgroups import Group
 from agent.slot_size import SlotSize
 from agent.slots import choose
+from topology_runtime import one_core
 
 CORES, MEMORY_BYTES = 0.2, 128 * 1024 * 1024
 
@@ -44,7 +45,7 @@ def test_v2_writes_the_limits_and_reads_the_figures(tmp_path: Path) -> None:
     binding._groups[0] = Group(group)
     assert binding.command(0, ["worker", "x"])[-3:] == [str(group / "cgroup.procs"), "worker", "x"]
     assert (group / "cpu.max").read_text() == "max"
-    binding.bind(0, 1)
+    binding.bind(0, 5_000_000)  # no process has this id
     assert (group / "cpu.max").read_text() == "4000 20000"
     (group / "cpu.stat").write_text("usage_usec 12\nuser_usec 5\nnr_throttled 1\nthrottled_usec 34\n")
     (group / "memory.current").write_text("4096\n")
@@ -104,7 +105,9 @@ def test_mount_points_are_found_by_kind_and_option(tmp_path: Path) -> None:
     assert cgroups.mounted("cgroup2", mounts)[0][0] == Path("/sys/fs/cgroup/uni fied")
 
 
-def test_affinity_fills_a_cpu_with_slots_before_it_begins_the_next() -> None:
-    binding = affinity.Affinity(SlotSize("r", "vm1", 8, 0.5, MEMORY_BYTES))
-    binding._cpus = [4, 5]
-    assert [binding.cpu_of(n) for n in range(6)] == [4, 4, 5, 5, 4, 4]
+@pytest.mark.parametrize(
+    ("vm", "want"),
+    [("vm1", [5, 4, 5, 4]), ("vm2", [4, 5, 4, 5]), ("spare", [4, 5, 4, 5]), ("vm13", [5, 4, 5, 4])],
+)
+def test_slots_take_cores_in_turn_and_vms_begin_apart(vm: str, want: list[int]) -> None:
+    assert [one_core.core_of(vm, slot, [4, 5]) for slot in range(4)] == want

@@ -233,13 +233,13 @@ def test_what_a_wake_costs_is_found(waits: bool) -> None:
 def test_a_computing_task_keeps_up_with_less_when_rows_come_alone() -> None:
     """The peak is the rate at which the slot is full of rows that come one by one; a dear wake lowers it."""
     without, dear = (
-        steps.model_of("t", *profiled(Truth(False, wake=wake)), SLOT, {}) for wake in (0.0, 0.0015)
+        steps.model_of("t", *profiled(Truth(False, wake=wake)), SLOT, {}) for wake in (0.0, 0.004)
     )
-    assert without["wake_cpu"] == 0.0 and dear["wake_cpu"] == pytest.approx(0.0015, rel=0.02)
+    assert without["wake_cpu"] == 0.0 and dear["wake_cpu"] == pytest.approx(0.004, rel=0.02)
     for cheap, point in zip(without["points"], dear["points"], strict=True):
         rate_tps = point["rate_tps"]
         assert rate_tps < 0.95 * cheap["rate_tps"]
-        assert rate_tps / 400 + 0.0015 * rate_tps * share_of_wakes(rate_tps) == pytest.approx(1.0, abs=0.01)
+        assert rate_tps / 400 + 0.004 * rate_tps * share_of_wakes(rate_tps) == pytest.approx(1.0, abs=0.01)
         assert point["cpu"] == pytest.approx(1.0, abs=0.01)
 
 

@@ -9,6 +9,8 @@ import pytest
 from topology_runtime.calibration import quota
 from topology_runtime.calibration.quota import PREFIX, Quotas, candidates
 
+NOBODY = 5_000_000  # no process has this id
+
 
 def v2(root: Path, controllers: str = "cpu memory") -> str:
     root.mkdir(parents=True, exist_ok=True)
@@ -47,11 +49,11 @@ def test_slots_get_their_share_exactly(texts: tuple[Path, Path], tmp_path: Path)
     quotas = Quotas(*texts)
     assert quotas.binding == "cgroup1" and quotas.enforced
     for cores, period_us, quota_us in ((0.12, 20_000, 2400), (0.02, 50_000, 1000), (1.0, 20_000, 20_000)):
-        quotas.bind(77, "a", cores, 0)
+        quotas.bind(NOBODY, "a", cores, 0)
         slot = next((tmp_path / "cpu").glob(f"{PREFIX}*")) / "a"
         assert (slot / "cpu.cfs_period_us").read_text() == str(period_us)
         assert (slot / "cpu.cfs_quota_us").read_text() == str(quota_us)
-        assert (slot / "cgroup.procs").read_text() == "77"
+        assert (slot / "cgroup.procs").read_text() == str(NOBODY)
 
 
 def test_what_cannot_be_made_falls_back_to_affinity(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class GivenSlot(Quotas):
     def enforced(self) -> bool:
         return True
 
-    def bind(self, pid: int, name: str, cores: float, core: int) -> None:
+    def bind(self, pid: int, name: str, cores: float, core: int | None) -> None:
         for file in self._enter:
             Path(file).write_text(str(pid))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+from zlib import crc32
 
 from topology_runtime.calibration import steps, store
 from topology_runtime.calibration.bench import Bench, Place, bench_topology
@@ -57,6 +58,7 @@ class TaskProfile:
         self.record = Record(task.model_name)
         self._digest = store.digest(topology, conditions.place.user_paths, conditions.slot["memory_bytes"])
         head = {"digest": self._digest, "slot": conditions.slot, "binding": conditions.quotas.binding}
+        self._core = crc32(task.name.encode())  # the same each time, others for tasks side by side
         self._file = RecordFile(conditions.output, task.model_name, head)
 
     def run(self) -> Record:
@@ -105,7 +107,7 @@ class TaskProfile:
         rows = self._frame_rows(step)
         bench = self._bench(step.threads, rows)
         try:
-            bench.begin(self._at.quotas, self._task.name, step.threads)
+            bench.begin(self._at.quotas, self._task.name, self._core)
             if step.what == "probe":
                 measured: Probe | Tried = self._probe(bench, step.threads, rows, self._at.seconds)
             else:
@@ -128,7 +130,7 @@ class TaskProfile:
     def _glance(self, threads: int) -> float:
         bench = self._bench(threads, 1)
         try:
-            bench.begin(self._at.quotas, self._task.name, threads)
+            bench.begin(self._at.quotas, self._task.name, self._core)
             return self._probe(bench, threads, 1, GLANCE_S).rate_tps
         finally:
             bench.end()

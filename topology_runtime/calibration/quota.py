@@ -6,11 +6,12 @@ cannot enforce a share, and `binding` says so.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from topology_runtime import one_core
 
 MOUNTS, OWN = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
 PREFIX = "headgate-calibrate-"
@@ -44,13 +45,13 @@ class Quotas:
         """Does a slot really get no more than its share?"""
         return self._parent is not None
 
-    def bind(self, pid: int, name: str, cores: float, core: int) -> None:
-        """Limit a process (all its threads) to `cores` of a core, or keep it on core number `core`."""
+    def bind(self, pid: int, name: str, cores: float, core: int | None) -> None:
+        """Limit a process (all its threads) to `cores` of a core, where that can be enforced, and keep it on the
+        core that this number falls to (None: on any)."""
+        if core is not None:
+            allowed = one_core.cores()
+            one_core.keep_on(pid, allowed[core % len(allowed)])
         if self._parent is None:
-            allowed = sorted(os.sched_getaffinity(0))
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
-                    os.sched_setaffinity(int(thread), {allowed[core % len(allowed)]})
             return
         slot = self._parent / name
         slot.mkdir(exist_ok=True)

@@ -110,7 +110,7 @@ class Reference:
                 raise HeadgateError(
                     "the loop that tells the machine's speed does not start", cause=f"exit code {code}"
                 )
-        self._quotas.bind(self._process.pid, SLOT, self._cores, 0)
+        self._quotas.bind(self._process.pid, SLOT, self._cores, None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

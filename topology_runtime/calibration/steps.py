@@ -29,7 +29,7 @@ TRIALS_MOST = 6  # per thread count
 ONE_PROBE = 0.15  # of a computing task in a few seconds: up to 1.4 between probes was seen in small slots
 STARVED = 0.9  # of the slot's CPU in a trial, which begins with an empty queue
 REPEATS_OF_DISTURBED = 2  # probes thrown away per thread count before they are taken as they are
-SPARSE_TPS, SPARSE_PART = 40.0, 0.5  # of a sparse trial: rows/s at most, and part of the capacity
+SPARSE_TPS, SPARSE_PART = 100.0, 0.5  # of a sparse trial: rows/s at most, and part of the capacity
 SPARSE_LEAST_TPS = 4.0  # fewer rows in a few seconds tell nothing
 USUAL_COUNTS, USUAL_TRIALS = 4, 3  # for the time left, until it is known better
 
