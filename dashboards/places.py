@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import time
 from contextlib import ExitStack
@@ -14,6 +15,8 @@ from dashboards.up_settings import UpSettings
 from topology_runtime.errors import Conflict, InvalidInput
 
 HOST = "127.0.0.1"
+CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # ports that the kernel gives to connections
+LOWEST, TRIES = 10_240, 100
 RUNS = Path(".headgate")  # state directories of runs, below where `up` was started
 
 
@@ -74,7 +77,19 @@ def places_of(settings: UpSettings) -> Places:
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now. They must be known before who uses them starts: a controller
-    that is started again is found where its predecessor was."""
+    that is started again is found where its predecessor was.
+
+    None of those that the kernel gives to connections: one of these may be taken before it is listened on."""
     with ExitStack() as open_sockets:
-        servers = [open_sockets.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        servers = [open_sockets.enter_context(_server()) for _ in range(count)]
         return [server.getsockname()[1] for server in servers]
+
+
+def _server() -> socket.socket:
+    beyond = int(CONNECTIONS.read_text("ascii").split()[0]) if CONNECTIONS.exists() else LOWEST
+    for _ in range(TRIES if beyond > LOWEST else 0):
+        try:
+            return socket.create_server((HOST, random.randrange(LOWEST, beyond)))
+        except OSError:
+            continue  # it is in use
+    return socket.create_server((HOST, 0))  # whatever is left
