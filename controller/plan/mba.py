@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, cpu, memory, peak, threads_for
+from controller.knowledge.models import Model, cpu, memory, peak, peak_rate, threads_for
 from controller.knowledge.plans import Allocation, TaskAllocation
 from controller.plan.allocating import allocate, one_thread, whole_times
 from topology_runtime.topology import Topology
+from topology_runtime.wakes import share_of_wakes
 
 
 def mba(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:
@@ -31,6 +32,7 @@ def bundles_for(task: str, rate_tps: float, model: Model) -> TaskAllocation:
         else:
             one = one_thread(task, rest_tps, model)
             rest_cpu, rest_memory = one.rest_cpu, one.rest_memory
+        rest_cpu = max(rest_cpu, cpu_alone(model, rest_threads, rest_tps))
     return TaskAllocation(
         task,
         rate_tps,
@@ -43,6 +45,17 @@ def bundles_for(task: str, rate_tps: float, model: Model) -> TaskAllocation:
         rest_cpu=rest_cpu,
         rest_memory=rest_memory,
     )
+
+
+def cpu_alone(model: Model, threads: int, rate_tps: float) -> float:
+    """What these threads use of a slot of their own at this rate, at most the whole: what is to be reserved when
+    wakes make few rows dear (decision 20). Beside others, whose rows share the wakes, they use less."""
+    peak_tps = peak_rate(model, threads)
+    if not model.wake_cpu or not 0 < rate_tps <= peak_tps:
+        return 0.0
+    each = cpu(model, threads) / peak_tps
+    each += model.wake_cpu * (share_of_wakes(rate_tps) - share_of_wakes(peak_tps))
+    return min(1.0, each * rate_tps)
 
 
 def rising(model: Model) -> Model:

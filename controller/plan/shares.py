@@ -22,7 +22,7 @@ from controller.plan.load import Limit, Load, tightest
 
 GIVEN_UP = 0.01  # at most so much of the highest input rate, to keep groups away from their peaks
 NEAR_PEAK = 0.006  # of the input rate: what a task with a group at its peak costs, at half of it half
-SETTLED, ROUNDS = 1e-3, 8  # the rate changes less, or it was done so often
+SETTLED, ROUNDS = 1e-9, 60  # the rate rises by no more, or it was done so often
 SOLVED_TO = 1e-7  # what the solver leaves open: below, a marginal price is no price
 
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.knowledge.model_files import read_models
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.plans import Bundle, Placement
 from controller.plan.load import load_of
+from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
+from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.wakes import rate_in_full, share_of_wakes
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
+from reproducing import cells as c  # noqa: E402
 
 VMS = (Vm("vm1", 4),)
 PAIR = Topology("pair", (Task("a"), Task("b")), (Edge("a", "b"),))
@@ -88,3 +98,16 @@ def test_without_what_a_wake_costs_nothing_changes() -> None:
         assert predict(PAIR, models(None), placed(*slots), VMS) == predict(
             PAIR, models(0.0), placed(*slots), VMS
         )
+
+
+@pytest.mark.parametrize("shape", ["linear", "diamond", "star", "traffic"])
+def test_a_slot_aware_plan_carries_what_it_was_made_for(shape: str) -> None:
+    """What MBA reserves of a slot for a bundle is more than it uses at a lower rate, however dear its wakes are."""
+    topology, measured = c.topology_of(shape), read_models(ROOT / "docs" / "experiments" / "models-waits")
+    assert all(found.wake_cpu > 0 for found in measured.values())
+    vms = tuple(Vm(f"vm{n}", 4) for n in range(1, 40))
+    for rate_tps in range(10, 500, 35):
+        request = PlanRequest(topology, measured, float(rate_tps), vms, allocator="mba", mapper="sam")
+        plan = make_plan(request)
+        assert list(faults_of(plan, topology, measured)) == []
+        assert plan.prediction.rate_tps >= rate_tps * (1 - 1e-6)
