@@ -8,7 +8,7 @@ import signal
 
 from agent import proc
 from agent.slot_size import SlotSize
-from topology_runtime.one_core import core_of, cores, keep_on
+from topology_runtime.one_core import keep_slot
 
 
 class Unbound:
@@ -77,7 +77,7 @@ class Affinity(Unbound):
 
     def bind(self, slot: int, pid: int) -> None:
         super().bind(slot, pid)
-        keep_on(pid, core_of(self.size.vm, slot, cores()))
+        keep_slot(pid, self.size.vm, slot)
 
 
 def probe(size: SlotSize) -> tuple[Unbound | None, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from agent import cgroups
 from agent.cgroups import Group
 from agent.slot_size import SlotSize, joining
-from topology_runtime.one_core import core_of, cores, keep_on
+from topology_runtime.one_core import keep_slot
 
 CONTROLLERS = ("cpu", "cpuacct", "memory")
 PARENT_SHARES = 8192  # against three foreign spinners a 20 % slot gets 20 %, at 1024 only 8.5 % (measured)
@@ -69,7 +69,7 @@ class Cgroup1:
         cpu = self._groups[slot]["cpu"]
         cpu.write("cpu.cfs_period_us", period_us)
         cpu.write("cpu.cfs_quota_us", quota_us)
-        keep_on(pid, core_of(self.size.vm, slot, cores()))
+        keep_slot(pid, self.size.vm, slot)
 
     def cpu_ns(self, slot: int) -> int:
         return self._groups[slot]["cpuacct"].number("cpuacct.usage")

@@ -11,7 +11,7 @@ from pathlib import Path
 from agent import cgroups
 from agent.cgroups import Group
 from agent.slot_size import SlotSize, joining
-from topology_runtime.one_core import core_of, cores, keep_on
+from topology_runtime.one_core import keep_slot
 
 CONTROLLERS = ("cpu", "memory")
 PARENT_WEIGHT = 800  # as 8192 shares in v1: foreign processes must not take a slot's share
@@ -59,7 +59,7 @@ class Cgroup2:
         """The worker is ready: from now on its slot has its share of a core, and of one only."""
         quota_us, period_us = cgroups.quota(self.size.cores)
         self._groups[slot].write("cpu.max", f"{quota_us} {period_us}")
-        keep_on(pid, core_of(self.size.vm, slot, cores()))
+        keep_slot(pid, self.size.vm, slot)
 
     def cpu_ns(self, slot: int) -> int:
         return 1000 * self._groups[slot].number("cpu.stat", "usage_usec")

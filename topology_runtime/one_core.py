@@ -20,6 +20,11 @@ def core_of(vm: str, slot: int, of: Sequence[int]) -> int:
     return of[(slot + int(number[0] if number else 0)) % len(of)]
 
 
+def keep_slot(pid: int, vm: str, slot: int) -> None:
+    """The worker of this slot, on the slot's core."""
+    keep_on(pid, core_of(vm, slot, cores()))
+
+
 def keep_on(pid: int, core: int) -> None:
     """Every thread that the process has; those it starts later inherit it."""
     with contextlib.suppress(FileNotFoundError):  # it has ended

@@ -17,6 +17,13 @@ def share_of_wakes(rows_tps: float) -> float:
     return 1.0 / (1.0 + TOGETHER_S * rows_tps)
 
 
+def cpu_per_tps(cpu: float, peak_tps: float, wake_cpu: float, rows_tps: float) -> float:
+    """CPU of a slot for one tuple/s of a task that uses `cpu` of it alone at `peak_tps`, when `rows_tps` rows/s of
+    any task come into the slot."""
+    besides = share_of_wakes(rows_tps) - share_of_wakes(peak_tps)
+    return max(0.0, cpu / peak_tps + wake_cpu * besides)
+
+
 def rate_in_full(cpu_per_tps: float, wake_cpu: float) -> float:
     """Tuples/s of one task that fill a slot when rows come one by one: x with cpu_per_tps x + wake_cpu x
     share_of_wakes(x) = 1. Both costs in slots per tuple/s; the first positive, the other not negative."""

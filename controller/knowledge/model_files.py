@@ -32,6 +32,7 @@ MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product
 MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake
 
 _TOP_KEYS = ("schema", "task", "slot", "points")
+_WAKE_KEY = "wake_cpu"  # stays in `Model.more`, from where `Model.wake_cpu` reads it
 _SLOT_KEYS = ("cores", "memory_bytes", "machine")
 _NUMBER_KEYS = ("threads", "rate_tps", "cpu", "memory")
 _POINT_KEYS = (*_NUMBER_KEYS, "spread")
@@ -124,7 +125,7 @@ def model_of(data: object) -> tuple[Model | None, list[str]]:
     """(model, faults) of a file's plain data; the model is None when there are faults."""
     if not isinstance(data, dict):
         return None, [f"expected an object, got {shown(data)}"]
-    faults = list(_key_faults("", data, _TOP_KEYS))
+    faults = list(_key_faults("", data, (*_TOP_KEYS, _WAKE_KEY)))
     if data.get("schema") != SCHEMA:
         faults.append(f"schema: expected {SCHEMA!r}, got {shown(data.get('schema'))}")
     task = data.get("task")
@@ -132,6 +133,9 @@ def model_of(data: object) -> tuple[Model | None, list[str]]:
         faults += name_faults("task", task)
     else:
         faults.append(f"task: expected a name, got {shown(task)}")
+    wake: Any = data.get(_WAKE_KEY, 0.0)
+    if not _is_amount(wake):
+        faults.append(f"{_WAKE_KEY}: expected a finite number of at least 0, got {shown(wake)}")
     slot, slot_more = _slot_of(data.get("slot", {}), faults)
     points, points_more = _points_of(data.get("points"), faults)
     if faults:
@@ -232,14 +236,14 @@ def _spread_faults(place: str, spread: Any) -> Iterable[str]:
     if isinstance(spread, dict):
         yield from _key_faults(f"{place}.", spread, _SPREAD_KEYS)
         for key in _SPREAD_KEYS:
-            if key in spread and not _is_half_width(spread[key]):
+            if key in spread and not _is_amount(spread[key]):
                 yield f"{place}.{key}: expected a finite number of at least 0, got {shown(spread[key])}"
             elif key in spread and key != "rate_tps" and spread[key] > MAX_FRACTION:
                 found = shown(spread[key])
                 yield f"{place}.{key}: expected a fraction of the slot (0.02, not 2), got {found}"
     elif spread is not None and not _is_number(spread):
         yield f"{place}: expected a number or an object, got {shown(spread)}"
-    elif spread is not None and not (_is_half_width(spread) and spread <= 1):
+    elif spread is not None and not (_is_amount(spread) and spread <= 1):
         yield f"{place}: expected a part of the rate from 0 to 1 (0.05, not 5), got {shown(spread)}"
 
 
@@ -254,7 +258,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_half_width(value: Any) -> bool:
+def _is_amount(value: Any) -> bool:
     return _is_number(value) and 0 <= value < math.inf
 
 

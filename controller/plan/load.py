@@ -21,7 +21,7 @@ from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
 from controller.knowledge.plans import Placement, Share
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
-from topology_runtime.wakes import share_of_wakes
+from topology_runtime.wakes import cpu_per_tps
 
 NOWHERE = -1  # the slot of a task that is not placed
 
@@ -108,11 +108,8 @@ class Load:
         group = self.groups[g]
         if not group.peak_tps:
             return group.cpu_each
-        each = group.cpu / group.peak_tps
-        if group.wake_cpu:
-            rows_tps = self.rows_tps[group.slot] if self.rows_tps is not None else 0.0
-            each += group.wake_cpu * (share_of_wakes(rows_tps) - share_of_wakes(group.peak_tps))
-        return max(0.0, each)
+        rows_tps = self.rows_tps[group.slot] if self.rows_tps is not None else 0.0
+        return cpu_per_tps(group.cpu, group.peak_tps, group.wake_cpu, rows_tps)
 
     def cpu_of(self, g: int, share: float, rate_tps: float) -> float:
         """CPU of the slot that grows with the input rate, at `rate_tps`, when group g takes `share` of its
@@ -212,10 +209,9 @@ def load_of(
             used = task.static.cpu * part, task.static.memory * part
             groups.append(Group(number, slot, bundle.threads, None, *used, task.static.cpu_each))
         else:
-            curve = known.at(number, models[task.model_name], bundle.threads)
-            groups.append(
-                Group(number, slot, bundle.threads, *curve, wake_cpu=models[task.model_name].wake_cpu)
-            )
+            model = models[task.model_name]
+            curve = known.at(number, model, bundle.threads)
+            groups.append(Group(number, slot, bundle.threads, *curve, wake_cpu=model.wake_cpu))
     load = Load([task.name for task in order], slots, groups, [], [], None)
     load.by_task, load.by_slot = [[] for _ in order], [[] for _ in slots]
     for g, group in enumerate(groups):

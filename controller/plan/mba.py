@@ -10,7 +10,7 @@ from controller.knowledge.models import Model, cpu, memory, peak, peak_rate, thr
 from controller.knowledge.plans import Allocation, TaskAllocation
 from controller.plan.allocating import allocate, one_thread, whole_times
 from topology_runtime.topology import Topology
-from topology_runtime.wakes import share_of_wakes
+from topology_runtime.wakes import cpu_per_tps
 
 
 def mba(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:
@@ -53,9 +53,7 @@ def cpu_alone(model: Model, threads: int, rate_tps: float) -> float:
     peak_tps = peak_rate(model, threads)
     if not model.wake_cpu or not 0 < rate_tps <= peak_tps:
         return 0.0
-    each = cpu(model, threads) / peak_tps
-    each += model.wake_cpu * (share_of_wakes(rate_tps) - share_of_wakes(peak_tps))
-    return min(1.0, each * rate_tps)
+    return min(1.0, rate_tps * cpu_per_tps(cpu(model, threads), peak_tps, model.wake_cpu, rate_tps))
 
 
 def rising(model: Model) -> Model:

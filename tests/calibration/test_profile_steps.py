@@ -252,3 +252,12 @@ def test_sparse_trials_tell_nothing_of_the_peak() -> None:
 def test_a_quick_profile_makes_no_sparse_trial() -> None:
     _, trials = profiled(Truth(False), Wish(repeats=1, brackets=0))
     assert trials == []
+
+
+def test_a_task_too_slow_for_sparse_trials_is_complete_without_them() -> None:
+    """A few rows in as many seconds tell nothing; no time is said to be left for them either."""
+    truth = Truth(False)
+    truth.capacity = lambda threads: 6.0  # type: ignore[method-assign]
+    probes, trials = profiled(truth)
+    assert not any(trial.sparse for trial in trials)
+    assert sum(steps.steps_left(probes, trials, Wish())) == 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from topology_runtime import one_core
 from topology_runtime.calibration import quota
 from topology_runtime.calibration.quota import PREFIX, Quotas, candidates
 
@@ -80,3 +83,17 @@ def test_removing_waits_for_a_dying_process_but_not_for_ever(
     (tmp_path / "parent" / "slot" / "busy").mkdir(parents=True)
     quota._remove(tmp_path / "parent")
     assert (tmp_path / "parent").exists()
+
+
+@pytest.mark.parametrize("core", [0, 1, 6])
+def test_a_slot_is_kept_on_the_core_that_its_number_falls_to(texts: tuple[Path, Path], core: int) -> None:
+    allowed = one_core.cores()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            quotas = Quotas(*texts)
+            quotas.bind(process.pid, "any", 0.1, None)
+            assert sorted(os.sched_getaffinity(process.pid)) == allowed
+            quotas.bind(process.pid, "a", 0.2, core)
+            assert os.sched_getaffinity(process.pid) == {allowed[core % len(allowed)]}
+        finally:
+            process.kill()

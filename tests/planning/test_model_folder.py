@@ -211,3 +211,21 @@ def test_a_faulty_model_is_not_written(tmp_path):
 )
 def test_within_two_letters(word, near):
     assert within_letters(word, "cpu", 2) is near
+
+
+@pytest.mark.parametrize(
+    ("wake", "said"),
+    [("dear", "'dear'"), (-0.1, "-0.1"), (float("nan"), "nan"), (True, "True"), (None, "None")],
+)
+def test_what_a_wake_costs_is_a_number(tmp_path, wake, said):
+    write(tmp_path, document(wake_cpu=wake))
+    with pytest.raises(InvalidInput) as error:
+        read_models(tmp_path)
+    assert f"blob.json: wake_cpu: expected a finite number of at least 0, got {said}" in error.value.faults
+
+
+def test_a_misspelt_wake_is_told(tmp_path):
+    write(tmp_path, document(wake_cp=0.1))
+    with pytest.raises(InvalidInput) as error:
+        read_models(tmp_path)
+    assert "did you mean 'wake_cpu'" in error.value.faults[0]

@@ -69,12 +69,15 @@ def test_a_task_that_is_cheap_in_bulk_is_dear_beside_a_slow_one() -> None:
     assert dear.slots[0].cpu == pytest.approx(1.0, abs=0.005)
 
 
-@pytest.mark.parametrize("routing", ["weighted", "shuffle"])
-def test_rows_of_others_share_a_wake(routing: str) -> None:
-    """In a slot with many rows a row costs no more than in one with few."""
-    found = predict(PAIR, models(0.002), placed("ab", "ab", "b"), VMS, 50.0, routing=routing)
-    assert all(use.cpu <= 1.0 for use in found.slots)
-    assert found.rate_tps >= 50.0
+@pytest.mark.parametrize("wake", [0.0, 0.002])
+def test_rows_of_others_share_a_wake(wake: float) -> None:
+    """Two tasks at 50 tuples/s use of one slot less than of a slot each, by what their wakes share."""
+    apart, together = (
+        sum(use.cpu for use in predict(PAIR, models(wake), placed(*slots), VMS, 50.0).slots)
+        for slots in (("a", "b"), ("ab",))
+    )
+    shared = 2 * 50 * wake * (share_of_wakes(50) - share_of_wakes(100))
+    assert together == pytest.approx(apart - shared)
 
 
 @given(

@@ -58,7 +58,7 @@ class TaskProfile:
         self.record = Record(task.model_name)
         self._digest = store.digest(topology, conditions.place.user_paths, conditions.slot["memory_bytes"])
         head = {"digest": self._digest, "slot": conditions.slot, "binding": conditions.quotas.binding}
-        self._core = crc32(task.name.encode())  # the same each time, others for tasks side by side
+        self._core = crc32(task.name.encode())  # whichever it falls to, the same each time
         self._file = RecordFile(conditions.output, task.model_name, head)
 
     def run(self) -> Record:

@@ -98,7 +98,7 @@ def steps_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> 
     counts = counted(probes)
     expected = len(wish.threads) or (len(counts) if _next_count(probes, wish) is None else USUAL_COUNTS)
     brackets = min(wish.brackets, max(expected, 1))
-    sparse = max(0, _sparse_wanted(wish) - sum(trial.sparse for trial in trials))
+    sparse = _sparse_left(probes, trials, wish)
     trials = [trial for trial in trials if not trial.sparse]
     done = sum(1 for threads in counts if _next_rate(probes, trials, threads) is None)
     started = sum(1 for trial in trials if _next_rate(probes, trials, trial.threads) is not None)
@@ -123,14 +123,19 @@ def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> Iter
             yield Next("trial", count, rate_tps)
         if count == best:
             yield from (Next("probe", c) for c in counts if _wants_repeats(probes, c, wish.repeats))
-            sparse_tps = min(SPARSE_TPS, SPARSE_PART * capacity(probes, count))
-            made = sum(trial.sparse for trial in trials)
-            if made < _sparse_wanted(wish) and sparse_tps >= SPARSE_LEAST_TPS:
-                yield Next("sparse trial", count, sparse_tps)
+            if _sparse_left(probes, trials, wish):
+                yield Next("sparse trial", count, _sparse_tps(probes, count))
 
 
-def _sparse_wanted(wish: Wish) -> int:
-    return wish.sparse if wish.brackets else 0
+def _sparse_tps(probes: Sequence[Probe], threads: int) -> float:
+    return min(SPARSE_TPS, SPARSE_PART * capacity(probes, threads))
+
+
+def _sparse_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> int:
+    """Sparse trials still wanted: none of a task too slow for them, or without brackets."""
+    if not wish.brackets or (probes and _sparse_tps(probes, best_count(probes)) < SPARSE_LEAST_TPS):
+        return 0
+    return max(0, wish.sparse - sum(trial.sparse for trial in trials))
 
 
 def counted(probes: Sequence[Probe]) -> list[int]:
