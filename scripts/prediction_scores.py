@@ -94,7 +94,7 @@ def at_speed(model: Model, speed: float) -> Model:
     waits needs less CPU, and so does every wake."""
     part = speed / float(model.more["reference_speed"])
     points = tuple(_at(point, part, model.more["waiting"]) for point in model.points)
-    return replace(model, points=points, more={**model.more, "wake_cpu": model.wake_cpu / part})
+    return replace(model, points=points, more={**model.more, "wake_cpu": model.wake.cpu / part})
 
 
 def _at(point: Point, part: float, waiting: bool) -> Point:

@@ -15,6 +15,7 @@ import msgspec
 
 from topology_runtime.faults.words import Suggestions
 from topology_runtime.topology import Topology
+from topology_runtime.wakes import Wake
 
 SCHEMA = "headgate/model/v1"
 
@@ -57,10 +58,9 @@ class Model(msgspec.Struct, frozen=True):
     more: dict[str, Any] = {}
 
     @property
-    def wake_cpu(self) -> float:
-        """CPU of the slot for one tuple/s that a row alone costs besides (topology_runtime.wakes); 0 where it was
-        not measured."""
-        return float(self.more.get("wake_cpu", 0.0))
+    def wake(self) -> Wake:
+        """What a row alone costs besides; nothing where it was not measured."""
+        return Wake(float(self.more.get("wake_cpu", 0.0)), bool(self.more.get("waiting", False)))
 
 
 # What floating-point sums may be off by, relative: a rate equal to whole peaks must take whole bundles.

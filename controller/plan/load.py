@@ -21,7 +21,7 @@ from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
 from controller.knowledge.plans import Placement, Share
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
-from topology_runtime.wakes import cpu_per_tps
+from topology_runtime.wakes import Wake, cpu_of_slot, cpu_per_tps, like_own
 
 NOWHERE = -1  # the slot of a task that is not placed
 
@@ -30,7 +30,7 @@ NOWHERE = -1  # the slot of a task that is not placed
 class Group:
     """`task` counts in breadth-first order, `slot` in `Load.slots`. `peak_tps` is I(q), or None for a
     task of fixed size; `cpu` and `memory`: fractions of the slot at the peak, or reserved; `cpu_each`: of a
-    task of fixed size, CPU for one tuple/s besides; `wake_cpu`: what a row alone costs besides, for one tuple/s."""
+    task of fixed size, CPU for one tuple/s besides; `wake`: what a row alone costs besides."""
 
     task: int
     slot: int
@@ -39,7 +39,7 @@ class Group:
     cpu: float
     memory: float
     cpu_each: float = 0.0
-    wake_cpu: float = 0.0
+    wake: Wake = Wake()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,18 @@ class Load:
     @property
     def wakes(self) -> bool:
         """Does a row's CPU depend on how many come?"""
-        return any(group.wake_cpu for group in self.groups)
+        return any(group.wake.cpu for group in self.groups)
 
     def at(self, shares: Sequence[float], rate_tps: float) -> Load:
         """The same load, with wakes counted at input rate `rate_tps`."""
-        rows_tps = [0.0] * len(self.slots)
-        for g, group in enumerate(self.groups):
-            if group.peak_tps is not None:
-                rows_tps[group.slot] += self.unit[group.task] * shares[g] * rate_tps
+        own_tps = [
+            0.0 if group.peak_tps is None else self.unit[group.task] * shares[g] * rate_tps
+            for g, group in enumerate(self.groups)
+        ]
+        all_tps = [math.fsum(own_tps[g] for g in members) for members in self.by_slot]
+        rows_tps = [
+            like_own(own, all_tps[group.slot] - own) for own, group in zip(own_tps, self.groups, strict=True)
+        ]
         return replace(self, rows_tps=rows_tps)
 
     def limits_at(self, shares: Sequence[float]) -> Iterable[Limit]:
@@ -102,14 +106,14 @@ class Load:
                 first = min(users, key=lambda group: (group.peak_tps is None, group.task)).task
                 yield Limit(self.cpu_left[slot] / math.fsum(used.values()), first, slot)
 
-    def cpu_per_unit(self, g: int) -> float:
-        """CPU of the slot for one tuple/s through group g: C(q) / I(q), and what its wakes cost besides; of a task
-        of fixed size what it uses besides what it reserves."""
+    def cpu_per_unit(self, g: int, full: bool = True) -> float:
+        """CPU of the slot, full or not, for one tuple/s through group g: C(q) / I(q), and what its wakes cost
+        besides; of a task of fixed size what it uses besides what it reserves."""
         group = self.groups[g]
         if not group.peak_tps:
             return group.cpu_each
-        rows_tps = self.rows_tps[group.slot] if self.rows_tps is not None else 0.0
-        return cpu_per_tps(group.cpu, group.peak_tps, group.wake_cpu, rows_tps)
+        rows_tps = self.rows_tps[g] if self.rows_tps is not None else 0.0
+        return cpu_per_tps(group.cpu, group.peak_tps, group.wake, rows_tps, full)
 
     def cpu_of(self, g: int, share: float, rate_tps: float) -> float:
         """CPU of the slot that grows with the input rate, at `rate_tps`, when group g takes `share` of its
@@ -131,16 +135,19 @@ class Load:
         """(CPU, memory) of each slot at input rate `rate_tps` (None: each group at its peak): C(q) x / I(q)
         with its wakes, M(q) x / I(q), and what tasks of fixed size reserve and use; no group needs more than
         `most` of its peak's."""
-        cpu, memory = [0.0] * len(self.slots), [0.0] * len(self.slots)
+        alone, in_full, memory = ([0.0] * len(self.slots) for _ in range(3))
         there = self.at(shares, rate_tps) if self.wakes and rate_tps is not None else None
         for g, group in enumerate(self.groups):
             part = min(most, self.part_of_peak(g, shares[g], rate_tps))
-            peak_cpu = there.cpu_per_unit(g) * group.peak_tps if there and group.peak_tps else group.cpu
-            cpu[group.slot] += peak_cpu * part
+            for used, full in ((alone, False), (in_full, True)):
+                at_peak = (
+                    there.cpu_per_unit(g, full) * group.peak_tps if there and group.peak_tps else group.cpu
+                )
+                used[group.slot] += at_peak * part
+                if group.cpu_each and rate_tps is not None:
+                    used[group.slot] += self.cpu_of(g, shares[g], rate_tps)
             memory[group.slot] += group.memory * part
-            if group.cpu_each and rate_tps is not None:
-                cpu[group.slot] += self.cpu_of(g, shares[g], rate_tps)
-        return list(zip(cpu, memory, strict=True))
+        return list(zip(map(cpu_of_slot, alone, in_full), memory, strict=True))
 
     def ceilings(self, shares: Sequence[float]) -> dict[int, float]:
         """Task → the lowest limit on Ω that its threads set, slots not looked at; in breadth-first order."""
@@ -211,7 +218,7 @@ def load_of(
         else:
             model = models[task.model_name]
             curve = known.at(number, model, bundle.threads)
-            groups.append(Group(number, slot, bundle.threads, *curve, wake_cpu=model.wake_cpu))
+            groups.append(Group(number, slot, bundle.threads, *curve, wake=model.wake))
     load = Load([task.name for task in order], slots, groups, [], [], None)
     load.by_task, load.by_slot = [[] for _ in order], [[] for _ in slots]
     for g, group in enumerate(groups):

@@ -10,7 +10,7 @@ from controller.knowledge.models import Model, cpu, memory, peak, peak_rate, thr
 from controller.knowledge.plans import Allocation, TaskAllocation
 from controller.plan.allocating import allocate, one_thread, whole_times
 from topology_runtime.topology import Topology
-from topology_runtime.wakes import cpu_per_tps
+from topology_runtime.wakes import cpu_of_slot, cpu_per_tps
 
 
 def mba(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:
@@ -51,9 +51,13 @@ def cpu_alone(model: Model, threads: int, rate_tps: float) -> float:
     """What these threads use of a slot of their own at this rate, at most the whole: what is to be reserved when
     wakes make few rows dear (decision 20). Beside others, whose rows share the wakes, they use less."""
     peak_tps = peak_rate(model, threads)
-    if not model.wake_cpu or not 0 < rate_tps <= peak_tps:
+    if not model.wake.cpu or not 0 < rate_tps <= peak_tps:
         return 0.0
-    return min(1.0, rate_tps * cpu_per_tps(cpu(model, threads), peak_tps, model.wake_cpu, rate_tps))
+    alone, in_full = (
+        rate_tps * cpu_per_tps(cpu(model, threads), peak_tps, model.wake, rate_tps, full)
+        for full in (False, True)
+    )
+    return min(1.0, cpu_of_slot(alone, in_full))
 
 
 def rising(model: Model) -> Model:

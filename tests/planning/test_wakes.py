@@ -18,7 +18,7 @@ from controller.plan.predict import predict
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Edge, Task, Topology
-from topology_runtime.wakes import rate_in_full, share_of_wakes
+from topology_runtime.wakes import IN_FULL_SLOT, cpu_of_slot, like_own, share_of_wakes
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
@@ -44,10 +44,20 @@ def placed(*slots: str) -> Placement:
     )
 
 
-@given(st.floats(1e-5, 1.0), st.floats(0.0, 1.0))
-def test_a_slot_is_full_at_the_rate_that_fills_it(each: float, wake: float) -> None:
-    rate_tps = rate_in_full(each, wake)
-    assert each * rate_tps + wake * rate_tps * share_of_wakes(rate_tps) == pytest.approx(1.0)
+@given(st.floats(0.0, 3.0), st.floats(0.0, 1.0))
+def test_a_slot_is_full_between_what_rows_cost_alone_and_together(alone: float, cheaper: float) -> None:
+    """More rows never use less: from one to where even rows that wait for it overfill it, it is just full."""
+    in_full = alone * cheaper
+    used = cpu_of_slot(alone, in_full)
+    assert min(1.0, alone) <= used <= max(1.0, in_full)
+    assert used >= cpu_of_slot(0.99 * alone, 0.99 * in_full)
+
+
+@given(st.floats(0.0, 1000.0), st.floats(0.0, 1000.0))
+def test_rows_share_wakes_with_their_own_task_more_than_with_others(own: float, others: float) -> None:
+    both = share_of_wakes(like_own(own, others))
+    assert share_of_wakes(own + others) <= both <= share_of_wakes(own) <= 1.0
+    assert share_of_wakes(own, full=True) == pytest.approx(IN_FULL_SLOT * share_of_wakes(own))
 
 
 def test_alone_at_its_peak_a_task_uses_what_was_measured() -> None:
@@ -58,7 +68,18 @@ def test_alone_at_its_peak_a_task_uses_what_was_measured() -> None:
 def test_few_rows_cost_more_each() -> None:
     load = load_of(PAIR, models(0.002), placed("a", "b"), VMS, shared_cpu=True)
     (few, _), _ = load.needs([1.0, 1.0], 10.0)
-    assert few == pytest.approx(0.1 + 10 * 0.002 * (share_of_wakes(10) - share_of_wakes(100)))
+    assert few == pytest.approx(0.1 + 10 * 0.002 * (share_of_wakes(10) - share_of_wakes(100, full=True)))
+
+
+def test_a_task_that_waits_had_lone_rows_at_its_peak_too() -> None:
+    """Its slot had room: what its rows were measured with holds the wakes in full."""
+    waiting = Model("a", ModelSlot(), (Point(8, 100.0, 0.4, 0.1),), {"wake_cpu": 0.002, "waiting": True})
+    placement = Placement((Bundle(Slot("vm1", 0), "a", 8), Bundle(Slot("vm1", 1), "b", 1)))
+    load = load_of(PAIR, models(0.002) | {"a": waiting}, placement, VMS, shared_cpu=True)
+    (peak, _), _ = load.needs([1.0, 1.0], 100.0)
+    (few, _), _ = load.needs([1.0, 1.0], 10.0)
+    assert peak == pytest.approx(0.4)
+    assert few == pytest.approx(0.04 + 10 * 0.002 * (share_of_wakes(10) - share_of_wakes(100)))
 
 
 def test_a_task_that_is_cheap_in_bulk_is_dear_beside_a_slow_one() -> None:
@@ -76,7 +97,7 @@ def test_rows_of_others_share_a_wake(wake: float) -> None:
         sum(use.cpu for use in predict(PAIR, models(wake), placed(*slots), VMS, 50.0).slots)
         for slots in (("a", "b"), ("ab",))
     )
-    shared = 2 * 50 * wake * (share_of_wakes(50) - share_of_wakes(100))
+    shared = 2 * 50 * wake * (share_of_wakes(50) - share_of_wakes(like_own(50, 50)))
     assert together == pytest.approx(apart - shared)
 
 
@@ -107,7 +128,7 @@ def test_without_what_a_wake_costs_nothing_changes() -> None:
 def test_a_slot_aware_plan_carries_what_it_was_made_for(shape: str) -> None:
     """What MBA reserves of a slot for a bundle is more than it uses at a lower rate, however dear its wakes are."""
     topology, measured = c.topology_of(shape), read_models(ROOT / "docs" / "experiments" / "models-waits")
-    assert all(found.wake_cpu > 0 for found in measured.values())
+    assert all(found.wake.cpu > 0 for found in measured.values())
     vms = tuple(Vm(f"vm{n}", 4) for n in range(1, 40))
     for rate_tps in range(10, 500, 35):
         request = PlanRequest(topology, measured, float(rate_tps), vms, allocator="mba", mapper="sam")

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from topology_runtime.calibration.search import FULL, GAIN, LEAST_POINTS, NOISE, SCHEMA, WAITS
-from topology_runtime.wakes import rate_in_full, share_of_wakes
+from topology_runtime.wakes import Wake, share_of_wakes
 
 FIRST_PART, UP, DOWN = 0.97, 1.07, 0.90  # of the capacity: the first trial, and the next ones
 CLOSE = 1.05  # a bracket this narrow is done
@@ -280,19 +280,15 @@ def full_cpu(probes: Sequence[Probe], threads: int) -> float:
 
 
 def wake_cpu(probes: Sequence[Probe], trials: Sequence[Tried]) -> float:
-    """CPU of the slot for one tuple/s that a row alone costs besides; 0 where nothing tells it.
-
-    Of a task that waits, rows come by themselves in a closed loop too: its wakes are then in what it was measured
-    with, as far as its rows came together."""
+    """CPU of the slot for one tuple/s that a row alone costs besides; 0 where nothing tells it."""
     scale, found = reference(probes), []
     for trial in trials:
         if not trial.sparse:
             continue
         each = trial.cpu * trial.speed / (trial.rate_tps * scale)
-        share = share_of_wakes(trial.rate_tps)
-        if waits(probes):
-            share -= share_of_wakes(capacity(probes, trial.threads))
-        found.append((each - full_cpu(probes, trial.threads)) / share)
+        known = Wake(1.0, waits(probes)).at_peak(capacity(probes, trial.threads))
+        besides = each - full_cpu(probes, trial.threads)
+        found.append(besides / (share_of_wakes(trial.rate_tps) - known))
     return max(0.0, median(found)) if found else 0.0
 
 
@@ -312,20 +308,15 @@ def model_of(
     known = [part for part, _ in filter(None, parts.values())]
     usual = median(known) if known else FIRST_PART
     points: list[dict[str, Any]] = []
-    best_tps, wake = 0.0, wake_cpu(probes, trials)
+    best_tps = 0.0
     for threads in counts:
         part, half = parts[threads] or (usual, 0.0)
         capacity_tps = capacity(probes, threads)
         rate_tps = capacity_tps * part
-        if not waits(probes):
-            rate_tps = min(rate_tps, rate_in_full(full_cpu(probes, threads), wake))
         if best_tps < rate_tps < (1 + noise(probes, threads)) * best_tps:
             rate_tps = best_tps  # a gain that is not told from none: a plan shall spend no threads on it
         best_tps = max(best_tps, rate_tps)
-        point = _point(probes, trials, threads, rate_tps, half * capacity_tps, slot["memory_bytes"])
-        if not waits(probes):
-            point["cpu"] = _digits(min(1.0, point["cpu"] + wake * rate_tps * share_of_wakes(rate_tps)))
-        points.append(point)
+        points.append(_point(probes, trials, threads, rate_tps, half * capacity_tps, slot["memory_bytes"]))
     return {
         "schema": SCHEMA,
         "task": task,
@@ -334,7 +325,7 @@ def model_of(
         "method": "closed loop, bracketed by open-loop trials" if known else "closed loop",
         "waiting": waits(probes),
         "reference_speed": _digits(reference(probes)),
-        "wake_cpu": _digits(wake),
+        "wake_cpu": _digits(wake_cpu(probes, trials)),
         "base_memory": _digits(base_memory(points)),
         "worker_bytes": round(median(probe.worker_bytes for probe in probes)),
         **about,
