@@ -6,7 +6,7 @@ A *group* is the q threads of one task in one slot. With x its rate, w the task'
     Σ over the slot's groups C(q) x / I(q) ≤ 1 − CPU reserved by tasks of fixed size
 
 Where models know what it costs to be woken for a row (`wake_cpu`, decision 20), a row costs more than C(q) / I(q) when
-fewer rows come into the slot than at that peak: `Load.at` tells a load what rate to count it by.
+fewer rows come than at that peak, and less in a slot that is full: `Load.at` tells a load what rate to count it by.
 
 A task of fixed size may use CPU in proportion to its rate besides (`Static.cpu_per_tps`).
 """
@@ -56,7 +56,7 @@ class Load:
     """All groups of a placement. `unit`: w of each task, counting every copy that an `all` edge makes.
     `copied`: tasks reached by an `all` edge, whose threads all see the same rate whatever the routing.
     `absent`: modelled tasks without a thread, which let nothing through. `cpu_left`: what groups of
-    modelled tasks may use of each slot; None: they do not share. `rows_tps`: rows/s into each slot, by which wakes
+    modelled tasks may use of each slot; None: they do not share. `rows_tps`: rows/s by which each group's wakes
     are counted; None: as few as can be."""
 
     tasks: list[str]
@@ -232,7 +232,10 @@ def load_of(
 
 
 class _Curves:
-    """I, C and M at the thread counts asked for so far: most groups of a task are the same bundle."""
+    """I, C and M at the thread counts asked for so far: most groups of a task are the same bundle.
+
+    C is flat above the largest point, as I is (models.cpu adds up, as paper 0 does for what is allocated): more
+    threads than were measured do not make a row dearer."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
@@ -240,7 +243,8 @@ class _Curves:
     def at(self, task: int, model: Model, threads: int) -> tuple[float, float, float]:
         values = self._known.get((task, threads))
         if values is None:
-            values = peak_rate(model, threads), cpu(model, threads), memory(model, threads)
+            measured = min(threads, model.points[-1].threads)
+            values = peak_rate(model, threads), cpu(model, measured), memory(model, threads)
             self._known[task, threads] = values
         return values
 

@@ -112,7 +112,7 @@ def pieces(world: World) -> list[Piece]:
             model = world.known[b.task]
             values = (
                 read(model, "rate_tps", b.threads, False),
-                read(model, "cpu", b.threads, True),
+                read(model, "cpu", b.threads, False),
                 read(model, "memory", b.threads, True),
             )
         found.append(Piece(b.task, b.slot, b.threads, b.threads / threads, unit, *values))

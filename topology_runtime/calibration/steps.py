@@ -77,7 +77,7 @@ class Wish(msgspec.Struct, frozen=True):
     threads_most: int = 64
     repeats: int = 3
     brackets: int = 3
-    sparse: int = 2
+    sparse: int = 3
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -273,10 +273,12 @@ def stable_part(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) 
 # ── what a wake costs ───────────────────────────────────────────────────────────────────────────
 
 
-def full_cpu(probes: Sequence[Probe], threads: int) -> float:
-    """CPU of the slot for one tuple/s when rows always wait, at the reference speed."""
-    scale = reference(probes)
-    return median(min(1.0, p.cpu) * p.speed / (p.rate_tps * scale) for p in of(probes, threads))
+def full_cpu(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) -> float:
+    """CPU of the slot for one tuple/s when rows always wait, at the reference speed: in probes, and in trials near
+    the capacity that were stable (of others more rows come than are counted)."""
+    near = [t for t in trials if t.threads == threads and t.stable and not t.sparse]
+    measured: list[Probe | Tried] = [*of(probes, threads), *near]
+    return median(min(1.0, m.cpu) * m.speed / (m.rate_tps * reference(probes)) for m in measured)
 
 
 def wake_cpu(probes: Sequence[Probe], trials: Sequence[Tried]) -> float:
@@ -287,7 +289,7 @@ def wake_cpu(probes: Sequence[Probe], trials: Sequence[Tried]) -> float:
             continue
         each = trial.cpu * trial.speed / (trial.rate_tps * scale)
         known = Wake(1.0, waits(probes)).at_peak(capacity(probes, trial.threads))
-        besides = each - full_cpu(probes, trial.threads)
+        besides = each - full_cpu(probes, trials, trial.threads)
         found.append(besides / (share_of_wakes(trial.rate_tps) - known))
     return max(0.0, median(found)) if found else 0.0
 
