@@ -49,7 +49,8 @@ SPAN = 4.0  # between the lowest and the highest rate
 CLOSED_S, SETTLE_S, LONGEST_S = 5.0, 4.0, 20.0
 ROWS_LEAST = 50  # of a closed loop, within LONGEST_S
 FIRST, UP, DOWN, CLOSE = 0.95, 1.06, 0.85, 1.06
-TRIALS, TRIAL_S = 7, 8.0
+TRIALS, TRIAL_S = 8, 8.0
+SURE = 0.9  # an unstable verdict with less confidence is asked for again
 
 
 Groups = Mapping[tuple[int, str], Counts]
@@ -206,7 +207,7 @@ def bracketed(bench: Placed, quotas: Quotas, waits: bool, reference: Reference) 
     try:
         bench.begin(quotas)
         closed_tps = closed_loop(bench)
-        low, high, rate_tps = 0.0, math.inf, FIRST * closed_tps
+        low, high, doubted, rate_tps = 0.0, math.inf, 0.0, FIRST * closed_tps
         trials: list[dict[str, Any]] = []
         at: dict[str, Any] = {}
         while len(trials) < TRIALS and not (low and high <= CLOSE * low):
@@ -230,6 +231,9 @@ def bracketed(bench: Placed, quotas: Quotas, waits: bool, reference: Reference) 
                     "slots": between(before, after, bench.slot_cores),
                     "groups": seen_of(counted, now, after.at_s - before.at_s),
                 }
+            elif found.confidence < SURE and rate_tps != doubted:
+                doubted = rate_tps  # the same again: a moment's hiccup would end the bracket far too low
+                continue
             else:
                 high = min(high, rate_tps)
             rate_tps = next_rate(low, high)
