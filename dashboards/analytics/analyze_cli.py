@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
 @click.option("--output", "folder", help="Folder for what comes of it (default: `analysis` beside TRACE).")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs: any Spark URL.")
-@click.option("--memory", default="4g", show_default=True, help="Of Spark's driver.")
+@click.option("--memory", default="2g", show_default=True, help="Of Spark's driver.")
 @click.option(
     "--spark", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it."
 )

@@ -17,7 +17,7 @@ from topology_runtime.errors import HeadgateError, Unreachable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MEMORY = "4g"  # of the driver; with a local master everything runs in it
+MEMORY = "2g"  # of the driver; with a local master everything runs in it
 LOCAL = "127.0.0.1"
 MOST_SHUFFLES = 64
 
