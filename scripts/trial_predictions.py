@@ -207,10 +207,11 @@ def bracketed(bench: Placed, quotas: Quotas, waits: bool, reference: Reference) 
     try:
         bench.begin(quotas)
         closed_tps = closed_loop(bench)
-        low, high, doubted, rate_tps = 0.0, math.inf, 0.0, FIRST * closed_tps
+        bracket = Bracket(FIRST * closed_tps)
         trials: list[dict[str, Any]] = []
         at: dict[str, Any] = {}
-        while len(trials) < TRIALS and not (low and high <= CLOSE * low):
+        while len(trials) < TRIALS and not bracket.closed:
+            rate_tps = bracket.rate_tps
             looks: list[tuple[Use, Groups]] = []
             with reference.meter() as meter:
                 found = run_trial(bench, rate_tps, TRIAL_S, waits, partial(look, bench, looks))
@@ -223,22 +224,19 @@ def bracketed(bench: Placed, quotas: Quotas, waits: bool, reference: Reference) 
                     "speed": meter.rounds_per_s,
                 }
             )
+            bracket.judge(found.stable, found.confidence)
             if found.stable:
-                low = max(low, rate_tps)
                 (before, counted), (after, now) = looks[first_judged(found)], looks[-1]
                 at = {
                     "use_tps": found.achieved_tps,
                     "slots": between(before, after, bench.slot_cores),
                     "groups": seen_of(counted, now, after.at_s - before.at_s),
                 }
-            elif found.confidence < SURE and rate_tps != doubted:
-                doubted = rate_tps  # the same again: a moment's hiccup would end the bracket far too low
-                continue
-            else:
-                high = min(high, rate_tps)
-            rate_tps = next_rate(low, high)
+        low, high = bracket.low, bracket.high
         if not low:
-            raise HeadgateError(f"no stable rate found from {closed_tps:.3g} down to {rate_tps:.3g} tuples/s")
+            raise HeadgateError(
+                f"no stable rate found from {closed_tps:.3g} down to {bracket.rate_tps:.3g} tuples/s"
+            )
         measured = math.sqrt(low * high) if math.isfinite(high) else low
         speed = fmean(trial["speed"] for trial in trials if trial["rate_tps"] in (low, high))
         known_high = high if math.isfinite(high) else None
@@ -258,10 +256,33 @@ def first_judged(found: TrialResult) -> int:
     return next(number for number, t_s in enumerate(times) if t_s >= found.evidence.from_s)
 
 
-def next_rate(low: float, high: float) -> float:
-    if not low:
-        return high * DOWN
-    return math.sqrt(low * high) if math.isfinite(high) else low * UP
+@dataclass
+class Bracket:
+    """The highest stable and the lowest unstable rate so far, and the rate to try next, in tuples/s. A rate that was
+    unstable without being sure of it is tried once more: a moment's hiccup would end the bracket far too low."""
+
+    rate_tps: float
+    low: float = 0.0
+    high: float = math.inf
+    doubted: float = 0.0
+
+    @property
+    def closed(self) -> bool:
+        return self.low > 0 and self.high <= CLOSE * self.low
+
+    def judge(self, stable: bool, confidence: float) -> None:
+        """The verdict on `rate_tps`."""
+        if stable:
+            self.low = self.rate_tps
+        elif confidence < SURE and self.rate_tps != self.doubted:
+            self.doubted = self.rate_tps
+            return
+        else:
+            self.high = self.rate_tps
+        if not self.low:
+            self.rate_tps = self.high * DOWN
+        else:
+            self.rate_tps = math.sqrt(self.low * self.high) if math.isfinite(self.high) else self.low * UP
 
 
 def closed_loop(bench: Placed) -> float:

@@ -32,7 +32,7 @@ MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product
 MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake
 
 _TOP_KEYS = ("schema", "task", "slot", "points")
-_WAKE_KEY = "wake_cpu"  # stays in `Model.more`, from where `Model.wake_cpu` reads it
+_WAKE_KEY = "wake_cpu"  # stays in `Model.more`, from where `Model.wake` reads it
 _SLOT_KEYS = ("cores", "memory_bytes", "machine")
 _NUMBER_KEYS = ("threads", "rate_tps", "cpu", "memory")
 _POINT_KEYS = (*_NUMBER_KEYS, "spread")

@@ -1,7 +1,7 @@
 """Performance models 𝒫: threads in one slot → peak rate, CPU, memory (paper 0, section 5). No I/O here.
 
 Readings of I, C, M, T, ω̂ and τ̂ as in paper 0, section 6: I, C and M interpolate linearly between
-measured points and stay flat above the largest; T is the smallest *measured* thread count whose rate
+measured points; above the largest I stays flat, C and M add up; T is the smallest *measured* thread count whose rate
 is at least ω.
 """
 

@@ -234,8 +234,7 @@ def load_of(
 class _Curves:
     """I, C and M at the thread counts asked for so far: most groups of a task are the same bundle.
 
-    C is flat above the largest point, as I is (models.cpu adds up, as paper 0 does for what is allocated): more
-    threads than were measured do not make a row dearer."""
+    C is that of the largest point above it (decision 22), where `models.cpu` adds up."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
