@@ -227,7 +227,9 @@ def test_a_record_is_read_up_to_the_line_that_was_torn():
 def test_what_a_wake_costs_is_found(waits: bool) -> None:
     truth = Truth(waits, wake=0.0004)
     probes, trials = profiled(truth)
-    assert sum(trial.sparse for trial in trials) == Wish().sparse
+    assert sum(trial.sparse for trial in trials) == Wish().sparse * (
+        1 if waits else steps.SPARSE_OF_COMPUTING
+    )
     assert steps.wake_cpu(probes, trials) == pytest.approx(0.0004, rel=0.05)
 
 
@@ -238,6 +240,22 @@ def test_the_peak_is_that_of_rows_that_always_wait() -> None:
     )
     assert without["wake_cpu"] == 0.0 and dear["wake_cpu"] == pytest.approx(0.004, rel=0.02)
     assert without["points"] == dear["points"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_sparse_trials_are_made_between_repeated_probes(waits: bool) -> None:
+    """Both drift with the machine; one after the other they drift alike."""
+    truth, probes, trials, made = Truth(waits), list[Probe](), list[Tried](), list[bool]()
+    while (step := steps.next_step(probes, trials, Wish())) is not None:
+        sparse = step.what == "sparse trial"
+        if step.what == "probe":
+            probes.append(truth.probe(step.threads))
+        else:
+            trials.append(truth.trial(step.threads, step.rate_tps, sparse))
+        if sparse or (step.what == "probe" and step.threads == steps.best_count(probes)):
+            made.append(sparse)
+    each = 1 if waits else steps.SPARSE_OF_COMPUTING
+    assert made[-3 * (1 + each) :] == [False, *[True] * each] * 3
 
 
 def test_sparse_trials_tell_nothing_of_the_peak() -> None:

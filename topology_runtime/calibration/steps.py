@@ -7,8 +7,9 @@ Paper 0, Alg. 1 (PerfModel), for trials of seconds instead of minutes:
     sparse  a trial at a low rate: what a row costs when it comes alone (decision 20)
 
 Capacities come first, for thread counts that double until the curve is flat; then trials bracket the peak
-stable rate at the best count; then probes are repeated for the spread, sparse trials are made, and the first and
-the last count are bracketed too. So a budget that ends early leaves a model, only a less sure one.
+stable rate at the best count; then probes are repeated for the spread, with sparse trials between them, since the
+machine drifts; and the first and the last count are bracketed too. So a budget that ends early leaves a model, only a
+less sure one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ STARVED = 0.9  # of the slot's CPU in a trial, which begins with an empty queue
 REPEATS_OF_DISTURBED = 2  # probes thrown away per thread count before they are taken as they are
 SPARSE_TPS, SPARSE_PART = 100.0, 0.5  # of a sparse trial: rows/s at most, and part of the capacity
 SPARSE_LEAST_TPS = 4.0  # fewer rows in a few seconds tell nothing
+SPARSE_OF_COMPUTING = 2  # times as many: what a wake costs is a small part of what such a row does
 USUAL_COUNTS, USUAL_TRIALS = 4, 3  # for the time left, until it is known better
 
 
@@ -71,7 +73,8 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What is asked of a profile. `threads`: these counts only (empty: as the curve demands)."""
+    """What is asked of a profile. `threads`: these counts only (empty: as the curve demands); `sparse`: so many sparse
+    trials, of a task that computes twice as many."""
 
     threads: tuple[int, ...] = ()
     threads_most: int = 64
@@ -122,20 +125,28 @@ def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> Iter
         if rate_tps is not None:
             yield Next("trial", count, rate_tps)
         if count == best:
+            left, wanted = _sparse_left(probes, trials, wish), _sparse_wanted(probes, wish)
+            sparse = Next("sparse trial", count, _sparse_tps(probes, count))
+            if left * wish.repeats > wanted * (wish.repeats - len(of(probes, best))):
+                yield sparse
             yield from (Next("probe", c) for c in counts if _wants_repeats(probes, c, wish.repeats))
-            if _sparse_left(probes, trials, wish):
-                yield Next("sparse trial", count, _sparse_tps(probes, count))
+            if left:
+                yield sparse
 
 
 def _sparse_tps(probes: Sequence[Probe], threads: int) -> float:
     return min(SPARSE_TPS, SPARSE_PART * capacity(probes, threads))
 
 
-def _sparse_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> int:
-    """Sparse trials still wanted: none of a task too slow for them, or without brackets."""
+def _sparse_wanted(probes: Sequence[Probe], wish: Wish) -> int:
+    """Sparse trials: none of a task too slow for them, or without brackets."""
     if not wish.brackets or (probes and _sparse_tps(probes, best_count(probes)) < SPARSE_LEAST_TPS):
         return 0
-    return max(0, wish.sparse - sum(trial.sparse for trial in trials))
+    return wish.sparse * (1 if not probes or waits(probes) else SPARSE_OF_COMPUTING)
+
+
+def _sparse_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> int:
+    return max(0, _sparse_wanted(probes, wish) - sum(trial.sparse for trial in trials))
 
 
 def counted(probes: Sequence[Probe]) -> list[int]:
