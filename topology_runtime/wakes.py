@@ -1,8 +1,10 @@
 """What it costs to be woken for a row (decision 20). Pure.
 
 A row that comes alone wakes the receiver, its task's thread and the sender of its worker, one after the other; rows
-that come together share that. Rows of one task come together when many come; rows of all tasks do when their slot is
-full, since they then wait for it and find it awake.
+that come together share that. Rows of one task come together when many come, and with those of the tasks beside it:
+often down one path, one right after the other. Rows of tasks that wait come at times of their own, each when its wait
+is over, and keep nobody company. Rows of all tasks come together when their slot is full, since they then wait for it
+and find it awake.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 TOGETHER_S = 0.005  # rows of one task that come within this time of each other are dealt with together
-OF_OTHERS = 0.2  # so much of the rows of other tasks in the slot count as its own would
+OF_OTHERS = 0.7  # so much of the rows of other tasks in the slot that do not wait count as its own would
 IN_FULL_SLOT = 0.7  # of its share is what a row pays in a slot that is full
 
 
@@ -27,7 +29,7 @@ class Wake(NamedTuple):
 
 
 def like_own(own_tps: float, others_tps: float) -> float:
-    """Rows/s of a task, and of others in its slot as far as they share its wakes."""
+    """Rows/s of a task, and of others in its slot, which do not wait, as far as they share its wakes."""
     return own_tps + OF_OTHERS * others_tps
 
 

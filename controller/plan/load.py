@@ -21,7 +21,7 @@ from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
 from controller.knowledge.plans import Placement, Share
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
-from topology_runtime.wakes import Wake, cpu_of_slot, cpu_per_tps, like_own
+from topology_runtime.wakes import IN_FULL_SLOT, Wake, cpu_of_slot, cpu_per_tps, like_own
 
 NOWHERE = -1  # the slot of a task that is not placed
 
@@ -77,13 +77,12 @@ class Load:
 
     def at(self, shares: Sequence[float], rate_tps: float) -> Load:
         """The same load, with wakes counted at input rate `rate_tps`."""
-        own_tps = [
-            0.0 if group.peak_tps is None else self.unit[group.task] * shares[g] * rate_tps
-            for g, group in enumerate(self.groups)
-        ]
-        all_tps = [math.fsum(own_tps[g] for g in members) for members in self.by_slot]
+        own_tps = [self.unit[group.task] * shares[g] * rate_tps for g, group in enumerate(self.groups)]
+        company_tps = [0.0 if group.wake.waits else own_tps[g] for g, group in enumerate(self.groups)]
+        in_slot_tps = [math.fsum(company_tps[g] for g in members) for members in self.by_slot]
         rows_tps = [
-            like_own(own, all_tps[group.slot] - own) for own, group in zip(own_tps, self.groups, strict=True)
+            like_own(own_tps[g], in_slot_tps[group.slot] - company_tps[g])
+            for g, group in enumerate(self.groups)
         ]
         return replace(self, rows_tps=rows_tps)
 
@@ -108,17 +107,18 @@ class Load:
 
     def cpu_per_unit(self, g: int, full: bool = True) -> float:
         """CPU of the slot, full or not, for one tuple/s through group g: C(q) / I(q), and what its wakes cost
-        besides; of a task of fixed size what it uses besides what it reserves."""
+        besides; of a task of fixed size what it uses besides what it reserves, where wakes are counted as a wake: less
+        in a full slot."""
         group = self.groups[g]
         if not group.peak_tps:
-            return group.cpu_each
+            return group.cpu_each * (IN_FULL_SLOT if full and self.rows_tps is not None else 1.0)
         rows_tps = self.rows_tps[g] if self.rows_tps is not None else 0.0
         return cpu_per_tps(group.cpu, group.peak_tps, group.wake, rows_tps, full)
 
-    def cpu_of(self, g: int, share: float, rate_tps: float) -> float:
-        """CPU of the slot that grows with the input rate, at `rate_tps`, when group g takes `share` of its
-        task's rows."""
-        return self.cpu_per_unit(g) * self.unit[self.groups[g].task] * share * rate_tps
+    def cpu_of(self, g: int, share: float, rate_tps: float, full: bool = True) -> float:
+        """CPU of the slot, full or not, that grows with the input rate, at `rate_tps`, when group g takes `share` of
+        its task's rows."""
+        return self.cpu_per_unit(g, full) * self.unit[self.groups[g].task] * share * rate_tps
 
     def part_of_peak(self, g: int, share: float, rate_tps: float | None) -> float:
         """x / I(q) of group g when its task sees input rate `rate_tps` and it takes `share` of the rows;
@@ -136,16 +136,16 @@ class Load:
         with its wakes, M(q) x / I(q), and what tasks of fixed size reserve and use; no group needs more than
         `most` of its peak's."""
         alone, in_full, memory = ([0.0] * len(self.slots) for _ in range(3))
-        there = self.at(shares, rate_tps) if self.wakes and rate_tps is not None else None
+        there = self.at(shares, rate_tps) if self.wakes and rate_tps is not None else self
         for g, group in enumerate(self.groups):
             part = min(most, self.part_of_peak(g, shares[g], rate_tps))
             for used, full in ((alone, False), (in_full, True)):
-                at_peak = (
-                    there.cpu_per_unit(g, full) * group.peak_tps if there and group.peak_tps else group.cpu
-                )
+                at_peak = group.cpu
+                if group.peak_tps and there is not self:
+                    at_peak = there.cpu_per_unit(g, full) * group.peak_tps
                 used[group.slot] += at_peak * part
                 if group.cpu_each and rate_tps is not None:
-                    used[group.slot] += self.cpu_of(g, shares[g], rate_tps)
+                    used[group.slot] += there.cpu_of(g, shares[g], rate_tps, full)
             memory[group.slot] += group.memory * part
         return list(zip(map(cpu_of_slot, alone, in_full), memory, strict=True))
 

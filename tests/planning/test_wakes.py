@@ -17,7 +17,7 @@ from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Edge, Task, Topology
+from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.wakes import IN_FULL_SLOT, cpu_of_slot, like_own, share_of_wakes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +99,34 @@ def test_rows_of_others_share_a_wake(wake: float) -> None:
     )
     shared = 2 * 50 * wake * (share_of_wakes(50) - share_of_wakes(like_own(50, 50)))
     assert together == pytest.approx(apart - shared)
+
+
+def test_rows_that_wait_keep_nobody_company() -> None:
+    """Each comes when its wait is over: beside them a row costs what it costs alone, while theirs share with it."""
+    waiting = Model("b", ModelSlot(), (Point(8, 100.0, 0.4, 0.1),), {"wake_cpu": 0.002, "waiting": True})
+    known = models(0.002) | {"b": waiting}
+    bundles = [(Bundle(Slot("vm1", 0), "a", 1), Bundle(Slot("vm1", n), "b", 8)) for n in (1, 0)]
+    apart, together = (
+        sum(use.cpu for use in predict(PAIR, known, Placement(both), VMS, 50.0).slots) for both in bundles
+    )
+    shared = 50 * 0.002 * (share_of_wakes(50) - share_of_wakes(like_own(50, 50)))
+    assert together == pytest.approx(apart - shared)
+
+
+SINK = Task("sink", "sink", static=Static(1, 0.0, 0.0, cpu_per_tps=0.001))
+ENDED = Topology("ended", (Task("a"), SINK), (Edge("a", "sink"),))
+
+
+@pytest.mark.parametrize(("wake", "cheaper"), [(0.0, 1.0), (0.002, IN_FULL_SLOT)])
+def test_rows_of_a_sink_cost_less_in_a_full_slot_and_are_company(wake: float, cheaper: float) -> None:
+    bundles = Bundle(Slot("vm1", 0), "a", 1), Bundle(Slot("vm1", 0), "sink", 1)
+    load = load_of(ENDED, models(wake), Placement(bundles), VMS, shared_cpu=True)
+    (some, _), *_ = load.needs([1.0, 1.0], 50.0)
+    at_peak = 0.01 - wake * share_of_wakes(100, full=True)
+    assert some == pytest.approx(50 * (at_peak + wake * share_of_wakes(like_own(50, 50)) + 0.001))
+    rate_tps = predict(ENDED, models(wake), Placement(bundles), VMS).rate_tps
+    each = at_peak + wake * share_of_wakes(like_own(rate_tps, rate_tps), full=True) + 0.001 * cheaper
+    assert rate_tps == pytest.approx(1 / each, rel=1e-6)
 
 
 @given(
