@@ -16,6 +16,7 @@ from scores import quantile, r2
 
 from controller.knowledge.models import Model, Point
 from controller.knowledge.plans import Bundle, Placement
+from controller.plan.likely import likely_rate
 from controller.plan.load import load_of
 from controller.plan.resident import resident_memory
 from controller.plan.shares import carried
@@ -25,19 +26,21 @@ from topology_runtime.errors import InvalidInput
 from topology_runtime.topology import Topology
 
 COLUMNS = (
-    "placements", "n", "rates, tuples/s", "rate R²", "error, median", "95th percentile", "CPU R²",
-    "mean error, points", "memory R²", "mean error, MB",
+    "placements", "n", "rates, tuples/s", "highest: R²", "error, median", "95th percentile", "likely: R²",
+    "error, median", "95th percentile", "CPU R²", "mean error, points", "memory R²", "mean error, MB",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A trial beside its prediction; `cpu`, `memory_mb`: (predicted, measured) of each slot."""
+    """A trial beside its prediction, the highest rate and the likely one; `cpu`, `memory_mb`: (predicted, measured)
+    of each slot."""
 
     shape: str
     routing: str
     limited_by: str
     predicted_tps: float
+    likely_tps: float
     measured_tps: float
     cpu: tuple[tuple[float, float], ...]
     memory_mb: tuple[tuple[float, float], ...]
@@ -59,8 +62,9 @@ def scored(line: Mapping[str, Any], topology: Topology, models: Mapping[str, Mod
         line["shares"][str(load.slots[group.slot].number + 1)][load.tasks[group.task]]
         for group in load.groups
     ]
-    limit = carried(load, shares).limit
-    assert limit is not None
+    split = carried(load, shares)
+    limit, likely_tps = split.limit, likely_rate(load, split)
+    assert limit is not None and likely_tps is not None
     needs = zip(load.slots, load.needs(shares, line["use_tps"]), strict=True)
     held = resident_memory(placement, topology, models)
     measured = {slot["slot"] - 1: slot for slot in line["slots"]}
@@ -69,6 +73,7 @@ def scored(line: Mapping[str, Any], topology: Topology, models: Mapping[str, Mod
         line["routing"],
         load.tasks[limit.task],
         limit.rate_tps,
+        likely_tps,
         line["measured_tps"],
         tuple((cpu, measured[slot.number]["cpu"]) for slot, (cpu, _) in needs),
         tuple(
@@ -122,8 +127,10 @@ def table(trials: Sequence[Scored], failed: int) -> str:
 
 
 def _row(name: str, trials: Sequence[Scored]) -> str:
-    rates = [(trial.predicted_tps, trial.measured_tps) for trial in trials]
-    errors = [abs(predicted - measured) / measured for predicted, measured in rates]
+    highest, likely = (
+        [(getattr(trial, f"{of}_tps"), trial.measured_tps) for trial in trials]
+        for of in ("predicted", "likely")
+    )
     cpu = [pair for trial in trials for pair in trial.cpu]
     memory = [pair for trial in trials for pair in trial.memory_mb]
     measured = [trial.measured_tps for trial in trials]
@@ -131,15 +138,20 @@ def _row(name: str, trials: Sequence[Scored]) -> str:
         name,
         str(len(trials)),
         f"{min(measured):.3g} … {max(measured):.3g}",
-        _r2(rates),
-        f"{100 * median(errors):.1f} %",
-        f"{100 * (quantile(errors, 0.95) or 0.0):.1f} %",
+        *_fit(highest),
+        *_fit(likely),
         _r2(cpu),
         f"{100 * mean(abs(p - m) for p, m in cpu):.1f}",
         _r2(memory),
         f"{mean(abs(p - m) for p, m in memory):.2f}",
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _fit(rates: Sequence[tuple[float, float]]) -> tuple[str, str, str]:
+    """R², median and 95th percentile of the error."""
+    errors = [abs(predicted - measured) / measured for predicted, measured in rates]
+    return _r2(rates), f"{100 * median(errors):.1f} %", f"{100 * (quantile(errors, 0.95) or 0.0):.1f} %"
 
 
 def _r2(pairs: Sequence[tuple[float, float]]) -> str:

@@ -34,7 +34,7 @@ from topology_runtime.faults.words import did_you_mean  # noqa: E402
 from topology_runtime.loading import check_runs  # noqa: E402
 
 DOCS = ROOT / "docs" / "experiments"
-MODELS = DOCS / "models-waits"
+MODELS = DOCS / "models-fresh"
 WORK = ROOT / ".headgate" / "reproduce"
 SHORT = {"shapes": ("linear",), "pairs": ("lsa+rsm", "mba+sam"), "routings": ("weighted",)}
 SHORT_PACE = Pace(first=0.6, step=0.3, short_s=4.0, long_s=6.0, longest_s=16.0)

@@ -88,8 +88,9 @@ class Share(msgspec.Struct, frozen=True, array_like=True):
 
 class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a placement will do: the highest input rate it supports (`rate_tps`; between `rate_low_tps`
-    and `rate_high_tps` when the models carry spread), which task and slot limit it, CPU and memory per
-    slot and VM at `at_rate_tps`, and the routing shares behind it."""
+    and `rate_high_tps` when the models carry spread; `likely_tps` is then what it is likely to carry, less where
+    several slots are about full), which task and slot limit it, CPU and memory per slot and VM at `at_rate_tps`, and
+    the routing shares behind it."""
 
     rate_tps: float
     limited_by: str | None
@@ -100,6 +101,7 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     shares: tuple[Share, ...] = ()
     rate_low_tps: float | None = None
     rate_high_tps: float | None = None
+    likely_tps: float | None = None
 
 
 class SlotCount(msgspec.Struct, frozen=True):

@@ -90,7 +90,8 @@ def carries(prediction: Prediction) -> str:
     """What it supports and why no more."""
     text = f"carries {prediction.rate_tps:.6g} tuples/s"
     if prediction.rate_low_tps is not None and prediction.rate_high_tps is not None:
-        text += f" (between {prediction.rate_low_tps:.4g} and {prediction.rate_high_tps:.4g})"
+        likely = f", likely {prediction.likely_tps:.4g}" if prediction.likely_tps is not None else ""
+        text += f" (between {prediction.rate_low_tps:.4g} and {prediction.rate_high_tps:.4g} by its models{likely})"
     if prediction.limited_by is None:
         return f"{text}; nothing that has a model limits it"
     at = f" in slot {prediction.limited_by_slot}" if prediction.limited_by_slot else ""

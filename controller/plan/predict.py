@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from controller.knowledge.models import Model, has_spread
 from controller.knowledge.plans import Placement, Prediction, Share, SlotUse, VmUse
 from controller.plan.intervals import with_intervals
+from controller.plan.likely import likely_rate
 from controller.plan.load import NOWHERE, Load, load_of
 from controller.plan.shares import shuffled, weighted
 from topology_runtime.cluster import Vm
@@ -35,7 +38,7 @@ def predict(
     interference "cpu": groups share their slot's CPU; "none": each as if alone. usage "peak": CPU and
     memory with every group at its own peak. A placement that nothing limits (no task has a model)
     supports `rate_tps`; one without a thread of a modelled task supports nothing. Models with spread
-    give intervals (see `with_intervals`)."""
+    give intervals (see `with_intervals`) and the rate that is likely (see `likely_rate`)."""
     loaded = partial(load_of, topology, placement=placement, vms=vms, shared_cpu=interference == "cpu")
     load = loaded(models=models)
     split = ROUTINGS[routing](load)
@@ -59,6 +62,7 @@ def predict(
     used = {name: models[name] for name in {t.model_name for t in topology.tasks if t.static is None}}
     if not any(has_spread(model) for model in used.values()):
         return found
+    found = replace(found, likely_tps=likely_rate(load, split))
     return with_intervals(found, used, lambda moved: loaded(models=moved), ROUTINGS[routing], asked_tps)
 
 

@@ -113,8 +113,8 @@ def latency_facts(step: Mapping[str, Any]) -> Data:
 
 
 def rate_scores(cells: Sequence[Data], at_speed: bool = False) -> Data:
-    """Of cells with a stable rate: planned and predicted against it. `at_speed`: predicted from models brought to the
-    speed that the machine had in the steps that the stable rate comes from."""
+    """Of cells with a stable rate: planned, predicted and likely against it. `at_speed`: predicted from models brought
+    to the speed that the machine had in the steps that the stable rate comes from."""
     good = [cell for cell in cells if cell["actual_tps"]]
     actual = [float(cell["actual_tps"]) for cell in good]
     found: Data = {
@@ -122,8 +122,8 @@ def rate_scores(cells: Sequence[Data], at_speed: bool = False) -> Data:
         "low_tps": min(actual, default=None),
         "high_tps": max(actual, default=None),
     }
-    for of in ("planned", "predicted"):
-        name = "predicted_at_speed_tps" if at_speed and of == "predicted" else f"{of}_tps"
+    for of in ("planned", "predicted", "likely"):
+        name = f"{of}_at_speed_tps" if at_speed and of != "planned" else f"{of}_tps"
         said = [float(cell[name]) for cell in good]
         errors = [abs(s - a) / a for s, a in zip(said, actual, strict=True)]
         found[of] = {

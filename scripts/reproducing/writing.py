@@ -69,9 +69,12 @@ def _cell(record: Record, by_run: Mapping[str, Any], use: Mapping[Any, Any], pla
     measured, models = use.get((run, at), []), planner.of.models
     check_speeds(models, record.get("speed_of", SLOT_SPEED))
     now = models_at(models, found["speed"])
+    at_speed = predict(topology, now, plan.placement, plan.vms, routing=plan.routing)
     return of | plan_facts(plan) | found | {name: record[name] for name in RUN} | {
         "limited_by_model": topology.by_name[limit].model_name if limit else None,
-        "predicted_at_speed_tps": predict(topology, now, plan.placement, plan.vms, routing=plan.routing).rate_tps,
+        "likely_tps": predict(topology, models, plan.placement, plan.vms, routing=plan.routing).likely_tps,
+        "predicted_at_speed_tps": at_speed.rate_tps,
+        "likely_at_speed_tps": at_speed.likely_tps,
         "steps": [{name: row[name] for name in STEP} for row in mine],
         "slots_used": slots_used(measured, done_tps, plan, topology, models, now) if last else [],
         "latency": latency_facts(last) if last and last["histogram"] else None,
