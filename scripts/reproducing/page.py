@@ -229,7 +229,9 @@ def _rates_words(data: Data, fixed: Sequence[Data]) -> str:
         f"to the speed that the machine had in the last stable step and the next, by a loop in a slot beside it: "
         f"likely R² {_number(at['likely']['r2'])}, median {_percent(at['likely']['median_error'])}.\n"
     )
-    images = f"![planned]({PREFIX}planned.svg)\n\n![predicted]({PREFIX}predicted.svg)\n"
+    images = (
+        "\n\n".join(f"![{name}]({PREFIX}{name}.svg)" for name in ("planned", "predicted", "likely")) + "\n"
+    )
     return f"{words}\n{images}\n{_table(columns, rows)}"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 Points = Callable[[Data], Sequence[tuple[float, float]]]  # of a cell: (actual, said)
-NAMES = ("slots", "planned", "predicted", "cpu", "memory", "latency")
+NAMES = ("slots", "planned", "predicted", "likely", "cpu", "memory", "latency")
 SERIES = ("LSA", "LSA+RSM", "MBA", "MBA+SAM")
 MARKS = ("o", "s", "^", "D", "P", "X", "v")
 COLUMNS, LEFT_IN, TOP_IN, GAP_IN, UNDER_IN = 3, 0.6, 0.62, 0.5, 0.62
@@ -31,8 +31,8 @@ def draw(data: Data, folder: Path) -> list[Path]:
     files = {name: folder / f"{PREFIX}{name}.svg" for name in NAMES}
     rate, use = "actual, tuples/s", "% of a slot, all of a VM"
     _slots(files["slots"], data)
-    _scatter(files["planned"], data, fixed, rate, "planned, tuples/s", _rate("planned_tps"))
-    _scatter(files["predicted"], data, fixed, rate, "predicted, tuples/s", _rate("predicted_tps"))
+    for name in ("planned", "predicted", "likely"):
+        _scatter(files[name], data, fixed, rate, f"{name}, tuples/s", _rate(f"{name}_tps"))
     for name in ("cpu", "memory"):
         _scatter(files[name], data, fixed, f"actual {use}", "predicted", _use(name))
     _violins(files["latency"], data, fixed)

@@ -43,7 +43,7 @@ def test_the_page_is_what_the_data_give() -> None:
 
 def test_its_pictures_are_what_the_data_give(tmp_path: Path) -> None:
     files = draw(json.loads((DOCS / "reproduction.json").read_text("utf-8")), tmp_path)
-    assert len(files) == 6
+    assert len(files) == 7
     for file in files:
         drawn, kept = file.read_text("utf-8"), (DOCS / file.name).read_text("utf-8")
         ElementTree.fromstring(drawn)
