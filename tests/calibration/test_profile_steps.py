@@ -258,6 +258,13 @@ def test_sparse_trials_are_made_between_repeated_probes(waits: bool) -> None:
     assert made[-3 * (1 + each) :] == [False, *[True] * each] * 3
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_profile_of_more_repeats_than_are_asked_for_is_complete(waits: bool) -> None:
+    """As when it goes on with fewer repeats, or when probes that were sound no longer are."""
+    probes, trials = profiled(Truth(waits), Wish(repeats=5))
+    assert steps.next_step(probes, trials, Wish(repeats=2)) is None
+
+
 def test_sparse_trials_tell_nothing_of_the_peak() -> None:
     probes, trials = profiled(Truth(False))
     dense = [trial for trial in trials if not trial.sparse]

@@ -127,7 +127,7 @@ def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> Iter
         if count == best:
             left, wanted = _sparse_left(probes, trials, wish), _sparse_wanted(probes, wish)
             sparse = Next("sparse trial", count, _sparse_tps(probes, count))
-            if left * wish.repeats > wanted * (wish.repeats - len(of(probes, best))):
+            if left and left * wish.repeats > wanted * (wish.repeats - len(of(probes, best))):
                 yield sparse
             yield from (Next("probe", c) for c in counts if _wants_repeats(probes, c, wish.repeats))
             if left:
