@@ -274,8 +274,8 @@ def _prediction_of(top: Fields) -> Prediction:
         at_rate_tps=found.number("at_rate_tps"),
         shares=tuple(shares),
         rate_low_tps=_maybe(found, "rate_low_tps"),
-        likely_tps=_maybe(found, "likely_tps"),
         rate_high_tps=_maybe(found, "rate_high_tps"),
+        likely_tps=_maybe(found, "likely_tps"),
     )
 
 

@@ -18,7 +18,7 @@ from itertools import chain
 from controller.plan.load import Load
 from controller.plan.shares import Split
 
-OFF_BY = 0.05  # standard deviation, relative, of what a slot carries: CPU of slots in 144 trials
+OFF_BY = 0.05  # standard deviation, relative: what CPU of slots was off by within each of 144 trials
 BELOW, ABOVE, STEPS = 6.0, 4.0, 80  # of the integral, in OFF_BY round the lowest limit
 FAR = 10.0  # a slot so many OFF_BY above it makes no difference
 DIGITS = 3  # limits that are the same to so many are counted together
@@ -28,7 +28,7 @@ def likely_rate(load: Load, split: Split) -> float | None:
     """Input rate in tuples/s that is to be expected of `split`; None when nothing limits it."""
     if split.limit is None:
         return None
-    at = load.at(split.shares, split.limit.rate_tps) if load.wakes else load
+    at = load.at(split.shares, split.limit.rate_tps)
     lowest: dict[int, float] = {}
     for limit in chain(at.limits_at(split.shares), at.cpu_limits_at(split.shares)):
         lowest[limit.slot] = min(limit.rate_tps, lowest.get(limit.slot, math.inf))

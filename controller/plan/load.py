@@ -76,7 +76,9 @@ class Load:
         return any(group.wake.cpu for group in self.groups)
 
     def at(self, shares: Sequence[float], rate_tps: float) -> Load:
-        """The same load, with wakes counted at input rate `rate_tps`."""
+        """The same load, with wakes counted at input rate `rate_tps`; itself where no model knows what they cost."""
+        if not self.wakes:
+            return self
         own_tps = [self.unit[group.task] * shares[g] * rate_tps for g, group in enumerate(self.groups)]
         company_tps = [0.0 if group.wake.waits else own_tps[g] for g, group in enumerate(self.groups)]
         in_slot_tps = [math.fsum(company_tps[g] for g in members) for members in self.by_slot]
@@ -136,12 +138,12 @@ class Load:
         with its wakes, M(q) x / I(q), and what tasks of fixed size reserve and use; no group needs more than
         `most` of its peak's."""
         alone, in_full, memory = ([0.0] * len(self.slots) for _ in range(3))
-        there = self.at(shares, rate_tps) if self.wakes and rate_tps is not None else self
+        there = self if rate_tps is None else self.at(shares, rate_tps)
         for g, group in enumerate(self.groups):
             part = min(most, self.part_of_peak(g, shares[g], rate_tps))
             for used, full in ((alone, False), (in_full, True)):
                 at_peak = group.cpu
-                if group.peak_tps and there is not self:
+                if group.peak_tps and there.rows_tps is not None:
                     at_peak = there.cpu_per_unit(g, full) * group.peak_tps
                 used[group.slot] += at_peak * part
                 if group.cpu_each and rate_tps is not None:

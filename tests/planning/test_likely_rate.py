@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from statistics import fmean
 
@@ -9,11 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from worlds import chain, model_of
+from test_prediction_by_definition import INTERFERENCES, ROUTINGS, VMS, World, worlds
+from worlds import chain, checked, model_of
 
 from controller.knowledge.models import Model, Spread
+from controller.knowledge.plan_files import plan_data, plan_of
 from controller.knowledge.plans import Bundle, Placement
+from controller.offline.tables import headline
 from controller.plan.likely import OFF_BY, expected_least
+from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
 from topology_runtime.cluster import Slot, Vm
 
@@ -61,3 +66,25 @@ def test_a_prediction_tells_it_where_its_models_are_measured() -> None:
         found = predict(chain("a"), {"a": measured("a")}, placement, vms)
         assert found.likely_tps == pytest.approx(found.rate_tps * (1 + OFF_BY * below), rel=1e-3)
     assert predict(chain("a"), {"a": model_of("a", (1, 100.0, 1.0, 0.1))}, two, vms).likely_tps is None
+
+
+def test_plans_tell_it_in_words_and_files() -> None:
+    request = PlanRequest(chain("a"), {"a": measured("a")}, 190.0, (Vm("vm1", 2),))
+    plan = make_plan(request)
+    assert plan.prediction.likely_tps == pytest.approx(200 * (1 - 0.5642 * OFF_BY), rel=1e-3)
+    assert "carries 200 tuples/s (between 196 and 204 by its models, likely 194.4)" in headline(plan)
+    assert plan_of(json.loads(json.dumps(plan_data(plan)))) == plan
+
+
+@checked
+@given(worlds(), ROUTINGS, INTERFERENCES, st.sampled_from([0.0, 0.002]))
+def test_what_is_likely_is_never_more_than_the_highest(
+    world: World, routing: str, interference: str, wake_cpu: float
+) -> None:
+    known = {
+        name: replace(model, points=tuple(replace(p, spread=Spread(relative=0.05)) for p in model.points))
+        for name, model in world.known.items()
+    }
+    known = {name: replace(model, more={"wake_cpu": wake_cpu}) for name, model in known.items()}
+    found = predict(world.topology, known, world.placement, VMS, routing=routing, interference=interference)
+    assert found.likely_tps is None or 0.0 <= found.likely_tps <= found.rate_tps * (1 + 1e-5)
