@@ -3,10 +3,9 @@ The simulation found one that knew nothing for ever after."""
 
 from __future__ import annotations
 
-from sim_clock import S
-from sim_world import Options, World
-
 from controller.knowledge import turns as t
+from controller.simulation.clock import S
+from controller.simulation.world import Options, World
 
 
 def test_a_controller_started_on_a_full_disk_begins_when_the_disk_heals() -> None:

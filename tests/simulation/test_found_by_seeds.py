@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sim_clock import MS, S
-from sim_world import Options, World
+from controller.simulation.clock import MS, S
+from controller.simulation.world import Options, World
 
 
 def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:

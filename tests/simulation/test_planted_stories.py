@@ -4,8 +4,9 @@ classes and caught by the simulation, while the sound code passes the same seeds
 from __future__ import annotations
 
 import pytest
-from sim_plants import STORIES, Story
-from sim_world import World
+from planted_stories import STORIES, Story
+
+from controller.simulation.world import World
 
 
 def first_caught(story: Story, planted: bool) -> tuple[int | None, str]:

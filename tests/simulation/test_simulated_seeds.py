@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from sim_world import REPLANS_LEAST, World
+
+from controller.simulation.world import REPLANS_LEAST, World
 
 HERE = Path(__file__).parent
 TRAIL_SHOWN = 60
@@ -49,7 +50,10 @@ def test_different_seeds_give_different_hashes() -> None:
 
 def test_another_process_with_other_hash_seeds_gives_the_same_hash() -> None:
     """Nothing depends on the order of sets of strings, on addresses or on the real clock."""
-    program = "import sys; from sim_world import World; print(World(int(sys.argv[1])).run().clock.hash)"
+    program = (
+        "import sys; from controller.simulation.world import World; "
+        "print(World(int(sys.argv[1])).run().clock.hash)"
+    )
     there = subprocess.run(
         [sys.executable, "-c", program, str(HASHED[0])],
         cwd=HERE,

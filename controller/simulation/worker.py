@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sim_clock import MS
-from sim_thread import SimSource, SimThread
-
+from controller.simulation.clock import MS
+from controller.simulation.thread import SimSource, SimThread
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.worker import rows as wire
@@ -19,7 +18,7 @@ from topology_runtime.worker import state as st
 from topology_runtime.worker.flow import Addressed
 
 if TYPE_CHECKING:
-    from sim_agent import SimAgent
+    from controller.simulation.agent import SimAgent
 
 TICK_NS = 200 * MS
 HELLO_NS = 200 * MS

@@ -9,17 +9,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sim_account import Account
-from sim_agent import SimAgent
-from sim_checks import Checks
-from sim_clock import MS, WALL0_NS, Clock, S
-from sim_controller import Control, Disk, SimController
-from sim_faults import Faults
-from sim_topologies import SHAPES, Shape, machine, swapped
-from sim_worker import SimWorker
-
 from controller.config import Settings
 from controller.knowledge.records import Submitted
+from controller.simulation.account import Account
+from controller.simulation.agent import SimAgent
+from controller.simulation.checks import Checks
+from controller.simulation.clock import MS, WALL0_NS, Clock, S
+from controller.simulation.controller import Control, Disk, SimController
+from controller.simulation.faults import Faults
+from controller.simulation.topologies import SHAPES, Shape, machine, swapped
+from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 
 FIRST_FAULT_S, FAULTS_END_S = 0.3, 6.0

@@ -6,17 +6,16 @@ from array import array
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sim_clock import S
-from sim_worker import SimWorker
-
 from agent import events as e
 from agent.state import AgentState
+from controller.simulation.clock import S
+from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
 from topology_runtime.worker.meter import BUCKETS
 
 if TYPE_CHECKING:
-    from sim_world import World
+    from controller.simulation.world import World
 
 USUAL_BUCKET, USUAL_ROWS = 40, 50  # end-to-end latencies that a block tells of
 
@@ -122,7 +121,7 @@ class SimAgent:
 
     def _read_sources(self, worker: SimWorker) -> None:
         """Its meter outlives a worker."""
-        from sim_thread import SimSource
+        from controller.simulation.thread import SimSource
 
         threads = [t for t in worker.threads.values() if isinstance(t, SimSource) and t.core.flow]
         sources = tuple(thread.source_now() for thread in threads)

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from sim_clock import MS
-
+from controller.simulation.clock import MS
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
 from topology_runtime.messages import Frame, Mark, SourceNow, StateMove, StateTaken, ThreadNow, ThreadWanted
@@ -18,7 +17,7 @@ from topology_runtime.worker.source_core import SourceCore
 from topology_runtime.worker.task_core import TaskCore
 
 if TYPE_CHECKING:
-    from sim_worker import SimWorker
+    from controller.simulation.worker import SimWorker
 
 LOOK_NS = 100 * MS  # a thread that keeps rows looks around this often
 QUEUE_A_TURN = 4  # items taken in one turn at most

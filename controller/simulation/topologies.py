@@ -13,7 +13,7 @@ from topology_runtime.topology import Edge, Static, Task, Topology
 
 MEMORY = 1 << 29
 TPS_A_THREAD = 12.0
-HERE = "sim_logic"
+HERE = "controller.simulation.logic"
 
 
 @dataclass(frozen=True)

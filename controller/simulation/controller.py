@@ -6,17 +6,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sim_clock import MS
-
 from controller.knowledge import turns as t
 from controller.knowledge.records import Record
 from controller.knowledge.store import Tallies
 from controller.loop import Loop
+from controller.simulation.clock import MS
 from topology_runtime import messages as m
 
 if TYPE_CHECKING:
-    from sim_agent import SimAgent
-    from sim_world import World
+    from controller.simulation.agent import SimAgent
+    from controller.simulation.world import World
 
 TICK_NS = 250 * MS
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sim_clock import MS
+from controller.simulation.clock import MS
 
 if TYPE_CHECKING:
-    from sim_world import World
+    from controller.simulation.world import World
 
 CONTROLLER_CRASHES_MOST = 2  # the third in a row holds the last good plan, by design
 AGENT_CRASHES_MOST = 2

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sim_controller import Disk
-from sim_world import Options
 
 from controller import deciding
 from controller.execute import executor, steps, watching
@@ -16,6 +14,8 @@ from controller.knowledge.knowledge import SourceKnown
 from controller.knowledge.records import Record
 from controller.knowledge.turns import JournalFailed
 from controller.loop import Loop
+from controller.simulation.controller import Disk
+from controller.simulation.world import Options
 from topology_runtime.logic import Hold
 from topology_runtime.messages import Ack, Mark, RootPart
 from topology_runtime.worker.flow import HoldFlow

@@ -20,8 +20,8 @@ from topology_runtime.worker.flow import Finished
 from topology_runtime.worker.state import WorkerState
 
 if TYPE_CHECKING:
-    from sim_thread import SimSource, SimThread
-    from sim_worker import SimWorker
+    from controller.simulation.thread import SimSource, SimThread
+    from controller.simulation.worker import SimWorker
 
 ATTEMPTS_MOST = 6  # of one root beyond one for each fault its source was told of
 

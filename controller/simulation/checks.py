@@ -9,8 +9,8 @@ from controller.knowledge.store import Tallies
 from topology_runtime import messages as m
 
 if TYPE_CHECKING:
-    from sim_controller import SimController
-    from sim_world import World
+    from controller.simulation.controller import SimController
+    from controller.simulation.world import World
 
 
 class Checks:
