@@ -10,6 +10,7 @@ from topology_runtime import messages as m
 
 if TYPE_CHECKING:
     from controller.simulation.controller import SimController
+    from controller.simulation.thread import SimThread
     from controller.simulation.world import World
 
 
@@ -25,6 +26,7 @@ class Checks:
         self._threads: dict[int, set[int]] = {}  # epoch → threads that were journaled for it
         self._told: dict[m.Token, m.Wanted] = {}
         self._acked: dict[tuple[int, int, int], int] = {}
+        self._worked: dict[str, list[tuple[int, int]]] = {}  # exclusive task → its threads, in order
 
     # ── the journal ─────────────────────────────────────────────────────────────────────────────
 
@@ -96,6 +98,24 @@ class Checks:
     def _is_done(self, partition: int, acked: int) -> None:
         done = self.world.account.of(partition).prefix
         assert acked <= done, f"positions below {acked} are saved as acked, done are those below {done}"
+
+    # ── exclusive tasks ─────────────────────────────────────────────────────────────────────────
+
+    def works(self, thread: SimThread) -> None:
+        """An exclusive thread takes a frame: no other thread of its task may work now, nor ever again work
+        that worked before it."""
+        task = thread.core.task
+        if not task.exclusive:
+            return
+        me = thread.wanted.thread, thread.worker.incarnation
+        order = self._worked.setdefault(task.name, [])
+        if not order or order[-1] != me:
+            assert me not in order, f"two at once: {thread.name} works again, after {order[-1]}"
+            order.append(me)
+        for worker in self.world.workers():
+            for other in worker.threads.values():
+                alike = other is not thread and other.core.task.name == task.name
+                assert not (alike and other.could_work), f"two at once: {thread.name} and {other.name}"
 
     # ── after every event ───────────────────────────────────────────────────────────────────────
 

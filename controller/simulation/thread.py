@@ -60,6 +60,14 @@ class SimThread:
         self.core.adopt(logic, lambda _: None)
         self.wake()
 
+    @property
+    def could_work(self) -> bool:
+        """Would it take a frame now, if it had one?"""
+        orders = self.worker.state.orders
+        if orders is None or self.wanted.thread not in orders.task_of:
+            return False
+        return self.alive and self.core.flow is not None and orders.may_run(self.wanted.thread)
+
     def now(self) -> ThreadNow:
         return self.core.now(not self.inbox)
 
@@ -108,6 +116,7 @@ class SimThread:
     def _one(self, item: Any, now_ns: int) -> None:
         if isinstance(item, Frame):
             self.world.clock.say(f"{self.name} takes {len(item.rows)} of {item.sender}")
+            self.world.checks.works(self)
             self.core.take(item, now_ns)
         elif isinstance(item, (Mark, StateMove, StateTaken)) and self.core.on_word(item, now_ns):
             self.worker.changed()

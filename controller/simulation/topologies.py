@@ -62,6 +62,10 @@ def _task(name: str, run: str, kind: str = "map") -> Task:
     return Task(name, kind=kind, run=f"{HERE}:{run}")  # type: ignore[arg-type]
 
 
+def _alone(name: str, run: str) -> Task:
+    return Task(name, run=f"{HERE}:{run}", static=Static(1, 0.1, 0.1), exclusive=True)
+
+
 def _keyed(name: str, run: str) -> Task:
     return Task(name, kind="keyed", state="keyed", run=f"{HERE}:{run}")
 
@@ -123,6 +127,13 @@ SHAPES: dict[str, Shape] = {
         ),
         holds=True,
     ),
+    "exclusive": Shape(
+        Topology(
+            "exclusive",
+            (_source(), _task("work", "work"), _alone("alone", "work"), _sink()),
+            _edges("source work", "work alone", "alone sink"),
+        )
+    ),
     "keyed": Shape(
         Topology(
             "keyed",
@@ -144,3 +155,5 @@ SHAPES: dict[str, Shape] = {
         holds=True,
     ),
 }
+
+DRAWN = tuple(sorted(SHAPES.keys() - {"exclusive"}))  # shapes that seeds choose from

@@ -17,7 +17,7 @@ from controller.simulation.checks import Checks
 from controller.simulation.clock import MS, WALL0_NS, Clock, S
 from controller.simulation.controller import Control, Disk, SimController
 from controller.simulation.faults import Faults
-from controller.simulation.topologies import SHAPES, Shape, machine, swapped
+from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, swapped
 from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 
@@ -49,7 +49,7 @@ class World:
         self.random = r = random.Random(seed)
         self.random64 = lambda: r.getrandbits(64)
         self.clock = Clock()
-        self.name = options.shape or r.choice(sorted(SHAPES))
+        self.name = options.shape or r.choice(DRAWN)
         self.shape: Shape = SHAPES[self.name]
         shapes = tuple(machine(f"vm{n}", r.choice((2, 3, 4))) for n in range(1, r.choice((3, 4))))
         self.settings = Settings(
