@@ -50,7 +50,12 @@ class Trial:
         command += ["--trace-dir", "traces", *self.options, "-o", "json"]
         with open(self.folder / "out.json", "wb") as out, open(self.folder / "log.txt", "wb") as log:
             self.process = subprocess.Popen(
-                command, cwd=self.folder, stdout=out, stderr=log, stdin=subprocess.DEVNULL
+                command,
+                cwd=self.folder,
+                stdout=out,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C at a terminal reaches us alone
             )
 
     def _write_topology(self) -> None:
