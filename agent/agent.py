@@ -32,6 +32,7 @@ from agent.uplink import Uplink
 from topology_runtime import channels
 from topology_runtime.channels import ServerChannel, Waiter, Wake
 from topology_runtime.clock import monotonic_ns, wall_ns
+from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import BadMessage, Conflict, HeadgateError
 from topology_runtime.messages import (
     FromAgentToWorker,
@@ -71,6 +72,8 @@ class Agent:
         self._names: tuple[str, ...] = ()
         self._hang_due_ns = self._sample_due_ns = 0
         self.metrics: Told | None = None
+        self.disk = DiskTroubles()
+        self._disk_told: tuple[str, ...] = ()
 
     # ── outline ─────────────────────────────────────────────────────────────────────────────────
 
@@ -99,7 +102,7 @@ class Agent:
         if config.owner:
             life.end_with(config.owner)
         undo.callback(os.close, life.lock(config.directory, config.vm))
-        boot = life.next_boot(config.directory)
+        boot = life.next_boot(config.directory, self.disk)
         life.raise_file_limit()
         self.binding, why = self._bind_slots()
         undo.callback(self._give_back)
@@ -229,10 +232,9 @@ class Agent:
 
     def _learn(self, wanted: Wanted) -> None:
         """What the topology says about names and limits."""
-        try:
-            self.sampler.obey(wanted)
-        except OSError as error:
-            log.error("nothing can be measured yet: %s", error)  # it is tried again with the next state
+        self.sampler.obey(wanted)
+        with self.disk.writing("the note of the run", self.config.directory):
+            self.sampler.finished.begin(wanted.run)  # tried again with the next state
         tasks = wanted.topology.tasks
         self._names = tuple(task.name for task in tasks)
         self._max_call_ns = {number: int(task.max_call_s * NS) for number, task in enumerate(tasks)}
@@ -295,7 +297,10 @@ class Agent:
             self.do(e.SourcesRead(self.state.slots[worker.slot].slot, worker.incarnation, sources))
 
     def _look_for_hung(self, now_ns: int) -> None:
-        self.supervisor.trim_logs()
+        self.supervisor.trim_logs(self.disk)
+        if (troubles := self.disk.texts()) != self._disk_told:
+            self._disk_told = troubles
+            self.do(e.DiskSeen(troubles))
         for worker, why in self.supervisor.hung(now_ns, self._max_call_ns):
             log.warning("the worker of slot %d hangs: %s", worker.slot, why)
             self.do(e.WorkerHung(self.state.slots[worker.slot].slot, worker.incarnation, why))

@@ -35,7 +35,9 @@ def run(slot_memory: str | None, directory: str | None, **options: Any) -> None:
     import time
 
     from agent.agent import Agent
+    from topology_runtime.logs import hold_out
 
+    hold_out()
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(level=logging.INFO, format="%(asctime)sZ %(levelname)-7s %(message)s")
     Agent(checked).run()

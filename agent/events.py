@@ -66,6 +66,12 @@ class ProfileEnded(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class DiskSeen(msgspec.Struct, frozen=True):
+    """What the agent's own disk does not take now."""
+
+    troubles: tuple[str, ...]
+
+
 class StopAsked(msgspec.Struct, frozen=True):
     """A signal asks the agent to end, or its owner is gone; the second time: at once."""
 
@@ -86,6 +92,7 @@ Event = (
     | WorkerExited
     | WorkerHung
     | ProfileEnded
+    | DiskSeen
     | StopAsked
     | Tick
 )

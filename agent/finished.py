@@ -54,18 +54,24 @@ class FinishedTail:
         self._folder = os.path.join(directory, FOLDER)
         self._logs: dict[str, Log] = {}
         self._recent: deque[tuple[int, Log, int]] = deque(maxlen=RECENT_MOST)
+        self._begun = self._noted = False
 
     def begin(self, run: str) -> None:
-        """From now on logs are of this run: those of another one, in the same folder, are removed."""
+        """From now on logs are of this run: those of another one, in the same folder, are removed. Raises
+        OSError when that cannot be noted; call again then."""
+        if self._noted:
+            return
         note = os.path.join(self._folder, RUN_NOTE)
         os.makedirs(self._folder, exist_ok=True)
-        if _text(note) == run:
-            return
-        for name in os.listdir(self._folder):
-            if LOG_NAME.fullmatch(name):
-                os.remove(os.path.join(self._folder, name))
-        with open(note, "w", encoding="utf-8") as file:
-            file.write(run)
+        if not self._begun and _text(note) != run:
+            for name in os.listdir(self._folder):
+                if LOG_NAME.fullmatch(name):
+                    os.remove(os.path.join(self._folder, name))
+        self._begun = True
+        if _text(note) != run:
+            with open(note, "w", encoding="utf-8") as file:
+                file.write(run)
+        self._noted = True
 
     def take(self, names: Sequence[str], now_ns: int) -> tuple[FinishedRuns, ...]:
         """What is to be sent now, bounded; call again when `behind`. `names`: of tasks by number."""

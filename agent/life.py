@@ -9,6 +9,7 @@ import resource
 import signal
 
 from topology_runtime.clock import wall_ns
+from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import Conflict, HeadgateError
 
 FILES_LEAST, FILES_WANTED = 4096, 65_536  # one schedstat file per thread, sockets, meters
@@ -45,7 +46,10 @@ def lock(directory: str, vm: str) -> int:
     path = os.path.join(directory, "agent.lock")
     try:
         os.makedirs(directory, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if os.path.exists(path):  # reading is enough, and works on a disk that takes nothing
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise _no_folder(directory, error) from error
     try:
@@ -60,16 +64,15 @@ def lock(directory: str, vm: str) -> int:
     return fd
 
 
-def next_boot(directory: str) -> int:
-    """This start's number: UTC ns, and higher than the one before even if the clock was set back."""
+def next_boot(directory: str, disk: DiskTroubles) -> int:
+    """This start's number: UTC ns, and higher than the one before even if the clock was set back (which a
+    full disk cannot remember: then the clock alone counts)."""
     path = os.path.join(directory, "boot")
     boot = max(wall_ns(), _last_boot(path) + 1)
-    try:
+    with disk.writing("the agent's boot number", path):
         with open(f"{path}.new", "w", encoding="ascii") as file:
             file.write(str(boot))
         os.replace(f"{path}.new", path)
-    except OSError as error:
-        raise _no_folder(directory, error) from error
     return boot
 
 

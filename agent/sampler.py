@@ -79,8 +79,6 @@ class Sampler:
         """Learn the tasks' names and which source a sink's latency is booked on."""
         if wanted.topology == self._topology:
             return
-        if self._topology is None:
-            self.finished.begin(wanted.run)
         self._topology = topology = wanted.topology
         self._names = tuple(task.name for task in topology.tasks)
         self._source_of = {

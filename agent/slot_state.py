@@ -22,7 +22,8 @@ class SlotState:
 
     ended: threads that have finished for good and are still listed as wanted. leaving: the worker said
     that it exits. quitting: it was told to. kill_at_ns: when it is killed (again) for `kill_why` if it
-    still lives then. killed_for: why it was."""
+    still lives then. killed_for: why it was. troubles: of its worker with the disk. unlogged,
+    unlogged_before: finished rows without a log, of its worker and of those before it."""
 
     slot: Slot
     status: Status = "empty"
@@ -42,6 +43,9 @@ class SlotState:
     crashed_ns: deque[int] = field(default_factory=deque)
     last_exit: str = ""
     quarantined_epoch: int = -1
+    troubles: tuple[str, ...] = ()
+    unlogged: int = 0
+    unlogged_before: int = 0
 
     @property
     def live(self) -> bool:
@@ -101,6 +105,7 @@ class SlotState:
             here = {thread.thread for thread in self.wanted}
             self.ended.update({now.thread: now for now in report.threads if now.ended and now.thread in here})
         self.leaving = self.leaving or report.leaving
+        self.troubles, self.unlogged = report.troubles, report.unlogged
 
     def kill_at(self, when_ns: int, why: str) -> None:
         """Kill it at `when_ns`, or earlier if that was decided before."""
@@ -135,4 +140,6 @@ class SlotState:
     def _forget_worker(self) -> None:
         self.endpoint, self.token, self.ready, self.threads = "", Token(), False, ()
         self.leaving = self.quitting = False
+        self.troubles = ()
+        self.unlogged_before, self.unlogged = self.unlogged_before + self.unlogged, 0
         self.kill_at_ns, self.kill_why, self.killed_for = None, "", ""

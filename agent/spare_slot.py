@@ -21,7 +21,8 @@ import msgspec
 from agent import events as e
 from agent.config import AgentConfig
 from agent.slots import SlotBinding
-from agent.supervisor import ONE_THREAD, open_log
+from agent.supervisor import ONE_THREAD
+from topology_runtime.logs import open_log
 from topology_runtime.worker import mirror
 
 KILL_TIMEOUT_S = 2.0

@@ -47,6 +47,7 @@ QUIT_LIMIT_NS = NS  # from "quit" to the kill
 LEAVE_LIMIT_NS = 5 * NS  # a worker that leaves by itself may have user objects to close
 DUMP_NS = NS // 5  # from the order to write stacks to the kill
 STOP_LIMIT_NS = 5 * NS  # a process that a kill does not end (uninterruptible I/O) is left behind, loudly
+TROUBLES_MOST = 16  # told of a disk
 LETTERS_KEPT, LETTERS_A_MESSAGE = 1000, 100
 
 
@@ -64,6 +65,7 @@ class AgentState:
         self.stopping = ""
         self.refused = ""
         self._data = b""
+        self._troubles: tuple[str, ...] = ()
         self._wanted_here: set[int] = set()
         self._sources: dict[int, tuple[int, SourceNow, int]] = {}
         self._letters: deque[DeadLetter] = deque(maxlen=LETTERS_KEPT)
@@ -130,6 +132,8 @@ class AgentState:
                 return self._on_hung(event, now_ns)
             case e.ProfileEnded():
                 return self.profile.ended(event)
+            case e.DiskSeen(troubles):
+                self._troubles = troubles
             case e.StopAsked(reason):
                 return self._on_stop_asked(reason, now_ns)
         return []
@@ -322,16 +326,30 @@ class AgentState:
         self._told, self._report_ns = self._news(), now_ns
         self.sequence += 1
         workers = tuple(now for state in self.slots.values() if (now := state.now()) is not None)
-        report = Report(
-            self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.source_positions()
+        unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
+        return e.SendReport(
+            Report(
+                self.hello.vm,
+                self.hello.boot,
+                self.sequence,
+                self.token,
+                workers,
+                self.source_positions(),
+                self._disk(),
+                unlogged,
+            )
         )
-        return e.SendReport(report)
+
+    def _disk(self) -> tuple[str, ...]:
+        """What this VM's disk does not take now."""
+        found = [*self._troubles, *(text for state in self.slots.values() for text in state.troubles)]
+        return tuple(dict.fromkeys(found))[:TROUBLES_MOST]
 
     def _news(self) -> object:
         """What of a report is worth telling at once (counts are not)."""
         workers = tuple(state.now() for state in self.slots.values())
         standing = tuple((s.thread, s.stopped, s.exhausted) for s in self.source_positions())
-        return self.token, workers, standing
+        return self.token, workers, standing, self._disk()
 
     def source_positions(self) -> tuple[SourceNow, ...]:
         """The source threads that are wanted here, lowest thread first.

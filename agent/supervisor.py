@@ -23,10 +23,10 @@ from agent.config import AgentConfig
 from agent.hang import HangWatch
 from agent.meter_reader import MeterReader
 from agent.slots import SlotBinding
+from topology_runtime.disk import DiskTroubles
+from topology_runtime.logs import open_log, trim
 from topology_runtime.worker import meter as mt
 
-LOG_MOST_BYTES = 1024 * 1024  # at spawn a longer log becomes `….1`
-LOG_RUNAWAY_BYTES = 16 * LOG_MOST_BYTES  # a worker that floods its log meanwhile has it cut
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # a slot has at most one core
 
 
@@ -161,12 +161,12 @@ class Supervisor:
                 found.append((worker, why))
         return found
 
-    def trim_logs(self) -> None:
-        """Cut the log of a worker that floods it; it appends on from the new end."""
+    def trim_logs(self, disk: DiskTroubles) -> None:
+        """Cut the log of a worker that floods it."""
         for slot in self.workers:
             path = self.log_path(slot)
-            if os.path.exists(path) and os.path.getsize(path) > LOG_RUNAWAY_BYTES:
-                os.truncate(path, 0)
+            with disk.writing("a worker's log", path):
+                trim(path)
 
     def end_all(self, timeout_s: float) -> list[Worker]:
         """Kill every worker and wait for their ends; those that were there."""
@@ -180,14 +180,6 @@ class Supervisor:
                 continue  # nothing ends it: the slot's clean-up tells
             self.reap(worker)
         return ended
-
-
-def open_log(path: str) -> int:
-    """A descriptor that appends to `path`; what is longer than 1 MiB becomes `path`.1 first."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    if os.path.exists(path) and os.path.getsize(path) > LOG_MOST_BYTES:
-        os.replace(path, f"{path}.1")
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
 def _signal(worker: Worker, number: signal.Signals) -> None:

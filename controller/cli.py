@@ -81,9 +81,11 @@ def start(options: dict[str, Any]) -> None:
     from controller.execute.machines import FileMachines, NoMachines
     from controller.knowledge.plan_files import read_plan
     from controller.loop import Loop
+    from topology_runtime.logs import hold_out
     from topology_runtime.messages import Settings as DataPlane
     from topology_runtime.owner import die_with
 
+    hold_out()
     if options["owner"]:
         die_with(options["owner"])
     name, initial, keep = options["run_name"], vms_of(options), parse_keep(options["trace_keep"])

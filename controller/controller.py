@@ -38,6 +38,7 @@ from controller.picture.viewers import Viewers
 from topology_runtime import channels
 from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns
+from topology_runtime.disk import DiskTroubles, words_of
 from topology_runtime.errors import BadMessage, HeadgateError
 from topology_runtime.messages import FromAgent, FromController, Reply, Request, Wanted, Welcome
 from topology_runtime.owner import orphaned
@@ -49,6 +50,7 @@ MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
 MACHINES_EVERY_NS = NS
 LINGER_MS = 200  # last words to agents and clients are given this long to leave
 IMPORT_AHEAD_S = 3.0  # then what a re-plan needs and a first plan does not is imported (0.7 s)
+JOURNAL = "the journal"
 EARLY_INPUTS = 1000  # events before there is a topology, kept for the trace
 
 
@@ -99,6 +101,10 @@ class Controller:
         self._encoded: tuple[Wanted | None, bytes] = (None, b"")
         self._finish: t.Finish | None = None
         self._metrics = Told(*place.metrics) if place.metrics else None
+        self._disk = DiskTroubles()
+        self._disk_told: t.DiskSeen = t.DiskSeen(())
+        self._endpoint_told = False
+        self._run: dict[str, Any] | None = None  # a trace to be begun
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
@@ -116,7 +122,7 @@ class Controller:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._do(t.Started(self._journal.records, self._store.read(), os.getpid()))
-        _write_whole(self._endpoint, msgspec.json.encode(self._where()) + b"\n")
+        self._tell_endpoint()
         ahead = threading.Timer(IMPORT_AHEAD_S, importlib.import_module, ["scipy.optimize"])
         ahead.daemon = True
         ahead.start()
@@ -130,6 +136,7 @@ class Controller:
         self._look_at_signals()
         if monotonic_ns() >= self._next_machines_ns:
             self._look_at_machines()
+            self._look_at_disk()
         if monotonic_ns() >= self._next_tick_ns:
             self._next_tick_ns = max(self._next_tick_ns + TICK_NS, monotonic_ns() + TICK_NS // 2)
             self._do(t.Tick())
@@ -142,14 +149,23 @@ class Controller:
     def result(self, finish: t.Finish) -> dict[str, Any] | None:
         """Write the summary for `up`; raise what ended the run."""
         if finish.summary is not None:
-            data = msgspec.json.format(msgspec.json.encode(finish.summary))
-            _write_whole(self._place.state / "summary.json", data)
+            self._leave(msgspec.json.format(msgspec.json.encode(finish.summary)))
         if finish.error is not None:
             raise finish.error
         return finish.summary
 
+    def _leave(self, summary: bytes) -> None:
+        """On a full disk, in the room of the tallies: nobody needs them any more."""
+        path = self._place.state / "summary.json"
+        try:
+            _write_whole(path, summary)
+        except OSError:
+            self._store.remove()
+            _write_whole(path, summary)
+
     def shutdown(self) -> None:
-        self._endpoint.unlink(missing_ok=True)
+        with self._disk.writing("the endpoint", self._endpoint):
+            self._endpoint.unlink(missing_ok=True)
         self._control.close(LINGER_MS)
         self._commands.close(LINGER_MS)
         self._viewers.close()
@@ -235,6 +251,29 @@ class Controller:
                 self._machines_seen = seen
                 self._do(t.MachinesSeen(seen.wanted, seen.running))
 
+    def _tell_endpoint(self) -> None:
+        """Where clients find this controller; tried again until the disk takes it."""
+        if not self._endpoint_told:
+            with self._disk.writing("the endpoint", self._endpoint):
+                _write_whole(self._endpoint, msgspec.json.encode(self._where()) + b"\n")
+                self._endpoint_told = True
+
+    def _look_at_disk(self) -> None:
+        """What it did not take is tried again; whoever decides hears what it still does not take."""
+        self._tell_endpoint()
+        if self._disk.has(JOURNAL):
+            with self._disk.writing(JOURNAL, self._journal.path):
+                self._journal.append(())
+        if self._run is not None:
+            self._begin_trace(self._run)
+        found = self._disk.texts()
+        if self._recorder is not None and (trouble := self._recorder.state().trouble):
+            found += (f"the trace is not complete: {trouble} ({self._place.trace})",)
+        seen = t.DiskSeen(found, not self._disk.has(JOURNAL))
+        if seen != self._disk_told:
+            self._disk_told = seen
+            self._do(seen)
+
     # ── a step, and what it asks for ────────────────────────────────────────────────────────────
 
     def _do(self, event: t.Event) -> None:
@@ -260,8 +299,10 @@ class Controller:
         try:
             self._journal.append(records)
         except OSError as error:
-            self._events.appendleft(t.JournalFailed(str(error)))
+            self._disk.failed(JOURNAL, self._journal.path, error)
+            self._events.appendleft(t.JournalFailed(words_of(JOURNAL, self._journal.path, error)))
             return False
+        self._disk.works(JOURNAL)
         for record in records:
             if isinstance(record, Planned):
                 self._events.append(t.Measured(record.epoch, (monotonic_ns() - now.mono_ns) / NS))
@@ -283,7 +324,8 @@ class Controller:
                 case t.Finish():
                     self._finish = instruction
                 case t.Keep(tallies):
-                    self._store.keep(tallies)
+                    with self._disk.writing("the tallies", self._store.path):
+                        self._store.keep(tallies)
                 case t.KeepModel(model):
                     model_store.save((self._place.trace or self._place.state) / "profiled", model)
                 case t.RequestMachine(vm):
@@ -341,9 +383,14 @@ class Controller:
     def _begin_trace(self, run: dict[str, Any]) -> None:
         if self._place.trace is None or self._recorder is not None:
             return
-        self._recorder = Recorder(
-            self._place.trace, run, keep=self._place.keep, tell=lambda text: _say("info", text)
-        )
+        self._run = run
+        with self._disk.writing("the trace", self._place.trace):
+            self._recorder = Recorder(
+                self._place.trace, run, keep=self._place.keep, tell=lambda text: _say("info", text)
+            )
+        if self._recorder is None:
+            return
+        self._run = None
         for now, event in self._early:
             self._recorder.input(now, kind_of(event), event)
         self._early.clear()

@@ -78,6 +78,7 @@ class Loop:
             t.JournalFailed: self._on_journal_failed,
             t.Measured: self._on_measured,
             t.Troubled: self._on_troubled,
+            t.DiskSeen: self._on_disk,
             t.Stopping: lambda turn, event: self.ending.ask(turn, event.reason),
             t.Tick: self._on_tick,
         }
@@ -291,6 +292,11 @@ class Loop:
         k.troubles[event.what] = k.troubles.get(event.what, 0) + 1
         if k.troubles[event.what] == 1:
             turn.event("trouble", f"{event.what} failed: {event.error}", level="warning")
+
+    def _on_disk(self, turn: Turn, event: t.DiskSeen) -> None:
+        hearing.disk(turn, "the controller", event.troubles)
+        if event.journal:
+            self.knowledge.alarms.pop("journal", None)
 
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now

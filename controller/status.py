@@ -221,7 +221,7 @@ def _rates(k: Knowledge, measured: Measured, now: Now) -> dict[str, Any]:
     }
 
 
-def _tuples(k: Knowledge, members: Membership, duplicates: int, now: Now) -> dict[str, int]:
+def _tuples(k: Knowledge, members: Membership, duplicates: int, now: Now) -> dict[str, int | bool]:
     counts = k.counts
     return {
         "offered": offered_of(k, now.wall_ns),
@@ -232,6 +232,8 @@ def _tuples(k: Knowledge, members: Membership, duplicates: int, now: Now) -> dic
         "dead_lettered": len(counts.dead),
         "replayed": counts.replayed,
         "duplicates": duplicates,
+        "duplicates_exact": not counts.finished_dropped,
+        "finished_dropped": counts.finished_dropped,
     }
 
 

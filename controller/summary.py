@@ -2,7 +2,8 @@
 
 Definitions. offered: positions due by the schedule, over all sources. emitted, acked, dead_lettered:
 distinct source positions, however often replayed; acked ones were processed whole. lost = emitted − acked −
-dead_lettered after the final drain. duplicates: rows that reached sinks − distinct ones. Rates are means
+dead_lettered after the final drain. duplicates: rows that reached sinks − distinct ones, "at least" so many
+unless duplicates_exact: of finished_dropped rows a full disk took no log. Rates are means
 from the first intended tuple to the end of intake. Of a plan: decided_s from the beginning of the turn that
 decided to the journaled plan; enacted_s from there until every sender had switched; pause_ms from the
 order to switch until then: an upper bound of the longest gap in the output of a moved thread (exact gaps
@@ -47,6 +48,8 @@ def summary(
             "in_flight": in_flight,
             "replayed": counts.replayed,
             "duplicates": duplicates,
+            "duplicates_exact": not counts.finished_dropped,
+            "finished_dropped": counts.finished_dropped,
         },
         "plans": plans_of(k, wall_ns),
         "latency_ms": latency_ms(counts),

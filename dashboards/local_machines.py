@@ -36,6 +36,7 @@ class LocalMachines:
         self._agent_for = agent_for
         self._agents: dict[str, Child] = {}
         self._leaving: dict[str, int] = {}  # VM → when it is killed
+        self._unnoted: set[str] = set()
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -56,6 +57,8 @@ class LocalMachines:
             elif line := self._agents[name].look(now_ns):
                 self._note(name)
                 lines.append(line)
+            elif name in self._unnoted:
+                self._note(name)
         return lines
 
     def _wanted(self) -> dict[str, Vm]:
@@ -91,5 +94,10 @@ class LocalMachines:
 
     def _note(self, name: str) -> None:
         new = self._directory / f"{name}.pid"
-        new.write_text(f"{self._agents[name].pid}\n", "ascii")
-        new.rename(self._directory / f"{name}{RUNNING}")
+        try:
+            new.write_text(f"{self._agents[name].pid}\n", "ascii")
+            new.rename(self._directory / f"{name}{RUNNING}")
+        except OSError:  # a full disk: the agent runs all the same, and is noted once there is room
+            self._unnoted.add(name)
+        else:
+            self._unnoted.discard(name)

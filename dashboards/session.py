@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,6 +28,7 @@ from dashboards.supervisor import NS, Child, headgate_command, owner_option, sto
 from dashboards.up_settings import UpSettings
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Vm
+from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import HeadgateError, Unreachable
 
 TURN_S = 0.05  # machines are reconciled, children looked at so often
@@ -81,7 +82,9 @@ class Session:
     interrupts: Interrupts
     first_tuple_ns: int = 0
     _stop_by_ns: int = 0
+    disk: DiskTroubles = field(default_factory=DiskTroubles)
     _letters: int = 0
+    _untold: bool = False  # VMs have come or gone, and the list of them is not written yet
 
     def __post_init__(self) -> None:
         command = headgate_command("controller", "run", *self.controller_options, *owner_option())
@@ -124,9 +127,12 @@ class Session:
     def reconcile(self, now_ns: int) -> list[str]:
         """Agents as machines are wanted; whoever reads metrics is told where they are."""
         lines = self.machines.reconcile(now_ns)
-        if lines and self.settings.metrics is not None:
+        self._untold = self._untold or bool(lines)
+        if self._untold and self.settings.metrics is not None:
             names = [agent.name for agent in self.machines.agents]
-            write_targets(self.places.state, self.settings.metrics, names)
+            with self.disk.writing("the list for Prometheus", self.places.state):
+                write_targets(self.places.state, self.settings.metrics, names)
+                self._untold = False
         return lines
 
     def main_loop(self) -> None:
@@ -188,7 +194,8 @@ class Session:
         """End what still runs, remove what it held."""
         self.screen.close()
         self.feed.close()
-        file_of(self.places.state).unlink(missing_ok=True)
+        with self.disk.writing("the list for Prometheus", self.places.state):
+            file_of(self.places.state).unlink(missing_ok=True)
         agents = self.machines.agents
         if self.controller.exit_code == 0:
             deadline_ns = monotonic_ns() + int(AGENTS_END_S * NS)

@@ -13,11 +13,13 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.errors import HeadgateError
+from topology_runtime.logs import open_log, trim
 
 NS = 1_000_000_000
 RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # more restarts than this in this time: it does not get better
@@ -89,11 +91,13 @@ class Child:
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        log = open_log(str(self.log))
+        try:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
             )
+        finally:
+            os.close(log)
 
     def look(self, now_ns: int) -> str | None:
         """Start it again if it died; the line to show then. Raises ChildRefused or GaveUp."""
@@ -101,6 +105,8 @@ class Child:
             return None
         code = self._process.poll()
         if code is None or code == 0:
+            with suppress(OSError):  # a disk that does not even cut a file: the next look tries again
+                trim(str(self.log))
             return None  # it runs, or has ended on purpose
         if code > 1:
             raise ChildRefused(self.name, code, self.error_lines())

@@ -211,6 +211,8 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     token: Token
     workers: tuple[WorkerNow, ...] = ()
     sources: tuple[SourceNow, ...] = ()
+    troubles: tuple[str, ...] = ()  # what the VM's disk does not take now, at most 16
+    unlogged: int = 0  # finished rows of which the disk took no log, since this agent's boot
 
 
 class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
@@ -317,6 +319,8 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     sources: tuple[SourceNow, ...] = ()
     letters: tuple[DeadLetter, ...] = ()
     leaving: bool = False  # it holds no thread and none is wanted: it exits now
+    troubles: tuple[str, ...] = ()  # what its disk does not take now
+    unlogged: int = 0  # finished rows of which its disk took no log, since it began
 
 
 FromWorker = WorkerHello | WorkerReport

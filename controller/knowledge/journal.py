@@ -39,10 +39,10 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(directory / "lock")
-        self._path = directory / "journal.bin"
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.path = directory / "journal.bin"
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            self.records, self._end, self._sequence = read(self._path)
+            self.records, self._end, self._sequence = read(self.path)
             os.ftruncate(self._fd, self._end)
             os.fsync(self._fd)
             _sync_directory(directory)
@@ -54,7 +54,7 @@ class Journal:
     def append(self, records: Sequence[Record]) -> None:
         """Write and fsync; raises OSError, and then nothing was written."""
         if self._broken:
-            raise OSError(f"{self._path} could not be put right after a failed write")
+            raise OSError(f"{self.path} could not be put right after a failed write")
         data = _encode(tuple(records))
         frame = _encode((self._sequence, crc32(data), data))
         try:
@@ -167,8 +167,11 @@ def _locked(path: Path) -> int:
             f"a controller runs on {path.parent} already (process {holder})",
             hint="stop it first, or give another --state-dir",
         ) from error
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError:
+        return fd  # a full disk: the lock holds, whoever is refused is not told by whom
     return fd
 
 

@@ -66,6 +66,7 @@ class Counts:
     latency: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     dead: set[tuple[str, int, int]] = field(default_factory=set)
     planning_s: dict[int, float] = field(default_factory=dict)  # epoch → until the plan was journaled
+    unlogged: dict[tuple[str, int], int] = field(default_factory=dict)  # VM, boot → finished rows not logged
     letters: deque[DeadLetter] = field(default_factory=lambda: deque(maxlen=LETTERS_KEPT))
 
     def source(self, task: str, partition: int) -> SourceKnown:
@@ -101,6 +102,11 @@ class Counts:
     @property
     def replayed(self) -> int:
         return sum(known.replayed for known in self.sources.values())
+
+    @property
+    def finished_dropped(self) -> int:
+        """Rows that reached a sink and of which a disk took no log: duplicates among them are not seen."""
+        return sum(self.unlogged.values())
 
     def tallies(self, wall_ns: int) -> Tallies:
         sources = tuple(

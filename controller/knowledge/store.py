@@ -41,19 +41,23 @@ class Store:
     """The tallies kept at `path`."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._next = path.with_name(path.name + ".new")
 
     def keep(self, tallies: Tallies) -> None:
         """Replace what is kept; raises OSError."""
         data = msgspec.msgpack.encode(tallies)
         self._next.write_bytes(crc32(data).to_bytes(CRC_BYTES, "big") + data)
-        os.replace(self._next, self._path)
+        os.replace(self._next, self.path)
+
+    def remove(self) -> None:
+        for path in (self.path, self._next):
+            path.unlink(missing_ok=True)
 
     def read(self) -> Tallies | None:
         """What was kept last; None when there is nothing or it does not read."""
         try:
-            data = self._path.read_bytes()
+            data = self.path.read_bytes()
         except FileNotFoundError:
             return None
         body = data[CRC_BYTES:]

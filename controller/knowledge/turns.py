@@ -75,6 +75,13 @@ class Troubled(msgspec.Struct, frozen=True, tag="troubled"):
     error: str
 
 
+class DiskSeen(msgspec.Struct, frozen=True, tag="disk_seen"):
+    """What the controller's own disk does not take now; whether the journal takes records (again)."""
+
+    troubles: tuple[str, ...]
+    journal: bool = True
+
+
 class Stopping(msgspec.Struct, frozen=True, tag="stopping"):
     """A signal asks the controller to end; twice: at once."""
 
@@ -85,7 +92,18 @@ class Tick(msgspec.Struct, frozen=True, tag="tick"):
     """Time has passed."""
 
 
-Event = Started | FromVm | Command | MachinesSeen | JournalFailed | Measured | Troubled | Stopping | Tick
+Event = (
+    Started
+    | FromVm
+    | Command
+    | MachinesSeen
+    | JournalFailed
+    | Measured
+    | Troubled
+    | DiskSeen
+    | Stopping
+    | Tick
+)
 
 
 class Input(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 SLOTS_MOST = 1024
 THREADS_MOST = 4096  # in one message
 POSITION_MOST = 1 << 62
+TROUBLES_MOST, TROUBLE_MOST = 16, 8192  # of a disk; letters of each
 BAD_MOST, BAD_WITHIN_NS = 10, 10 * NS  # bad messages from a peer …
 BANNED_NS = 60 * NS  # … that are too many, and for how long it is not heard then
 
@@ -47,6 +48,10 @@ def _check_report(report: Report) -> None:
         raise BadMessage("a report of too many threads")
     if any(worker.slot.vm != report.vm for worker in report.workers):
         raise BadMessage("a report of another VM's slots")
+    if len(report.troubles) > TROUBLES_MOST or any(len(text) > TROUBLE_MOST for text in report.troubles):
+        raise BadMessage("troubles of a disk that are too many or too long")
+    if not 0 <= report.unlogged <= POSITION_MOST:
+        raise BadMessage("a count of rows that cannot be", cause=str(report.unlogged))
     for source in report.sources:
         _check_source(source)
 

@@ -50,7 +50,24 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Change, 
         _told_of_worker(turn, workers.get(worker.slot), worker)
     for source in message.sources:
         _source(turn, source)
+    disk(turn, message.vm, message.troubles)
+    k.counts.unlogged[message.vm, message.boot] = message.unlogged
     return told(turn, changes)
+
+
+def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
+    """What a disk does not take is an alarm until it takes it again."""
+    alarms, what = turn.knowledge.alarms, f"disk {where}"
+    text = f"{where}: {'; '.join(troubles)}" if troubles else ""
+    if alarms.get(what, "") == text:
+        return
+    if troubles and what not in alarms:
+        turn.event("alarm", text, level="error", where=where)
+    if troubles:
+        alarms[what] = text
+    else:
+        del alarms[what]
+        turn.event("alarm_over", f"{where}: the disk takes everything again", where=where)
 
 
 def _source(turn: Turn, now: m.SourceNow) -> None:
@@ -87,6 +104,8 @@ def told(turn: Turn, changes: tuple[Change, ...]) -> tuple[Change, ...]:
     """Changes of membership as events."""
     for change in changes:
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
+        if change.kind in ("lost", "left"):
+            turn.knowledge.alarms.pop(f"disk {change.vm}", None)
     return changes
 
 

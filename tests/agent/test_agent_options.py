@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from agent import config as c
 from agent import doctor, life
 from agent.cli import run
-from agent.supervisor import LOG_MOST_BYTES, open_log
+from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import Conflict, HeadgateError, UsageError
+from topology_runtime.logs import KEPT_BYTES, open_log
 
 GOOD = c.AgentConfig("tcp://127.0.0.1:5000", "vm1", 4, 0.2, 512 << 20, "state")
 
@@ -73,11 +74,11 @@ def test_the_command_refuses_before_it_starts_anything(tmp_path: Path) -> None:
 def test_boot_numbers_rise_even_when_the_clock_was_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = life.next_boot(str(tmp_path))
+    first = life.next_boot(str(tmp_path), DiskTroubles())
     monkeypatch.setattr(life, "wall_ns", lambda: 5)
-    assert life.next_boot(str(tmp_path)) == first + 1
+    assert life.next_boot(str(tmp_path), DiskTroubles()) == first + 1
     (tmp_path / "boot").write_text("torn")
-    assert life.next_boot(str(tmp_path)) == 5
+    assert life.next_boot(str(tmp_path), DiskTroubles()) == 5
 
 
 def test_one_agent_a_folder(tmp_path: Path) -> None:
@@ -108,12 +109,12 @@ def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
 def test_a_long_log_makes_room_for_a_new_one(tmp_path: Path) -> None:
     path = str(tmp_path / "logs" / "worker-0.log")
     os.close(open_log(path))
-    Path(path).write_bytes(b"x" * (LOG_MOST_BYTES + 1))
+    Path(path).write_bytes(b"x" * (KEPT_BYTES + 1))
     fd = open_log(path)
     os.write(fd, b"new")
     os.close(fd)
     assert Path(path).read_bytes() == b"new"
-    assert Path(f"{path}.1").stat().st_size == LOG_MOST_BYTES + 1
+    assert Path(f"{path}.1").stat().st_size == KEPT_BYTES + 1
     os.close(open_log(path))
     assert Path(path).read_bytes() == b"new"
 

@@ -421,3 +421,18 @@ def test_a_shutdown_with_an_old_token_is_not_obeyed() -> None:
     mind.want(thread(1, 0), epoch=3)
     mind.tell(m.Shutdown(m.Token(1, 2, 50)))
     assert not mind.state.stopping
+
+
+def test_what_the_disk_does_not_take_is_told_of_agent_and_workers() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    mind.report(troubles=("spool",), unlogged=3)
+    mind.tell(e.DiskSeen(("log",)))
+    told = mind.told()
+    assert told.troubles == ("log", "spool") and told.unlogged == 3
+    mind.dies()
+    mind.up()
+    mind.report(unlogged=2)
+    told = mind.told()
+    assert told.troubles == ("log",) and told.unlogged == 5, "also of the worker that is gone"

@@ -10,6 +10,7 @@ import pytest
 from agent import finished
 from agent.finished import RECORD_BYTES, FinishedTail
 from topology_runtime.cluster import Slot
+from topology_runtime.disk import DiskTroubles
 from topology_runtime.messages import FinishedRuns, RootKey, RootPart
 from topology_runtime.worker.finished import FinishedLog
 
@@ -19,7 +20,7 @@ PATH = Path("finished") / "2-5-77.log"
 
 def append(directory: Path, *firsts: int, thread: int = 5) -> None:
     """As a worker does: a run of one row at each of these positions."""
-    log = FinishedLog(str(directory), 2, thread, 77)
+    log = FinishedLog(str(directory), 2, thread, 77, DiskTroubles())
     for first in firsts:
         log.append([(RootPart(RootKey(1, 77, 0, 0), Slot("vm1", 0), 0, 3, first, 0, 0, 0), 0, 1, 0)])
     log.close()

@@ -295,6 +295,7 @@ def test_a_sinks_source_is_the_first_in_file_order_that_reaches_it() -> None:
 
 def test_finished_rows_go_along(stand: Stand, tmp_path: Path) -> None:
     record = array("q", (0, 0, 0, 3, 0)).tobytes()
+    (tmp_path / "finished").mkdir()
     (tmp_path / "finished" / "2-7-77.log").write_bytes(record)
     assert stand.sampler.behind()
     assert stand.block().finished == (m.FinishedRuns("store", 7, 77, 0, record),)

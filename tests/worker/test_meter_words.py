@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from plane_tasks import searching
 
 from topology_runtime.cluster import Slot
+from topology_runtime.disk import DiskTroubles
 from topology_runtime.messages import RootKey, RootPart
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.finished import FOLDER, WORDS_PER_RUN, FinishedLog, log_name
@@ -87,7 +88,7 @@ def test_percentile_of_nothing() -> None:
 
 
 def test_finished_rows_are_logged_as_five_numbers_a_run(tmp_path: os.PathLike[str]) -> None:
-    log = FinishedLog(str(tmp_path), 6, 7, 8)
+    log = FinishedLog(str(tmp_path), 6, 7, 8, DiskTroubles())
     part = RootPart(RootKey(1, 1, 0, 0), Slot("vm", 0), 2, 3, 1000, 0, 0, 0)
     log.append([(part, 5, 4, 9), (part, 0, 1, 2**31 - 1)])
     log.append([])

@@ -94,7 +94,9 @@ def test_a_tail_torn_in_the_first_row_of_a_segment_is_written_over(tmp_path: Pat
     assert Spool(str(tmp_path)).read(0, 9) == ["again", "more"]
 
 
-def test_a_full_disk_costs_the_row_it_could_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_full_disk_does_not_take_waits_and_is_no_torn_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spool = Spool(str(tmp_path))
     spool.append(["first"])
     real = os.write
@@ -107,9 +109,70 @@ def test_a_full_disk_costs_the_row_it_could_not_take(tmp_path: Path, monkeypatch
     with pytest.raises(OSError, match="full"):
         spool.append(["does not fit"])
     monkeypatch.setattr(os, "write", real)
-    assert spool.end == 1
+    assert (spool.end, spool.waiting) == (1, 1)
     spool.append(["second"])
+    assert spool.waiting == 0
+    assert Spool(str(tmp_path)).read(0, 9) == ["first", "does not fit", "second"]
+
+
+def test_a_torn_row_that_cannot_be_taken_back_ends_its_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(str(tmp_path))
+    spool.append(["first"])
+    real = os.write
+    broken = OSError(errno.EIO, "broken")
+    answers = [lambda fd, data: real(fd, data[:3]), lambda *_: (_ for _ in ()).throw(broken)] * 2
+
+    def failing(fd: int, data: bytes) -> int:
+        return answers.pop(0)(fd, data)
+
+    monkeypatch.setattr(os, "write", failing)
+    with monkeypatch.context() as nothing_works:
+        nothing_works.setattr(os, "ftruncate", answers[1])
+        with pytest.raises(OSError, match="broken"):
+            spool.append(["second"])
+    monkeypatch.setattr(os, "write", real)
+    spool.accept()
+    assert spool.read(0, 9) == ["first", "second"]
     assert Spool(str(tmp_path)).read(0, 9) == ["first", "second"]
+
+
+def test_the_reserve_takes_what_was_read_before_the_disk_was_known_to_be_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(str(tmp_path))
+    spool.accept()
+    real, reserve = os.write, tmp_path / "reserve"
+
+    def full(fd: int, data: bytes) -> int:
+        if reserve.exists():
+            raise OSError(errno.ENOSPC, "full")
+        return real(fd, data)
+
+    def none_left(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "posix_fallocate", none_left)
+    with pytest.raises(OSError, match="full"):
+        spool.append(["in time"])
+    assert (spool.end, spool.waiting) == (1, 0) and spool.read(0, 9) == ["in time"]
+    with pytest.raises(OSError, match="full"):
+        spool.accept()  # so that nothing more is read of the source
+
+
+def test_a_disk_that_forgets_the_acked_position_still_gets_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sp, "SEGMENT_ROWS", 4)
+    spool = Spool(str(tmp_path))
+    spool.append(list(range(10)))
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(OSError, match="full"):
+        spool.done_below(9, S)
+    assert segments(tmp_path) == [f"{8:020d}.spool"]
+    assert Spool(str(tmp_path)).acked == 8
 
 
 def test_rows_that_are_not_plain_are_told_and_the_rest_is_taken(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from queue import Empty
 from typing import Any
 
@@ -19,6 +21,7 @@ from topology_runtime.worker.threads import TaskThread
 
 LOOK_AGAIN_NS = NS // 50  # how soon an empty source is asked again
 RETRY_NS = NS  # after a source raised
+OPEN_AGAIN_S = 0.1  # a disk that does not open a spool is asked again after so long
 
 
 class SourceThread(TaskThread):
@@ -67,7 +70,10 @@ class SourceThread(TaskThread):
     def shutdown(self) -> None:
         super().shutdown()
         if self._spool is not None:
-            self._spool.close()
+            if self._spool.waiting:
+                self._say(f"{self._spool.waiting} events were read that the disk never took: they are lost")
+            with self._to_disk():
+                self._spool.close()
 
     def turn(self) -> None:
         """One look round: orders, acks, replays, what is due, flush."""
@@ -104,19 +110,55 @@ class SourceThread(TaskThread):
         if position is None:
             return
         if isinstance(self._source, LiveSource):
-            folder = folder_of(self.host.directory, self.task.name, self.wanted.partition)
-            self._spool = Spool(folder, position)
+            if not self._open_spool(position):
+                return
+            assert self._spool is not None
             position = max(position, self._spool.acked)
         self.source.begin(position)
         self.host.changed()
+
+    @property
+    def _folder(self) -> str:
+        return folder_of(self.host.directory, self.task.name, self.wanted.partition)
+
+    def _to_disk(self) -> AbstractContextManager[None]:
+        """What the disk does not take is told, and ends nothing."""
+        return self.host.disk.writing(f"the spool of {self.task.name}", self._folder)
+
+    def _open_spool(self, position: int) -> bool:
+        """False when the disk does not let us yet: tried again at the next turn. Lost rows are no such thing."""
+        try:
+            self._spool = Spool(self._folder, position)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            self.host.disk.failed(f"the spool of {self.task.name}", self._folder, error)
+            time.sleep(OPEN_AGAIN_S)
+            return False
+        return True
+
+    def _poll(self, spool: Spool, limit: int) -> None:
+        """New events into the spool; none is asked for while the disk does not take the last ones."""
+        if not self._takes(spool):
+            return
+        events = self._source.poll(limit)
+        with self._to_disk():
+            for _, refused in spool.append(events):
+                self._say(f"an event was left out: {refused}")
+
+    def _takes(self, spool: Spool) -> bool:
+        """Has the disk taken all that was read, and has it room for more?"""
+        with self._to_disk():
+            spool.accept()
+            return True
+        return False
 
     def _rows(self, position: int, limit: int) -> Sequence[Any]:
         core, now_ns = self.source, monotonic_ns()
         try:
             if self._spool is not None:
                 if position >= self._spool.end:
-                    for _, refused in self._spool.append(self._source.poll(limit)):
-                        self._say(f"an event was left out: {refused}")
+                    self._poll(self._spool, limit)
                 rows = self._spool.read(position, limit)
             else:
                 rows = list(self._source.read(position, limit))[:limit]
@@ -140,6 +182,12 @@ class SourceThread(TaskThread):
             text = f"headgate: source {self.task.name} cannot be read: {trouble}; tried again every second"
             print(text, file=sys.stderr, flush=True)
 
+    def _forget(self, spool: Spool, acked: int) -> None:
+        with self.host.disk.writing(f"the acked position of {self.task.name}", self._folder):
+            spool.done_below(acked, monotonic_ns())
+            if spool.waiting and not self.source.reading:  # a run that ends: what was read is to last
+                spool.accept()
+
     def _count(self) -> None:
         core, words, at = self.source, self.host.meter.words, self.at
         ledger = core.ledger
@@ -150,7 +198,7 @@ class SourceThread(TaskThread):
             words[at + mt.SOURCE_IN_FLIGHT] = ledger.in_flight
             words[at + mt.SOURCE_REPLAYED] = ledger.replayed
             if self._spool is not None:
-                self._spool.done_below(ledger.acked, monotonic_ns())
+                self._forget(self._spool, ledger.acked)
         state = int(core.stopped) | (2 if core.exhausted else 0)
         if state != words[at + mt.SOURCE_STATE]:
             words[at + mt.SOURCE_STATE] = state

@@ -5,13 +5,18 @@ A folder per source partition: segments `<first position>.spool` of length-prefi
 Segments wholly below it are removed. What `write` took survives a killed process; losing the VM's disk
 is the stated exception. A row that was half written (a killed process, a full disk) ends its segment and is
 not accepted; rows missing between two segments are refused loudly.
+
+A full disk: what was read of the source and not written waits in memory, and nothing more is read until it is
+written (`waiting`). A reserve of some pages is given up for it, so that what was read before one knew fits.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from topology_runtime.errors import BadRow
@@ -21,6 +26,7 @@ from topology_runtime.worker import rows as wire
 FOLDER = "spools"
 SEGMENT_ROWS = 4096
 ACKED_EVERY_NS = 200_000_000
+RESERVE_BYTES = 256 * 1024  # given back to the disk when it is full
 _LENGTH = 4
 
 
@@ -39,6 +45,8 @@ class Spool:
         self._folder = folder
         self._fd = -1
         self._saved = self._acked_ns = 0
+        self._waiting: list[bytes] = []
+        self._reserved = False
         rows: dict[int, bytes] = {}
         end, gap = _load(folder, rows)
         self.acked = max(_read_acked(folder), position, min(rows, default=end))
@@ -49,16 +57,53 @@ class Spool:
 
     def append(self, rows: Sequence[Any]) -> list[tuple[int, BadRow]]:
         """Accept rows: they are in the file before this returns. Those that are not plain values are not
-        taken: (place, why) of each."""
+        taken: (place, why) of each. When the disk does not take them they wait, and OSError says so."""
         good, bad = wire.good_rows(rows)
-        for place in good:
-            data = wire.write([rows[place]], wire.NESTED)
+        self._waiting += [wire.write([rows[place]], wire.NESTED) for place in good]
+        if self._waiting:
+            self.accept()
+        return bad
+
+    @property
+    def waiting(self) -> int:
+        """Rows that the disk has not taken yet: accept these before any other is read."""
+        return len(self._waiting)
+
+    def accept(self) -> None:
+        """Write what waits. Raises OSError when the disk does not take it all."""
+        try:
+            self._write_waiting()
+        except OSError:
+            self._give_up_reserve()
+            self._write_waiting()
+        self._reserve()
+
+    def _write_waiting(self) -> None:
+        while self._waiting:
+            data = self._waiting[0]
             self._write(len(data).to_bytes(_LENGTH, "big") + data)
-            self._rows[self.end] = data
+            self._rows[self.end] = self._waiting.pop(0)
             self.end += 1
             if self.end % SEGMENT_ROWS == 0:
                 self._close_segment()
-        return bad
+
+    def _reserve(self) -> None:
+        """Keep some room on the disk. Raises OSError when there is none: then nothing more is to be read."""
+        if self._reserved:
+            return
+        fd = os.open(os.path.join(self._folder, "reserve"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(fd, 0, RESERVE_BYTES)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):  # no such thing there
+                raise
+        finally:
+            os.close(fd)
+        self._reserved = True
+
+    def _give_up_reserve(self) -> None:
+        self._reserved = False
+        Path(self._folder, "reserve").unlink(missing_ok=True)
 
     def read(self, position: int, limit: int) -> list[Any]:
         """Rows from `position` on (not below `acked`) that the spool holds."""
@@ -66,23 +111,28 @@ class Spool:
         return [wire.read(self._rows[p], wire.NESTED)[0] for p in range(position, stop)]
 
     def done_below(self, position: int, now_ns: int) -> None:
-        """All below `position` is acked: forget it, in time also on disk."""
+        """All below `position` is acked: forget it, in time also on disk. Raises OSError when the disk does
+        not take that: after a kill these rows come once more then."""
         for p in range(self.acked, min(position, self.end)):
             del self._rows[p]
         self.acked = max(self.acked, min(position, self.end))
         if now_ns - self._acked_ns >= ACKED_EVERY_NS and self.acked != self._saved:
             self._acked_ns = now_ns
-            self._save_acked()
-            self._remove_old()
+            try:
+                self._save_acked()
+            finally:
+                self._remove_old()
 
     def close(self) -> None:
-        self._save_acked()
+        """Raises OSError."""
         self._close_segment()
+        self._give_up_reserve()
+        self._save_acked()
         if self.acked == self.end:
             self._remove_old(everything=True)
 
     def _write(self, data: bytes) -> None:
-        """Append to the segment, whole or not at all."""
+        """Append to the segment, whole or not at all: a torn tail that cannot be taken back ends it."""
         if self._fd < 0:
             path = os.path.join(self._folder, f"{self.end:020d}.spool")
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
@@ -93,7 +143,10 @@ class Spool:
             while left:
                 left = left[os.write(self._fd, left) :]
         except OSError:
-            os.ftruncate(self._fd, size)
+            try:
+                os.ftruncate(self._fd, size)
+            finally:
+                self._close_segment()
             raise
 
     def _close_segment(self) -> None:
@@ -150,7 +203,7 @@ def _whole_rows(path: str) -> Iterator[bytes]:
     at = 0
     while at + _LENGTH <= len(data):
         stop = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
-        if stop > len(data):
+        if stop > len(data) or stop == at + _LENGTH:  # torn, or zeros where a disk had no time to write
             return
         yield data[at + _LENGTH : stop]
         at = stop

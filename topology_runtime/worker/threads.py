@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from queue import Empty
 
 from topology_runtime.clock import monotonic_ns, wall_ns
+from topology_runtime.disk import DiskTroubles
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
 from topology_runtime.messages import DeadLetter, Frame, Mark, StateMove, StateTaken, ThreadNow, ThreadWanted
@@ -43,6 +44,7 @@ class Host:
     changed: Callable[[], None]  # wake the main thread: something to report
     crashed: Callable[[BaseException], None]  # a thread met what it cannot go on from
     lock: threading.Lock
+    disk: DiskTroubles
 
 
 class TaskThread(threading.Thread):
@@ -66,6 +68,11 @@ class TaskThread(threading.Thread):
 
     def make_core(self) -> TaskCore:
         return TaskCore(self.wanted, self.topology, self.host.board, self.random64, self.record)
+
+    @property
+    def unlogged(self) -> int:
+        """Finished rows of which there is no log."""
+        return self._log.dropped if self._log is not None else 0
 
     def now(self) -> ThreadNow:
         """How this thread is; called by the main thread."""
@@ -100,7 +107,8 @@ class TaskThread(threading.Thread):
             logic.open(Context(self.task.name, wanted.thread, wanted.partition, partitions, directory))
         if self.core.adopt(logic, time.sleep).around.sink:
             number = self.topology.tasks.index(self.task)
-            self._log = FinishedLog(self.host.directory, number, wanted.thread, self.host.board.incarnation)
+            incarnation = self.host.board.incarnation
+            self._log = FinishedLog(self.host.directory, number, wanted.thread, incarnation, self.host.disk)
 
     def shutdown(self) -> None:
         """Nothing is in the inbox, the buffers or kept: let the task's object go."""

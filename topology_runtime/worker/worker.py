@@ -21,7 +21,9 @@ from topology_runtime import channels
 from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Wake
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
+from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import BadMessage, BadRow
+from topology_runtime.logs import hold_out
 from topology_runtime.messages import (
     DeadLetter,
     Frame,
@@ -93,9 +95,11 @@ class Worker:
         self.stop: str | None = None
         self.exit_code = 0
         self.mirror = Mirror(place.slot, place.directory)
+        self.disk = DiskTroubles()
         self._paths: tuple[str, ...] = ()
         self._reported_ns = 0
         self._news: object = None
+        self._unlogged_of_gone = 0
         self._heard = False
 
     # ── outline ─────────────────────────────────────────────────────────────────────────────────
@@ -220,12 +224,15 @@ class Worker:
             tuple(state.sources.values()),
             tuple(letters),
             self.stop is not None,
+            self.disk.texts(),
+            self._unlogged_of_gone + sum(thread.unlogged for thread in self.threads.values()),
         )
         news = (
             report.token,
             report.ready,
             report.threads,
             report.leaving,
+            report.troubles,
             tuple(map(_standing, report.sources)),
         )
         if letters or news != self._news or now_ns - self._reported_ns >= REPORT_EVERY_NS:
@@ -286,6 +293,7 @@ class Worker:
             self.wake.set,
             self._crashed,
             self._lock,
+            self.disk,
         )
 
     _lock = threading.Lock()
@@ -294,6 +302,7 @@ class Worker:
         thread = self.threads.pop(number, None)
         self.board.close_inbox(number)
         if thread is not None:
+            self._unlogged_of_gone += thread.unlogged
             thread.stopping = True
             thread.inbox.put(None)
 
@@ -349,6 +358,7 @@ def _standing(source: SourceNow) -> tuple[int, bool, bool]:
 def run(place: Place) -> int:
     """The worker's life; its exit code."""
     die_with(place.owner, signal.SIGKILL)
+    hold_out()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

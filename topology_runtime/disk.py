@@ -1,0 +1,56 @@
+"""A disk that takes no more: what failed is known, said and forgotten once it works again; nothing ends of it.
+
+Whoever writes says how it went; whoever watches reads `texts`. Full, out of files, read-only and broken disks
+are all the same here: an OSError.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class DiskTroubles:
+    """What is wrong at the moment, by what is written. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._now: dict[str, str] = {}
+
+    def failed(self, what: str, path: str | os.PathLike[str], error: OSError) -> bool:
+        """True when that is news."""
+        text = words_of(what, path, error)
+        news, self._now[what] = self._now.get(what) != text, text
+        return news
+
+    def has(self, what: str) -> bool:
+        return what in self._now
+
+    def works(self, what: str) -> None:
+        self._now.pop(what, None)
+
+    @contextmanager
+    def writing(self, what: str, path: str | os.PathLike[str]) -> Iterator[None]:
+        """Something best-effort is written here: an OSError is noted and goes no further."""
+        try:
+            yield
+        except OSError as error:
+            self.failed(what, path, error)
+        else:
+            self.works(what)
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(text for _, text in sorted(self._now.copy().items()))
+
+
+def words_of(what: str, path: str | os.PathLike[str], error: OSError) -> str:
+    """`WHAT cannot be written: No space left on device (PATH, on the disk at MOUNT)`."""
+    return f"{what} cannot be written: {error.strerror or error} ({path}, on the disk at {mount_of(path)})"
+
+
+def mount_of(path: str | os.PathLike[str]) -> str:
+    """Where the file system that holds `path` begins."""
+    at = os.path.abspath(path)
+    while not os.path.ismount(at) and at != os.path.dirname(at):
+        at = os.path.dirname(at)
+    return at
