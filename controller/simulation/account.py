@@ -6,17 +6,23 @@
    now gets to it: no tuple is unaccounted for.
 3. What the controller believes (or kept) as acked is done, and in one life it only moves forward.
 4. Rows in flight stay within the window; a root is not sent again without end.
+5. Dead letters are the rows that must fail, and no others.
+6. A row reaches the sinks again only if it was sent again or read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.knowledge.knowledge import Counts
+from controller.simulation.logic import WITH, Row
+from controller.simulation.topologies import Shape
 from topology_runtime.messages import DeadLetter
 from topology_runtime.worker.flow import Finished
+from topology_runtime.worker.ledger import Ledger
 from topology_runtime.worker.state import WorkerState
 
 if TYPE_CHECKING:
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS_MOST = 6  # of one root beyond one for each fault its source was told of
 
-Partition = int
+Partition = tuple[str, int]  # source task, partition
 
 
 @dataclass
@@ -35,7 +41,7 @@ class Positions:
     read: int = 0
     prefix: int = 0
     above: set[int] = field(default_factory=set)
-    rows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    rows: dict[int, set[str]] = field(default_factory=dict)  # position → ways of its rows at sinks
     buried: set[int] = field(default_factory=set)
     sunk: int = 0  # rows that reached a sink, copies included
 
@@ -60,42 +66,67 @@ class Watch:
     begin: int
     position: int
     standing: tuple[int, int, int] = (-1, 0, 0)
+    replayed: int = 0
     open: dict[int, range] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Partition:
+        return self.thread.place
 
 
 class Account:
-    """Of all partitions of the one source task."""
+    """Of all source partitions of a world."""
 
-    def __init__(self, need: int) -> None:
-        self.need = need
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.need = shape.need
         self.partitions: dict[Partition, Positions] = {}
         self.live: dict[tuple[int, int], Watch] = {}  # (thread, incarnation) → its ledger
+        self.again = 0  # rows that were sent again, or read again
+        self.accepted: set[Row] = set()  # events that a live source's spool took and no sink has seen
         self.touched = False
 
-    def of(self, partition: int) -> Positions:
-        return self.partitions.setdefault(partition, Positions())
+    def of(self, place: Partition) -> Positions:
+        return self.partitions.setdefault(place, Positions())
 
     # ── sinks ───────────────────────────────────────────────────────────────────────────────────
 
-    def finished(self, task: str, finished: Iterable[Finished]) -> None:
-        for root, offset, count, variant in finished:
-            for position in range(root.position + offset, root.position + offset + count):
-                self._row(root.partition, position, (task, variant))
+    def finished(self, sources: Sequence[str], finished: Iterable[Finished], rows: Sequence[Row]) -> None:
+        """Rows at a sink, in what they say themselves and by the names that the runtime gave them."""
+        named = list(_names(sources, finished))
+        if self.shape.live:
+            for (source, partition, position), row in zip(named, rows, strict=True):
+                self._row((source, partition), position, row[3])
+                self.accepted.discard(row[:3])
+            return
+        told = [(row[0], row[1], row[2]) for row in rows]
+        assert sorted(named) == sorted(told), f"rows {told} are named {named}"
+        for row in rows:
+            self._row((row[0], row[1]), row[2], row[3])
+            for at in range(4, len(row), 3):
+                if row[at].startswith(WITH):
+                    self._row((row[at].removeprefix(WITH), row[at + 1]), row[at + 2], row[3])
 
-    def _row(self, partition: int, position: int, row: tuple[str, int]) -> None:
-        known = self.of(partition)
+    def _row(self, place: Partition, position: int, way: str) -> None:
+        known = self.of(place)
         known.sunk += 1
         assert position < known.read, f"position {position} reached a sink and was never read"
+        assert not self.shape.fails(position), f"position {position} cannot be processed and reached a sink"
         if known.is_done(position):
             return
-        rows = known.rows.setdefault(position, set())
-        rows.add(row)
-        if len(rows) >= self.need:
+        ways = known.rows.setdefault(position, set())
+        ways.add(way)
+        if len(ways) >= self.need:
             known.finish(position)
 
     def buried(self, letters: Iterable[DeadLetter]) -> None:
         for letter in letters:
-            known = self.of(letter.partition)
+            row = letter.source, letter.partition, letter.position
+            assert self.shape.fails(letter.position), f"a dead letter for the healthy row {row}"
+            assert letter.row.startswith(repr(row)[:-1]), f"the dead letter of {row} shows {letter.row}"
+            assert str(letter.position) in letter.error, f"the dead letter of {row} says {letter.error}"
+            known = self.of(row[:2])
+            assert letter.position < known.read, f"position {row} is a dead letter and was never read"
             known.buried.add(letter.position)
             known.finish(letter.position)
 
@@ -118,30 +149,37 @@ class Account:
         if standing == watch.standing:
             return
         watch.standing = standing
-        known = self.of(thread.wanted.partition)
-        roots = {root.sequence: root for root in ledger.open_roots()}
-        finished = [rows for sequence, rows in watch.open.items() if sequence not in roots]
+        known = self.of(watch.place)
+        self.again += max(0, min(known.read, ledger.position) - watch.position)
+        known.read = max(known.read, ledger.position)
+        finished = [watch.open.pop(sequence) for sequence in watch.open.keys() - ledger.open]
         if ledger.position > watch.position:
-            known.read = max(known.read, ledger.position)
-            kept = sum(len(root.rows) for root in roots.values() if root.kept)
-            most = ledger.window_rows + ledger.replayed
-            assert ledger.in_flight - kept <= most, f"{ledger.in_flight} rows in flight in {thread.name}"
-            self._settle_new(watch, set(roots), ledger.position, finished)
-        most_attempts = ATTEMPTS_MOST + thread.faults
-        for root in roots.values():
-            assert root.attempt <= most_attempts, f"a replay storm: attempt {root.attempt} in {thread.name}"
-        watch.open = {s: range(root.position, root.position + len(root.rows)) for s, root in roots.items()}
-        watch.position = ledger.position
+            finished += self._begun(watch, ledger)
+        if ledger.replayed > watch.replayed:
+            self._replayed(watch, ledger)
         for rows in finished:
             for position in rows:
                 assert known.is_done(position), f"{thread.name} counts {position} as done, and it is not"
         self.touched = self.touched or bool(finished)
 
-    def _settle_new(self, watch: Watch, open_: set[int], position: int, finished: list[range]) -> None:
-        """A root that was begun and done at once was never seen open."""
-        begun = range(watch.position, position)
-        if not any(s not in watch.open for s in open_):
-            finished.append(begun)
+    def _begun(self, watch: Watch, ledger: Ledger) -> list[range]:
+        """What was read since; returns what was begun and done at once, and so was never seen open."""
+        kept = sum(len(root.rows) for root in ledger.open_roots() if root.kept)
+        most = ledger.window_rows + ledger.replayed
+        assert ledger.in_flight - kept <= most, f"{ledger.in_flight} rows in flight in {watch.thread.name}"
+        fresh = ledger.open - watch.open.keys()
+        for sequence in fresh:
+            root = ledger.open_root(sequence)
+            watch.open[sequence] = range(root.position, root.position + len(root.rows))
+        begun, watch.position = range(watch.position, ledger.position), ledger.position
+        return [] if fresh else [begun]
+
+    def _replayed(self, watch: Watch, ledger: Ledger) -> None:
+        self.again += ledger.replayed - watch.replayed
+        watch.replayed = ledger.replayed
+        most, name = ATTEMPTS_MOST + watch.thread.faults, watch.thread.name
+        for root in ledger.open_roots():
+            assert root.attempt <= most, f"a replay storm: attempt {root.attempt} in {name}"
 
     def gone(self, worker: SimWorker) -> None:
         """A worker is no more, and its ledgers with it."""
@@ -161,13 +199,13 @@ class Account:
 
     def check(self, leaving: frozenset[int], restart_at: dict[Partition, int]) -> None:
         """Rule 2. restart_at: from where a source of a partition would be started now."""
-        for partition, known in self.partitions.items():
+        for place, known in self.partitions.items():
             if known.prefix >= known.read:
                 continue
-            ledgers = [w for w in self.live.values() if w.thread.wanted.partition == partition]
+            ledgers = [w for w in self.live.values() if w.place == place]
             floor = min(
                 (w.begin for w in ledgers if w.thread.wanted.thread not in leaving),
-                default=restart_at.get(partition, 0),
+                default=restart_at.get(place, 0),
             )
             if known.prefix < floor:
                 self._below(known, floor, ledgers)
@@ -186,14 +224,39 @@ class Account:
 
     @property
     def duplicates(self) -> int:
-        buried = sum(len(known.buried) for known in self.partitions.values())
-        return sum(known.sunk for known in self.partitions.values()) - self.need * (self.read - buried)
+        """Rows beyond the distinct ones of what is done."""
+        done = sum(known.prefix + len(known.above) - len(known.buried) for known in self.partitions.values())
+        half = sum(len(ways) for known in self.partitions.values() for ways in known.rows.values())
+        return sum(known.sunk for known in self.partitions.values()) - self.need * done - half
 
     def all_done(self, counts: Counts) -> None:
         """Every position that the run emitted reached the sinks or is a dead letter. (A source on a VM that
         was cut off may have read more, by an old schedule: those positions are not of the run.)"""
-        for partition, known in self.partitions.items():
-            emitted = counts.source("source", partition).emitted
+        for place, known in self.partitions.items():
+            emitted = counts.source(*place).emitted
             assert emitted <= known.read, f"emitted {emitted}, read {known.read}"
             missing = [p for p in range(emitted) if not known.is_done(p)]
-            assert not missing, f"positions {missing} of partition {partition} reached no sink"
+            assert not missing, f"positions {missing} of {place} reached no sink"
+            must = {p for p in range(emitted) if self.shape.fails(p)}
+            assert known.buried >= must, (
+                f"not among the dead letters: {sorted(must - known.buried)} of {place}"
+            )
+        assert not self.accepted, f"accepted and never at a sink: {sorted(self.accepted)[:5]}"
+
+    def few_duplicates(self) -> None:
+        """Rule 6. A root that is sent again comes with all the rows that it gives."""
+        most = self.need * self.again
+        assert self.duplicates <= most, f"{self.duplicates} duplicates of {self.again} rows sent again"
+
+
+def _names(sources: Sequence[str], finished: Iterable[Finished]) -> Iterator[tuple[str, int, int]]:
+    for root, offset, count, _ in finished:
+        first = root.position + offset
+        yield from (
+            (sources[root.source], root.partition, position) for position in range(first, first + count)
+        )
+
+
+def twice(rows: Iterable[object]) -> int:
+    """How many are there more than once, all of their copies but the first counted."""
+    return sum(count - 1 for count in Counter(rows).values())

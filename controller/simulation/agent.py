@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections import deque
 from typing import TYPE_CHECKING
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING
 from agent import events as e
 from agent.state import AgentState
 from controller.simulation.clock import S
+from controller.simulation.spool import SimSpool
 from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
 from topology_runtime.worker.meter import BUCKETS
+from topology_runtime.worker.spool import folder_of
 
 if TYPE_CHECKING:
     from controller.simulation.world import World
@@ -30,6 +33,7 @@ class SimAgent:
         self.lives = 0
         self.alive = self.gone = self.left = False
         self.cut_until_ns = 0
+        self.full_until_ns = 0  # its disk takes no more
         self.token = m.Token()
 
     @property
@@ -39,6 +43,15 @@ class SimAgent:
     @property
     def cut(self) -> bool:
         return self.world.now_ns < self.cut_until_ns
+
+    @property
+    def full(self) -> bool:
+        return self.world.now_ns < self.full_until_ns
+
+    def spool_of(self, place: tuple[str, int], position: int) -> SimSpool:
+        """The spool of a source partition on this VM's disk."""
+        folder = folder_of(os.path.join(self.world.directory(), self.name), *place)
+        return SimSpool(folder, position, lambda: self.full)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
@@ -70,6 +83,7 @@ class SimAgent:
 
     def lose(self) -> None:
         """The VM is gone for good."""
+        self.world.tallies.states_lost += 1
         self.kill("the VM is gone")
         self.gone = True
 

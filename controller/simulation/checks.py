@@ -9,6 +9,7 @@ from controller.knowledge.store import Tallies
 from topology_runtime import messages as m
 
 if TYPE_CHECKING:
+    from controller.simulation.account import Partition
     from controller.simulation.controller import SimController
     from controller.simulation.thread import SimThread
     from controller.simulation.world import World
@@ -20,12 +21,12 @@ class Checks:
     def __init__(self, world: World) -> None:
         self.world = world
         self.durable = Durable()  # what the synced journal adds up to
-        self.kept_acked: dict[int, int] = {}
+        self.kept_acked: dict[Partition, int] = {}
         self._folded = 0
         self._states: set[tuple[int, str]] = set()  # (epoch, phase) that were journaled
         self._threads: dict[int, set[int]] = {}  # epoch → threads that were journaled for it
         self._told: dict[m.Token, m.Wanted] = {}
-        self._acked: dict[tuple[int, int, int], int] = {}
+        self._acked: dict[tuple[int, Partition], int] = {}
         self._worked: dict[str, list[tuple[int, int]]] = {}  # exclusive task → its threads, in order
 
     # ── the journal ─────────────────────────────────────────────────────────────────────────────
@@ -36,6 +37,8 @@ class Checks:
             self.durable = fold(self.durable, record)
             self._note(record)
         self._folded = len(synced)
+        if self.durable.held_dead:
+            self.world.tallies.states_lost += 1
 
     def _note(self, record: Record) -> None:
         if isinstance(record, Planned):
@@ -81,8 +84,8 @@ class Checks:
             assert (known.reign.epoch if known.reign else 0) == (
                 self.durable.reign.epoch if self.durable.reign else 0
             ), "the plan in mind is not the journaled one"
-        for (_, partition), source in k.counts.sources.items():
-            place = controller.lives, 0, partition
+        for partition, source in k.counts.sources.items():
+            place = controller.lives, partition
             assert source.acked >= self._acked.get(place, 0), (
                 f"the saved position goes back to {source.acked}"
             )
@@ -92,10 +95,11 @@ class Checks:
 
     def kept(self, tallies: Tallies) -> None:
         for source in tallies.sources:
-            self._is_done(source.partition, source.acked)
-            self.kept_acked[source.partition] = source.acked
+            partition = source.task, source.partition
+            self._is_done(partition, source.acked)
+            self.kept_acked[partition] = source.acked
 
-    def _is_done(self, partition: int, acked: int) -> None:
+    def _is_done(self, partition: Partition, acked: int) -> None:
         done = self.world.account.of(partition).prefix
         assert acked <= done, f"positions below {acked} are saved as acked, done are those below {done}"
 
@@ -129,9 +133,9 @@ class Checks:
         leaving = frozenset(t.thread for t in reign.leaving) if reign is not None else frozenset()
         account.check(leaving, self._restart_at())
 
-    def _restart_at(self) -> dict[int, int]:
+    def _restart_at(self) -> dict[Partition, int]:
         controller = self.world.controller
         if not controller.alive:
             return self.kept_acked
         sources = controller.loop.knowledge.counts.sources
-        return {partition: source.acked for (_, partition), source in sources.items()}
+        return {partition: source.acked for partition, source in sources.items()}

@@ -36,6 +36,11 @@ class Faults:
         if world.options.kinds:
             self.kinds = [getattr(self, name) for name in world.options.kinds]
 
+    @property
+    def happened(self) -> bool:
+        """Did anything go wrong in this seed?"""
+        return bool(self.done or self.loss)
+
     # ── what the net and the others ask ─────────────────────────────────────────────────────────
 
     def copies(self) -> int:

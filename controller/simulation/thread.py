@@ -4,9 +4,12 @@ worker/source.py drive it. Its worker may be killed at every effect it has on ot
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from controller.simulation import spool
 from controller.simulation.clock import MS
+from controller.simulation.logic import Batches, Feed, Sink, Tally
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
 from topology_runtime.messages import Frame, Mark, SourceNow, StateMove, StateTaken, ThreadNow, ThreadWanted
@@ -58,6 +61,8 @@ class SimThread:
             partitions = task.static.threads if task.static else 1
             logic.open(Context(task.name, w.thread, w.partition, partitions, ""))
         self.core.adopt(logic, lambda _: None)
+        if isinstance(logic, Feed):
+            logic.events = self.world.events
         self.wake()
 
     @property
@@ -140,9 +145,15 @@ class SimThread:
     def record(self, flow: Flow) -> None:
         """What was finished is durable from here on (worker/finished.py: the page cache keeps it)."""
         self.worker.effect("record")
-        if flow.around.sink and flow.finished:
-            self.world.account.finished(self.core.task.name, flow.finished)
+        logic = flow.logic
+        if flow.finished and isinstance(logic, (Sink, Batches)):
+            rows, logic.rows = logic.rows, []
+            self.world.account.finished(flow.around.sources, flow.finished, rows)
+            self.world.tallies.see(rows)
             flow.finished = []
+        elif isinstance(logic, Tally):
+            self.world.tallies.count(flow.around.task, logic.counted)
+            logic.counted = []
         if flow.letters:
             letters, flow.letters = flow.letters, []
             self.world.account.buried(letters)
@@ -153,6 +164,13 @@ class SimThread:
         with self.worker.may_be_killed():
             self.core.flush(self.world.now_ns, everything=True)
         self.ended = True
+
+    def gone(self, killed: bool) -> None:
+        """Its worker is no more."""
+        if killed:
+            self.world.tallies.owners_killed += self.wanted.task in self.world.shape.keys
+        elif self.core.orders is not None and self.core.orders.wanted.draining:
+            self.world.tallies.ends(self)
 
     @property
     def name(self) -> str:
@@ -165,10 +183,15 @@ class SimSource(SimThread):
     def __init__(self, worker: SimWorker, wanted: ThreadWanted, orders: Orders) -> None:
         self.faults = self._faults_seen = 0
         self.told: SourceNow | None = None  # what its meter says
+        self.spool: spool.SimSpool | None = None
         super().__init__(worker, wanted, orders)
 
     def make_core(self) -> TaskCore:
         return SourceCore(self.wanted, self.orders.topology, self.worker, self.world.random64, self.record)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.wanted.task, self.wanted.partition
 
     @property
     def source(self) -> SourceCore:
@@ -194,8 +217,7 @@ class SimSource(SimThread):
             core.on_fault(now_ns)
         self._begin()
         self.world.account.look(self)
-        assert core.flow is not None
-        core.turn(now_ns, self.world.wall_ns, core.flow.logic.read)
+        core.turn(now_ns, self.world.wall_ns, self._rows)
         self.world.account.look(self)
         core.flush(now_ns)
         self._count()
@@ -203,10 +225,34 @@ class SimSource(SimThread):
     def _begin(self) -> None:
         position = self.source.start_position()
         if position is not None:
+            if self.world.shape.live:
+                self.spool = self.worker.agent.spool_of(self.place, position)
+                position = max(position, self.spool.acked)
             self.source.begin(position)
             self.world.clock.say(f"{self.name} reads from {position}")
             self.world.account.begin(self)
             self.worker.changed()
+
+    def _rows(self, position: int, limit: int) -> Sequence[Any]:
+        """As worker/source.py's."""
+        assert self.core.flow is not None
+        logic, kept = self.core.flow.logic, self.spool
+        if kept is None:
+            return list(logic.read(position, limit))
+        if position >= kept.end:
+            rows = logic.poll(limit)
+            kept.append(rows)
+            self.world.account.accepted.update(row[:3] for row in rows)
+        return kept.read(position, limit)
+
+    def gone(self, killed: bool) -> None:
+        if self.spool is not None:
+            self.spool.close() if not killed else self.spool.drop()
+
+    def end(self) -> None:
+        super().end()
+        if self.spool is not None:
+            self.spool.close()
 
     def _count(self) -> None:
         core, ledger, w = self.source, self.source.ledger, self.wanted
@@ -216,6 +262,8 @@ class SimSource(SimThread):
                 w.task, w.partition, w.thread, ledger.position, ledger.acked, ledger.acked_above,
                 ledger.in_flight, ledger.replayed, core.stopped, core.exhausted,
             )  # fmt: skip
+            if self.spool is not None:
+                self.spool.done_below(ledger.acked, self.world.now_ns)
         if core.stopped != before:
             self.worker.changed()
 

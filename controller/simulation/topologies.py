@@ -1,28 +1,40 @@
-"""The topologies that are simulated, and how many sink rows each source position must give."""
+"""The topologies that are simulated, and what is known of each without running it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.plans import Placement, Plan
+from controller.simulation.logic import Row, fails, group, other_group, skewed
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 MEMORY = 1 << 29
 TPS_A_THREAD = 12.0
+RATES_TPS = (8.0, 12.0, 20.0, 30.0, 45.0)
 HERE = "controller.simulation.logic"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """need: distinct rows at sinks for every source position. holds: a task keeps rows."""
+    """need: distinct rows at sinks for every source position. holds: a task keeps rows. keys: keyed task → the
+    key of a row. fails: positions that must become dead letters. live: its source cannot be read again.
+    machines: slots of each VM, one of these (none: two or three VMs of two to four slots). rates_tps: of which
+    the seed chooses. calm_s: the run goes on so long, undisturbed, after all is settled."""
 
     topology: Topology
     need: int = 1
     holds: bool = False
+    keys: dict[str, Callable[[Row], Hashable]] = field(default_factory=dict)
+    fails: Callable[[int], bool] = lambda _: False
+    live: bool = False
+    machines: tuple[tuple[int, ...], ...] = ()
+    rates_tps: tuple[float, ...] = RATES_TPS
+    calm_s: float = 0.0
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -54,8 +66,9 @@ def machine(name: str, slots: int) -> Vm:
     return Vm(name, slots, 1.0, MEMORY)
 
 
-def _source(threads: int = 1) -> Task:
-    return Task("source", kind="source", run=f"{HERE}:Count", static=Static(threads, 0.1, 0.1))
+def _source(threads: int = 1, name: str = "source", run: str = "Count") -> Task:
+    static = Static(threads, 0.1, 0.1)
+    return Task(name, kind="source", run=f"{HERE}:{run}", params={"name": name}, static=static)
 
 
 def _task(name: str, run: str, kind: str = "map") -> Task:
@@ -66,11 +79,11 @@ def _alone(name: str, run: str) -> Task:
     return Task(name, run=f"{HERE}:{run}", static=Static(1, 0.1, 0.1), exclusive=True)
 
 
-def _keyed(name: str, run: str) -> Task:
-    return Task(name, kind="keyed", state="keyed", run=f"{HERE}:{run}")
+def _keyed(name: str) -> Task:
+    return Task(name, kind="keyed", state="keyed", run=f"{HERE}:Tally", params={"name": name})
 
 
-def _sink(name: str = "sink", run: str = "sink", kind: str = "map", threads: int = 1) -> Task:
+def _sink(name: str = "sink", run: str = "Sink", kind: str = "map", threads: int = 1) -> Task:
     static = Static(threads, 0.1, 0.1)
     return Task(name, kind=kind, run=f"{HERE}:{run}", static=static)  # type: ignore[arg-type]
 
@@ -80,23 +93,32 @@ def _edges(*pairs: str) -> tuple[Edge, ...]:
     return tuple(Edge(source, target) for source, target in ends)
 
 
+def _fields(source: str, target: str, key: str) -> Edge:
+    return Edge(source, target, grouping="fields", key=f"{HERE}:{key}")
+
+
+def _line(name: str, source: Task, work: Task) -> Topology:
+    return Topology(name, (source, work, _sink()), _edges(f"source {work.name}", f"{work.name} sink"))
+
+
+def _counting(name: str, key: str) -> Topology:
+    return Topology(
+        name,
+        (_source(), _task("work", "work"), _keyed("tally"), _sink()),
+        (*_edges("source work"), _fields("work", "tally", key), *_edges("tally sink")),
+    )
+
+
 BRANCHES = (_task("left", "left"), _task("right", "right"))
+WORK = _task("work", "work")
 
 SHAPES: dict[str, Shape] = {
-    "line": Shape(
-        Topology("line", (_source(), _task("work", "work"), _sink()), _edges("source work", "work sink"))
-    ),
-    "two sources": Shape(
-        Topology(
-            "two_sources", (_source(2), _task("work", "work"), _sink()), _edges("source work", "work sink")
-        )
-    ),
-    "failing": Shape(
-        Topology(
-            "failing",
-            (_source(), _task("work", "work_that_fails"), _sink()),
-            _edges("source work", "work sink"),
-        )
+    "line": Shape(_line("line", _source(), WORK)),
+    "two sources": Shape(_line("two_sources", _source(2), WORK)),
+    "failing": Shape(_line("failing", _source(), _task("work", "work_that_fails")), fails=fails),
+    "live": Shape(_line("live", _source(run="Feed"), WORK), live=True),
+    "one slot": Shape(
+        _line("one_slot", _source(), WORK), machines=((1,), (1, 1)), rates_tps=(8.0, 12.0, 20.0)
     ),
     "twice": Shape(
         Topology(
@@ -105,6 +127,13 @@ SHAPES: dict[str, Shape] = {
             (Edge("source", "twice"), Edge("twice", "sink", selectivity=2.0)),
         ),
         need=2,
+    ),
+    "feeds": Shape(
+        Topology(
+            "feeds",
+            (_source(), _source(name="other"), WORK, _sink()),
+            _edges("source work", "other work", "work sink"),
+        )
     ),
     "diamond": Shape(
         Topology(
@@ -120,8 +149,8 @@ SHAPES: dict[str, Shape] = {
             (_source(), *BRANCHES, _task("join", "Pairs", "hold"), _sink()),
             (
                 *_edges("source left", "source right"),
-                Edge("left", "join", grouping="fields", key=f"{HERE}:identity"),
-                Edge("right", "join", grouping="fields", key=f"{HERE}:identity"),
+                _fields("left", "join", "identity"),
+                _fields("right", "join", "identity"),
                 Edge("join", "sink", selectivity=0.5),
             ),
         ),
@@ -134,26 +163,52 @@ SHAPES: dict[str, Shape] = {
             _edges("source work", "work alone", "alone sink"),
         )
     ),
-    "keyed": Shape(
+    "join of sources": Shape(
         Topology(
-            "keyed",
-            (_source(), _task("work", "work"), _keyed("tally", "Tally"), _sink()),
+            "join_of_sources",
+            (_source(), _source(name="other"), _task("join", "Meetings", "hold"), _sink()),
             (
-                *_edges("source work"),
-                Edge("work", "tally", grouping="fields", key=f"{HERE}:group"),
-                *_edges("tally sink"),
+                _fields("source", "join", "identity"),
+                _fields("other", "join", "identity"),
+                Edge("join", "sink", selectivity=0.5),
             ),
         ),
         holds=True,
     ),
+    "keyed": Shape(_counting("keyed", "group"), holds=True, keys={"tally": group}),
+    "skewed": Shape(_counting("skewed", "skewed"), holds=True, keys={"tally": skewed}),
+    "keyed twice": Shape(
+        Topology(
+            "keyed_twice",
+            (_source(), _keyed("tally"), _keyed("count"), _sink()),
+            (
+                _fields("source", "tally", "group"),
+                _fields("tally", "count", "other_group"),
+                *_edges("count sink"),
+            ),
+        ),
+        holds=True,
+        keys={"tally": group, "count": other_group},
+    ),
     "batch": Shape(
         Topology(
             "batch",
-            (_source(), _task("work", "work"), _sink("batch", "Batches", "hold")),
+            (_source(), WORK, _sink("batch", "Batches", "hold")),
             _edges("source work", "work batch"),
         ),
         holds=True,
     ),
+    "long holds": Shape(
+        Topology(
+            "long_holds",
+            (_source(), _task("window", "Windows", "hold"), _sink()),
+            _edges("source window", "window sink"),
+        ),
+        holds=True,
+        rates_tps=(8.0, 12.0),
+        calm_s=45.0,
+    ),
 }
 
-DRAWN = tuple(sorted(SHAPES.keys() - {"exclusive"}))  # shapes that seeds choose from
+SELDOM = ("long holds",)  # they take long
+DRAWN = (*sorted(SHAPES.keys() - {"exclusive", *SELDOM}) * 2, *SELDOM)  # shapes that seeds choose from

@@ -74,11 +74,13 @@ class SimWorker:
         if not self.alive:
             return
         self.world.clock.say(f"worker {self.slot} dies: {why}")
-        self._gone()
+        self._gone(killed=True)
         self.world.later(self.world.delay_ns(1, 20), lambda: self.agent.worker_exited(self, why, False))
 
-    def _gone(self) -> None:
+    def _gone(self, killed: bool = False) -> None:
         self.alive = False
+        for thread in self.threads.values():
+            thread.gone(killed)
         self.world.endpoints.pop(self.endpoint, None)
         self.world.account.gone(self)
         if not self.world.random.randrange(3):

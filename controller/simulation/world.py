@@ -5,9 +5,12 @@ gather and plan → faults, re-plans and rows for some seconds → faults stop �
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 
 from controller.config import Settings
 from controller.knowledge.records import Submitted
@@ -17,14 +20,16 @@ from controller.simulation.checks import Checks
 from controller.simulation.clock import MS, WALL0_NS, Clock, S
 from controller.simulation.controller import Control, Disk, SimController
 from controller.simulation.faults import Faults
+from controller.simulation.tallies import KeyedAccount
 from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, swapped
 from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
+from topology_runtime.cluster import Vm
 
 FIRST_FAULT_S, FAULTS_END_S = 0.3, 6.0
 SETTLE_S, END_S = 150.0, 40.0  # virtual seconds that settling and ending may take
 LOOK_S = 0.5
-RATES_TPS = (8.0, 12.0, 20.0, 30.0, 45.0)
+MEMORY = "/dev/shm"
 REPLANS_LEAST = 2
 SWAPPED, AT_ONCE = 0.4, 0.5  # shares of proposals that swap VMs, of plans that are followed at once
 
@@ -38,6 +43,7 @@ class Options:
     kinds: tuple[str, ...] = ()  # of faults; none: all
     rate_tps: float | None = None
     vms_least: int = 1
+    strict: bool = False  # check also what is not yet promised when something goes wrong
     queue_ms: float = 0.0  # frames wait so long in the inboxes of sinks
 
 
@@ -51,19 +57,22 @@ class World:
         self.clock = Clock()
         self.name = options.shape or r.choice(DRAWN)
         self.shape: Shape = SHAPES[self.name]
-        shapes = tuple(machine(f"vm{n}", r.choice((2, 3, 4))) for n in range(1, r.choice((3, 4))))
+        shapes = self._machines()
         self.settings = Settings(
             "sim",
             initial=shapes,
             probation_window_s=0.3,
             data_plane=m.Settings(gap_s=0.005, frame_rows=8, window_s=1.0),
         )
-        rate = options.rate_tps or r.choice(RATES_TPS)
+        rate = options.rate_tps or r.choice(self.shape.rates_tps)
         topology = self.shape.topology
         self.submitted = Submitted(topology, self.shape.models, ((0.0, rate),), 0.0, (), WALL0_NS)
         sinks = {task.name for task in topology.sinks}
         self.last_edges = {n for n, edge in enumerate(topology.edges) if edge.target in sinks}
-        self.account = Account(self.shape.need)
+        self.account = Account(self.shape)
+        self.tallies = KeyedAccount(self.shape, self.account)
+        self.events = itertools.count()  # of live sources
+        self._directory: TemporaryDirectory[str] | None = None
         self.disk = Disk()
         self.endpoints: dict[str, SimWorker] = {}
         self.agents = {shape.vm: SimAgent(self, shape) for shape in shapes}
@@ -74,6 +83,12 @@ class World:
         self._letters: dict[bytes, m.Wanted] = {}
         self.data_ms = r.choice((0.5, 2.0, 20.0))
         self.clock.after_event = self.checks.after_event
+
+    def _machines(self) -> tuple[Vm, ...]:
+        r = self.random
+        slots = r.choice(self.shape.machines) if self.shape.machines else ()
+        slots = slots or tuple(r.choice((2, 3, 4)) for _ in range(1, r.choice((3, 4))))
+        return tuple(machine(f"vm{n}", count) for n, count in enumerate(slots, 1))
 
     # ── what everyone asks ──────────────────────────────────────────────────────────────────────
 
@@ -99,6 +114,12 @@ class World:
 
     def workers(self) -> list[SimWorker]:
         return [worker for agent in self.agents.values() for worker in agent.workers.values() if worker.alive]
+
+    def directory(self) -> str:
+        """A folder in memory, for as long as the world is there."""
+        if self._directory is None:
+            self._directory = TemporaryDirectory(dir=MEMORY if os.path.isdir(MEMORY) else None)
+        return self._directory.name
 
     def letter_of(self, wanted: m.Wanted) -> bytes:
         """Stands for a wanted state's bytes."""
@@ -137,7 +158,7 @@ class World:
         self.clock.run_until(end_ns)
 
     def _set_rate(self) -> None:
-        rate = self.random.choice(RATES_TPS)
+        rate = self.random.choice(self.shape.rates_tps)
         reply = self.controller.ask("rate_set", rate_tps=rate) if self.controller.alive else None
         self.clock.say(f"rate {rate}: {reply.error if reply else 'no controller'}")
 
@@ -145,7 +166,7 @@ class World:
         """An operator has a plan made for another rate, and applied."""
         k = self.controller.loop.knowledge
         now = k.plan.rate_tps if k.plan else 0.0
-        rate = self.random.choice([rate for rate in RATES_TPS if rate != now])
+        rate = self.random.choice([rate for rate in self.shape.rates_tps if rate != now])
         reply = self.controller.ask("plan", rate_tps=rate, propose=True) if self.controller.alive else None
         if reply is not None and reply.error is None:
             if self.random.random() < SWAPPED:
@@ -177,6 +198,11 @@ class World:
         self.clock.run_until(self.now_ns + 2 * S)
         self._replan_at_least()
         self._wait("the plan is in force", lambda: self.unsettled, SETTLE_S)
+        self.clock.run_until(self.now_ns + int(self.shape.calm_s * S))
+        if self.options.strict or not self.faults.happened:
+            self.tallies.one_owner_each(
+                thread for worker in self.workers() for thread in worker.threads.values()
+            )
 
     def _replan_at_least(self) -> None:
         """Some seeds lose all their re-plans to a controller that is dead or an enactment under way."""
@@ -227,7 +253,7 @@ class World:
         old_ns = self.now_ns - 2 * S
         ledgers = [watch.thread.source.ledger for watch in self.account.live.values()]
         roots = [root for ledger in ledgers if ledger is not None for root in ledger.open_roots()]
-        old = [root.position for root in roots if root.first_sent_ns < old_ns]
+        old = [root.position for root in roots if root.first_sent_ns < old_ns and not root.kept]
         return f"open for long: {old[:5]}" if old else ""
 
     def _end(self) -> None:
@@ -237,6 +263,17 @@ class World:
         assert finish is not None and finish.error is None and finish.summary is not None
         self.clock.run_until(self.now_ns + 3 * S)
         assert not self.workers(), "workers are left"
-        self.account.all_done(self.controller.loop.knowledge.counts)
-        tuples = finish.summary["tuples"]
+        counts = self.controller.loop.knowledge.counts
+        self.account.all_done(counts)
+        self.account.few_duplicates()
+        if self.options.strict or not self.faults.happened:
+            self.tallies.all_counted({place: known.emitted for place, known in counts.sources.items()})
+        self._summed_up(finish.summary["tuples"])
+
+    def _summed_up(self, tuples: dict[str, int]) -> None:
+        """What the controller says of the run at its end."""
         assert tuples["lost"] == 0, f"the summary says {tuples}"
+        buried = sum(len(known.buried) for known in self.account.partitions.values())
+        assert tuples["dead_lettered"] <= buried, f"{buried} dead letters, the summary says {tuples}"
+        if self.options.strict or not self.faults.happened:
+            assert tuples["dead_lettered"] == buried, f"{buried} dead letters, the summary says {tuples}"

@@ -17,6 +17,7 @@ Rules (protocol: Tuples):
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import KeysView
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,6 +204,14 @@ class Ledger:
     @property
     def empty(self) -> bool:
         return not self._open
+
+    @property
+    def open(self) -> KeysView[int]:
+        """Sequences of the open roots."""
+        return self._open.keys()
+
+    def open_root(self, sequence: int) -> Root:
+        return self._open[sequence]
 
     def open_roots(self) -> list[Root]:
         return list(self._open.values())

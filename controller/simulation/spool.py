@@ -1,0 +1,24 @@
+"""The spool of a live source in a simulated VM: the real one, over files in memory, on a disk that may be full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topology_runtime.worker.spool import Spool
+
+
+class SimSpool(Spool):
+    """`full()`: does the VM's disk take no more?"""
+
+    def __init__(self, folder: str, position: int, full: Callable[[], bool]) -> None:
+        self._full = full
+        super().__init__(folder, position)
+
+    def _write(self, data: bytes) -> None:
+        if self._full():
+            raise OSError(28, "no space left on the simulated disk")
+        super()._write(data)
+
+    def drop(self) -> None:
+        """Its process was killed."""
+        self._close_segment()

@@ -1,0 +1,121 @@
+"""What must be true of the state of keyed tasks, from nothing but the rows that were read and what tasks did.
+
+1. Once all is settled, each key range has one owner.
+2. At the end each key's state counts every row of the key that the run read, and it lies with one owner.
+3. It counts no row twice, unless an owner was killed or a VM lost (then it may, by rows that were sent again).
+4. A row at a sink says what its key's state was after it: the state at the end tells the same story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from controller.simulation.account import Account, twice
+from controller.simulation.logic import Origin, Row
+from controller.simulation.topologies import Shape
+from topology_runtime.topology import KEY_RANGES
+from topology_runtime.worker.keyed_core import KeyedCore
+
+if TYPE_CHECKING:
+    from controller.simulation.thread import SimThread
+
+Key = tuple[str, Hashable]  # keyed task, key
+
+
+class KeyedAccount:
+    """Of all keyed tasks of a world."""
+
+    def __init__(self, shape: Shape, account: Account) -> None:
+        self.shape, self.account = shape, account
+        self.counted: dict[Key, list[Origin]] = {}  # rows in the order in which tasks counted them
+        self.sunk: list[tuple[Key, Origin, int]] = []  # what rows at sinks said of their keys
+        self.final: dict[Key, list[list[Origin]]] = {}  # states at the end, one for each owner
+        self.owners_killed = 0
+        self.states_lost = 0  # with their VM: what is not promised
+
+    def count(self, task: str, counted: Iterable[tuple[Hashable, Origin]]) -> None:
+        key_of = self.shape.keys[task]
+        for key, origin in counted:
+            assert key == key_of(origin), f"{origin} was counted under {key!r} in {task}"
+            self.counted.setdefault((task, key), []).append(origin)
+
+    def see(self, rows: Sequence[Row]) -> None:
+        """Rows at a sink."""
+        for row in rows:
+            for at in range(4, len(row), 3):
+                if row[at] in self.shape.keys:
+                    self.sunk.append(((row[at], row[at + 1]), row[:3], row[at + 2]))
+
+    # ── owners ──────────────────────────────────────────────────────────────────────────────────
+
+    def one_owner_each(self, threads: Iterable[SimThread]) -> None:
+        """Rule 1."""
+        owned: dict[str, list[int]] = {task: [] for task in self.shape.keys}
+        for thread in threads:
+            if thread.wanted.task in owned:
+                owned[thread.wanted.task] += owned_by(thread)
+        for task, ranges in owned.items():
+            assert not twice(ranges), f"{twice(ranges)} ranges of {task} have two owners"
+            assert len(ranges) == KEY_RANGES, f"{KEY_RANGES - len(ranges)} ranges of {task} have no owner"
+
+    def ends(self, thread: SimThread) -> None:
+        """The run is over, and this owner with it."""
+        for key, state in states_of(thread).items():
+            self.final.setdefault((thread.wanted.task, key), []).append(state)
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────
+
+    def all_counted(self, emitted: dict[tuple[str, int], int]) -> None:
+        """emitted: how many positions of each partition the run read."""
+        rows = [(*place, p) for place, n in emitted.items() for p in range(n)]
+        for task, key_of in self.shape.keys.items():
+            sequential: dict[Hashable, set[Origin]] = {}
+            for origin in rows:
+                sequential.setdefault(key_of(origin), set()).add(origin)
+            for key, expected in sequential.items():
+                self._one((task, key), expected)
+        for key, origin, count in self.sunk:
+            self._told(key, origin, count)
+
+    def _one(self, key: Key, expected: set[Origin]) -> None:
+        states = self.final.get(key, [])
+        assert len(states) <= 1, f"{len(states)} owners have state of {key}"
+        state = states[0] if states else []
+        again = twice(state)
+        if not self.states_lost:
+            missing = sorted(expected - set(state))
+            assert not missing, f"the state of {key} counts {len(state)} rows and lacks {missing[:5]}"
+        if not self.owners_killed and not self.states_lost:
+            assert not again, f"the state of {key} counts {again} rows twice, and no owner was killed"
+        assert again <= self.account.again, f"the state of {key} counts {again} rows twice"
+
+    def _told(self, key: Key, origin: Origin, count: int) -> None:
+        state = (self.final.get(key) or [[]])[0]
+        most = len(self.counted[key])
+        assert 0 < count <= most, f"{origin} says that {key} has {count} rows, {most} were counted"
+        if not self.owners_killed and not self.states_lost and count <= len(state):
+            assert state[count - 1] == origin, (
+                f"row {count} of {key} was {origin}, its state says {state[count - 1]}"
+            )
+
+
+# ── the only words about how a keyed thread keeps its state ─────────────────────────────────────
+
+
+def owned_by(thread: SimThread) -> list[int]:
+    core = thread.core
+    return sorted(core.keyed.owned) if isinstance(core, KeyedCore) and core.flow is not None else []
+
+
+def states_of(thread: SimThread) -> dict[Hashable, list[Origin]]:
+    """States of the keys that this thread owns."""
+    core = thread.core
+    if not isinstance(core, KeyedCore) or core.flow is None:
+        return {}
+    flow = core.keyed
+    found = {}
+    for key_range in flow.owned:
+        for key, state in flow.states.get(key_range, {}).items():
+            found[key] = list(state)
+    return found
