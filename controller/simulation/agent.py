@@ -51,7 +51,9 @@ class SimAgent:
     def spool_of(self, place: tuple[str, int], position: int) -> SimSpool:
         """The spool of a source partition on this VM's disk."""
         folder = folder_of(os.path.join(self.world.directory(), self.name), *place)
-        return SimSpool(folder, position, lambda: self.full)
+        spool = SimSpool(folder, position, lambda: self.full)
+        self.world.spools.append(spool)
+        return spool
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 from controller.config import Settings
 from controller.knowledge.records import Submitted
@@ -20,6 +21,7 @@ from controller.simulation.checks import Checks
 from controller.simulation.clock import MS, WALL0_NS, Clock, S
 from controller.simulation.controller import Control, Disk, SimController
 from controller.simulation.faults import Faults
+from controller.simulation.spool import SimSpool
 from controller.simulation.tallies import KeyedAccount
 from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, swapped
 from controller.simulation.worker import SimWorker
@@ -72,7 +74,8 @@ class World:
         self.account = Account(self.shape)
         self.tallies = KeyedAccount(self.shape, self.account)
         self.events = itertools.count()  # of live sources
-        self._directory: TemporaryDirectory[str] | None = None
+        self.spools: list[SimSpool] = []
+        self._directory = ""
         self.disk = Disk()
         self.endpoints: dict[str, SimWorker] = {}
         self.agents = {shape.vm: SimAgent(self, shape) for shape in shapes}
@@ -116,10 +119,10 @@ class World:
         return [worker for agent in self.agents.values() for worker in agent.workers.values() if worker.alive]
 
     def directory(self) -> str:
-        """A folder in memory, for as long as the world is there."""
-        if self._directory is None:
-            self._directory = TemporaryDirectory(dir=MEMORY if os.path.isdir(MEMORY) else None)
-        return self._directory.name
+        """A folder in memory for as long as the seed runs."""
+        if not self._directory:
+            self._directory = mkdtemp(prefix="headgate-sim-", dir=MEMORY if os.path.isdir(MEMORY) else None)
+        return self._directory
 
     def letter_of(self, wanted: m.Wanted) -> bytes:
         """Stands for a wanted state's bytes."""
@@ -135,11 +138,20 @@ class World:
 
     def run(self) -> World:
         """The whole seed; raises AssertionError when something is not as it must be."""
-        self._begin()
-        self._trouble()
-        self._settle()
-        self._end()
+        try:
+            self._begin()
+            self._trouble()
+            self._settle()
+            self._end()
+        finally:
+            self._clean_up()
         return self
+
+    def _clean_up(self) -> None:
+        for spool in self.spools:
+            spool.drop()
+        if self._directory:
+            shutil.rmtree(self._directory)
 
     def _begin(self) -> None:
         self.controller.start()
