@@ -1,8 +1,8 @@
 """Hours of one run with a fault every 30 s and a re-plan every 10 s: is anything lost, and does anything grow?
 
 soak  keyed state, held rows, kills and stops of every role, plans to and fro, rate changes. Every row is
-      checked at the sinks as it comes (whose files are taken away), what the run holds is sampled every 10 s. Exit 1: rows lost, a state short,
-      or in an hour or more something surely grows by 1 %/h or more
+      checked at the sinks as it comes (whose files are taken away), and what the run holds is sampled every
+      10 s. Exit 1: rows lost, a state short, or in an hour or more something surely grows by 1 %/h or more
 
 From half of the time on the controller is stopped but not killed, and the first agent is never killed: a leak
 shows in a process that lives long.
