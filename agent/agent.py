@@ -29,7 +29,7 @@ from agent.spare_slot import SpareSlot
 from agent.state import AgentState
 from agent.supervisor import Supervisor, Worker
 from agent.uplink import Uplink
-from topology_runtime import channels
+from topology_runtime import channels, failpoints
 from topology_runtime.channels import ServerChannel, Waiter, Wake
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
@@ -226,7 +226,9 @@ class Agent:
                 self.sampler.finished.rewind(since_ns)
             if isinstance(message, Wanted):
                 self._learn(message)
+                self._reach(message, "heard")
                 self.do(e.WantedArrived(message, data))
+                self._reach(message, "obeyed")
             else:
                 self.do(message)
 
@@ -346,7 +348,11 @@ class Agent:
                 return self._start_profile(instruction)
             case e.EndProfile():
                 return self._end_profile()
-            case e.SendHello(message) | e.SendReport(message):
+            case e.SendReport(report):
+                self.uplink.send(report)
+                if self.state.wanted is not None:
+                    self._reach(self.state.wanted, "reported")
+            case e.SendHello(message):
                 self.uplink.send(message)
             case e.SendDeadLetters(message) | e.SendProfiled(message):
                 self.uplink.send(message)
@@ -361,6 +367,10 @@ class Agent:
             case e.Exit():
                 self.ended = instruction
         return None
+
+    def _reach(self, wanted: Wanted, moment: str) -> None:
+        """A failpoint: this agent and the newest wanted state it heard of."""
+        failpoints.reach(f"agent.{self.config.vm}.{wanted.phase}-{moment}", wanted.token.epoch)
 
     def _spawn(self, order: e.SpawnWorker) -> e.Event | None:
         slot = order.slot.number

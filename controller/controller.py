@@ -26,7 +26,7 @@ from controller.commands import refusal
 from controller.execute.machines import Listing, Machines
 from controller.knowledge import turns as t
 from controller.knowledge.journal import Journal
-from controller.knowledge.records import Planned, Record
+from controller.knowledge.records import Entered, Planned, Record
 from controller.knowledge.store import Store
 from controller.loop import Loop
 from controller.metrics import Told
@@ -35,7 +35,7 @@ from controller.monitor.recorder import Recorder
 from controller.monitor.trace import Rates
 from controller.picture.viewers import COMMANDS as OF_VIEWERS
 from controller.picture.viewers import Viewers
-from topology_runtime import channels
+from topology_runtime import channels, failpoints
 from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles, words_of
@@ -296,6 +296,7 @@ class Controller:
 
     def _persist(self, records: tuple[Record, ...], now: t.Now) -> bool:
         """False when the journal did not take the records."""
+        _reach(records, "unwritten")
         try:
             self._journal.append(records)
         except OSError as error:
@@ -303,6 +304,7 @@ class Controller:
             self._events.appendleft(t.JournalFailed(words_of(JOURNAL, self._journal.path, error)))
             return False
         self._disk.works(JOURNAL)
+        _reach(records, "written")
         for record in records:
             if isinstance(record, Planned):
                 self._events.append(t.Measured(record.epoch, (monotonic_ns() - now.mono_ns) / NS))
@@ -356,6 +358,7 @@ class Controller:
         if self._encoded[0] is not message:
             self._encoded = message, channels.encode(message)
         self._control.send(peer, self._encoded[1])
+        failpoints.reach(f"controller.{message.phase}-told-one", message.token.epoch)
 
     def _answer(self, number: int, reply: Reply) -> None:
         client = self._clients.pop(number, None)
@@ -404,6 +407,14 @@ class Controller:
 
 def _now() -> t.Now:
     return t.Now(monotonic_ns(), wall_ns())
+
+
+def _reach(records: tuple[Record, ...], moment: str) -> None:
+    """Failpoints of an enactment that enters a phase."""
+    for record in records:
+        if isinstance(record, Planned | Entered):
+            phase = record.phase if isinstance(record, Entered) else "prepared"
+            failpoints.reach(f"controller.{phase}-{moment}", record.epoch)
 
 
 def kind_of(event: t.Event) -> str:

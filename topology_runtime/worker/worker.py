@@ -17,7 +17,7 @@ import traceback
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from topology_runtime import channels
+from topology_runtime import channels, failpoints
 from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Wake
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
@@ -175,9 +175,14 @@ class Worker:
             self._paths = wanted.user_paths
         sys.setswitchinterval(wanted.settings.switch_interval_s)
         self.board.strict = wanted.settings.strict
+        self._reach(wanted, "heard")
         self._perform(self.state.on_wanted(wanted))
+        self._reach(wanted, "obeyed")
         if self.state.wanted is not None:
             self.mirror.obey(self.state.wanted.profile, self.threads.values(), monotonic_ns())
+
+    def _reach(self, wanted: Wanted, moment: str) -> None:
+        failpoints.reach(f"worker.{wanted.phase}-{moment}", wanted.token.epoch)
 
     def _on_pings(self) -> None:
         while True:
@@ -238,6 +243,8 @@ class Worker:
         if letters or news != self._news or now_ns - self._reported_ns >= REPORT_EVERY_NS:
             self.agent.send(report)
             self._news, self._reported_ns = news, now_ns
+            if state.wanted is not None and state.ready:
+                self._reach(state.wanted, "reported")
 
     # ── instructions ────────────────────────────────────────────────────────────────────────────
 
