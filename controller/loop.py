@@ -112,7 +112,7 @@ class Loop:
                 violations=late,
                 quarantined=quarantined_now(k, self.members),
                 lost=lost_vms(k, self.members),
-                joined=unplanned_vms(k, self.members),
+                joined=unplanned_vms(k, self.members, now),
                 limit_tps=plan.rate_tps if reign.degraded else None,
                 frozen=self.members.frozen(now),
                 held=self._held(),

@@ -6,6 +6,7 @@ VM whose threads leave and once on one that gets threads. Used by bench_failpoin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -132,9 +133,18 @@ class Enactments:
 
     def _propose(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(status, the plan that waits for our word)."""
-        factor = HIGH if self._high else LOW
-        plan = self.running.command("plan", rate_tps=RATE_TPS * factor, propose=True)
-        return self.running.command("status"), plan
+        rate = RATE_TPS * (HIGH if self._high else LOW)
+        found: list[dict[str, Any]] = []
+
+        def asked() -> bool:
+            with contextlib.suppress(HeadgateError):  # a busy machine: no answer in time
+                found[:] = [self.running.command("plan", rate_tps=rate, propose=True)]
+                found.append(self.running.command("status"))
+            return len(found) == 2
+
+        wait(asked, SETTLED_S)
+        plan, status = found
+        return status, plan
 
     def _apply(self, plan: dict[str, Any]) -> None:
         try:

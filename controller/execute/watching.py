@@ -38,10 +38,11 @@ def quarantined_now(k: Knowledge, members: Membership) -> tuple[Slot, ...]:
     return tuple(sorted(planned_slots(k) & members.quarantined)) if members.quarantined else ()
 
 
-def unplanned_vms(k: Knowledge, members: Membership) -> tuple[str, ...]:
-    """VMs that were not there when it was planned last."""
+def unplanned_vms(k: Knowledge, members: Membership, now: Now) -> tuple[str, ...]:
+    """VMs that were not there when it was planned last, and that do not flap."""
     known = {*k.considered, *k.durable.held_dead, *(slot.vm for slot in planned_slots(k))}
-    return tuple(m.vm.vm for m in members.up() if m.vm.vm not in known)
+    names = (m.vm.vm for m in members.up())
+    return tuple(vm for vm in names if vm not in known and not members.flaps(vm, now))
 
 
 def take_back(turn: Turn, members: Membership) -> None:

@@ -35,6 +35,7 @@ LOST_NS = 4 * NS
 OWN_GAP_NS = NS  # a longer gap between our own ticks means that we were stalled
 HEARTBEAT_NS = NS // 2  # agents report at least this often
 MASS_LOSS_SHARE, MASS_LOSS_WITHIN_NS, MASS_LOSS_FROM = 0.4, 30 * NS, 3
+FLAPS_WITHIN_NS, STEADY_NS = 300 * NS, 60 * NS
 
 State = Literal["joined", "silent", "lost", "left"]
 Kind = Literal["joined", "restarted", "silent", "lost", "back", "left"]
@@ -94,6 +95,7 @@ class Membership:
     _frozen_until_ns: int = 0
     _stalled_ns: int = 0
     _lost: dict[str, int] = field(default_factory=dict)  # VM → when it was lost
+    _losses: dict[str, tuple[int, int]] = field(default_factory=dict)  # VM → its last two, 0: none
     mass_loss: tuple[str, ...] = ()
 
     def presume(self, vms: tuple[Vm, ...], now: Now) -> None:
@@ -218,6 +220,7 @@ class Membership:
         if member.up and quiet_ns >= LOST_NS:
             member.state = "lost"
             self._lost[name] = now.mono_ns
+            self._losses[name] = (self._losses.get(name, (0, 0))[1], now.mono_ns)
             self._show(member, member.report)
             return Change("lost", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
         if member.state == "joined" and quiet_ns >= SILENT_NS:
@@ -289,6 +292,11 @@ class Membership:
     def gone(self) -> tuple[str, ...]:
         """VMs that are lost, or left."""
         return tuple(sorted(m.vm.vm for m in self.members.values() if not m.up))
+
+    def flaps(self, vm: str, now: Now) -> bool:
+        """Was it lost twice lately, and the last time only just (rule 5)?"""
+        before, last = self._losses.get(vm, (0, 0))
+        return before > 0 and last - before < FLAPS_WITHIN_NS and now.mono_ns - last < STEADY_NS
 
     def frozen(self, now: Now) -> str:
         """Why nothing may be judged now; empty when it may."""
