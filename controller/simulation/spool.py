@@ -19,6 +19,10 @@ class SimSpool(Spool):
             raise OSError(28, "no space left on the simulated disk")
         super()._write(data)
 
+    def _reserve(self) -> None:
+        if self._full():
+            raise OSError(28, "no space left on the simulated disk")
+
     def drop(self) -> None:
         """Its process was killed."""
         self._close_segment()

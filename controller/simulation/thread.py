@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from controller.simulation import spool
@@ -240,14 +241,21 @@ class SimSource(SimThread):
         if kept is None:
             return list(logic.read(position, limit))
         if position >= kept.end:
-            rows = logic.poll(limit)
-            kept.append(rows)
-            self.world.account.accepted.update(row[:3] for row in rows)
+            with suppress(OSError):
+                kept.accept()
+                kept.append(logic.poll(limit))
+            self.world.account.accepted.update(row[:3] for row in kept.read(position, kept.end - position))
         return kept.read(position, limit)
+
+    def _forget(self, kept: spool.SimSpool, acked: int) -> None:
+        with suppress(OSError):
+            kept.done_below(acked, self.world.now_ns)
+            if kept.waiting and not self.source.reading:
+                kept.accept()
 
     def gone(self, killed: bool) -> None:
         if self.spool is not None:
-            self.spool.close() if not killed else self.spool.drop()
+            self.spool.drop() if killed else self.spool.close()
 
     def end(self) -> None:
         super().end()
@@ -263,7 +271,7 @@ class SimSource(SimThread):
                 ledger.in_flight, ledger.replayed, core.stopped, core.exhausted,
             )  # fmt: skip
             if self.spool is not None:
-                self.spool.done_below(ledger.acked, self.world.now_ns)
+                self._forget(self.spool, ledger.acked)
         if core.stopped != before:
             self.worker.changed()
 
