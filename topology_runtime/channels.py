@@ -12,6 +12,7 @@ One thread owns one channel. Nothing here blocks without a time-out.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import threading
@@ -20,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage, Unreachable
@@ -28,7 +30,9 @@ CONTROL_MAX_BYTES = 64 * 1024 * 1024
 TUPLES_MAX_BYTES = 16 * 1024 * 1024
 BEHIND_MOST = 64  # messages that a slow subscriber may be behind; what comes after them it does not get
 LINGER_MS = 1000
-HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 500, 1500
+HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 500, 1500  # by ZeroMQ's own threads, whatever Python does
+CONNECT_TIMEOUT_MS, HANDSHAKE_MS = 500, 1000  # then it is tried afresh: else a cut would outlast itself
+LINK_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
 
 Out = TypeVar("Out")
 In = TypeVar("In")
@@ -60,6 +64,8 @@ def _tune(socket: zmq.Socket[bytes], max_bytes: int) -> None:
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_TIMEOUT_MS)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.RECONNECT_IVL, 20)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
 
@@ -186,16 +192,43 @@ class PullChannel(_Channel):
             return None
 
 
+class LinkWatch(_Channel):
+    """Tells when a connection stands and when it breaks. Made by the thread of the watched socket, before
+    that connects; read by one other. What was written and not received is lost when it breaks."""
+
+    def __init__(self, watched: zmq.Socket[bytes]) -> None:
+        address = f"inproc://link-{next(_link_numbers)}"
+        watched.monitor(address, LINK_EVENTS)
+        self._socket = context().socket(zmq.PAIR)
+        self._socket.connect(address)
+
+    def changes(self) -> list[bool | None]:
+        """Since the last call: True: it stands; False: it broke; None: it is watched no more."""
+        found: list[bool | None] = []
+        while True:
+            try:
+                told = parse_monitor_message(self._socket.recv_multipart(zmq.DONTWAIT))
+            except zmq.Again:
+                return found
+            stopped = told["event"] == zmq.EVENT_MONITOR_STOPPED
+            found.append(None if stopped else told["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED)
+
+
+_link_numbers = itertools.count()
+
+
 class PushChannel(_Channel):
     """Tuples to one peer worker. Never blocks; closing it drops what a dead peer did not take."""
 
     def __init__(self, endpoint: str) -> None:
         self._socket = context().socket(zmq.PUSH)
         _tune(self._socket, TUPLES_MAX_BYTES)
+        self.watch = LinkWatch(self._socket)
         try:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self._socket.close(linger=0)
+            self.watch.close(linger_ms=0)
             raise Unreachable(f"cannot connect to {endpoint}", cause=str(error)) from error
 
     def send_bytes(self, data: bytes) -> None:
@@ -279,6 +312,12 @@ class Waiter:
             self._poller.register(channel.socket, zmq.POLLIN)
         for fd in fds:
             self._poller.register(fd, zmq.POLLIN)
+
+    def add(self, channel: _Channel) -> None:
+        self._poller.register(channel.socket, zmq.POLLIN)
+
+    def remove(self, channel: _Channel) -> None:
+        self._poller.unregister(channel.socket)
 
     def add_fd(self, fd: int) -> None:
         self._poller.register(fd, zmq.POLLIN)

@@ -19,7 +19,7 @@ from topology_runtime.profiles import Profiled, ProfileWanted
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -425,16 +425,26 @@ class StateTaken(msgspec.Struct, frozen=True, tag="t", array_like=True):
     ranges: tuple[int, ...]
 
 
-class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
-    """Is the way there and back open? `endpoint` is where the answer goes."""
+class Word(msgspec.Struct, frozen=True, tag="w", array_like=True):
+    """What threads tell each other beside rows, and whose worker says it."""
 
     slot: Slot
     incarnation: int
-    endpoint: str
+    word: Mark | StateMove | StateTaken
+
+
+class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
+    """Is the way there and back open? `losses`: how often something on a link from or to the sender was
+    lost since it came up; `heard`: the highest such number that it has heard from whom it writes to."""
+
+    slot: Slot
+    incarnation: int
     answer: bool
+    losses: int = 0
+    heard: int = 0
 
 
-Tuples = WireFrame | Acks | Mark | StateMove | StateTaken | Ping
+Tuples = WireFrame | Acks | Word | Ping
 
 
 # ── commands ────────────────────────────────────────────────────────────────────────────────────

@@ -31,7 +31,7 @@ class Faults:
         self.kinds: list[Callable[[], None]] = [
             self.kill_worker, self.kill_worker_somewhere, self.kill_worker_at_mark, self.kill_agent,
             self.kill_controller, self.kill_controller_somewhere, self.kill_agent_somewhere, self.cut_vm,
-            self.lose_vm, self.fail_journal, self.break_data,
+            self.lose_vm, self.fail_journal, self.break_data, self.half_open_data,
         ]  # fmt: skip
         if world.options.kinds:
             self.kinds = [getattr(self, name) for name in world.options.kinds]
@@ -143,10 +143,16 @@ class Faults:
         self.world.later(self.world.delay_ns(100, 1500), heal)
 
     def break_data(self) -> None:
-        """Data connections of one worker break and come back. Not where rows are kept: a lost ack of a
-        kept row is noticed after ten minutes only (ledger.KEPT_DEADLINE_NS), which a seed does not wait."""
+        """Data connections of one worker break and come back."""
         workers = self.world.workers()
-        if workers and not self.world.shape.holds:
+        if workers:
             worker = self.random.choice(workers)
             for slot in worker.linked:
                 worker.break_link(slot)
+
+    def half_open_data(self) -> None:
+        """A data connection of one worker takes everything and gives nothing on, for a while."""
+        workers = [worker for worker in self.world.workers() if worker.linked]
+        if workers:
+            worker = self.random.choice(workers)
+            worker.half_open(self.random.choice(worker.linked), self.world.delay_ns(200, 5000))

@@ -30,10 +30,11 @@ class Killed(Exception):
 
 
 class Link:
-    """A connection to a peer worker, as a PUSH socket: `breaks` counts how often it broke."""
+    """A connection to a peer worker, as a PUSH socket: `breaks` counts how often it broke; what is written
+    before `lost_until_ns` is lost: the break was not noticed yet."""
 
     def __init__(self, endpoint: str) -> None:
-        self.endpoint, self.breaks, self.last_ns = endpoint, 0, 0
+        self.endpoint, self.breaks, self.last_ns, self.lost_until_ns = endpoint, 0, 0, 0
 
 
 class SimWorker:
@@ -137,7 +138,7 @@ class SimWorker:
         sources = [t.source_now() for t in self.threads.values() if isinstance(t, SimSource)]
         self._perform(self.state.on_threads(now, sources))
         if self.alive:
-            self._perform(self.state.on_tick())
+            self._perform(self.state.on_tick(self.world.now_ns))
             self.state.validate()
             self._report()
 
@@ -179,6 +180,8 @@ class SimWorker:
                 self._drop(slot)
             case st.AskPeer(slot):
                 self._ping(slot, answer=False)
+            case st.AnswerPeer(slot):
+                self._ping(slot, answer=True)
             case st.Fault(why):
                 self.world.clock.say(f"worker {self.slot}: {why}")
                 for thread in self.threads.values():
@@ -214,7 +217,8 @@ class SimWorker:
 
     def _connect(self, peer: m.WorkerAt) -> None:
         self._drop(peer.slot)
-        self._links[peer.slot] = Link(peer.endpoint)
+        self._links[peer.slot] = link = Link(peer.endpoint)
+        self._told_of_link(peer.slot, link, True, self.world.delay_ns(1, 5))
         for message in self._pending.pop(peer.slot, []):
             self._send(peer.slot, message)
 
@@ -225,8 +229,35 @@ class SimWorker:
 
     def break_link(self, slot: Slot) -> None:
         """The connection breaks and comes back: what is on its way is lost."""
-        if slot in self._links:
-            self._links[slot].breaks += 1
+        self._lose_link(slot, self.world.delay_ns(0, 20), 0)
+
+    def half_open(self, slot: Slot, length_ns: int) -> None:
+        """Nothing gets through for so long. Heartbeats notice, or all of it comes late."""
+        noticed_ns = self.world.delay_ns(1600, 3200)
+        if length_ns > noticed_ns:
+            self._lose_link(slot, noticed_ns, length_ns - noticed_ns)
+        elif (link := self._links.get(slot)) is not None:
+            link.last_ns = max(link.last_ns, self.world.now_ns + length_ns)
+
+    def _lose_link(self, slot: Slot, noticed_ns: int, away_ns: int) -> None:
+        """It is noticed after a while; then what is written waits until the link is back."""
+        link = self._links.get(slot)
+        if link is None:
+            return
+        link.breaks += 1
+        back_ns = noticed_ns + away_ns + self.world.delay_ns(20, 520)
+        link.lost_until_ns = self.world.now_ns + noticed_ns
+        link.last_ns = max(link.last_ns, self.world.now_ns + back_ns)
+        self._told_of_link(slot, link, False, noticed_ns)
+        self._told_of_link(slot, link, True, back_ns)
+
+    def _told_of_link(self, slot: Slot, link: Link, up: bool, delay_ns: int) -> None:
+        def tell() -> None:
+            if self.alive and self._links.get(slot) is link:
+                self._perform(self.state.on_link(slot, up))
+                self.changed()
+
+        self.world.later(delay_ns, tell)
 
     @property
     def linked(self) -> list[Slot]:
@@ -236,6 +267,8 @@ class SimWorker:
         link = self._links.get(slot)
         if link is None:
             self._pending.setdefault(slot, []).append(message)
+            return
+        if self.world.now_ns < link.lost_until_ns:
             return
         breaks = link.breaks
         link.last_ns = max(link.last_ns, self.world.now_ns + self.world.data_delay_ns())
@@ -248,35 +281,33 @@ class SimWorker:
         self.world.clock.at(link.last_ns, "", arrive)
 
     def _ping(self, slot: Slot, answer: bool) -> None:
-        self._send(slot, m.Ping(self.slot, self.incarnation, self.endpoint, answer))
+        self._send(slot, self.state.ping(slot, answer))
 
     def arrives(self, message: Any) -> None:
         """As worker/switchboard.py's Receiver."""
         if isinstance(message, m.Frame):
-            if not self.state.fenced(message.slot, message.incarnation):
+            if self.state.admits(message):
                 self._put(message.target, message)
-        elif isinstance(message, m.Acks):
-            if not self.state.fenced(message.slot, message.incarnation):
-                self._acks(message.acks)
+            else:
+                self._refuse(message.slot, message.incarnation)
         elif isinstance(message, m.Ping):
-            self._pinged(message)
+            self._perform(self.state.on_ping(message))
+            self.changed()
+        elif self.state.fenced(message.slot, message.incarnation):
+            self._refuse(message.slot, message.incarnation)
+        elif isinstance(message, m.Acks):
+            self._acks(message.acks)
         else:
-            self._put(message.target, message)
+            self._put(message.word.target, message.word)
+
+    def _refuse(self, slot: Slot, incarnation: int) -> None:
+        self._perform(self.state.on_refused(slot, incarnation, self.state.token))
+        self.changed()
 
     def _acks(self, acks: Iterable[m.Ack]) -> None:
         for ack in acks:
             if ack.key.incarnation == self.incarnation:
                 self._put(ack.key.thread, [ack])
-
-    def _pinged(self, ping: m.Ping) -> None:
-        if self.state.fenced(ping.slot, ping.incarnation):
-            return
-        if ping.answer:
-            self._perform(self.state.on_answer(ping.slot, ping.incarnation))
-            self.changed()
-        else:
-            self._perform(self.state.on_peer(m.WorkerAt(ping.slot, ping.incarnation, ping.endpoint)))
-            self._ping(ping.slot, answer=True)
 
     def _put(self, thread: int, item: Any) -> None:
         if thread in self.closed:
@@ -313,7 +344,7 @@ class SimWorker:
         if slot == self.slot:
             self._put(word.target, word)
         elif slot is not None:
-            self._send(slot, word)
+            self._send(slot, m.Word(self.slot, self.incarnation, word))
 
     def store(self, task: str, thread: int) -> SimStore:
         return SimStore(self.agent.disk, task, thread)

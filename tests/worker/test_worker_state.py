@@ -14,7 +14,9 @@ from plane_tasks import searching
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
+    Frame,
     Phase,
+    Ping,
     Route,
     SourceNow,
     SourceStart,
@@ -29,6 +31,7 @@ from topology_runtime.worker import state as s
 from topology_runtime.worker.orders import Orders, orders_of
 from topology_runtime.worker.state import WorkerState
 
+S = 1_000_000_000
 ME, YOU, THIRD, FAR = Slot("vm1", 0), Slot("vm1", 1), Slot("vm1", 2), Slot("vm2", 0)
 TOPOLOGY = Topology(
     "t",
@@ -163,11 +166,11 @@ def test_an_ended_leaver_is_told_until_it_is_wanted_no_more() -> None:
 
 def test_a_worker_leaves_when_no_thread_is_left_or_wanted() -> None:
     mind = state(wanted([thread(1, leaving=True), thread(2, slot=YOU)], number=2))
-    assert of(s.Leave, mind.on_tick()) == []
+    assert of(s.Leave, mind.on_tick(0)) == []
     mind.on_threads([ThreadNow(1, 2, 2, True)], [])
-    assert of(s.Leave, mind.on_tick()) == [], "the controller does not know yet that it has ended"
+    assert of(s.Leave, mind.on_tick(0)) == [], "the controller does not know yet that it has ended"
     assert of(s.Leave, mind.on_wanted(wanted([thread(2, slot=YOU)], number=2, counter=2))) == [s.Leave()]
-    assert of(s.Leave, WorkerState(ME, 1).on_tick()) == [], "nothing is known yet"
+    assert of(s.Leave, WorkerState(ME, 1).on_tick(0)) == [], "nothing is known yet"
 
 
 # ── peers ───────────────────────────────────────────────────────────────────────────────────────────
@@ -178,9 +181,9 @@ def test_peers_are_met_asked_and_ready_when_all_answered() -> None:
     out = mind.on_wanted(wanted([thread(1), thread(2, slot=YOU)]))
     assert of(s.Connect, out) == [s.Connect(at(YOU))] and of(s.AskPeer, out) == [s.AskPeer(YOU)]
     assert of(s.Fault, out) == [], "nothing was on its way to a peer never met"
-    assert not mind.ready and of(s.AskPeer, mind.on_tick()) == [s.AskPeer(YOU)]
-    mind.on_answer(YOU, 1)
-    assert mind.ready and mind.on_tick() == []
+    assert not mind.ready and of(s.AskPeer, mind.on_tick(0)) == [s.AskPeer(YOU)]
+    mind.on_ping(Ping(YOU, 1, True))
+    assert mind.ready and mind.on_tick(0) == []
 
 
 def test_not_ready_without_ones_own_name_in_the_state() -> None:
@@ -205,25 +208,27 @@ def test_a_vm_held_dead_blocks_nothing() -> None:
 
 def test_a_replaced_worker_is_a_fault_and_is_fenced() -> None:
     mind = state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
-    assert not mind.fenced(YOU, 5) and not mind.fenced(YOU, 6) and mind.fenced(YOU, 4)
+    assert not mind.fenced(YOU, 5) and mind.fenced(YOU, 4)
+    assert mind.fenced(YOU, 6), "not named yet"
     newer = wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 7, "")], counter=2)
     out = mind.on_wanted(newer)
     assert of(s.Disconnect, out) == [s.Disconnect(YOU)] and len(of(s.Fault, out)) == 1
     assert mind.fenced(YOU, 5) and not mind.ready
     out = mind.on_wanted(replace(newer, token=Token(1, 1, 3), workers=(at(ME), at(YOU, 7))))
     assert of(s.Connect, out) == [s.Connect(at(YOU, 7))] and of(s.Fault, out) == []
-    mind.on_answer(YOU, 5)
+    mind.on_ping(Ping(YOU, 5, True))
     assert not mind.ready, "the answer of the one before"
-    mind.on_answer(YOU, 7)
+    mind.on_ping(Ping(YOU, 7, True))
     assert mind.ready
 
 
-def test_a_ping_may_name_a_peer_before_the_controller_does() -> None:
+@pytest.mark.parametrize("stranger", [Ping(YOU, 6, False), Ping(YOU, 6, True, 9), Ping(THIRD, 1, False)])
+def test_a_ping_teaches_no_incarnation(stranger: Ping) -> None:
+    """Who is not named is not answered, and fences nobody."""
     mind = state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
-    out = mind.on_peer(at(YOU, 6, "tcp://127.0.0.1:9"))
-    assert of(s.Connect, out) and of(s.Fault, out) and mind.fenced(YOU, 5)
-    assert mind.on_peer(at(YOU, 5)) == [], "the one before"
-    assert of(s.Connect, mind.on_peer(at(THIRD)))
+    assert mind.on_ping(stranger) == [] and not mind.fenced(YOU, 5)
+    assert of(s.Fault, mind.on_tick(0)) == [] and not mind.ready
+    assert mind.on_ping(Ping(YOU, 5, False)) == [s.AnswerPeer(YOU)]
 
 
 def test_a_peer_whose_slot_is_not_used_any_more_is_let_go() -> None:
@@ -238,11 +243,128 @@ def test_a_vm_held_dead_is_one_fault_and_stays_away() -> None:
     mind = state(wanted(threads, [at(ME), at(FAR, 5)]))
     dead = wanted(threads, [at(ME), at(FAR, 6, "")], counter=2, held_dead=("vm2",))
     assert len(of(s.Fault, mind.on_wanted(dead))) == 1 and mind.fenced(FAR, 5)
-    for ping in (at(FAR, 5), at(FAR, 6), at(FAR, 7)):
-        assert mind.on_peer(ping) == []
+    for incarnation in (5, 6, 7):
+        assert mind.on_ping(Ping(FAR, incarnation, False)) == []
     again = wanted(threads, [at(ME), at(FAR, 8)], counter=3, held_dead=("vm2",))
     assert [one for one in mind.on_wanted(again) if not isinstance(one, s.Obey)] == []
     mind.validate()
+
+
+# ── losses ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def linked(*more: ThreadWanted) -> WorkerState:
+    """Two peers, both answered, both links up."""
+    threads = [thread(1), thread(2, slot=YOU), thread(3, slot=THIRD), *more]
+    mind = state(wanted(threads, [at(ME), at(YOU), at(THIRD)]))
+    for slot in (YOU, THIRD):
+        mind.on_link(slot, True)
+        mind.on_ping(Ping(slot, 1, True))
+    assert mind.ready and mind.on_tick(0) == []
+    return mind
+
+
+def faults(mind: WorkerState, now_ns: int) -> int:
+    return len(of(s.Fault, mind.on_tick(now_ns)))
+
+
+def test_a_link_that_broke_is_a_fault_once_it_is_back_and_everybody_is_told() -> None:
+    mind = linked()
+    mind.on_link(YOU, False)
+    assert mind.on_tick(S) == [], "sent again it would wait in the same line"
+    mind.on_link(YOU, True)
+    out = mind.on_tick(2 * S)
+    assert len(of(s.Fault, out)) == 1 and of(s.AskPeer, out) == [s.AskPeer(YOU), s.AskPeer(THIRD)]
+    assert mind.ping(YOU, False).losses == 1
+    mind.on_ping(Ping(YOU, 1, True, heard=1))
+    assert mind.on_tick(3 * S) == [s.AskPeer(THIRD)], "until it has heard"
+    mind.on_ping(Ping(THIRD, 1, True, heard=1))
+    assert mind.on_tick(4 * S) == [] and mind.ready
+
+
+def test_a_peer_is_not_asked_over_a_link_that_is_broken() -> None:
+    mind = linked()
+    mind.on_link(YOU, False)
+    mind.on_link(THIRD, False)
+    mind.on_link(THIRD, True)
+    assert of(s.AskPeer, mind.on_tick(S)) == [s.AskPeer(THIRD)]
+
+
+def test_a_link_that_never_stood_cannot_break() -> None:
+    mind = state(wanted([thread(1), thread(2, slot=YOU)]))
+    mind.on_link(YOU, False)
+    mind.on_link(YOU, True)
+    mind.on_link(FAR, False)
+    mind.on_link(FAR, True)
+    assert faults(mind, S) == 0
+
+
+def test_losses_that_a_peer_tells_of_are_a_fault_each_once() -> None:
+    mind = linked()
+    for _ in range(3):
+        assert mind.on_ping(Ping(YOU, 1, False, losses=2)) == [s.AnswerPeer(YOU)]
+    assert faults(mind, S) == 1 and faults(mind, 30 * S) == 0
+    assert mind.ping(YOU, True).heard == 2 and mind.ping(THIRD, True).heard == 0
+    mind.on_ping(Ping(YOU, 1, False, losses=3))
+    assert faults(mind, 31 * S) == 1
+
+
+def test_a_link_that_flaps_makes_no_storm() -> None:
+    mind, count = linked(), 0
+    for step in range(600):  # a minute
+        mind.on_link(YOU, step % 2 == 1)
+        count += faults(mind, step * S // 10)
+    assert 15 <= count <= 20
+    assert faults(mind, 70 * S) == 1, "the last of them"
+    mind.on_link(YOU, False)
+    mind.on_link(YOU, True)
+    assert faults(mind, 90 * S) == 1, "at once, after a calm while"
+
+
+def test_a_worker_that_stops_for_a_while_is_answered_once_or_twice() -> None:
+    """Its links all break, and all its peers tell of it in the second after."""
+    mind, count = linked(), 0
+    for step, slot in enumerate((YOU, THIRD, YOU, THIRD)):
+        mind.on_ping(Ping(slot, 1, False, losses=1 + step // 2))
+        count += faults(mind, S + step * S // 20)
+    assert count + faults(mind, 2 * S) == 2
+
+
+def frame(sender: int, target: int, slot: Slot = YOU, incarnation: int = 1) -> Frame:
+    return Frame(0, sender, slot, incarnation, target, [], [], [], 0, 0)
+
+
+def test_frames_come_from_threads_of_named_workers_to_threads_that_are_here() -> None:
+    mind = state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU)]))
+    assert mind.admits(frame(2, 1))
+    for forged in (frame(2, 1, incarnation=2), frame(2, 1, THIRD), frame(1, 1), frame(7, 1), frame(2, 2)):
+        assert not mind.admits(forged)
+    assert not WorkerState(ME, 1).admits(frame(2, 1)), "nobody is named yet"
+    mind.on_wanted(wanted([thread(1)], [at(ME)], counter=2))
+    assert mind.admits(frame(2, 1)), "it was on its way when its thread ended"
+
+
+def test_what_came_before_its_sender_was_named_is_a_loss() -> None:
+    threads = [thread(1), thread(2, slot=YOU)]
+    mind = state(wanted(threads, [at(ME), at(YOU, 5)]))
+    for incarnation in (4, 6):
+        mind.on_refused(YOU, incarnation, mind.token)
+    assert faults(mind, S) == 0, "it may be a forgery"
+    replaced = of(s.Fault, mind.on_wanted(wanted(threads, [at(ME), at(YOU, 6)], counter=2)))
+    assert len(replaced) == 1 and faults(mind, S) == 1 and mind.losses == 1
+    mind.on_refused(YOU, 6, Token(1, 1, 1))
+    assert faults(mind, 20 * S) == 1, "refused by the state before"
+    mind.on_refused(FAR, 6, mind.token)
+    assert FAR not in mind.early, "no such slot is used"
+
+
+def test_places_of_old_threads_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s, "PLACES_MOST", 10)
+    mind = WorkerState(ME, 1)
+    for number in range(100):
+        mind.on_wanted(wanted([thread(1), thread(2 + number, slot=YOU)], counter=number))
+        assert mind.places[1] == ME and mind.places[2 + number] == YOU
+    assert len(mind.places) <= 14
 
 
 ROUTES = (Route(0, ((2, 0.5), (3, 0.5))),)
@@ -324,14 +446,16 @@ def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
             history.append(random_wanted(choose, step))
             out = mind.on_wanted(choose.choice(history[-3:]))
         elif kind < 0.5:
-            out = mind.on_peer(at(choose.choice([YOU, THIRD, FAR]), choose.randint(1, 6)))
+            out = mind.on_link(choose.choice([YOU, THIRD, FAR]), choose.random() < 0.5)
         elif kind < 0.65:
-            out = mind.on_answer(choose.choice([YOU, THIRD, FAR]), choose.randint(1, 6))
+            peer = choose.choice([YOU, THIRD, FAR])
+            out = mind.on_ping(Ping(peer, choose.randint(1, 6), choose.random() < 0.5, choose.randint(0, 4)))
+            out += mind.on_refused(peer, choose.randint(1, 6), choose.choice(history).token)
         elif kind < 0.9:
             now = ThreadNow(choose.randint(1, 9), 3, choose.randint(0, 5), choose.random() < 0.5)
             out = mind.on_threads([now], [])
         else:
-            out = mind.on_tick()
+            out = mind.on_tick(step * S // 4)
         mind.validate()
         assert mind.token >= tokens
         tokens = mind.token

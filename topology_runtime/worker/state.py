@@ -6,9 +6,14 @@ Pure: events in, instructions out; worker.py performs them, the simulator too. R
  3. A thread that is wanted no more ends at once; one that is leaving ends when the plan is COMMITTED
     and the thread is empty and marked (an exclusive one already when it is marked and empty).
  4. A peer of a higher incarnation replaces the old one; what was open on the way to it is sent again.
-    So it is when new routes lead away from a worker that is no more.
+    So it is when new routes lead away from a worker that is no more. Only a wanted state names an
+    incarnation; who is not named, or is named no more, is not heard.
  5. READY: every wanted thread of this slot is here, and every other worker answered a ping.
  6. A worker whose threads have all ended and that has none wanted leaves.
+ 7. What was on its way over a link is lost when the link breaks, and so is what was refused because its
+    sender was not named yet. Both are counted as losses, once the link is back or the sender named, and
+    told to every peer until it answers that it has heard of them: then all sources send again what is open.
+ 8. Losses that follow each other closely are answered together, ever less often.
 """
 
 from __future__ import annotations
@@ -16,8 +21,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import SourceNow, ThreadNow, ThreadWanted, Token, Wanted, WorkerAt
+from topology_runtime.messages import Frame, Ping, SourceNow, ThreadNow, ThreadWanted, Token, Wanted, WorkerAt
 from topology_runtime.worker.orders import Orders, orders_of
+
+NS = 1_000_000_000
+PAUSE_NS, PAUSE_MOST_NS = NS // 2, 4 * NS  # after sources were told of losses, until they are again
+CALM_NS = 10 * NS  # without losses: the next one is told at once, and the pause is short again
+PLACES_MOST = 1 << 16  # threads of all plans so far whose slots are remembered
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,14 @@ class Disconnect:
 
 @dataclass(frozen=True)
 class AskPeer:
-    """Send a ping to this peer: has it a way back?"""
+    """Send a ping to this peer: has it a way back, and does it know of all losses?"""
+
+    slot: Slot
+
+
+@dataclass(frozen=True)
+class AnswerPeer:
+    """Answer this peer's ping."""
 
     slot: Slot
 
@@ -68,7 +85,7 @@ class Leave:
     """The worker exits: no thread is left or wanted."""
 
 
-Instruction = StartThread | EndThread | Obey | Connect | Disconnect | AskPeer | Fault | Leave
+Instruction = StartThread | EndThread | Obey | Connect | Disconnect | AskPeer | AnswerPeer | Fault | Leave
 
 
 @dataclass
@@ -83,8 +100,18 @@ class WorkerState:
     sources: dict[int, SourceNow] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     peers: dict[Slot, WorkerAt] = field(default_factory=dict)
-    known: dict[Slot, int] = field(default_factory=dict)  # highest incarnation ever heard of
+    known: dict[Slot, int] = field(default_factory=dict)  # highest incarnation ever named
+    places: dict[int, Slot] = field(default_factory=dict)  # where threads are, or were: they do not move
     answered: set[tuple[Slot, int]] = field(default_factory=set)
+    losses: int = 0
+    links: dict[Slot, bool] = field(default_factory=dict)  # those that were up once: are they now?
+    heard: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → its losses
+    told: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → losses of ours it knows of
+    early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
+    around: frozenset[Slot] = frozenset()  # slots with threads
+    _lost: str = ""  # why sources are to send again
+    _pause_ns: int = 0
+    _again_ns: int = 0  # not before
 
     @property
     def token(self) -> Token:
@@ -103,6 +130,8 @@ class WorkerState:
             if peer.slot.vm not in wanted.held_dead or not peer.endpoint:
                 out += self._meet(peer)
         out += self._forget_peers(wanted)
+        self._place(wanted)
+        self._look_at_early()
         if before is not None and (lost := _left_behind(before, wanted)):
             out.append(Fault(f"routes led to {lost}, which is no more"))
         out.append(Obey(self.orders))
@@ -115,16 +144,41 @@ class WorkerState:
                 self.threads[thread.thread] = ThreadNow(thread.thread)
                 out.append(StartThread(thread))
         out += self._end_some()
-        return out + self.on_tick()
+        return out + self._ask() + self._leave()
 
-    def on_peer(self, peer: WorkerAt) -> list[Instruction]:
-        """A ping shows a peer that the controller has not named yet."""
-        if self.wanted is not None and peer.slot.vm in self.wanted.held_dead:
+    def on_ping(self, ping: Ping) -> list[Instruction]:
+        """A peer asks, or answers. One that is not named is not answered: it asks again."""
+        if self.fenced(ping.slot, ping.incarnation):
             return []
-        return self._meet(peer)
+        who = ping.slot, ping.incarnation
+        if ping.losses > self.heard.get(who, 0):
+            self.heard[who] = ping.losses
+            self._lost = f"worker {ping.slot} lost something"
+        if not ping.answer:
+            return [AnswerPeer(ping.slot)] if ping.slot in self.peers else []
+        self.answered.add(who)
+        self.told[who] = max(ping.heard, self.told.get(who, 0))
+        return []
 
-    def on_answer(self, slot: Slot, incarnation: int) -> list[Instruction]:
-        self.answered.add((slot, incarnation))
+    def on_link(self, slot: Slot, up: bool) -> list[Instruction]:
+        """The connection to a peer stands, or broke."""
+        if slot not in self.peers:
+            return []
+        back = up and self.links.get(slot) is False
+        if up or slot in self.links:
+            self.links[slot] = up
+        if back:
+            self._lose(f"the link to {slot} broke")
+        return []
+
+    def on_refused(self, slot: Slot, incarnation: int, token: Token) -> list[Instruction]:
+        """Data was refused by the wanted state of `token`: a later one may name its sender."""
+        invented = slot not in self.around if self.around else len(self.early) >= PLACES_MOST
+        if invented:
+            return []
+        self.early[slot] = max(incarnation, self.early.get(slot, 0))
+        if token < self.token:
+            self._look_at_early()
         return []
 
     def on_threads(self, threads: list[ThreadNow], sources: list[SourceNow]) -> list[Instruction]:
@@ -135,16 +189,10 @@ class WorkerState:
         self.sources.update({now.thread: now for now in sources})
         return self._end_some()
 
-    def on_tick(self) -> list[Instruction]:
-        """Ask the peers that have not answered; leave when there is nothing to do."""
-        out: list[Instruction] = [
-            AskPeer(slot)
-            for slot, peer in self.peers.items()
-            if (slot, peer.incarnation) not in self.answered
-        ]
-        if self.wanted is not None and not self._mine() and all(t in self.ended for t in self.threads):
-            out.append(Leave())
-        return out
+    def on_tick(self, now_ns: int) -> list[Instruction]:
+        """Ask the peers that have not answered, or not heard of all losses; leave when there is nothing to
+        do. `now_ns`: monotonic."""
+        return self._send_again(now_ns) + self._ask() + self._leave()
 
     # ── what it amounts to ──────────────────────────────────────────────────────────────────────
 
@@ -160,13 +208,28 @@ class WorkerState:
         return here and not failed and self.orders.started and all(self._reached(slot) for slot in others)
 
     def fenced(self, slot: Slot, incarnation: int) -> bool:
-        """Is this the word of a worker that has been replaced?"""
-        return incarnation < self.known.get(slot, 0)
+        """Is this the word of a worker that has been replaced, or that no wanted state has named?"""
+        return incarnation != self.known.get(slot)
+
+    def admits(self, frame: Frame) -> bool:
+        """Does it come from a thread of a named worker, for a thread of this one? (Now, or in a plan before:
+        what was on its way when a thread ended is no forgery.)"""
+        return (
+            frame.incarnation == self.known.get(frame.slot)
+            and self.places.get(frame.sender) == frame.slot
+            and self.places.get(frame.target) == self.slot
+        )
+
+    def ping(self, slot: Slot, answer: bool) -> Ping:
+        """A question or an answer to the worker in `slot`."""
+        heard = self.heard.get((slot, self.known.get(slot, 0)), 0)
+        return Ping(self.slot, self.incarnation, answer, self.losses, heard)
 
     def validate(self) -> None:
         """Raises AssertionError when the state contradicts itself (called in every test)."""
         assert all(peer.incarnation <= self.known.get(slot, 0) for slot, peer in self.peers.items())
         assert self.slot not in self.peers
+        assert self.links.keys() <= self.peers.keys()
         assert self.wanted is None or self.orders is not None
 
     # ── rules ───────────────────────────────────────────────────────────────────────────────────
@@ -186,8 +249,7 @@ class WorkerState:
         if peer.incarnation > before:
             self.known[peer.slot] = peer.incarnation
             if peer.slot in self.peers:
-                del self.peers[peer.slot]
-                out.append(Disconnect(peer.slot))
+                out.append(self._part(peer.slot))
             if before:
                 out.append(Fault(f"worker {peer.slot} was replaced"))
         if peer.endpoint and peer.slot not in self.peers:
@@ -200,16 +262,62 @@ class WorkerState:
         used = {t.slot for t in wanted.threads if t.slot.vm not in wanted.held_dead}
         out: list[Instruction] = []
         for slot in [slot for slot in self.peers if slot not in used]:
-            del self.peers[slot]
-            out.append(Disconnect(slot))
+            out.append(self._part(slot))
             if slot.vm in wanted.held_dead:
                 out.append(Fault(f"VM {slot.vm} is held dead"))
-        self.answered = {
-            (slot, incarnation)
-            for slot, incarnation in self.answered
-            if incarnation >= self.known.get(slot, 0)
-        }
+        self.answered = {who for who in self.answered if not self.fenced(*who)}
+        self.heard = {who: n for who, n in self.heard.items() if not self.fenced(*who)}
+        self.told = {who: n for who, n in self.told.items() if not self.fenced(*who)}
         return out
+
+    def _part(self, slot: Slot) -> Instruction:
+        del self.peers[slot]
+        self.links.pop(slot, None)
+        return Disconnect(slot)
+
+    def _place(self, wanted: Wanted) -> None:
+        """Remember where threads are, the newest of them."""
+        self.around = frozenset(thread.slot for thread in wanted.threads)
+        self.places.update((thread.thread, thread.slot) for thread in wanted.threads)
+        if len(self.places) > PLACES_MOST + len(wanted.threads):
+            self.places = {number: self.places[number] for number in sorted(self.places)[-PLACES_MOST:]}
+            self.places.update((thread.thread, thread.slot) for thread in wanted.threads)
+
+    def _look_at_early(self) -> None:
+        """What was refused of a worker that is named now is lost. One that was named higher never comes."""
+        for slot in [slot for slot in self.early if self.known.get(slot, 0) >= self.early[slot]]:
+            if self.early.pop(slot) == self.known[slot]:
+                self._lose(f"worker {slot} sent something before it was known here")
+
+    def _lose(self, why: str) -> None:
+        self.losses += 1
+        self._lost = why
+
+    def _send_again(self, now_ns: int) -> list[Instruction]:
+        """Rule 8."""
+        if not self._lost or now_ns < self._again_ns:
+            return []
+        calm = not self._pause_ns or now_ns - self._again_ns >= CALM_NS
+        self._pause_ns = PAUSE_NS if calm else min(2 * self._pause_ns, PAUSE_MOST_NS)
+        self._again_ns = now_ns + self._pause_ns
+        why, self._lost = self._lost, ""
+        return [Fault(why)]
+
+    def _ask(self) -> list[Instruction]:
+        """Not over a link that is broken: the questions would pile up."""
+        return [
+            AskPeer(slot)
+            for slot, peer in self.peers.items()
+            if self.links.get(slot, True) and not self._knows_all(slot, peer.incarnation)
+        ]
+
+    def _knows_all(self, slot: Slot, incarnation: int) -> bool:
+        who = slot, incarnation
+        return who in self.answered and self.told.get(who, 0) >= self.losses
+
+    def _leave(self) -> list[Instruction]:
+        idle = self.wanted is not None and not self._mine() and all(t in self.ended for t in self.threads)
+        return [Leave()] if idle else []
 
     def _end_some(self) -> list[Instruction]:
         if self.wanted is None or self.orders is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.channels import PullChannel, PushChannel, encode
+from topology_runtime.channels import LinkWatch, PullChannel, PushChannel, encode
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadRow, Unreachable
@@ -25,18 +25,22 @@ from topology_runtime.messages import (
     Ping,
     StateMove,
     StateTaken,
+    Token,
     Tuples,
     WireFrame,
+    Word,
     WorkerAt,
 )
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.flow import Addressed
+from topology_runtime.worker.state import WorkerState
 
 SEND_BATCH = 512  # messages taken from the queue before acks are written
 PENDING_MOST = 8192  # messages kept for a peer that is not connected yet
 POLL_S = 0.2
+EARLY_MOST = 4096  # refused senders told at once
 
 Inbox = SimpleQueue[Any]  # (arrived_ns, Frame, bytes), Mark, list[Ack], or None: look around
 
@@ -117,9 +121,10 @@ class Switchboard:
 class Sender(threading.Thread):
     """Owns the sockets to the peers; writes frames and batches of acks."""
 
-    def __init__(self, board: Switchboard, meter: mt.Meter, records: dict[int, int]) -> None:
+    def __init__(self, board: Switchboard, meter: mt.Meter, records: dict[int, int], wake: Any) -> None:
         super().__init__(name="sender", daemon=True)
-        self._board, self._meter, self._records = board, meter, records
+        self._board, self._meter, self._records, self._wake = board, meter, records, wake
+        self.watches: SimpleQueue[tuple[WorkerAt, LinkWatch]] = SimpleQueue()  # of links, for who reads them
         self._peers: dict[Slot, PushChannel] = {}
         self._pending: dict[Slot, list[bytes]] = {}
         self.dropped = 0
@@ -162,8 +167,11 @@ class Sender(threading.Thread):
         elif isinstance(what, Ack):
             acks.setdefault(slot, []).append(what)
         else:
-            self._send(slot, encode(what))
+            self._send(slot, encode(what if isinstance(what, Ping) else self._signed(what)))
         return True
+
+    def _signed(self, word: Mark | StateMove | StateTaken) -> Word:
+        return Word(self._board.slot, self._board.incarnation, word)
 
     def _order(self, what: Any) -> bool:
         if isinstance(what, WorkerAt):
@@ -173,6 +181,8 @@ class Sender(threading.Thread):
             except Unreachable:
                 self.dropped += 1
                 return True
+            self.watches.put((what, channel.watch))
+            self._wake.set()
             for data in self._pending.pop(what.slot, []):
                 channel.send_bytes(data)
         elif isinstance(what, Slot):
@@ -217,16 +227,16 @@ class Sender(threading.Thread):
 
 
 class Receiver(threading.Thread):
-    """Owns the worker's PULL socket; hands what arrives to inboxes. `fenced(slot, incarnation)`:
-    is this the word of a worker that has been replaced?"""
+    """Owns the worker's PULL socket; hands what arrives to inboxes, if the worker's state admits it."""
 
     def __init__(
-        self, board: Switchboard, pull: PullChannel, fenced: Any, pings: SimpleQueue[Ping], wake: Any
+        self, board: Switchboard, pull: PullChannel, state: WorkerState, pings: SimpleQueue[Ping], wake: Any
     ) -> None:
         super().__init__(name="receiver", daemon=True)
-        self._board, self._pull, self._fenced, self._pings, self._wake = board, pull, fenced, pings, wake
+        self._board, self._pull, self._state, self._pings, self._wake = board, pull, state, pings, wake
         self._decoder: msgspec.msgpack.Decoder[Tuples] = msgspec.msgpack.Decoder(Tuples)
         self.refused = 0
+        self.early: SimpleQueue[tuple[Slot, int, Token]] = SimpleQueue()  # refused: by which wanted state
         self.stopping = False
 
     def run(self) -> None:
@@ -244,25 +254,46 @@ class Receiver(threading.Thread):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.refused += 1
             return
-        board = self._board
         if isinstance(message, WireFrame):
-            frame = message.frame
-            if self._fenced(frame.slot, frame.incarnation) or not r.fits(frame) or not board.knows(frame):
-                self.refused += 1
-                return
-            board.put(frame.target, (monotonic_ns(), frame, len(data)))
+            self._frame(message.frame, len(data))
+        elif isinstance(message, Ping):
+            self._pings.put(message)
+            self._wake.set()
+        else:
+            self._told(message)
+
+    def _frame(self, frame: Frame, size: int) -> None:
+        token = self._state.token
+        if not self._state.admits(frame):
+            self._refuse(frame.slot, frame.incarnation, token)
+        elif not r.fits(frame) or not self._board.knows(frame):
+            self.refused += 1
+        else:
+            self._board.put(frame.target, (monotonic_ns(), frame, size))
+
+    def _told(self, message: Acks | Word) -> None:
+        token = self._state.token
+        if self._state.fenced(message.slot, message.incarnation):
+            self._refuse(message.slot, message.incarnation, token)
         elif isinstance(message, Acks):
             self._acks(message)
-        elif isinstance(message, (Mark, StateMove, StateTaken)):
-            board.put(message.target, message)
         else:
-            self._pings.put(message)
+            self._word(message)
+
+    def _word(self, message: Word) -> None:
+        word, places = message.word, self._state.places
+        if places.get(word.sender) != message.slot or places.get(word.target) != self._board.slot:
+            self.refused += 1
+            return
+        self._board.put(word.target, word)
+
+    def _refuse(self, slot: Slot, incarnation: int, token: Token) -> None:
+        self.refused += 1
+        if self.early.qsize() < EARLY_MOST:
+            self.early.put((slot, incarnation, token))
             self._wake.set()
 
     def _acks(self, message: Acks) -> None:
-        if self._fenced(message.slot, message.incarnation):
-            self.refused += 1
-            return
         per_thread: dict[int, list[Ack]] = {}
         for ack in message.acks:
             if ack.key.incarnation == self._board.incarnation:

@@ -14,8 +14,9 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from topology_runtime import channels, failpoints
 from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Wake
@@ -35,7 +36,6 @@ from topology_runtime.messages import (
     ThreadNow,
     ThreadWanted,
     Wanted,
-    WorkerAt,
     WorkerHello,
     WorkerReport,
 )
@@ -48,6 +48,7 @@ from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
 from topology_runtime.worker.flow import ROW_TEXT_MOST
 from topology_runtime.worker.keyed_thread import KeyedThread
+from topology_runtime.worker.links import Links, taken
 from topology_runtime.worker.mirror import Mirror
 from topology_runtime.worker.source import SourceThread
 from topology_runtime.worker.switchboard import Receiver, Sender, Switchboard
@@ -88,9 +89,10 @@ class Worker:
         self.threads: dict[int, TaskThread] = {}
         self.letters: SimpleQueue[DeadLetter] = SimpleQueue()
         self.pings: SimpleQueue[Ping] = SimpleQueue()
-        self.sender = Sender(self.board, self.meter, self.records)
+        self.sender = Sender(self.board, self.meter, self.records, self.wake)
         self.pull = PullChannel(place.host)
-        self.receiver = Receiver(self.board, self.pull, self.state.fenced, self.pings, self.wake)
+        self.receiver = Receiver(self.board, self.pull, self.state, self.pings, self.wake)
+        self.links = Links(self.sender.watches)
         self.endpoint = self.pull.endpoint
         self.stop: str | None = None
         self.exit_code = 0
@@ -116,24 +118,24 @@ class Worker:
 
     def main_loop(self) -> None:
         while self.stop is None:
-            self.waiter.wait(self._patience_s())
+            ready = self.waiter.wait(self._patience_s())
             self.wake.clear()
-            self.on_turn()
+            self.on_turn(ready)
 
     def _patience_s(self) -> float:
         going = any(thread.core.going for thread in self.threads.values())
         return TICK_S if going or not self.state.ready else CALM_S
 
-    def on_turn(self) -> None:
+    def on_turn(self, ready: Sequence[object]) -> None:
         """Everything that may have come, once."""
         now_ns = monotonic_ns()
         self.meter.words[mt.H_PROGRESS] += 1
         self._owner_lives()
         while self.stop is None and (data := self.agent.receive_bytes()) is not None:
             self._on_message(data)
-        self._on_pings()
+        self._on_peers(ready)
         self._perform(self.state.on_threads(*self._look()))
-        self._perform(self.state.on_tick())
+        self._perform(self.state.on_tick(now_ns))
         self._bad_rows()
         self.mirror.look(now_ns)
         self._report(now_ns)
@@ -184,22 +186,17 @@ class Worker:
     def _reach(self, wanted: Wanted, moment: str) -> None:
         failpoints.reach(f"worker.{wanted.phase}-{moment}", wanted.token.epoch)
 
-    def _on_pings(self) -> None:
-        while True:
-            try:
-                ping = self.pings.get_nowait()
-            except Empty:
-                return
-            if self.state.fenced(ping.slot, ping.incarnation):
-                continue
-            if ping.answer:
-                self._perform(self.state.on_answer(ping.slot, ping.incarnation))
-            else:
-                self._perform(self.state.on_peer(WorkerAt(ping.slot, ping.incarnation, ping.endpoint)))
-                self._ping(ping.slot, answer=True)
+    def _on_peers(self, ready: Sequence[object]) -> None:
+        """What peers, and the links to them, have told."""
+        for slot, up in self.links.changes(self.waiter, ready):
+            self._perform(self.state.on_link(slot, up))
+        for refused in taken(self.receiver.early):
+            self._perform(self.state.on_refused(*refused))
+        for ping in taken(self.pings):
+            self._perform(self.state.on_ping(ping))
 
     def _ping(self, slot: Slot, answer: bool) -> None:
-        self.board.out.put((slot, Ping(self.place.slot, self.place.incarnation, self.endpoint, answer)))
+        self.board.out.put((slot, self.state.ping(slot, answer)))
 
     def _look(self) -> tuple[list[ThreadNow], list[SourceNow]]:
         now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
@@ -270,6 +267,8 @@ class Worker:
                 self.sender.disconnect(slot)
             case st.AskPeer(slot):
                 self._ping(slot, answer=False)
+            case st.AnswerPeer(slot):
+                self._ping(slot, answer=True)
             case st.Fault():
                 for thread in self.threads.values():
                     if isinstance(thread, SourceThread):
