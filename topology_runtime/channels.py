@@ -67,7 +67,7 @@ def _tune(socket: zmq.Socket[bytes], max_bytes: int) -> None:
     socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_TIMEOUT_MS)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.RECONNECT_IVL, 20)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
 
 
 def _bind(socket: zmq.Socket[bytes], host: str, port: int) -> str:

@@ -48,6 +48,7 @@ class Rig:
     settings: m.Settings = field(default_factory=m.Settings)
     modelled_tps: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    through: Callable[[int, str], str] = lambda slot, endpoint: endpoint  # how peers reach a worker
 
     def __post_init__(self) -> None:
         self._channel: ServerChannel[m.FromAgentToWorker, m.FromWorker] = ServerChannel(channels.from_worker)
@@ -259,7 +260,7 @@ class Rig:
             if worker is None or message.incarnation != worker.incarnation:
                 continue
             if isinstance(message, m.WorkerHello):
-                worker.endpoint = message.endpoint
+                worker.endpoint = worker.endpoint or self.through(message.slot.number, message.endpoint)
             else:
                 worker.report = message
                 self._letters.extend(message.letters)

@@ -25,7 +25,8 @@ from topology_runtime.messages import Frame, Ping, SourceNow, ThreadNow, ThreadW
 from topology_runtime.worker.orders import Orders, orders_of
 
 NS = 1_000_000_000
-PAUSE_NS, PAUSE_MOST_NS = NS // 2, 4 * NS  # after sources were told of losses, until they are again
+PAUSE_NS, PAUSE_MOST_NS = NS // 4, 4 * NS  # after sources were told of losses, until they are again
+SHORT_PAUSES = 4  # links that broke together come back one after the other
 CALM_NS = 10 * NS  # without losses: the next one is told at once, and the pause is short again
 PLACES_MOST = 1 << 16  # threads of all plans so far whose slots are remembered
 
@@ -110,7 +111,7 @@ class WorkerState:
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
     _lost: str = ""  # why sources are to send again
-    _pause_ns: int = 0
+    _pauses: int = 0
     _again_ns: int = 0  # not before
 
     @property
@@ -297,9 +298,9 @@ class WorkerState:
         """Rule 8."""
         if not self._lost or now_ns < self._again_ns:
             return []
-        calm = not self._pause_ns or now_ns - self._again_ns >= CALM_NS
-        self._pause_ns = PAUSE_NS if calm else min(2 * self._pause_ns, PAUSE_MOST_NS)
-        self._again_ns = now_ns + self._pause_ns
+        self._pauses = 0 if now_ns - self._again_ns >= CALM_NS else self._pauses + 1
+        pause_ns = PAUSE_NS << max(0, min(self._pauses - SHORT_PAUSES + 1, 10))
+        self._again_ns = now_ns + min(pause_ns, PAUSE_MOST_NS)
         why, self._lost = self._lost, ""
         return [Fault(why)]
 

@@ -1,0 +1,116 @@
+"""Lines between real workers break in every way; each row is paired and stored, soon after they are whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from broken_line import BrokenLine, Mode
+from test_data_plane_live import HERE, stored, with_store
+
+from topology_runtime import messages as m
+from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.worker import meter as mt
+from topology_runtime.worker.rig import Rig
+
+pytestmark = [pytest.mark.live, pytest.mark.alone]
+RATE_TPS = 500.0
+RESUME_S, CAUGHT_UP_S = 3.0, 6.0  # a machine with nothing else to do needs less than 1 s
+
+JOIN = Topology(
+    "join",
+    (
+        Task("source", kind="source", run="rig_tasks:Ids", static=Static()),
+        Task("left", run="rig_tasks:left"),
+        Task("right", run="rig_tasks:right"),
+        Task("pair", kind="hold", run="rig_tasks:Pair"),
+        Task("store", kind="hold"),
+    ),
+    (
+        Edge("source", "left"),
+        Edge("source", "right"),
+        Edge("left", "pair", grouping="fields", key="id"),
+        Edge("right", "pair", grouping="fields", key="id"),
+        Edge("pair", "store"),
+    ),
+)
+PLACES = {"source": [0], "left": [1], "right": [2], "pair": [1, 2], "store": [2]}
+
+
+@contextmanager
+def joined(tmp_path: Path) -> Iterator[tuple[Rig, dict[int, BrokenLine]]]:
+    """A join over three workers, each reached by a line that can break."""
+    lines: dict[int, BrokenLine] = {}
+
+    def through(slot: int, endpoint: str) -> str:
+        lines[slot] = BrokenLine(endpoint)
+        return lines[slot].endpoint
+
+    (tmp_path / "out").mkdir()
+    topology = with_store(JOIN, tmp_path / "out")
+    settings = m.Settings(window_s=10.0)
+    rig = Rig(topology, PLACES, str(tmp_path), (HERE,), settings, {"source": RATE_TPS}, through=through)
+    try:
+        rig.start()
+        yield rig, lines
+    finally:
+        rig.stop()
+        for line in lines.values():
+            line.close()
+
+
+def resumes_in_s(rig: Rig) -> tuple[float, float]:
+    """Until the first of what is open is acked, and until all that was emitted by now is."""
+    began, emitted = time.monotonic(), rig.count("source", mt.SOURCE_EMITTED)
+    acked = rig.count("source", mt.SOURCE_ACKED)
+    rig.wait(lambda: rig.count("source", mt.SOURCE_ACKED) > acked, 15.0, "the first rows to get through")
+    first_s = time.monotonic() - began
+    rig.wait(lambda: rig.count("source", mt.SOURCE_ACKED) >= emitted, 15.0, "all rows to get through")
+    return first_s, time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("mode", "seconds"), [("silent", 5.0), ("deaf", 5.0), ("refusing", 2.0), ("silent", 0.8)]
+)
+@pytest.mark.parametrize("slots", [(0,), (2,), (0, 1, 2)], ids=str)
+def test_a_line_that_breaks_loses_nothing(
+    mode: Mode, seconds: float, slots: tuple[int, ...], tmp_path: Path
+) -> None:
+    with joined(tmp_path) as (rig, lines):
+        rig.offer([(0.0, RATE_TPS)])
+        rig.pump(1.5)
+        for slot in slots:
+            lines[slot].become(mode)
+        rig.pump(seconds)
+        for slot in slots:
+            lines[slot].become("open")
+        first_s, all_s = resumes_in_s(rig)
+        rig.drain()
+        emitted = rig.count("source", mt.SOURCE_EMITTED)
+    found = stored(tmp_path)
+    twice = found.total() - emitted
+    print(f"{mode} {seconds} s at {slots}: {first_s:.2f} s, all {all_s:.2f} s, {twice} of {emitted} twice")
+    assert sorted(found) == list(range(emitted)) and emitted > RATE_TPS
+    assert first_s <= RESUME_S and all_s <= CAUGHT_UP_S
+
+
+def test_a_worker_that_stops_for_four_seconds_is_not_dead_and_loses_nothing(tmp_path: Path) -> None:
+    with joined(tmp_path) as (rig, _):
+        rig.offer([(0.0, RATE_TPS)])
+        rig.pump(1.0)
+        os.kill(rig.pid_of(1), signal.SIGSTOP)
+        rig.pump(4.0)
+        os.kill(rig.pid_of(1), signal.SIGCONT)
+        first_s, all_s = resumes_in_s(rig)
+        rig.drain()
+        emitted, sent_again = (rig.count("source", what) for what in (mt.SOURCE_EMITTED, mt.SOURCE_REPLAYED))
+    print(f"{first_s:.2f} s, all {all_s:.2f} s, {sent_again} of {emitted} sent again")
+    assert sorted(stored(tmp_path)) == list(range(emitted))
+    assert sent_again <= 3 * RATE_TPS * 5
+    assert Counter(stored(tmp_path)).total() < 2 * emitted
