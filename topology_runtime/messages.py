@@ -16,6 +16,11 @@ import msgspec
 
 from topology_runtime.cluster import Slot
 from topology_runtime.profiles import Profiled, ProfileWanted
+from topology_runtime.samples import LINK_COLUMNS as LINK_COLUMNS
+from topology_runtime.samples import SAMPLE_COLUMNS as SAMPLE_COLUMNS
+from topology_runtime.samples import SLOT_COLUMNS as SLOT_COLUMNS
+from topology_runtime.samples import FinishedRuns as FinishedRuns
+from topology_runtime.samples import SampleBlock as SampleBlock
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology
 
@@ -213,50 +218,6 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     sources: tuple[SourceNow, ...] = ()
     troubles: tuple[str, ...] = ()  # what the VM's disk does not take now, at most 16
     unlogged: int = 0  # finished rows of which the disk took no log, since this agent's boot
-
-
-class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
-    """One second of a VM, columnar: name → little-endian int64; times in ns, counts since the last block.
-
-    Threads: `SAMPLE_COLUMNS`, `tasks` names each row's task. `latency`: (sink, source, buckets of the meter),
-    `task_latency`: `meter.LATENCY_COLUMNS`. Link latencies: means per frame. `finished`: how sinks' logs grew."""
-
-    vm: str
-    boot: int
-    sequence: int
-    wall_ns: int
-    window_ns: int
-    epoch: int
-    tasks: tuple[str, ...]
-    threads: dict[str, bytes]
-    slots: dict[str, bytes]
-    links: dict[str, bytes]
-    latency: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
-    finished: tuple[FinishedRuns, ...] = ()
-    cost_ns: int = 0
-    task_latency: dict[str, bytes] = {}
-
-
-SAMPLE_COLUMNS = (
-    "thread", "slot", "epoch", "cpu_ns", "run_delay_ns", "memory_bytes", "tuples_in", "tuples_out",
-    "queue", "latency_mean_ns", "latency_p50_ns", "latency_p99_ns", "busy_ns", "wait_ns",
-    "bytes_in", "bytes_out",
-)  # fmt: skip
-SLOT_COLUMNS = ("slot", "cpu_ns", "throttled_ns", "memory_bytes", "oom_kills")
-LINK_COLUMNS = (
-    "from_thread", "to_thread", "tuples", "bytes", "frames", "buffer_latency_ns", "channel_latency_ns",
-)  # fmt: skip
-
-
-class FinishedRuns(msgspec.Struct, frozen=True, array_like=True):
-    """Rows finished at a sink, from bytes `offset` on of the log of (task, thread, incarnation):
-    `runs` is int64 × 5 per run: source number, partition, first position, count, variant."""
-
-    task: str
-    thread: int
-    incarnation: int
-    offset: int
-    runs: bytes
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
