@@ -38,6 +38,7 @@ from topology_runtime.messages import (
     FromAgentToWorker,
     FromWorker,
     Hello,
+    Lease,
     Quit,
     SpoolLeft,
     Wanted,
@@ -342,6 +343,8 @@ class Agent:
                 self._tell(slot.number, data)
             case e.SendQuit(slot, _, reason):
                 self._tell(slot.number, Quit(reason))
+            case e.SendLease(slot, _, until_ns):
+                self._tell(slot.number, Lease(until_ns))
             case e.DumpWorker() | e.KillWorker():
                 self._signal(instruction)
             case e.StartProfile():

@@ -130,6 +130,14 @@ class SendQuit(msgspec.Struct, frozen=True):
     reason: str
 
 
+class SendLease(msgspec.Struct, frozen=True):
+    """Exclusive threads of this worker may work until then (monotonic ns)."""
+
+    slot: Slot
+    incarnation: int
+    until_ns: int
+
+
 class SendHello(msgspec.Struct, frozen=True):
     hello: Hello
 
@@ -189,6 +197,7 @@ Instruction = (
     | KillWorker
     | ForwardWanted
     | SendQuit
+    | SendLease
     | SendHello
     | SendReport
     | SendDeadLetters

@@ -11,7 +11,9 @@ the simulator too. Rules:
     changes, and while the controller is not heard.
  5. A controller of a lower boot than one already heard is not obeyed.
  6. The end: workers are told to quit, killed 1 s later, and the last words are report and goodbye.
- 7. A profile runs in a slot without threads and without a worker, and ends before one starts there.
+ 7. The controller's answers to reports grant a lease (lease.py); workers with exclusive threads are told of
+    it after the wanted state for which it was granted.
+ 8. A profile runs in a slot without threads and without a worker, and ends before one starts there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections import deque
 from msgspec.structs import replace
 
 from agent import events as e
+from agent.lease import Lease
 from agent.profile_state import ProfileState
 from agent.slot_state import NS, SlotState
 from topology_runtime.cluster import Slot
@@ -60,6 +63,7 @@ class AgentState:
         self.wanted: Wanted | None = None
         self.profile = ProfileState(hello.vm)
         self.token = Token()
+        self.lease = Lease()
         self.controller_boot = 0
         self.sequence = 0
         self.stopping = ""
@@ -153,7 +157,9 @@ class AgentState:
         free = {state.slot for state in self.slots.values() if not state.wanted and not state.live}
         notes += self.profile.want(wanted, free, now_ns)
         running = [s for s in self.slots.values() if s.status == "running"]
-        return notes + [e.ForwardWanted(s.slot, s.incarnation, data) for s in running]
+        for state in running:
+            notes += [e.ForwardWanted(state.slot, state.incarnation, data), *self._lease_of(state)]
+        return notes
 
     def _is_profiled(self, state: SlotState) -> bool:
         return self.profile.running is not None and self.profile.running.slot == state.slot
@@ -171,15 +177,31 @@ class AgentState:
         if welcome.refused:
             self.refused = welcome.refused
             return self._stop(f"refused: {welcome.refused}", now_ns)
+        leased = self._on_lease(welcome)
         if welcome.boot == self.controller_boot:
-            return []
+            return leased
         first, self.controller_boot = self.controller_boot == 0, welcome.boot
         self._told = None
         self._report_ns = -1
         if first:
-            return []
+            return leased
         self._hello_ns = now_ns
-        return [e.SendHello(self.hello), e.ControllerChanged(welcome.boot), *self._all_letters()]
+        return [*leased, e.SendHello(self.hello), e.ControllerChanged(welcome.boot), *self._all_letters()]
+
+    def _on_lease(self, welcome: Welcome) -> list[e.Instruction]:
+        """Rule 7. (An answer to another life of this agent grants nothing.)"""
+        boot, sequence = welcome.leased
+        if boot != self.hello.boot or not self.lease.answered(sequence):
+            return []
+        running = [state for state in self.slots.values() if state.status == "running"]
+        return [told for state in running for told in self._lease_of(state)]
+
+    def _lease_of(self, state: SlotState) -> list[e.Instruction]:
+        """What a worker is told of the lease; nothing when no exclusive thread is wanted there."""
+        tasks = self.wanted.topology.by_name if self.wanted is not None else {}
+        if not any(tasks[t.task].exclusive for t in state.wanted) or not self.lease.until_ns:
+            return []
+        return [e.SendLease(state.slot, state.incarnation, self.lease.until_ns)]
 
     def _all_letters(self) -> list[e.Instruction]:
         letters = tuple(self._letters)
@@ -231,7 +253,7 @@ class AgentState:
             return [e.SendQuit(state.slot, state.incarnation, self.stopping)]
         if self.wanted is None:
             return []
-        return [e.ForwardWanted(state.slot, state.incarnation, self._data)]
+        return [e.ForwardWanted(state.slot, state.incarnation, self._data), *self._lease_of(state)]
 
     def _on_worker_report(self, report: WorkerReport, now_ns: int) -> list[e.Instruction]:
         state = self._present(report.slot, report.incarnation)
@@ -325,6 +347,7 @@ class AgentState:
     def _report(self, now_ns: int) -> e.SendReport:
         self._told, self._report_ns = self._news(), now_ns
         self.sequence += 1
+        self.lease.sent(self.sequence, now_ns)
         workers = tuple(now for state in self.slots.values() if (now := state.now()) is not None)
         unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
         return e.SendReport(

@@ -97,7 +97,8 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
 
     `routes_number` numbers `routes`; marks carry it. `modelled_tps`: thread → rows/s it is
     modelled for (sizes frames and windows). `held_dead`: VMs that are waited for no more.
-    `draining`: sources stop reading and everything runs empty. `profile`: none but this one may run."""
+    `draining`: sources stop reading and everything runs empty. `profile`: none but this one may run.
+    `holders`: the threads of exclusive tasks that may work, at most one of each task, under a lease."""
 
     token: Token
     phase: Phase
@@ -115,6 +116,7 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
     draining: bool = False
     settings: Settings = Settings()
     profile: ProfileWanted | None = None
+    holders: tuple[int, ...] = ()
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -125,12 +127,15 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """Answer to HELLO and to heartbeats: an agent knows its controller lives."""
+    """Answer to HELLO and to heartbeats: an agent knows its controller lives.
+
+    `leased`: (boot, sequence) of the report that it answers with a lease, (0, 0) when it grants none."""
 
     boot: int
     run: str
     wall_ns: int
     refused: str = ""
+    leased: tuple[int, int] = (0, 0)
 
 
 FromController = Wanted | Shutdown | Welcome
@@ -257,7 +262,13 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
     reason: str = ""
 
 
-FromAgentToWorker = Wanted | Quit
+class Lease(msgspec.Struct, frozen=True, tag="lease"):
+    """Exclusive threads may work until then (monotonic ns), by the wanted states sent before this."""
+
+    until_ns: int
+
+
+FromAgentToWorker = Wanted | Quit | Lease
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag="worker_hello"):

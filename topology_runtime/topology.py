@@ -100,6 +100,11 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return tuple(task for task in self.tasks if task.name not in leaving)
 
     @cached_property
+    def exclusive(self) -> tuple[str, ...]:
+        """Tasks of which never two threads may work at once."""
+        return tuple(task.name for task in self.tasks if task.exclusive)
+
+    @cached_property
     def _leaving(self) -> dict[str, tuple[tuple[int, Edge], ...]]:
         return _by_end(self.tasks, self.edges, lambda edge: edge.source)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from controller.execute import steps
+from controller.execute import exclusive, steps
 from controller.execute.diff import diff
 from controller.execute.routes import modelled_tps, routes
 from controller.execute.wanted import compose, routes_now, wire_threads
@@ -219,7 +219,7 @@ def circuit_of(plan: Plan) -> str:
 def enact(turn: Turn, members: Membership) -> None:
     """Compose the wanted state and go as far through the phases as what is reported allows."""
     k = turn.knowledge
-    if _is_at_rest(k.durable) and not _out_of_date(k, members):
+    if _is_at_rest(k.durable) and not _out_of_date(k, members) and not exclusive.vacant(k):
         return
     sight = sight_of(members)
     for _ in range(len(steps.TABLE)):
@@ -254,7 +254,7 @@ def _advance(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
     stand = stand_of(k, sight, turn.now.mono_ns)
     if stand is None or k.adopting_until_ns or turn.now.mono_ns < k.journal_retry_ns:
         return False
-    if _leavers_over(turn, members, sight):
+    if exclusive.appoint(turn, sight) or _leavers_over(turn, members, sight):
         return True
     if d.phase == "committed" and d.waiting is None:
         return _let_go(turn, stand, sight)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from controller.execute.steps import Sight
 from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.records import Durable, Planned
+from controller.knowledge.records import Durable, Holds, Planned
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 
@@ -53,12 +53,22 @@ def compose(k: Knowledge, sight: Sight) -> m.Wanted | None:
         draining=bool(d.draining),
         settings=k.settings.data_plane,
         profile=k.profiles.wanted,
+        holders=tuple(holder.thread for holder in holders(d, threads)),
     )
     if wanted == k.wanted and wanted.token.epoch == d.reign.epoch and wanted.token.boot == d.boot:
         return k.wanted
     k.counter += 1
-    k.wanted = replace(wanted, token=m.Token(d.boot, d.reign.epoch, k.counter))
+    token = m.Token(d.boot, d.reign.epoch, k.counter)
+    if k.wanted is None or k.wanted.holders != wanted.holders:
+        k.holders_token = token
+    k.wanted = replace(wanted, token=token)
     return k.wanted
+
+
+def holders(d: Durable, threads: tuple[m.ThreadWanted, ...]) -> tuple[Holds, ...]:
+    """The threads of exclusive tasks that may work: of those that once did, who are still wanted."""
+    wanted = {t.thread for t in threads}
+    return tuple(holder for holder in d.holders if holder.thread in wanted)
 
 
 def routes_now(d: Durable) -> tuple[int, tuple[m.Route, ...]]:

@@ -19,7 +19,7 @@ from controller.knowledge.records import Durable
 from controller.knowledge.store import SourceTally, Tallies
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import DeadLetter, SourceNow, Token, Wanted, WorkerNow
+from topology_runtime.messages import DeadLetter, Report, SourceNow, Token, Wanted, WorkerNow
 from topology_runtime.profiles import ProfileWanted
 from topology_runtime.topology import Topology
 from topology_runtime.worker.meter import BUCKETS
@@ -167,6 +167,9 @@ class Knowledge:
     missing: tuple[object, str, object] = (None, "", None)  # enactment, its phase, what it waits for
     impatient: bool = False  # a leaving source had its time to run empty
     sent: dict[str, tuple[Token, int]] = field(default_factory=dict)  # VM → (token, when)
+    leases: dict[str, int] = field(default_factory=dict)  # VM → when it was granted a lease last
+    holders_token: Token = Token()  # the first wanted state of this life with the present holders
+    rested: set[int] = field(default_factory=set)  # exclusive threads that reported their end
     profiles: Profiles = field(default_factory=Profiles)
 
     # times, monotonic ns
@@ -227,6 +230,12 @@ class Knowledge:
     def in_force_once(self) -> bool:
         """Has a plan ever been switched to? Then tuples are offered."""
         return self.durable.schedule is not None
+
+    def may_lease(self, report: Report) -> bool:
+        """May this VM's exclusive threads go on? Only if it obeys a state with the present holders."""
+        exclusive = self.topology is not None and self.topology.exclusive
+        current = self.wanted is not None and report.token >= self.holders_token
+        return bool(exclusive) and current and report.vm not in self.durable.held_dead
 
     def obeyed_draining(self, worker: WorkerNow | None) -> bool:
         """Does this worker obey a wanted state that drains?"""

@@ -132,6 +132,14 @@ class HeldDead(msgspec.Struct, frozen=True, tag="held_dead"):
     vms: tuple[str, ...]
 
 
+class Holds(msgspec.Struct, frozen=True, tag="holds"):
+    """From now on this thread is the one of its exclusive task that may work, and no other."""
+
+    task: str
+    thread: int
+    slot: Slot
+
+
 class Joined(msgspec.Struct, frozen=True, tag="joined"):
     """A VM is there, with these slots."""
 
@@ -174,6 +182,7 @@ Record = (
     | Scheduled
     | Draining
     | HeldDead
+    | Holds
     | Joined
     | MachineAsked
     | MachineReleased
@@ -203,7 +212,8 @@ class Durable(msgspec.Struct, frozen=True):
     reign: the enactment whose wanted state agents are held to, in phase `phase`, begun at
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
     started_ns: when the first tuple was due (UTC). machines: VMs had from the provider; released: given
-    back to it. joined: VMs ever seen, with their slots."""
+    back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the thread that
+    may work, or that did last."""
 
     boot: int = 0
     lives: tuple[tuple[int, int], ...] = ()  # (began, ended as it should or 0) in UTC ns
@@ -218,6 +228,7 @@ class Durable(msgspec.Struct, frozen=True):
     draining: str = ""
     draining_ns: int = 0
     held_dead: tuple[str, ...] = ()
+    holders: tuple[Holds, ...] = ()
     machines: tuple[Vm, ...] = ()
     released: tuple[str, ...] = ()
     joined: tuple[Vm, ...] = ()
@@ -326,6 +337,10 @@ def _held_dead(d: Durable, r: HeldDead) -> Durable:
     return replace(d, held_dead=r.vms)
 
 
+def _holds(d: Durable, r: Holds) -> Durable:
+    return replace(d, holders=(*(known for known in d.holders if known.task != r.task), r))
+
+
 def _joined(d: Durable, r: Joined) -> Durable:
     return replace(d, joined=(*(vm for vm in d.joined if vm.vm != r.vm.vm), r.vm))
 
@@ -368,6 +383,7 @@ _FOLDS: dict[type, Any] = {
     Scheduled: _scheduled,
     Draining: _draining,
     HeldDead: _held_dead,
+    Holds: _holds,
     Joined: _joined,
     MachineAsked: _machine_asked,
     MachineReleased: _machine_released,

@@ -40,10 +40,13 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Change, 
     before = members.members.get(message.vm)
     known = before.workers() if before else ()
     changes = members.report(message, turn.now)
-    _welcome(turn, message.vm)
+    k = turn.knowledge
+    leased = changes is not None and k.may_lease(message)
+    if leased:
+        k.leases[message.vm] = turn.now.mono_ns
+    _welcome(turn, message.vm, leased=(message.boot, message.sequence) if leased else (0, 0))
     if changes is None:
         return ()
-    k = turn.knowledge
     workers = {worker.slot: worker for worker in known}
     for worker in message.workers if message.workers != known else ():
         k.incarnations[worker.slot] = max(worker.incarnation, k.incarnations.get(worker.slot, 0))
@@ -109,9 +112,9 @@ def told(turn: Turn, changes: tuple[Change, ...]) -> tuple[Change, ...]:
     return changes
 
 
-def _welcome(turn: Turn, vm: str, refused: str = "") -> None:
+def _welcome(turn: Turn, vm: str, refused: str = "", leased: tuple[int, int] = (0, 0)) -> None:
     k = turn.knowledge
-    turn.do(Send(vm, m.Welcome(k.durable.boot, k.settings.run, turn.now.wall_ns, refused)))
+    turn.do(Send(vm, m.Welcome(k.durable.boot, k.settings.run, turn.now.wall_ns, refused, leased)))
 
 
 def in_flight(members: tuple[Member, ...]) -> int:

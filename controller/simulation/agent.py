@@ -160,6 +160,8 @@ class SimAgent:
                 self._tell(slot.number, incarnation, self.world.wanted_of(data))
             case e.SendQuit(slot, incarnation, reason):
                 self._tell(slot.number, incarnation, m.Quit(reason))
+            case e.SendLease(slot, incarnation, until_ns):
+                self._tell(slot.number, incarnation, m.Lease(until_ns))
             case e.KillWorker(slot, incarnation, why):
                 worker = self.workers.get(slot.number)
                 if worker is not None and worker.incarnation == incarnation:
@@ -176,7 +178,7 @@ class SimAgent:
                 self.world.clock.say(f"agent {self.name} ends: {reason}")
                 self.alive, self.left = False, True
 
-    def _tell(self, slot: int, incarnation: int, message: m.Wanted | m.Quit) -> None:
+    def _tell(self, slot: int, incarnation: int, message: m.FromAgentToWorker) -> None:
         worker = self.workers.get(slot)
         if worker is None or worker.incarnation != incarnation:
             return

@@ -72,7 +72,8 @@ class SimThread:
         orders = self.worker.state.orders
         if orders is None or self.wanted.thread not in orders.task_of:
             return False
-        return self.alive and self.core.flow is not None and orders.may_run(self.wanted.thread)
+        leased = self.core.leased(self.world.now_ns, self.worker.leased_until_ns)
+        return leased and self.alive and self.core.flow is not None and orders.may_run(self.wanted.thread)
 
     def now(self) -> ThreadNow:
         return self.core.now(not self.inbox)
@@ -104,7 +105,7 @@ class SimThread:
         """Orders, a few items, time, flush."""
         now_ns = self.world.now_ns
         self.look_at_orders()
-        if not self.core.may_work:
+        if not self.core.may_work or not self.core.leased(now_ns, self.worker.leased_until_ns):
             return
         for _ in range(QUEUE_A_TURN):
             if self.inbox and not self._queues(self.inbox[0]):
@@ -218,9 +219,10 @@ class SimSource(SimThread):
             core.on_fault(now_ns)
         self._begin()
         self.world.account.look(self)
-        core.turn(now_ns, self.world.wall_ns, self._rows)
-        self.world.account.look(self)
-        core.flush(now_ns)
+        if not core.task.exclusive or (core.may_work and core.leased(now_ns, self.worker.leased_until_ns)):
+            core.turn(now_ns, self.world.wall_ns, self._rows)
+            self.world.account.look(self)
+            core.flush(now_ns)
         self._count()
 
     def _begin(self) -> None:

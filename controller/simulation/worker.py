@@ -57,6 +57,7 @@ class SimWorker:
         self._reported_ns = -REPORT_NS
         self.told_ns = 0  # when the last word of its agent arrives
         self._turn_due = False
+        self.leased_until_ns = 0
         self.world.later(self.world.delay_ns(20, 120), self._startup)
 
     def _startup(self) -> None:
@@ -106,11 +107,16 @@ class SimWorker:
         agent = self.agent
         self.world.later(self.world.delay_ns(0.1, 2), lambda: agent.from_worker(self, message))
 
-    def from_agent(self, message: m.Wanted | m.Quit) -> None:
+    def from_agent(self, message: m.FromAgentToWorker) -> None:
         if not self.alive:
             return
         if isinstance(message, m.Quit):
             self._leave(message.reason)
+            return
+        if isinstance(message, m.Lease):
+            self.leased_until_ns = max(self.leased_until_ns, message.until_ns)
+            for thread in self.threads.values():
+                thread.wake()
             return
         self.heard = True
         before = self.state.token

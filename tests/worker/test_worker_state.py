@@ -413,11 +413,13 @@ def test_marks_of_threads_on_a_dead_vm_are_not_waited_for() -> None:
     assert found.upstream("count") == (2,)
 
 
-def test_an_exclusive_thread_waits_for_its_predecessor() -> None:
-    both = orders(wanted([thread(1, "end", leaving=True), thread(2, "end")]))
-    assert both.may_run(1) and not both.may_run(2)
-    assert orders(wanted([thread(2, "end")])).may_run(2)
-    assert orders(wanted([thread(1), thread(2)])).may_run(1)
+def test_an_exclusive_thread_works_only_while_it_is_the_one() -> None:
+    both = wanted([thread(1, "end", leaving=True), thread(2, "end")])
+    found = orders(replace(both, holders=(1,)))
+    assert found.may_run(1) and not found.may_run(2)
+    assert not orders(wanted([thread(2, "end")])).may_run(2), "its predecessor may still be at it"
+    assert orders(wanted([thread(2, "end")], holders=(2,))).may_run(2)
+    assert orders(wanted([thread(1), thread(2)])).may_run(1), "others need no word"
 
 
 def test_a_start_counts_only_in_a_state_made_for_this_worker() -> None:

@@ -72,9 +72,8 @@ class Orders:
         return None
 
     def may_run(self, thread: int) -> bool:
-        """An exclusive thread waits until no other thread of its task is left."""
-        task = self.topology.by_name[self.task_of[thread]]
-        return not task.exclusive or thread in self.leaving or len(self.threads_of[task.name]) == 1
+        """An exclusive thread works only while the controller says that it is the one."""
+        return not self.topology.by_name[self.task_of[thread]].exclusive or thread in self.wanted.holders
 
 
 def orders_of(wanted: Wanted, slot: Slot, incarnation: int) -> Orders:

@@ -24,6 +24,7 @@ from topology_runtime.topology import KEY_RANGES, Topology
 from topology_runtime.worker import meter as mt
 
 VM = "rig"
+LEASED_UNTIL_NS = 1 << 62  # nobody else has a thread of its exclusive tasks
 
 
 @dataclass
@@ -171,10 +172,14 @@ class Rig:
             },
             draining=draining,
             settings=self.settings,
+            holders=tuple(t.thread for t in self.threads if t.task in self.topology.exclusive),
         )
-        data = channels.encode(self.wanted)
+        words = [channels.encode(self.wanted)]
+        if self.wanted.holders:
+            words.append(channels.encode(m.Lease(LEASED_UNTIL_NS)))
         for slot in self._workers:
-            self._channel.send(str(Slot(VM, slot)).encode(), data)
+            for word in words:
+                self._channel.send(str(Slot(VM, slot)).encode(), word)
 
     def _routes(self) -> tuple[m.Route, ...]:
         routes = []

@@ -86,8 +86,10 @@ class SourceThread(TaskThread):
             self._faults_seen = self.faults
             core.on_fault(now_ns)
         self._begin()
-        core.turn(now_ns, wall_ns(), self._rows)
-        core.flush(monotonic_ns())
+        if not self.task.exclusive or self.may_go_on():
+            core.turn(now_ns, wall_ns(), self._rows)
+            core.flush(monotonic_ns())
+        self.working = False
         self._count()
         self.busy = False
 

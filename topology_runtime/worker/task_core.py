@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from topology_runtime.cluster import Slot
 from topology_runtime.instances import key_function
+from topology_runtime.lease import may_begin
 from topology_runtime.logic import kind_of
 from topology_runtime.messages import Frame, Mark, StateMove, StateTaken, ThreadNow, ThreadWanted
 from topology_runtime.topology import Topology
@@ -95,6 +96,10 @@ class TaskCore:
         if orders is None or not orders.may_run(self.wanted.thread):
             return False
         return self.outputs.edges >= len(self.topology.out_edges(self.task.name))
+
+    def leased(self, now_ns: int, until_ns: int) -> bool:
+        """May it begin something under a lease until then? (Only exclusive threads need one.)"""
+        return not self.task.exclusive or may_begin(now_ns, until_ns)
 
     @property
     def empty(self) -> bool:

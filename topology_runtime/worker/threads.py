@@ -22,6 +22,7 @@ from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.finished import FinishedLog
 from topology_runtime.worker.flow import Flow
+from topology_runtime.worker.held_lease import HeldLease
 from topology_runtime.worker.meter import Meter
 from topology_runtime.worker.mirror import Copies
 from topology_runtime.worker.orders import Orders
@@ -30,7 +31,7 @@ from topology_runtime.worker.task_core import TaskCore
 
 TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
 IDLE_S = 1.0  # any other: what concerns it wakes it
-WAIT_S = 0.005  # an exclusive thread that waits for its predecessor's end
+WAIT_S = 0.005  # a thread that may not work looks again so often
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Host:
     crashed: Callable[[BaseException], None]  # a thread met what it cannot go on from
     lock: threading.Lock
     disk: DiskTroubles
+    lease: HeldLease
 
 
 class TaskThread(threading.Thread):
@@ -60,6 +62,7 @@ class TaskThread(threading.Thread):
         self.copies: Copies | None = None  # set by the main thread while rows are mirrored
         self.stopping = False
         self.busy = False
+        self.working = False  # an exclusive thread does something that must not outlast the lease
         numbers = random.Random()
         self.random64: Callable[[], int] = lambda: numbers.getrandbits(64)
         self.core = self.make_core()
@@ -135,13 +138,33 @@ class TaskThread(threading.Thread):
         except Empty:
             item = None
         self.busy = True
+        if self.task.exclusive and not self._wait_for_lease(item is None):
+            self.busy = False
+            return
         if type(item) is tuple:
             self._take(*item)
         elif isinstance(item, (Mark, StateMove, StateTaken)) and self.core.on_word(item, monotonic_ns()):
             self.host.changed()
         self.core.on_time(monotonic_ns())
         self.core.flush(monotonic_ns())
-        self.busy = False
+        self.busy = self.working = False
+
+    def may_go_on(self) -> bool:
+        """May this exclusive thread work now? The lease is read before the orders, since a newer lease counts
+        only with the orders that came before it; the clock last, when `working` is seen."""
+        until_ns = self.host.lease.until_ns
+        self.look_at_orders()
+        self.working = self.core.may_work
+        self.working = self.working and self.core.leased(monotonic_ns(), until_ns)
+        return self.working
+
+    def _wait_for_lease(self, idle: bool) -> bool:
+        """True once it may work; False when it is to end, or has nothing to work on."""
+        while not self.may_go_on():
+            if idle or self.stopping:
+                return False
+            time.sleep(WAIT_S)
+        return True
 
     def look_at_orders(self) -> None:
         orders = self.orders

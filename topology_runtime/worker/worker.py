@@ -30,6 +30,7 @@ from topology_runtime.messages import (
     Frame,
     FromAgentToWorker,
     FromWorker,
+    Lease,
     Ping,
     Quit,
     SourceNow,
@@ -47,6 +48,7 @@ from topology_runtime.worker import meter as mt
 from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
 from topology_runtime.worker.flow import ROW_TEXT_MOST
+from topology_runtime.worker.held_lease import HeldLease
 from topology_runtime.worker.keyed_thread import KeyedThread
 from topology_runtime.worker.links import Links, taken
 from topology_runtime.worker.mirror import Mirror
@@ -84,6 +86,7 @@ class Worker:
         self.state = st.WorkerState(place.slot, place.incarnation)
         self.meter = mt.Meter(place.meter_fd)
         self.wake = Wake()
+        self.lease = HeldLease()
         self.board = Switchboard(place.slot, place.incarnation)
         self.records: dict[int, int] = {}
         self.threads: dict[int, TaskThread] = {}
@@ -133,7 +136,12 @@ class Worker:
         self._owner_lives()
         while self.stop is None and (data := self.agent.receive_bytes()) is not None:
             self._on_message(data)
+<<<<<<< HEAD
         self._on_peers(ready)
+=======
+        self.lease.look(any(thread.working for thread in self.threads.values()), monotonic_ns())
+        self._on_pings()
+>>>>>>> f1ed8e8 (Let exclusive tasks work under leases: never two at once, also when a VM and the controller lose sight of each other)
         self._perform(self.state.on_threads(*self._look()))
         self._perform(self.state.on_tick(now_ns))
         self._bad_rows()
@@ -167,6 +175,9 @@ class Worker:
             return
         if isinstance(message, Quit):
             self.stop = message.reason or "told to quit"
+            return
+        if isinstance(message, Lease):
+            self.lease.renew(message.until_ns, monotonic_ns())
             return
         self._heard = True
         self._on_wanted(message)
@@ -300,6 +311,7 @@ class Worker:
             self._crashed,
             self._lock,
             self.disk,
+            self.lease,
         )
 
     _lock = threading.Lock()
@@ -368,6 +380,7 @@ def run(place: Place) -> int:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process where it stands (held_lease.py)
     gc.set_threshold(*GC_THRESHOLDS)
     worker = Worker(place)
     worker.startup()
