@@ -6,16 +6,17 @@ from __future__ import annotations
 import sys
 
 from controller.simulation.clock import S
-from controller.simulation.world import RATES_TPS, Options, World
+from controller.simulation.world import Options, World
 
 TROUBLE_S = 30  # from the first cut until lines and machines are whole again
 WHOLE_S = 25  # until then the task works once more
 CUT_MOST_S = 20
+RATE_TPS = 8.0
 
 
 def partitioned(seed: int) -> World:
     """One such world; raises AssertionError when two work at once, or none at the end."""
-    world = World(seed, Options(shape="exclusive", faults=0, rate_tps=RATES_TPS[0], vms_least=1))
+    world = World(seed, Options(shape="exclusive", faults=0, rate_tps=RATE_TPS, vms_least=1))
     world._begin()
     _plan_trouble(world)
     world.clock.run_until((3 + TROUBLE_S) * S)

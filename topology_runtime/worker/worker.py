@@ -136,12 +136,8 @@ class Worker:
         self._owner_lives()
         while self.stop is None and (data := self.agent.receive_bytes()) is not None:
             self._on_message(data)
-<<<<<<< HEAD
-        self._on_peers(ready)
-=======
         self.lease.look(any(thread.working for thread in self.threads.values()), monotonic_ns())
-        self._on_pings()
->>>>>>> f1ed8e8 (Let exclusive tasks work under leases: never two at once, also when a VM and the controller lose sight of each other)
+        self._on_peers(ready)
         self._perform(self.state.on_threads(*self._look()))
         self._perform(self.state.on_tick(now_ns))
         self._bad_rows()
