@@ -6,11 +6,14 @@ nobody waits for it.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,6 +25,7 @@ from topology_runtime.worker.meter import bucket_ns, lowest_ns
 
 PATH = "/metrics"
 POLL_S = 0.1  # how long closing may take
+CONNECTIONS_MOST = 32
 CLIENT_TIMEOUT_S = 10.0  # then whoever connected and says nothing is dropped
 # every second bucket of the meter from 0.5 ms to 137 s: (the first one that is not counted, upper bound in s)
 BOUNDS = tuple((b, lowest_ns(b) / 1e9) for b in range(32, 105, 2))
@@ -74,6 +78,36 @@ class _Reading(Collector):
         return self._families()
 
 
+class _Server(ThreadingHTTPServer):
+    """A thread for each connection, of which there are so many at most: the oldest makes room."""
+
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = None
+            if len(self._open) > CONNECTIONS_MOST:
+                _hang_up(next(iter(self._open)))
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+            super().shutdown_request(request)
+
+
+def _hang_up(sock: socket.socket) -> None:
+    """Whoever waits for it goes on, and closes it."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
 class MetricsPort:
     """Answers on host:port until it is closed. Raises Unreachable when it cannot listen there."""
 
@@ -81,14 +115,13 @@ class MetricsPort:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Reading(families))
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler(registry))
+            self._server = _Server((host, port), _handler(registry))
         except (OSError, OverflowError) as error:
             raise Unreachable(
                 f"metrics cannot be told on {host}:{port}",
                 cause=str(error),
                 hint="choose another port, or stop what uses it",
             ) from error
-        self._server.daemon_threads = True
         self.address = f"{host}:{self._server.server_address[1]}"
         threading.Thread(
             target=self._server.serve_forever, args=[POLL_S], name="metrics", daemon=True

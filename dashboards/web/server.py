@@ -112,7 +112,7 @@ def plotly_js() -> Path:
 def listening(port: int) -> socket.socket:
     """A socket on loopback; 0: any port. Raises Unreachable."""
     try:
-        return socket.create_server((HOST, port), backlog=128)
+        return socket.create_server((HOST, port), backlog=1024)
     except OSError as error:
         hint = "choose another --port, or stop what uses it"
         raise Unreachable(f"cannot listen on {HOST}:{port}", cause=error.strerror, hint=hint) from error
@@ -122,8 +122,11 @@ def serve(web: Web, sock: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT."""
     import uvicorn
 
+    from dashboards.web.connections import protocol_of
+
     config = uvicorn.Config(
         application(web),
+        http=protocol_of(),
         log_level="warning",
         access_log=False,
         ws="websockets-sansio",
