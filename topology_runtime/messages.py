@@ -62,6 +62,18 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
     ranges: tuple[tuple[int, int], ...] = ()
 
 
+class Keepers(msgspec.Struct, frozen=True, array_like=True):
+    """Threads of a keyed task that may hold the state of its 1,024 key ranges, because it was theirs by
+    routes `number`: run-length coded as (thread, how many). `sure`: those routes were in force.
+    `homes`: (thread, VM) where a thread that is wanted no more had its snapshots, if they can be had."""
+
+    task: str
+    number: int
+    ranges: tuple[tuple[int, int], ...]
+    sure: bool = False
+    homes: tuple[tuple[int, str], ...] = ()
+
+
 class WorkerAt(msgspec.Struct, frozen=True, array_like=True):
     """The worker now in `slot`. Frames of a lower incarnation of that slot are refused (fencing).
     `endpoint` is empty while the worker is known to be dead or not yet up."""
@@ -98,7 +110,8 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
     `routes_number` numbers `routes`; marks carry it. `modelled_tps`: thread → rows/s it is
     modelled for (sizes frames and windows). `held_dead`: VMs that are waited for no more.
     `draining`: sources stop reading and everything runs empty. `profile`: none but this one may run.
-    `holders`: the threads of exclusive tasks that may work, at most one of each task, under a lease."""
+    `holders`: the threads of exclusive tasks that may work, at most one of each task, under a lease.
+    `keepers`: of keyed tasks; none: nobody has any state yet."""
 
     token: Token
     phase: Phase
@@ -117,6 +130,7 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
     settings: Settings = Settings()
     profile: ProfileWanted | None = None
     holders: tuple[int, ...] = ()
+    keepers: tuple[Keepers, ...] = ()
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -171,7 +185,9 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 class ThreadNow(msgspec.Struct, frozen=True, array_like=True):
     """A thread as it is. switched: number of the routes it sends by (0: none yet).
     marked: highest n for which marks ≥ n from all its upstream threads are in (leavers).
-    empty: queue, output and side buffers are empty. ended: it has finished for good."""
+    empty: queue, output and side buffers are empty. ended: it has finished for good. Of a keyed task:
+    switched only when its ranges have moved; `lost`: ranges whose state was lost, as (first, how many);
+    `applied_again`: rows that may have been counted twice, at most; `unsaved`: why no snapshot is written."""
 
     thread: int
     switched: int = 0
@@ -179,6 +195,9 @@ class ThreadNow(msgspec.Struct, frozen=True, array_like=True):
     empty: bool = False
     ended: bool = False
     failed: str = ""  # why its logic could not be built
+    lost: tuple[tuple[int, int], ...] = ()
+    applied_again: int = 0
+    unsaved: str = ""
 
 
 class SourceNow(msgspec.Struct, frozen=True, array_like=True):
@@ -378,22 +397,30 @@ class Mark(msgspec.Struct, frozen=True, tag="m", array_like=True):
     number: int
 
 
+class RangeCopy(msgspec.Struct, frozen=True, array_like=True):
+    """What a thread has of a key range: `version` −1 and no data when it has nothing."""
+
+    key_range: int
+    version: int = -1
+    data: bytes = b""
+
+
 class StateMove(msgspec.Struct, frozen=True, tag="s", array_like=True):
-    """Keyed state for its new owner, sent again until taken: (range, [key, state] as bytes of a row).
-    `ranges` are all that move with this message, those without any key included."""
+    """What `sender`, which obeys routes `number` and has their marks, has of ranges that are `target`'s by
+    them. Sent again until taken; the sender changes these states no more."""
 
     sender: int
     target: int
     number: int
-    ranges: tuple[int, ...]
-    states: tuple[tuple[int, bytes], ...]
+    copies: tuple[RangeCopy, ...]
 
 
 class StateTaken(msgspec.Struct, frozen=True, tag="t", array_like=True):
-    """The new owner has these ranges, durably."""
+    """By routes `number` these ranges are the sender's, and it has them durably."""
 
     sender: int
     target: int
+    number: int
     ranges: tuple[int, ...]
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from controller.execute import exclusive, steps
 from controller.execute.diff import diff
+from controller.execute.keepers import keepers_next
 from controller.execute.routes import modelled_tps, routes
 from controller.execute.wanted import compose, routes_now, wire_threads
 from controller.knowledge.knowledge import Knowledge
@@ -57,6 +58,7 @@ def sight_of(members: Membership) -> steps.Sight:
         members.tokens,
         members.quarantined,
         members.failed,
+        frozenset(members.gone()),
     )
 
 
@@ -167,6 +169,7 @@ def _planned(k: Knowledge, sight: steps.Sight, order: Order, dead: frozenset[Slo
         awaits=tuple(vm.vm for vm in order.asked),
         undoes=order.undoes,
         degraded=order.degraded,
+        keepers=keepers_next(d, topology, number, patched),
     )
 
 
@@ -225,7 +228,7 @@ def enact(turn: Turn, members: Membership) -> None:
     for _ in range(len(steps.TABLE)):
         if _out_of_date(k, members):
             compose(k, sight)
-            k.composed_of = (k.durable, members.version, k.impatient)
+            k.composed_of = (k.durable, (members.version, members.roster), k.impatient)
         if not _advance(turn, members, sight):
             return
 
@@ -242,9 +245,10 @@ def _out_of_date(k: Knowledge, members: Membership) -> bool:
         return True
     if k.wanted.profile != k.profiles.wanted:
         return True
-    durable, version, impatient = k.composed_of
+    durable, versions, impatient = k.composed_of
     moving = durable.reign is not None and bool(durable.reign.leaving)
-    return moving or durable is not k.durable or (version, impatient) != (members.version, k.impatient)
+    now = (members.version, members.roster), k.impatient
+    return moving or durable is not k.durable or (versions, impatient) != now
 
 
 def _advance(turn: Turn, members: Membership, sight: steps.Sight) -> bool:

@@ -36,7 +36,7 @@ NAMED_MOST = 4  # things named in a sentence
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What the VMs that are `up` reported last. `reported`: the token each VM obeys. `failed`: threads
-    whose logic could not be built, and why."""
+    whose logic could not be built, and why. `lost`: VMs that were here and are no more."""
 
     up: Set[str] = frozenset()
     workers: Mapping[Slot, WorkerNow] = field(default_factory=dict)
@@ -45,6 +45,7 @@ class Sight:
     reported: Mapping[str, Token] = field(default_factory=dict)
     quarantined: Set[Slot] = frozenset()
     failed: Mapping[int, str] = field(default_factory=dict)
+    lost: Set[str] = frozenset()
 
     def thread(self, wanted: ThreadWanted) -> ThreadNow | None:
         """This thread as its present worker reports it."""
@@ -106,7 +107,8 @@ def _switched(stand: Stand, thread: ThreadWanted) -> str:
     if now is None:
         return f"{name} (not reported)"
     number = stand.planned.routes_number
-    if not now.ended and stand.topology.out_edges(thread.task) and now.switched < number:
+    sends = stand.topology.out_edges(thread.task) or stand.topology.by_name[thread.task].state == "keyed"
+    if not now.ended and sends and now.switched < number:
         return f"{name} (sends by routes {now.switched})"
     if not now.ended and thread.leaving and stand.topology.in_edges(thread.task) and now.marked < number:
         return f"{name} (not marked)"

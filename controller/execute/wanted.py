@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from controller.execute.keepers import keepers_now, told
 from controller.execute.steps import Sight
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Durable, Holds, Planned
@@ -54,6 +55,7 @@ def compose(k: Knowledge, sight: Sight) -> m.Wanted | None:
         settings=k.settings.data_plane,
         profile=k.profiles.wanted,
         holders=tuple(holder.thread for holder in holders(d, threads)),
+        keepers=_keepers(k, sight, threads),
     )
     if wanted == k.wanted and wanted.token.epoch == d.reign.epoch and wanted.token.boot == d.boot:
         return k.wanted
@@ -101,6 +103,14 @@ def wire_threads(d: Durable) -> tuple[m.ThreadWanted, ...]:
 def _were_leaving(planned: Planned) -> frozenset[int]:
     there = {t.thread for t in planned.threads if t.leaving}
     return frozenset(n for n in planned.already if n in there)
+
+
+def _keepers(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> tuple[m.Keepers, ...]:
+    """A VM that is lost has no snapshots; one that is late still may."""
+    d = k.durable
+    assert k.topology is not None
+    can_answer = {vm.vm for vm in d.joined} - set(d.held_dead) - sight.lost
+    return told(keepers_now(d, k.topology), {thread.thread for thread in threads}, can_answer)
 
 
 def _workers(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> Iterator[m.WorkerAt]:

@@ -162,7 +162,7 @@ class Knowledge:
 
     # what agents are told
     wanted: Wanted | None = None
-    composed_of: tuple[Durable, int, bool] | None = None  # what `wanted` was made from
+    composed_of: tuple[Durable, tuple[int, int], bool] | None = None  # what `wanted` was made from
     counter: int = 0
     missing: tuple[object, str, object] = (None, "", None)  # enactment, its phase, what it waits for
     impatient: bool = False  # a leaving source had its time to run empty

@@ -20,11 +20,12 @@ from msgspec.structs import replace
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import Route, ThreadWanted
+from topology_runtime.messages import Keepers, Route, ThreadWanted
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology
 
 Phase = Literal["none", "machines", "prepared", "switched", "probation", "committed", "abandoned"]
+ALL_GO_BY_IT: frozenset[Phase] = frozenset({"probation", "committed"})  # every sender by its routes
 ENDED_BY_NOW = 64  # boots whose times are kept: enough to see a row of crashes
 
 
@@ -53,6 +54,7 @@ class Planned(msgspec.Struct, frozen=True, tag="planned", dict=True):
     degraded: why it carries less than was asked for, or "".
     fresh: those that start with it. already: those that were leaving before.
     before_number, before_routes: by which rows go until it is SWITCHED.
+    keepers: of keyed tasks, until it is in force (execute/keepers.py).
     awaits: VMs asked of the machines provider. undoes: the epoch that it rolls back, or 0."""
 
     epoch: int
@@ -72,6 +74,7 @@ class Planned(msgspec.Struct, frozen=True, tag="planned", dict=True):
     awaits: tuple[str, ...] = ()
     undoes: int = 0
     degraded: str = ""
+    keepers: tuple[Keepers, ...] = ()
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -281,7 +284,7 @@ def _planned(d: Durable, r: Planned) -> Durable:
 def _reigning(d: Durable, r: Planned, wall_ns: int) -> Durable:
     """Agents are held to `r` from now on."""
     before = d.before
-    if d.reign is not None and d.phase in ("probation", "committed") and d.reign.epoch != r.undoes:
+    if d.reign is not None and d.phase in ALL_GO_BY_IT and d.reign.epoch != r.undoes:
         before = d.reign
     return replace(d, reign=r, waiting=None, before=before, phase="prepared", phase_wall_ns=wall_ns)
 

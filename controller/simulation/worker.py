@@ -9,13 +9,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from controller.simulation.clock import MS
 from controller.simulation.thread import SimSource, SimThread
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
-from topology_runtime.worker import rows as wire
 from topology_runtime.worker import state as st
 from topology_runtime.worker.flow import Addressed
+from topology_runtime.worker.keyed import Snapshot
 
 if TYPE_CHECKING:
     from controller.simulation.agent import SimAgent
@@ -360,16 +362,14 @@ class SimStore:
     """Snapshots of a keyed thread on its VM's disk (keyed_core.Store)."""
 
     def __init__(self, disk: dict[tuple[str, int], bytes], task: str, thread: int) -> None:
-        self._disk, self._place = disk, (task, thread)
+        self._disk, self._task, self._thread = disk, task, thread
 
-    def load(self) -> list[Any] | None:
-        data = self._disk.get(self._place)
-        return None if data is None else wire.read(data, wire.NESTED)
+    def load(self) -> Snapshot | None:
+        return self.of(self._thread)
 
-    def save(self, snapshot: list[Any]) -> None:
-        self._disk[self._place] = bytes(wire.write(snapshot, wire.NESTED))
+    def save(self, snapshot: Snapshot) -> None:
+        self._disk[self._task, self._thread] = msgspec.msgpack.encode(snapshot)
 
-    def of_threads_gone(self, living: set[int]) -> list[list[Any]]:
-        task = self._place[0]
-        found = [data for (name, n), data in sorted(self._disk.items()) if name == task and n not in living]
-        return [wire.read(data, wire.NESTED) for data in found]
+    def of(self, thread: int) -> Snapshot | None:
+        data = self._disk.get((self._task, thread))
+        return None if data is None else msgspec.msgpack.decode(data, type=Snapshot)

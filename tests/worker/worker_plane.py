@@ -23,9 +23,10 @@ from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.flow import Addressed, Around, Flow, HoldFlow
 from topology_runtime.worker.held import Kept
-from topology_runtime.worker.keyed import KeyedFlow
+from topology_runtime.worker.keyed import KeyedFlow, Snapshot
 from topology_runtime.worker.ledger import Ledger, Root
 from topology_runtime.worker.outputs import Outputs
+from topology_runtime.worker.ranges import Standing
 from topology_runtime.worker.router import Router, range_of
 
 IDLE_STEPS = 4  # events without anything on its way before time makes a leap
@@ -49,7 +50,7 @@ class Node:
     outputs: Outputs
     flow: Flow
     ledger: Ledger | None = None
-    saved: list[Any] = field(default_factory=list)  # a keyed task's last snapshot, as bytes would keep it
+    saved: bytes = b""  # a keyed task's last snapshot
 
 
 @dataclass
@@ -110,7 +111,8 @@ class Plane:
         around = Around(spec.name, thread, names, feeders, leaves)
         flow = self._flow(spec, around, outputs)
         if isinstance(flow, KeyedFlow):
-            flow.claim([n for n, owner in enumerate(self.tables[spec.name]) if owner == thread], self.now_ns)
+            flow.ranges.stand(Standing(1, self.tables[spec.name]))
+            flow.claim(self.now_ns)
         ledger = Ledger(self.acked.get(thread, 0), self.window) if spec.kind == "source" else None
         self.nodes[thread] = Node(spec, thread, slot, partition, incarnation, outputs, flow, ledger)
 
@@ -134,7 +136,6 @@ class Plane:
                 pause,
                 random64=self._random64,
                 key=lambda _, row: row[0],
-                owner=lambda number: self.tables[spec.name][number],
             )
         logic: dict[str, Any] = {
             "map": self._mapper(spec.name),
@@ -254,8 +255,7 @@ class Plane:
 
     def _flush(self, node: Node) -> None:
         if isinstance(node.flow, KeyedFlow) and node.flow.dirty:
-            data = wire.write(node.flow.snapshot(), wire.NESTED)
-            node.saved = wire.read(data, wire.NESTED)
+            node.saved = msgspec.msgpack.encode(node.flow.snapshot())
             self._tell(node.flow.covered())
         if node.spec.name in self.moved:
             self._tell(node.flow.hand_over(self._keeper(node), self.now_ns))
@@ -342,7 +342,7 @@ class Plane:
         fresh = self.nodes[node.thread]
         if isinstance(fresh.flow, KeyedFlow) and node.saved:
             fresh.saved = node.saved
-            fresh.flow.restore(node.saved)
+            fresh.flow.restore(msgspec.msgpack.decode(node.saved, type=Snapshot))
         self._route(fresh)
         self.net = [
             (thread, what)

@@ -1,13 +1,12 @@
-"""What a thread of a keyed task does: state per key, owned by key range. Pure but for the user's code.
+"""What a thread of a keyed task does with rows: state per key, owned by key range. Pure but for the user's
+code. Which ranges it owns is in ranges.py, when it asks and answers in keyed_core.py.
 
 Rules (protocol: Keyed ranges that move; A4, A5, B4):
  1. A row is processed only by the owner of its range. A row of a range that is still on its way here
     waits at the side, kept and not acked; a row of a range that went away follows it.
  2. A processed row stays kept until a snapshot covers it, so a killed owner's rows come again.
- 3. A range leaves when marks of all upstream threads are in: its states go to the new owner in one
-    message, sent again until the owner has them durably; only then are they forgotten here.
- 4. A row whose identity was processed already (a replay) changes no state again, as far back as
-    `REMEMBERED` rows. Its output goes out again: it may be what was lost.
+ 3. A row whose identity was processed already (a replay) changes no state again; its output goes out
+    again (applied.py).
 """
 
 from __future__ import annotations
@@ -16,41 +15,65 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from topology_runtime.messages import Frame, StateMove, StateTaken
+import msgspec
+
+from topology_runtime.messages import Frame, RangeCopy
 from topology_runtime.worker import attempts
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
+from topology_runtime.worker.applied import Applied
 from topology_runtime.worker.flow import Acks, Addressed, Flow
 from topology_runtime.worker.held import Kept, alone
+from topology_runtime.worker.ranges import NO_COPY, Ranges
 from topology_runtime.worker.router import range_of
 
-REMEMBERED = 50_000
-Identity = tuple[int, int, int, int]
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """All that a thread has. lost: ranges claimed although their state was lost. below, applied_again: as
+    in Applied."""
+
+    copies: tuple[RangeCopy, ...]
+    lost: tuple[int, ...] = ()
+    below: tuple[tuple[int, int, int], ...] = ()
+    applied_again: int = 0
+
+
+class Contents(msgspec.Struct, frozen=True, array_like=True):
+    """The data of a copy: [key, state] rows, and the rows that made them (Applied.pack)."""
+
+    states: bytes
+    applied: bytes
+    below: tuple[tuple[int, int, int], ...] = ()
+
+
+NOTHING = Contents(wire.write([], wire.NESTED), Applied().pack(0))
+
+_encode = msgspec.msgpack.Encoder().encode
+_contents = msgspec.msgpack.Decoder(Contents).decode
 
 
 @dataclass
 class KeyedFlow(Flow):
-    """`owner(range)`: the thread that owns a range by the routes in force; `key(edge, row)`."""
+    """`key(edge, row)`: by what the rows of an edge are grouped."""
 
     random64: Callable[[], int] = field(kw_only=True)
     key: Callable[[int, Any], Hashable] = lambda _, row: row
-    owner: Callable[[int], int | None] = lambda _: None
-    owned: set[int] = field(default_factory=set)
     states: dict[int, dict[Hashable, Any]] = field(default_factory=dict)
-    leaving: dict[int, StateMove] = field(default_factory=dict)  # range → the message it goes in
-    dirty: bool = False
+    applied: Applied = field(default_factory=Applied)
+    dirty: bool = False  # something has changed since the last snapshot
+    ranges: Ranges = field(init=False)
+    _frozen: dict[int, bytes] = field(default_factory=dict)  # ranges of others: their data, once and for all
+    _offers: dict[int, RangeCopy] = field(default_factory=dict)  # the best copy that others have
     _side: dict[int, list[Kept]] = field(default_factory=dict)
     _uncovered: list[Kept] = field(default_factory=list)
-    _seen: dict[Identity, list[Any]] = field(default_factory=dict)  # → its output
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.ranges = Ranges(self.around.thread)
 
     @property
     def holding(self) -> int:
-        return len(self._uncovered) + sum(map(len, self._side.values())) + len(self.leaving)
-
-    @property
-    def waiting(self) -> set[int]:
-        """Ranges that have rows here but no state yet."""
-        return set(self._side)
+        return len(self._uncovered) + sum(map(len, self._side.values())) + len(self.ranges.pending)
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
@@ -70,14 +93,11 @@ class KeyedFlow(Flow):
             self._bury_one(kept, failed)
             return
         key, key_range = found
-        target = self.owner(key_range)
-        if key_range in self.owned:
+        owner = self.ranges.owner(key_range)
+        if key_range in self.ranges.owned:
             self._process(kept, key, key_range, now_ns, acks)
-        elif target is not None and target != self.around.thread:
-            run = (0, kept.offset, 1, kept.variant)
-            given = self.outputs.forward(kept.edge, target, kept.row, run, kept.roots, now_ns)
-            for root in kept.roots:
-                acks.add(root, given[root.key])
+        elif owner is not None and owner != self.around.thread:
+            self._forward(kept, owner, now_ns, acks)
         else:
             self._side.setdefault(key_range, []).append(kept)
             acks.add_for(kept, kept.share, 1)
@@ -86,18 +106,22 @@ class KeyedFlow(Flow):
         key = self.key(kept.edge, kept.row)
         return key, range_of(key)
 
+    def _forward(self, kept: Kept, owner: int, now_ns: int, acks: Acks) -> None:
+        run = (0, kept.offset, 1, kept.variant)
+        given = self.outputs.forward(kept.edge, owner, kept.row, run, kept.roots, now_ns)
+        for root in kept.roots:
+            acks.add(root, given[root.key])
+
     def _process(self, kept: Kept, key: Hashable, key_range: int, now_ns: int, acks: Acks) -> None:
         """A row into its key's state, and its output on; it stays kept until a snapshot covers it."""
         identity = (*kept.position, kept.variant)
-        out = self._seen.get(identity)
+        out = self.applied.output(key_range, identity)
         if out is None:
             out, failed = attempts.once(lambda: self._change(kept, key, key_range), self.pause)
             if failed is not None:
                 self._bury_one(kept, failed)
                 return
-            self._seen[identity] = out
-            if len(self._seen) > REMEMBERED:
-                del self._seen[next(iter(self._seen))]
+            self.applied.add(key_range, identity, out if self.outputs.edges else [])
         self.dirty = True
         run = (0, kept.offset, 1, kept.variant)
         runs = [(0, kept.offset, 1, r.over_index(kept.variant, i)) for i in range(len(out))]
@@ -120,16 +144,24 @@ class KeyedFlow(Flow):
     def _bury_one(self, kept: Kept, failed: attempts.Failure) -> None:
         self._bury([kept.row], [(0, kept.offset, 1, kept.variant)], [kept.root], [failed])
 
+    def pass_on(self, now_ns: int) -> list[Addressed]:
+        """Rows at the side whose range is another thread's by now go there."""
+        acks = Acks()
+        for key_range in list(self._side):
+            owner = self.ranges.owner(key_range)
+            if owner is not None and owner != self.around.thread:
+                for kept in self._side.pop(key_range):
+                    acks.add_for(kept, kept.share, -1)
+                    self._forward(kept, owner, now_ns, acks)
+        return acks.all()
+
     # ── snapshots ───────────────────────────────────────────────────────────────────────────────
 
-    def snapshot(self) -> list[Any]:
-        """Everything owned as one plain row: [owned ranges, [[range, key, state], …]]."""
-        states = [
-            [key_range, key, self.logic.snapshot(state)]
-            for key_range, of_range in self.states.items()
-            for key, state in of_range.items()
-        ]
-        return [sorted(self.owned | self.leaving.keys()), states]
+    def snapshot(self) -> Snapshot:
+        """Everything that is here."""
+        copies = tuple(self.copy(key_range) for key_range in sorted(self.ranges.versions))
+        applied = self.applied
+        return Snapshot(copies, tuple(sorted(self.ranges.lost)), applied.floors(), applied.again_at_most)
 
     def covered(self) -> list[Addressed]:
         """A snapshot of all that was processed is durable: its rows need not come again."""
@@ -140,62 +172,87 @@ class KeyedFlow(Flow):
         self._uncovered = []
         return acks.all()
 
-    def restore(self, saved: Iterable[Any]) -> None:
-        """Take up a snapshot (of this thread's former life, or of a thread that is no more)."""
-        ranges, states = saved
-        self.owned |= set(ranges)
-        for key_range, key, state in states:
-            self.states.setdefault(key_range, {})[_hashable(key)] = self.logic.restore(state)
-        self.dirty = True
+    def restore(self, saved: Snapshot) -> None:
+        """Take up the snapshot of this thread's former life. Raises msgspec.DecodeError."""
+        for copy in saved.copies:
+            self._install(copy)
+        self.ranges.lost |= set(saved.lost)
+        self.applied.take_floors(saved.below)
+        self.applied.again_at_most = saved.applied_again
+
+    def _install(self, copy: RangeCopy) -> None:
+        """This copy of a range, in place of the one that is here. Raises msgspec.DecodeError."""
+        contents = _contents(copy.data) if copy.data else NOTHING
+        states = wire.read(contents.states, wire.NESTED)
+        self.states[copy.key_range] = {_hashable(key): self.logic.restore(state) for key, state in states}
+        self.applied.unpack(copy.key_range, contents.applied)
+        self.applied.take_floors(contents.below)
+        self.ranges.put(copy.key_range, copy.version)
+        self._frozen.pop(copy.key_range, None)
+
+    def copy(self, key_range: int) -> RangeCopy:
+        """What is here of a range."""
+        version = self.ranges.versions.get(key_range, NO_COPY)
+        if version == NO_COPY:
+            return RangeCopy(key_range)
+        data = self._frozen.get(key_range)
+        if data is None:
+            data = self._packed(key_range)
+            if key_range in self.ranges.pending and key_range not in self.ranges.owned:
+                self._frozen[key_range] = data
+        return RangeCopy(key_range, version, data)
+
+    def _packed(self, key_range: int) -> bytes:
+        states = self.states.get(key_range)
+        if not states and not self.applied.of(key_range):
+            return b""
+        rows = [[key, self.logic.snapshot(state)] for key, state in (states or {}).items()]
+        applied = self.applied.pack(key_range)
+        return _encode(Contents(wire.write(rows, wire.NESTED), applied, self.applied.floors()))
 
     # ── ranges that move ────────────────────────────────────────────────────────────────────────
 
-    def claim(self, ranges: Iterable[int], now_ns: int) -> list[Addressed]:
-        """These ranges are this thread's; rows that waited for them are processed."""
+    def offered(self, sender: int, copies: Iterable[RangeCopy]) -> None:
+        """What a keeper has of ranges that are missing here."""
+        wanted = [copy for copy in copies if copy.key_range in self.ranges.missing]
+        self.ranges.hear(sender, (copy.key_range for copy in wanted))
+        for copy in wanted:
+            known = self._offers.get(copy.key_range)
+            if copy.version > (known.version if known is not None else NO_COPY):
+                self._offers[copy.key_range] = copy
+
+    def refuse_offers(self) -> None:
+        """Other routes are in force: what was offered by the old ones counts no more."""
+        self._offers.clear()
+
+    def claim(self, now_ns: int) -> list[Addressed]:
+        """Take every range for which nothing is waited any more, with the best copy there is, and process
+        the rows that waited for it."""
         acks = Acks()
-        for key_range in ranges:
-            self.owned.add(key_range)
+        for key_range in self.ranges.claimable():
+            self._claim(key_range)
             for kept in self._side.pop(key_range, ()):
                 acks.add_for(kept, kept.share, -1)
                 self._process(kept, self.key(kept.edge, kept.row), key_range, now_ns, acks)
         return acks.all()
 
-    def let_ranges_go(self, number: int) -> None:
-        """All marks are in: ranges that belong to other threads now are frozen and ready to be sent."""
-        gone: dict[int, list[int]] = {}
-        for key_range in sorted(self.owned):
-            target = self.owner(key_range)
-            if target is not None and target != self.around.thread:
-                gone.setdefault(target, []).append(key_range)
-        for target, ranges in gone.items():
-            states = tuple(
-                (key_range, wire.write([[key, self.logic.snapshot(state)]], wire.NESTED))
-                for key_range in ranges
-                for key, state in self.states.get(key_range, {}).items()
-            )
-            move = StateMove(self.around.thread, target, number, tuple(ranges), states)
-            self.owned -= set(ranges)
-            self.leaving.update(dict.fromkeys(ranges, move))
+    def _claim(self, key_range: int) -> None:
+        offer = self._offers.pop(key_range, None)
+        version = self.ranges.versions.get(key_range, NO_COPY)
+        if offer is not None and offer.version > version:
+            self._install(offer)
+            version = offer.version
+        self._frozen.pop(key_range, None)
+        self.ranges.claim(key_range, version)
+        self.dirty = True
 
-    def moves(self) -> list[StateMove]:
-        """Messages to send (again)."""
-        return list({id(move): move for move in self.leaving.values()}.values())
-
-    def on_move(self, move: StateMove, now_ns: int) -> list[Addressed]:
-        """State arrives: take what is not here yet (a message may come twice)."""
-        fresh = set(move.ranges) - self.owned
-        for key_range, data in move.states:
-            if key_range in fresh:
-                key, state = wire.read(data, wire.NESTED)[0]
-                self.states.setdefault(key_range, {})[_hashable(key)] = self.logic.restore(state)
-        self.dirty = self.dirty or bool(fresh)
-        return self.claim(sorted(fresh), now_ns)
-
-    def on_taken(self, taken: StateTaken) -> None:
-        for key_range in taken.ranges:
-            if self.leaving.pop(key_range, None) is not None:
-                self.states.pop(key_range, None)
-                self.dirty = True
+    def taken(self, ranges: Iterable[int]) -> None:
+        """Their owner has these ranges durably: what is here of them goes."""
+        for key_range in self.ranges.told(ranges):
+            self.states.pop(key_range, None)
+            self._frozen.pop(key_range, None)
+            self.applied.drop(key_range)
+            self.dirty = True
 
 
 def _hashable(key: Any) -> Hashable:

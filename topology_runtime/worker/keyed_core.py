@@ -1,5 +1,5 @@
-"""What a thread of a keyed task decides about its key ranges: which it owns, which come and go. Pure but
-for the user's code and the store of snapshots, which the caller gives.
+"""What a thread of a keyed task does about its key ranges: it answers for those of others, waits for its own,
+saves what it has. Pure but for the user's code and the store of snapshots, which the caller gives.
 """
 
 from __future__ import annotations
@@ -7,40 +7,45 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
+from msgspec.structs import replace
+
 from topology_runtime.instances import key_function
 from topology_runtime.messages import Mark, StateMove, StateTaken, ThreadNow
 from topology_runtime.worker.flow import Around, Flow
-from topology_runtime.worker.keyed import KeyedFlow
+from topology_runtime.worker.keyed import KeyedFlow, Snapshot
+from topology_runtime.worker.moves import Moves
 from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.router import owners
+from topology_runtime.worker.ranges import Layer, Standing, runs_of
+from topology_runtime.worker.router import owners, unrolled
 from topology_runtime.worker.task_core import TaskCore
 
 NS = 1_000_000_000
 SNAPSHOT_EVERY_NS = NS
-RESEND_NS = NS // 2
-ALONE_AFTER_NS = 5 * NS  # waiting this long for state whose owner is gone
+SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, or the thread is to end
 
-Snapshot = list[Any]  # as KeyedFlow.snapshot
+Early = tuple[int, int, int]  # sender, routes number, first range of a message
 
 
 class Store(Protocol):
-    """Durable snapshots of one thread (snapshots.py)."""
+    """Durable snapshots of one thread (snapshots.py). All raise OSError."""
 
     def load(self) -> Snapshot | None: ...
     def save(self, snapshot: Snapshot) -> None: ...
-    def of_threads_gone(self, living: set[int]) -> list[Snapshot]: ...
+    def of(self, thread: int) -> Snapshot | None:
+        """The last snapshot of another thread of this task on this VM."""
 
 
 class KeyedCore(TaskCore):
-    """One thread of a task with `state: keyed`."""
+    """One thread of a task with `state: keyed`. unsaved: why the last snapshot could not be written."""
 
     store: Store
-    lost_ranges = 0  # ranges whose state was lost with their owner
+    unsaved = ""
+    saves_failed = 0
     _snapshot_ns = 0
-    _resend_ns = 0
-    _waits_since_ns = 0
-    _before = 0  # the routes it sent by before it began to wait for state
-    _table: tuple[int, ...] = ()
+    _settled = 0  # the newest routes by which everything has come and gone, durably
+    _saved_changes = 0
+    _saved: dict[int, int]  # versions in the last snapshot
 
     @property
     def keyed(self) -> KeyedFlow:
@@ -48,10 +53,15 @@ class KeyedCore(TaskCore):
         return self.flow
 
     def adopt(self, logic: Any, pause: Callable[[float], None]) -> Flow:
+        self.moves = Moves(self.wanted.thread)
+        self._saved = {}
+        self._early: dict[Early, StateMove] = {}
+        self._owed: dict[int, set[int]] = {}  # sender → ranges it is to be told of once they are durable
         flow = super().adopt(logic, pause)
         saved = self.store.load()
         if saved is not None:
             self.keyed.restore(saved)
+            self._note_saved()
         return flow
 
     def make_flow(self, around: Around, logic: Any, pause: Callable[[float], None]) -> Flow:
@@ -68,77 +78,151 @@ class KeyedCore(TaskCore):
             pause,
             random64=self.random64,
             key=lambda edge, row: keys[edge](row),
-            owner=lambda key_range: self._table[key_range] if self._table else None,
         )
 
     def now(self, idle: bool, failed: str = "") -> ThreadNow:
         """It has switched only when its ranges have: what left is taken, what is to come has come."""
         now = super().now(idle, failed)
-        if self.flow is None or (not self.keyed.leaving and not self.missing):
+        if self.flow is None:
             return now
-        return ThreadNow(now.thread, min(now.switched, self._before), now.marked, now.empty, False, failed)
+        flow = self.keyed
+        lost = runs_of(tuple(flow.ranges.lost)) if flow.ranges.lost else ()
+        return replace(
+            now,
+            switched=self._settled,
+            lost=lost,
+            applied_again=flow.applied.again_at_most,
+            unsaved=self.unsaved,
+        )
 
-    @property
-    def missing(self) -> set[int]:
-        """Ranges that are this thread's by the routes but have not come yet."""
-        mine = {i for i, thread in enumerate(self._table) if thread == self.wanted.thread}
-        return mine - self.keyed.owned
+    # ── orders and words ────────────────────────────────────────────────────────────────────────
 
     def obey(self, orders: Orders, now_ns: int) -> bool:
         before = self.switched
         changed = super().obey(orders, now_ns)
+        flow = self.keyed
         if orders.number != before:
-            self._before, self._waits_since_ns = before, now_ns
-        routes = [
-            orders.route_of[n] for n, _ in self.topology.in_edges(self.task.name) if n in orders.route_of
-        ]
-        self._table = tuple(owners(routes[0])) if routes else ()
-        if orders.number == 1 and orders.switched and self.missing:
-            self.settle(self.keyed.claim(sorted(self.missing), now_ns))
-            self.save(now_ns)
+            flow.refuse_offers()
+            self._owed.clear()
+        flow.ranges.stand(standing(self.task.name, orders))
+        self.settle(flow.pass_on(now_ns))
+        early, self._early = self._early, {}
+        for move in early.values():
+            self._on_move(move)
+        self._go_on(now_ns)
         return changed
 
     def on_word(self, word: Mark | StateMove | StateTaken, now_ns: int) -> bool:
         if isinstance(word, Mark):
             return super().on_word(word, now_ns)
-        if isinstance(word, StateTaken):
-            self.keyed.on_taken(word)
-            return True
-        self.settle(self.keyed.on_move(word, now_ns))
-        self.save(now_ns)
-        self.post.send_word(StateTaken(self.wanted.thread, word.sender, word.ranges))
+        if isinstance(word, StateMove):
+            self._on_move(word)
+        elif word.number == self.switched:
+            self.keyed.taken(word.ranges)
+        self._go_on(now_ns)
         return True
+
+    def _on_move(self, move: StateMove) -> None:
+        """What a keeper says by the routes in force here counts; by later ones it has to wait."""
+        if move.number > self.switched and move.copies:
+            self._early[move.sender, move.number, move.copies[0].key_range] = move
+        if move.number != self.switched:
+            return
+        self.keyed.offered(move.sender, move.copies)
+        self._owed.setdefault(move.sender, set()).update(copy.key_range for copy in move.copies)
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def by_the_clock(self) -> bool:
         return True  # snapshots, state that is on its way
 
     def on_time(self, now_ns: int) -> None:
-        flow, orders = self.keyed, self.orders
-        if flow.dirty and (now_ns - self._snapshot_ns >= SNAPSHOT_EVERY_NS or self.going):
-            self.save(now_ns)
-        if orders is not None and orders.switched and self.marked >= orders.number:
-            flow.let_ranges_go(orders.number)
-        if flow.leaving and now_ns - self._resend_ns >= RESEND_NS:
-            self._resend_ns = now_ns
-            for move in flow.moves():
+        self._go_on(now_ns)
+
+    def _go_on(self, now_ns: int) -> None:
+        """Everything that may be due: answers, claims, a snapshot and what depends on it."""
+        flow = self.keyed
+        if flow.ranges.missing:
+            self._look_for_snapshots()
+            self.settle(flow.claim(now_ns))
+        if flow.ranges.pending and self.orders is not None and self.marked >= self.orders.number:
+            flow.ranges.let_go()
+            for move in self.moves.due(self.switched, flow, now_ns):
                 self.post.send_word(move)
-        if self.missing and now_ns - self._waits_since_ns > ALONE_AFTER_NS and orders and orders.switched:
-            self._take_over(orders, now_ns)
+        if flow.dirty and now_ns - self._snapshot_ns >= self._snapshot_every_ns:
+            self.save(now_ns)
+        self._acknowledge()
+        if flow.ranges.settled and not self._moved:
+            self._settled = self.switched
+
+    @property
+    def _moved(self) -> bool:
+        """Have ranges come or gone since the last snapshot?"""
+        return self.keyed.ranges.changes != self._saved_changes
+
+    @property
+    def _snapshot_every_ns(self) -> int:
+        waited = (self._moved or self.going) and not self.unsaved
+        return SNAPSHOT_SOON_NS if waited else SNAPSHOT_EVERY_NS
 
     def save(self, now_ns: int) -> None:
-        """A durable snapshot; the rows it covers are let go."""
+        """A durable snapshot; the rows it covers are let go. When it cannot be written, nothing is."""
         self._snapshot_ns = now_ns
-        self.store.save(self.keyed.snapshot())
+        try:
+            self.store.save(self.keyed.snapshot())
+        except OSError as error:
+            self.unsaved = str(error)
+            self.saves_failed += 1
+            return
+        self.unsaved = ""
+        self._note_saved()
         self.settle(self.keyed.covered())
 
-    def _take_over(self, orders: Orders, now_ns: int) -> None:
-        """Nobody sends the state: its owner is gone. Its last snapshot on this VM, else a fresh start."""
-        living = set(orders.threads_of.get(self.task.name, ()))
-        for ranges, states in self.store.of_threads_gone(living):
-            found = self.missing & set(ranges)
-            self.keyed.restore([sorted(found), [state for state in states if state[0] in found]])
-            self.settle(self.keyed.claim(sorted(found), now_ns))
-        self.lost_ranges += len(self.missing)
-        self.settle(self.keyed.claim(sorted(self.missing), now_ns))
-        self.save(now_ns)
+    def _note_saved(self) -> None:
+        ranges = self.keyed.ranges
+        self._saved, self._saved_changes = dict(ranges.versions), ranges.changes
+
+    def _acknowledge(self) -> None:
+        """Tell keepers which of the ranges they answered for are here durably."""
+        ranges = self.keyed.ranges
+        for sender, owed in list(self._owed.items()):
+            done = {r for r in owed if r in ranges.owned and self._saved.get(r) == ranges.versions[r]}
+            if done:
+                taken = StateTaken(self.wanted.thread, sender, self.switched, tuple(sorted(done)))
+                self.post.send_word(taken)
+                owed -= done
+            if not owed:
+                del self._owed[sender]
+
+    def _look_for_snapshots(self) -> None:
+        """Keepers that are gone answer by their last snapshots, if those are on this VM."""
+        ranges = self.keyed.ranges
+        for thread, vm in ranges.snapshots_wanted().items():
+            if vm != self.post.slot.vm:
+                continue
+            try:
+                self._take_over(thread, self.store.of(thread))
+            except (OSError, msgspec.DecodeError):
+                ranges.cannot_read(thread)
+
+    def _take_over(self, thread: int, saved: Snapshot | None) -> None:
+        """What a thread that is gone had of the ranges that are missing."""
+        ranges = self.keyed.ranges
+        missing = frozenset(ranges.missing)
+        self.keyed.offered(thread, saved.copies if saved is not None else ())
+        ranges.hear(thread, missing)
+
+
+def standing(task: str, orders: Orders) -> Standing:
+    """Whose the ranges of a task are by these orders, and who may hold them."""
+    routes = [orders.route_of[n] for n, _ in orders.topology.in_edges(task) if n in orders.route_of]
+    mine = [keepers for keepers in orders.wanted.keepers if keepers.task == task]
+    dead = set(orders.wanted.held_dead)
+    return Standing(
+        orders.number,
+        tuple(owners(routes[0])) if routes else (),
+        tuple(Layer(h.number, unrolled(h.ranges), h.sure) for h in mine),
+        frozenset(t for t in orders.threads_of.get(task, ()) if orders.slot_of[t].vm not in dead),
+        {thread: vm for h in mine for thread, vm in h.homes},
+    )

@@ -13,27 +13,43 @@ from topology_runtime.worker.threads import TaskThread
 class KeyedThread(TaskThread):
     """A thread of a task with `state: keyed`."""
 
-    _said = 0
+    _lost = 0
+    _unsaved = ""
 
     def make_core(self) -> TaskCore:
         core = KeyedCore(self.wanted, self.topology, self.host.board, self.random64, self.record)
-        core.store = snapshots.Files(self.host.directory, self.task.name, self.wanted.thread)
+        core.store = self._files()
         return core
+
+    def _files(self) -> snapshots.Files:
+        return snapshots.Files(self.host.directory, self.task.name, self.wanted.thread)
 
     def turn(self) -> None:
         super().turn()
         core = self.core
-        if isinstance(core, KeyedCore) and core.lost_ranges > self._said:
-            lost, self._said = core.lost_ranges - self._said, core.lost_ranges
-            text = f"the state of {lost} key ranges was lost with their owner; they start anew"
-            print(
-                f"headgate: thread {self.wanted.thread} of {self.task.name}: {text}",
-                file=sys.stderr,
-                flush=True,
+        assert isinstance(core, KeyedCore)
+        if len(core.keyed.ranges.lost) > self._lost:
+            lost, self._lost = len(core.keyed.ranges.lost) - self._lost, len(core.keyed.ranges.lost)
+            self._say(f"the state of {lost} key ranges was lost with the threads that had it")
+        if bool(core.unsaved) != bool(self._unsaved):
+            self._unsaved = core.unsaved
+            self._say(
+                f"no snapshot can be written: {core.unsaved}; its rows are kept until one can"
+                if core.unsaved
+                else f"snapshots are written again, after {core.saves_failed} failures in all"
             )
+            self.host.changed()
+
+    def _say(self, text: str) -> None:
+        name = f"thread {self.wanted.thread} of {self.task.name}"
+        print(f"headgate: {name}: {text}", file=sys.stderr, flush=True)
 
     def shutdown(self) -> None:
         super().shutdown()
         core = self.core
-        if isinstance(core, KeyedCore) and not core.keyed.owned:
-            snapshots.Files(self.host.directory, self.task.name, self.wanted.thread).remove()
+        if not isinstance(core, KeyedCore) or core.flow is None or core.keyed.ranges.versions:
+            return
+        try:
+            self._files().remove()
+        except OSError as error:
+            self._say(f"its snapshot cannot be removed: {error}")  # it is cleaned later

@@ -9,7 +9,7 @@ direct           thread number `To.index` modulo the receiver's threads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from heapq import heapify, heapreplace
 from typing import Any
 from zlib import crc32
@@ -37,10 +37,12 @@ def range_of(key: Hashable) -> int:
 
 def owners(route: Route) -> list[int]:
     """Thread of each of the 1,024 key ranges ([] when the plan gives none)."""
-    table: list[int] = []
-    for thread, count in route.ranges:
-        table += [thread] * count
-    return table
+    return unrolled(route.ranges)
+
+
+def unrolled(runs: Iterable[tuple[int, int]]) -> list[int]:
+    """A run-length coded table, (thread, how many) by (thread, how many)."""
+    return [thread for thread, count in runs for _ in range(count)]
 
 
 class Router:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Set
 
 import msgspec
 
-from topology_runtime.worker import rows as wire
+from topology_runtime.worker.keyed import Snapshot
 
 FOLDER = "snapshots"
+WRITING = ".new"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Snapshot).decode
 
 
 class Files:
@@ -18,41 +22,52 @@ class Files:
     def __init__(self, directory: str, task: str, thread: int) -> None:
         self._folder = os.path.join(directory, FOLDER)
         self._task = task
-        self._path = os.path.join(self._folder, f"{task}~{thread}")
+        self._path = path_of(directory, task, thread)
+        self._directory = directory
 
-    def load(self) -> list[Any] | None:
-        """The last whole snapshot, None when there is none."""
-        return _read(self._path)
+    def load(self) -> Snapshot | None:
+        """The last whole snapshot, None when there is none. Raises OSError when it does not read."""
+        return read(self._path)
 
-    def save(self, snapshot: list[Any]) -> None:
-        """The snapshot is on disk when this returns."""
+    def save(self, snapshot: Snapshot) -> None:
+        """The snapshot is on disk when this returns. Raises OSError; then the last one stands."""
         os.makedirs(self._folder, exist_ok=True)
-        with open(self._path + ".new", "wb") as file:
-            file.write(wire.write(snapshot, wire.NESTED))
+        with open(self._path + WRITING, "wb") as file:
+            file.write(_encode(snapshot))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(self._path + ".new", self._path)
+        os.replace(self._path + WRITING, self._path)
 
     def remove(self) -> None:
         if os.path.exists(self._path):
             os.unlink(self._path)
 
-    def of_threads_gone(self, living: set[int]) -> list[list[Any]]:
-        """Snapshots on this VM of threads of the task that are no more."""
-        found: list[list[Any]] = []
-        for name in sorted(os.listdir(self._folder)) if os.path.isdir(self._folder) else ():
-            task, _, thread = name.rpartition("~")
-            if task == self._task and thread.isdigit() and int(thread) not in living:
-                snapshot = _read(os.path.join(self._folder, name))
-                found += [snapshot] if snapshot is not None else []
-        return found
+    def of(self, thread: int) -> Snapshot | None:
+        """The last snapshot of another thread of the task on this VM. Raises OSError."""
+        return read(path_of(self._directory, self._task, thread))
 
 
-def _read(path: str) -> list[Any] | None:
+def path_of(directory: str, task: str, thread: int) -> str:
+    return os.path.join(directory, FOLDER, f"{task}~{thread}")
+
+
+def read(path: str) -> Snapshot | None:
     try:
         with open(path, "rb") as file:
-            return wire.read(file.read(), wire.NESTED)
+            return _decode(file.read())
     except FileNotFoundError:
         return None
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except msgspec.DecodeError as error:
         raise OSError(f"the snapshot {path} cannot be read: {error}") from error
+
+
+def clean(directory: str, wanted: Set[int]) -> list[str]:
+    """Remove the snapshots on this VM of threads that are not `wanted`; their names. Raises OSError."""
+    folder = os.path.join(directory, FOLDER)
+    removed = []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        thread = name.removesuffix(WRITING).rpartition("~")[2]
+        if thread.isdigit() and int(thread) not in wanted:
+            os.unlink(os.path.join(folder, name))
+            removed.append(name)
+    return removed

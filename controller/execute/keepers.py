@@ -1,0 +1,77 @@
+"""Who may hold the state of each key range: what the wanted state says of keyed tasks. Pure.
+
+While a plan is in force its owners hold everything: a keyed thread says that it has switched only once its
+ranges have come and gone. An enactment that is followed by another before that leaves several that may:
+its owners, and whoever could hold a range before it. Before any routes were switched to, nobody has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from controller.knowledge.records import ALL_GO_BY_IT, Durable
+from topology_runtime.messages import Keepers, Route, ThreadWanted
+from topology_runtime.topology import Topology
+
+
+def keepers_now(d: Durable, topology: Topology) -> tuple[Keepers, ...]:
+    """By the wanted state of now; `homes` are of all threads named."""
+    if d.reign is None:
+        return ()
+    if d.phase not in ALL_GO_BY_IT:
+        return d.reign.keepers
+    return tuple(_layer(topology, d.reign.routes_number, d.reign.routes, d.reign.threads, sure=True))
+
+
+def keepers_next(
+    d: Durable, topology: Topology, number: int, patched: tuple[Route, ...]
+) -> tuple[Keepers, ...]:
+    """Of a plan decided now, until it is in force. Rows go by routes `patched` until it is SWITCHED."""
+    if d.reign is None:
+        return ()
+    found = [*keepers_now(d, topology)]
+    if d.phase != "prepared":
+        found += _layer(topology, d.reign.routes_number, d.reign.routes, d.reign.threads)
+    found += _layer(topology, number, patched, d.reign.threads)
+    return _distinct(found)
+
+
+def _layer(
+    topology: Topology,
+    number: int,
+    routes: Iterable[Route],
+    threads: Iterable[ThreadWanted],
+    sure: bool = False,
+) -> Iterator[Keepers]:
+    """The owners by these routes, per keyed task."""
+    vms = {thread.thread: thread.slot.vm for thread in threads}
+    seen: set[str] = set()
+    for route in routes:
+        task = topology.edges[route.edge].target
+        if not route.ranges or task in seen or topology.by_name[task].state != "keyed":
+            continue
+        seen.add(task)
+        owners = sorted({thread for thread, _ in route.ranges})
+        homes = tuple((thread, vms[thread]) for thread in owners if thread in vms)
+        yield Keepers(task, number, route.ranges, sure, homes)
+
+
+def _distinct(found: Iterable[Keepers]) -> tuple[Keepers, ...]:
+    """One of each table of owners: under its newest number; sure if it was once."""
+    tables: dict[tuple[str, tuple[tuple[int, int], ...]], Keepers] = {}
+    for h in found:
+        known = tables.setdefault((h.task, h.ranges), h)
+        homes = tuple(sorted({*known.homes, *h.homes}))
+        number, sure = max(known.number, h.number), known.sure or h.sure
+        tables[h.task, h.ranges] = replace(known, number=number, sure=sure, homes=homes)
+    return tuple(tables.values())
+
+
+def told(keepers: Iterable[Keepers], wanted: set[int], vms: set[str]) -> tuple[Keepers, ...]:
+    """As agents are told: `homes` only of threads that are not wanted any more, on VMs that can answer."""
+    return tuple(
+        replace(h, homes=tuple((t, vm) for t, vm in h.homes if t not in wanted and vm in vms))
+        for h in keepers
+    )
