@@ -128,6 +128,7 @@ class Family:
         self.loss, self.now_ns = loss, 100 * S
         self.disks: dict[str, dict[int, bytes]] = {}
         self.disk_full, self.saves = False, 0
+        self.deaf: set[int] = set()  # threads that never hear that a state was taken
         self.places = {thread: Slot(vm, thread) for thread, vm in places.items()}
         self.members: dict[int, Member] = {}
         self.dead_vms: set[str] = set()
@@ -271,6 +272,8 @@ class Family:
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, thread: int, what: Any, safe: bool = False) -> None:
+        if isinstance(what, StateTaken) and thread in self.deaf:
+            return
         if safe or self.random.random() >= self.loss:
             self.net.append((thread, what))
 

@@ -174,6 +174,21 @@ def test_going_back_does_not_thaw_what_the_new_owner_may_have() -> None:
     is_exact(family)
 
 
+def test_going_back_a_frozen_copy_is_no_match_for_a_newer_one() -> None:
+    """The new owner took the state and counted on; the old one never heard so."""
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.deaf = {ONE}
+    family.enter("switched")
+    family.run(1.0)
+    family.offer(50)
+    family.run(1.0)
+    assert ALL == family.members[ONE].flow.ranges.versions.keys() == family.members[TWO].flow.ranges.owned
+    family.plan(all_of(ONE))
+    family.settle()
+    is_exact(family)
+
+
 def test_rows_at_the_side_follow_their_range() -> None:
     family = running(all_of(ONE))
     family.plan(all_of(TWO))
@@ -194,12 +209,18 @@ def test_rows_at_the_side_follow_their_range() -> None:
 
 
 def test_a_state_by_older_routes_is_refused() -> None:
+    """What was said before these routes is no answer by them."""
     family = running(all_of(ONE))
     family.plan(all_of(TWO))
-    family.settle()
-    number = family.members[TWO].core.switched
-    family.members[TWO].core.on_word(StateMove(ONE, TWO, number - 1, (RangeCopy(5, 99, b""),)), family.now_ns)
-    is_exact(family)
+    family.members[ONE].hangs = True
+    family.enter("switched")
+    family.run(1.0)
+    two = family.members[TWO].core
+    nothing = tuple(RangeCopy(key_range) for key_range in sorted(ALL))
+    two.on_word(StateMove(ONE, TWO, two.switched - 1, nothing), family.now_ns)
+    assert not two.keyed.ranges.owned
+    two.on_word(StateMove(ONE, TWO, two.switched, nothing), family.now_ns)
+    assert two.keyed.ranges.owned == ALL
 
 
 def test_a_state_by_routes_to_come_waits_for_them() -> None:
@@ -264,6 +285,16 @@ def test_an_older_copy_is_used_and_the_range_said_to_be_lost_too() -> None:
     assert family.lost == ALL
     family.all_done()
     assert family.counts() == family.expected()
+
+
+def test_a_disk_that_was_emptied_is_no_fresh_start() -> None:
+    """The plan is in force, so its owner had the state."""
+    family = running(all_of(ONE))
+    family.kill(ONE)
+    family.disks.clear()
+    family.restart(ONE)
+    family.run(3.0)
+    assert family.in_force and family.lost == ALL
 
 
 def test_a_range_that_nobody_ever_had_is_not_lost() -> None:
