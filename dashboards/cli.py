@@ -51,6 +51,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model show": ("controller.offline.models:show", "every point of a model, as a table or a picture"),
     "model compare": ("controller.offline.models:compare", "two sets of models, point by point"),
     "model import": ("controller.offline.models:import_models", "check models and copy them into a folder"),
+    "sim": (
+        "controller.simulation.sim_cli:sim",
+        "the real cores in virtual time under faults, by the seed: is anything lost?",
+    ),
     "topology": ("topology_runtime.topology_cli:topology", "validate, show or draw a topology"),
     "dashboard run": ("dashboards.web.cli:run", "the live page of a run, or of a trace"),
     "controller run": ("controller.cli:run", "one controller (`up` starts it for you)"),

@@ -77,8 +77,8 @@ class Watch:
 class Account:
     """Of all source partitions of a world."""
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
+    def __init__(self, shape: Shape, met: Counter[str]) -> None:
+        self.shape, self.met = shape, met
         self.need = shape.need
         self.partitions: dict[Partition, Positions] = {}
         self.live: dict[tuple[int, int], Watch] = {}  # (thread, incarnation) → its ledger
@@ -128,6 +128,7 @@ class Account:
             known = self.of(row[:2])
             assert letter.position < known.read, f"position {row} is a dead letter and was never read"
             known.buried.add(letter.position)
+            self.met["dead letters"] += 1
             known.finish(letter.position)
 
     # ── ledgers ─────────────────────────────────────────────────────────────────────────────────
@@ -137,6 +138,9 @@ class Account:
         assert ledger is not None
         key = thread.wanted.thread, thread.worker.incarnation
         self.live[key] = Watch(thread, ledger.position, ledger.position)
+        read = self.of(thread.place).read
+        self.met["sources restarted"] += read > 0
+        self.met["sources read again"] += ledger.position < read
         self.touched = True
 
     def look(self, thread: SimSource) -> None:
@@ -176,6 +180,8 @@ class Account:
 
     def _replayed(self, watch: Watch, ledger: Ledger) -> None:
         self.again += ledger.replayed - watch.replayed
+        by_deadline = any(root.expiries for root in ledger.open_roots())
+        self.met["replays by deadline" if by_deadline else "replays by fault"] += 1
         watch.replayed = ledger.replayed
         most, name = ATTEMPTS_MOST + watch.thread.faults, watch.thread.name
         for root in ledger.open_roots():

@@ -53,6 +53,7 @@ class SimAgent:
         folder = folder_of(os.path.join(self.world.directory(), self.name), *place)
         spool = SimSpool(folder, position, lambda: self.full)
         self.world.spools.append(spool)
+        self.world.met["spools drained"] += spool.end > spool.acked
         return spool
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────

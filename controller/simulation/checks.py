@@ -39,6 +39,7 @@ class Checks:
         self._folded = len(synced)
         if self.durable.held_dead:
             self.world.tallies.states_lost += 1
+            self.world.met["VMs held dead"] += 1
 
     def _note(self, record: Record) -> None:
         if isinstance(record, Planned):
@@ -116,6 +117,7 @@ class Checks:
         if not order or order[-1] != me:
             assert me not in order, f"two at once: {thread.name} works again, after {order[-1]}"
             order.append(me)
+            self.world.met["exclusive hand-overs"] += len(order) > 1
         for worker in self.world.workers():
             for other in worker.threads.values():
                 alike = other is not thread and other.core.task.name == task.name

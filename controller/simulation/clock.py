@@ -10,6 +10,7 @@ from zlib import crc32
 MS = 1_000_000
 S = 1_000_000_000
 WALL0_NS = 1_700_000_000 * S
+EVENTS_MOST = 1_000_000  # of one seed; usual are some thousands
 TRAIL = 400  # events told of a failing seed
 
 
@@ -47,6 +48,7 @@ class Clock:
         while self._heap and self._heap[0][0] <= end_ns:
             self.now_ns, _, what, do = heapq.heappop(self._heap)
             self.events += 1
+            assert self.events < EVENTS_MOST, "it does not come to an end"
             if what:
                 self.say(what)
             do()

@@ -68,6 +68,7 @@ class SimController:
     def kill(self, why: str) -> None:
         if self.alive:
             self.world.clock.say(f"controller dies: {why}")
+            self.world.met[f"controller killed in {self.world.phase}"] += 1
             self.alive = False
             self._events.clear()
             self.world.later(self.world.delay_ns(100, 900), self.start)
@@ -99,6 +100,7 @@ class SimController:
             try:
                 self.disk.append(instruction.records)
             except OSError as error:
+                self.world.met["journal failures"] += 1
                 self._events.appendleft(t.JournalFailed(str(error)))
                 return
         self.world.checks.controller_knows(self)

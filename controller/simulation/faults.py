@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 CONTROLLER_CRASHES_MOST = 2  # the third in a row holds the last good plan, by design
 AGENT_CRASHES_MOST = 2
+LONG_SILENCE = 0.1  # share of half-open connections that may last longer than any deadline
 EFFECTS = {"deliver": 40, "ack": 40, "record": 40, "word": 4}  # armed to strike within so many
 
 
@@ -22,6 +23,7 @@ class Faults:
         self.world, self.random = world, world.random
         self.active = True
         self.done: list[str] = []
+        self.silent_until_ns = 0  # connections are half-open until then
         r = self.random
         self.loss = r.choice((0.0, 0.0, 0.02, 0.1))
         self.doubles = r.choice((0.0, 0.0, 0.05, 0.2))
@@ -31,7 +33,8 @@ class Faults:
         self.kinds: list[Callable[[], None]] = [
             self.kill_worker, self.kill_worker_somewhere, self.kill_worker_at_mark, self.kill_agent,
             self.kill_controller, self.kill_controller_somewhere, self.kill_agent_somewhere, self.cut_vm,
-            self.lose_vm, self.fail_journal, self.break_data, self.half_open_data,
+            self.lose_vm, self.fail_journal, self.break_data, self.reorder_data, self.half_open_data,
+            self.fill_disk,
         ]  # fmt: skip
         if world.options.kinds:
             self.kinds = [getattr(self, name) for name in world.options.kinds]
@@ -65,6 +68,7 @@ class Faults:
         if what == "controller" and not self._may_kill_controller():
             return False
         self.done.append(f"killed at {what}")
+        self.world.met[f"killed at {what}"] += 1
         return True
 
     # ── the schedule ────────────────────────────────────────────────────────────────────────────
@@ -78,6 +82,7 @@ class Faults:
     def _do(self, kind: Callable[[], None]) -> None:
         if self.active:
             self.done.append(kind.__name__)
+            self.world.met[f"fault {kind.__name__}"] += 1
             kind()
 
     def stop(self) -> None:
@@ -85,7 +90,7 @@ class Faults:
         self.active = False
         self.world.disk.fails = False
         for agent in self.world.agents.values():
-            agent.cut_until_ns = 0
+            agent.cut_until_ns = agent.full_until_ns = 0
 
     # ── kinds ───────────────────────────────────────────────────────────────────────────────────
 
@@ -129,6 +134,11 @@ class Faults:
         agent = self.random.choice(list(self.world.agents.values()))
         agent.cut_until_ns = self.world.now_ns + self.world.delay_ns(300, 6500)
 
+    def fill_disk(self) -> None:
+        """A VM's disk takes no more for a while: neither spools nor snapshots."""
+        agent = self.random.choice(list(self.world.agents.values()))
+        agent.full_until_ns = self.world.now_ns + self.world.delay_ns(100, 4000)
+
     def lose_vm(self) -> None:
         agents = [agent for agent in self.world.agents.values() if not agent.gone]
         if len(agents) > self.world.options.vms_least:
@@ -143,16 +153,27 @@ class Faults:
         self.world.later(self.world.delay_ns(100, 1500), heal)
 
     def break_data(self) -> None:
-        """Data connections of one worker break and come back."""
+        """Data connections of one worker break and come back; what was on its way is lost."""
+        self._break(0)
+
+    def reorder_data(self) -> None:
+        """As `break_data`, but what was on its way arrives after what follows."""
+        self._break(self.world.delay_ns(5, 2000))
+
+    def _break(self, late_ns: int) -> None:
         workers = self.world.workers()
         if workers:
             worker = self.random.choice(workers)
             for slot in worker.linked:
-                worker.break_link(slot)
+                worker.break_link(slot, late_ns)
 
     def half_open_data(self) -> None:
-        """A data connection of one worker takes everything and gives nothing on, for a while."""
+        """A data connection of one worker takes everything and gives nothing on, for a while; now and then
+        for longer than any deadline."""
         workers = [worker for worker in self.world.workers() if worker.linked]
         if workers:
             worker = self.random.choice(workers)
-            worker.half_open(self.random.choice(worker.linked), self.world.delay_ns(200, 5000))
+            long = self.random.random() < LONG_SILENCE
+            length_ns = self.world.delay_ns(5000, 90_000) if long else self.world.delay_ns(200, 5000)
+            self.silent_until_ns = max(self.silent_until_ns, self.world.now_ns + length_ns)
+            worker.half_open(self.random.choice(worker.linked), length_ns)

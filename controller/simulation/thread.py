@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from controller.simulation import spool
 from controller.simulation.clock import MS
 from controller.simulation.logic import Batches, Feed, Sink, Tally
+from controller.simulation.tallies import owned_by
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
 from topology_runtime.messages import Frame, Mark, SourceNow, StateMove, StateTaken, ThreadNow, ThreadWanted
@@ -62,6 +63,7 @@ class SimThread:
             partitions = task.static.threads if task.static else 1
             logic.open(Context(task.name, w.thread, w.partition, partitions, ""))
         self.core.adopt(logic, lambda _: None)
+        self.world.met["snapshots restored"] += bool(owned_by(self))
         if isinstance(logic, Feed):
             logic.events = self.world.events
         self.wake()

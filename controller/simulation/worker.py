@@ -27,6 +27,9 @@ HELLO_NS = 200 * MS
 REPORT_NS = 500 * MS
 
 
+LOST: dict[type, str] = {m.Frame: "frames lost", m.Acks: "acks lost", m.Mark: "marks lost"}
+
+
 class Killed(Exception):
     """The worker died in the middle of what it did."""
 
@@ -37,6 +40,7 @@ class Link:
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint, self.breaks, self.last_ns, self.lost_until_ns = endpoint, 0, 0, 0
+        self.late_ns: dict[int, int] = {}  # what was on its way at a break still arrives, so late
 
 
 class SimWorker:
@@ -78,6 +82,7 @@ class SimWorker:
         if not self.alive:
             return
         self.world.clock.say(f"worker {self.slot} dies: {why}")
+        self.world.met[f"worker killed in {self.world.phase}"] += 1
         self._gone(killed=True)
         self.world.later(self.world.delay_ns(1, 20), lambda: self.agent.worker_exited(self, why, False))
 
@@ -235,8 +240,12 @@ class SimWorker:
         if link is not None:
             link.breaks += 1
 
-    def break_link(self, slot: Slot) -> None:
-        """The connection breaks and comes back: what is on its way is lost."""
+    def break_link(self, slot: Slot, late_ns: int = 0) -> None:
+        """The connection breaks and comes back: what is on its way is lost, or comes over the old one, so late,
+        after what follows over the new one."""
+        link = self._links.get(slot)
+        if late_ns and link is not None:
+            link.late_ns[link.breaks] = self.world.now_ns + late_ns
         self._lose_link(slot, self.world.delay_ns(0, 20), 0)
 
     def half_open(self, slot: Slot, length_ns: int) -> None:
@@ -277,16 +286,26 @@ class SimWorker:
             self._pending.setdefault(slot, []).append(message)
             return
         if self.world.now_ns < link.lost_until_ns:
+            self._lost(message)
             return
         breaks = link.breaks
         link.last_ns = max(link.last_ns, self.world.now_ns + self.world.data_delay_ns())
 
         def arrive() -> None:
             peer = self.world.endpoints.get(link.endpoint)
-            if breaks == link.breaks and peer is not None:
+            late_ns = link.late_ns.get(breaks, 0)
+            if peer is None or (breaks != link.breaks and not late_ns):
+                self._lost(message)
+            elif late_ns > self.world.now_ns:
+                self.world.met["frames out of order"] += 1
+                self.world.clock.at(late_ns, "", arrive)
+            else:
                 peer.arrives(message)
 
         self.world.clock.at(link.last_ns, "", arrive)
+
+    def _lost(self, message: Any) -> None:
+        self.world.met[LOST.get(type(message), "words lost")] += 1
 
     def _ping(self, slot: Slot, answer: bool) -> None:
         self._send(slot, self.state.ping(slot, answer))
@@ -348,6 +367,7 @@ class SimWorker:
 
     def send_word(self, word: m.Mark | m.StateMove | m.StateTaken) -> None:
         self.effect("word")
+        self.world.met["ranges moved"] += isinstance(word, m.StateTaken)
         slot = self._slot_of.get(word.target)
         if slot == self.slot:
             self._put(word.target, word)

@@ -1,0 +1,79 @@
+"""Many seeds, on many cores, and what they amount to."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from zlib import crc32
+
+from controller.simulation import coverage
+from controller.simulation.world import Options, World
+
+CHUNK = 4  # seeds that a process takes at once
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One seed. error: what was not as it must be; empty: nothing."""
+
+    seed: int
+    shape: str
+    hash: int
+    faults: tuple[str, ...]
+    error: str
+    met: Counter[str]
+    trail: tuple[str, ...]
+    again: str  # the command that runs it again
+
+
+@dataclass
+class Sum:
+    """What seeds amount to, in order: the same whoever ran them."""
+
+    seeds: int = 0
+    hash: int = 0
+    violations: list[Outcome] = field(default_factory=list)
+    coverage: Counter[str] = field(default_factory=lambda: coverage.together(()))
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.hash = crc32(f"{outcome.seed}:{outcome.hash}".encode(), self.hash)
+        self.coverage.update(outcome.met)
+        if outcome.error:
+            self.violations.append(outcome)
+
+
+def run(seed: int, options: Options) -> Outcome:
+    """One seed; whatever it raises is its error."""
+    world = World(seed, options)
+    error = ""
+    try:
+        world.run()
+    except Exception as found:  # an error of the cores is a violation like a broken invariant
+        error = str(found) if isinstance(found, AssertionError) else f"{type(found).__name__}: {found}"
+        error = error or "an assertion without words"
+    trail = tuple(world.clock.trail)
+    again = f"headgate sim --from {seed}{f' --shape {options.shape!r}' if options.shape else ''} --trace"
+    faults = tuple(world.faults.done)
+    return Outcome(seed, world.name, world.clock.hash, faults, error, world.met, trail, again)
+
+
+def _told(seed: int, options: Options) -> Outcome:
+    """As `run`, without what only a look at one seed wants."""
+    return replace(run(seed, options), trail=())
+
+
+@contextmanager
+def outcomes(seeds: range, options: Options, jobs: int) -> Iterator[Iterator[Outcome]]:
+    """Their outcomes, in order; the processes are gone at the end."""
+    if jobs == 1:
+        yield (_told(seed, options) for seed in seeds)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        yield pool.imap(partial(_told, options=options), seeds, CHUNK)
