@@ -176,7 +176,7 @@ def table(result: dict[str, Any]) -> str:
 def soak(options: argparse.Namespace) -> dict[str, Any]:
     seconds = options.minutes * 60 if options.minutes else options.hours * 3600
     with tempfile.TemporaryDirectory(prefix="headgate-soak-") as folder:
-        running = CountedRun(Path(folder), options.rate, seconds + 600, ["--vms", "4,4,4"])
+        running = CountedRun(Path(folder), options.rate, seconds + 600)
         soaked = Soak(running, seconds, options.seed, options.report)
         try:
             result = soaked.report(soaked.run())

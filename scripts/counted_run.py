@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,20 @@ from topology_runtime.messages import Request
 
 OWN = Path(__file__).with_name("counted_tasks.py")
 SLOTS_OF = {"keyed": 1.5, "tally": 0.6, "batch": 1.0}  # one slot carries the offered rate × this
-SLOT = {"cores": 0.12, "memory_bytes": 536870912, "machine": "any"}
+SLOT = {"memory_bytes": 536870912, "machine": "any"}
 
 
 class CountedRun(Trial):
     """`rate_tps` is what it is offered and what its models are made for; twice as much needs more slots."""
 
-    def __init__(self, folder: Path, rate_tps: float, seconds: float, options: Sequence[str] = ()) -> None:
-        self.rate_tps = rate_tps
+    def __init__(
+        self, folder: Path, rate_tps: float, seconds: float, vms: str = "4,4,4", slot_cores: float = 0.12
+    ) -> None:
+        self.rate_tps, self.slot_cores = rate_tps, slot_cores
         self.checker = Checker()
         (folder / "rows").mkdir(parents=True, exist_ok=True)
         self.segments = Segments(folder / "rows", self.checker)
-        super().__init__(folder, f"{rate_tps:g}", seconds, options)
+        super().__init__(folder, f"{rate_tps:g}", seconds, ["--vms", vms, "--slot-cores", f"{slot_cores:g}"])
 
     def _write_topology(self) -> None:
         (self.folder / "counted_tasks.py").write_text(OWN.read_text())
@@ -36,7 +37,8 @@ class CountedRun(Trial):
         (self.folder / "models").mkdir(exist_ok=True)
         for task, share in SLOTS_OF.items():
             points = [{"threads": 1, "rate_tps": self.rate_tps * share, "cpu": 0.8, "memory": 0.1}]
-            model = {"schema": "headgate/model/v1", "task": task, "slot": SLOT, "points": points}
+            slot = SLOT | {"cores": self.slot_cores}
+            model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": points}
             (self.folder / "models" / f"{task}.json").write_text(json.dumps(model))
 
     def command(self, name: str, **arguments: Any) -> Any:

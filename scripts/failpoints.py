@@ -84,7 +84,7 @@ class Enactments:
         before = os.environ.get("HEADGATE_FAILPOINTS")
         os.environ["HEADGATE_FAILPOINTS"] = str(self.armed)
         try:
-            self.running = CountedRun(folder, RATE_TPS, seconds, ["--vms", "4,4,4"])
+            self.running = CountedRun(folder, RATE_TPS, seconds)
         finally:
             if before is None:
                 del os.environ["HEADGATE_FAILPOINTS"]
