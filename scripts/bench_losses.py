@@ -30,6 +30,7 @@ from topology_runtime.errors import HeadgateError
 ROLES = ("worker", "agent", "controller")
 FACTORS = (1.3, 2.0)
 RECOVER_S = 60.0
+CALM_S, END_S = 20.0, 60.0  # after the last kill; `up` itself gives up after 40 s
 HOURS_MOST = 3.0
 
 
@@ -65,7 +66,8 @@ class Losses:
             self.replan()
             self.quiet(self.options.apart / 2)
             self.kill()
-        self.running.end()
+        self.quiet(CALM_S)
+        self.running.end(END_S)
         summary = self.running.finish()
         return {
             "benchmark": "losses",

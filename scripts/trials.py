@@ -135,12 +135,12 @@ class Trial:
         summary: dict[str, Any] = json.loads((self.folder / "out.json").read_text())
         return summary
 
-    def end(self) -> None:
+    def end(self, patience_s: float = 20.0) -> None:
         """However it is: nothing of it stays."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             try:
-                self.process.wait(20)
+                self.process.wait(patience_s)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
