@@ -19,15 +19,17 @@ from contextlib import ExitStack
 from types import FrameType
 
 from agent import events as e
-from agent import life
+from agent import life, struck_file
 from agent.config import AgentConfig
 from agent.metrics import Told
 from agent.sampler import Sampler
 from agent.slot_size import SlotSize
 from agent.slots import SlotBinding, choose
 from agent.spare_slot import SpareSlot
+from agent.stacks import line_of, of_thread
 from agent.state import AgentState
-from agent.supervisor import Supervisor, Worker
+from agent.strikes import UnderWay
+from agent.supervisor import End, Supervisor, Worker
 from agent.uplink import Uplink
 from topology_runtime import channels, failpoints
 from topology_runtime.channels import ServerChannel, Waiter, Wake
@@ -71,6 +73,7 @@ class Agent:
         self._undo = ExitStack()
         self._max_call_ns: dict[int, int] = {}
         self._names: tuple[str, ...] = ()
+        self._sources: tuple[str, ...] = ()
         self._hang_due_ns = self._sample_due_ns = 0
         self.metrics: Told | None = None
         self.disk = DiskTroubles()
@@ -122,6 +125,7 @@ class Agent:
         self.spare = SpareSlot(config, self.binding)
         undo.callback(self.spare.close)
         self.state = AgentState(self._hello(boot), now_ns)
+        self.state.strikes.take_up(struck_file.load(config.directory, config.run))
         if config.metrics_port is not None:
             self.metrics = Told(config.vm, config.metrics_host, config.metrics_port)
             undo.callback(self.metrics.close)
@@ -240,6 +244,7 @@ class Agent:
             self.sampler.finished.begin(wanted.run)  # tried again with the next state
         tasks = wanted.topology.tasks
         self._names = tuple(task.name for task in tasks)
+        self._sources = tuple(task.name for task in wanted.topology.sources)
         self._max_call_ns = {number: int(task.max_call_s * NS) for number, task in enumerate(tasks)}
 
     def _hear_workers(self) -> None:
@@ -272,19 +277,28 @@ class Agent:
             self.do(ended)
         self.spare.reap()
         for worker in [w for w in self.supervisor.workers.values() if w.pidfd in ready]:
-            how = self.supervisor.reap(worker)
-            if how is not None:
+            end = self.supervisor.reap(worker)
+            if end is not None:
                 self.waiter.remove_fd(worker.pidfd)
-                self._on_exit(worker, *how)
+                self._on_exit(worker, end)
 
-    def _on_exit(self, worker: Worker, how: str, clean: bool) -> None:
-        log.log(
-            logging.INFO if clean else logging.WARNING, "the worker of slot %d ended: %s", worker.slot, how
-        )
+    def _on_exit(self, worker: Worker, end: End) -> None:
+        level = logging.INFO if end.clean else logging.WARNING
+        log.log(level, "the worker of slot %d ended: %s", worker.slot, end.how)
         self.peers.pop(worker.slot, None)
         self._read_sources_of(worker)
+        calls = self._under_way(worker)
         self.sampler.over(worker.slot, worker.incarnation)
-        self.do(e.WorkerExited(self.state.slots[worker.slot].slot, worker.incarnation, how, clean))
+        self.do(e.WorkerExited(self.state.slots[worker.slot].slot, worker.incarnation, *end, calls))
+
+    def _under_way(self, worker: Worker) -> tuple[UnderWay, ...]:
+        """The calls of user code that its end broke off, with their stacks as far as it wrote them."""
+        calls = worker.reader.under_way(self._names, self._sources)
+        words = self.supervisor.words(worker) if calls else ""
+        stacks = [of_thread(words, call.ident) for call in calls]
+        return tuple(
+            call._replace(stack=stack, line=line_of(stack)) for call, stack in zip(calls, stacks, strict=True)
+        )
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 
@@ -304,9 +318,11 @@ class Agent:
         if (troubles := self.disk.texts()) != self._disk_told:
             self._disk_told = troubles
             self.do(e.DiskSeen(troubles))
-        for worker, why in self.supervisor.hung(now_ns, self._max_call_ns):
-            log.warning("the worker of slot %d hangs: %s", worker.slot, why)
-            self.do(e.WorkerHung(self.state.slots[worker.slot].slot, worker.incarnation, why))
+        for worker in self.supervisor.workers.values():
+            worker.reader.be_careful(self.state.strikes.careful(worker.slot, now_ns))
+        for worker, hang in self.supervisor.hung(now_ns, self._max_call_ns):
+            log.warning("the worker of slot %d hangs: %s", worker.slot, hang.why)
+            self.do(e.WorkerHung(self.state.slots[worker.slot].slot, worker.incarnation, *hang))
 
     def _sample(self, now_ns: int) -> None:
         """Send a block. The next one is due in a second: earlier while finished rows wait, later if this
@@ -345,6 +361,11 @@ class Agent:
                 self._tell(slot.number, Quit(reason))
             case e.SendLease(slot, _, until_ns):
                 self._tell(slot.number, Lease(until_ns))
+            case e.SendPoisoned(slot, _, message):
+                self._tell(slot.number, message)
+            case e.SaveStruck(struck):
+                with self.disk.writing("what was struck", self.config.directory):
+                    struck_file.save(self.config.directory, self.config.run, struck)
             case e.DumpWorker() | e.KillWorker():
                 self._signal(instruction)
             case e.StartProfile():
@@ -383,6 +404,7 @@ class Agent:
             log.error("the worker of slot %d cannot be started: %s", slot, error)
             return e.WorkerExited(order.slot, order.incarnation, f"it cannot be started: {error}")
         self.waiter.add_fd(worker.pidfd)
+        worker.reader.be_careful(self.state.strikes.careful(slot, monotonic_ns()))
         self.sampler.watch(slot, order.incarnation, worker.pid, worker.reader)
         return None
 

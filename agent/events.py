@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from agent.strikes import UnderWay
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
     DeadLetters,
@@ -21,6 +22,7 @@ from topology_runtime.messages import (
     WorkerReport,
 )
 from topology_runtime.profiles import Profiled, ProfileWanted
+from topology_runtime.struck import Poisoned, Struck
 from topology_runtime.topology import Topology
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────
@@ -42,20 +44,24 @@ class SourcesRead(msgspec.Struct, frozen=True):
 
 
 class WorkerExited(msgspec.Struct, frozen=True):
-    """A worker's process has ended and was reaped. clean: exit code 0. how: a few words for people."""
+    """A worker's process has ended and was reaped. clean: exit code 0. how: a few words for people.
+    by_itself: nobody ended it, nor was it about to end. calls: of user code that were under way."""
 
     slot: Slot
     incarnation: int
     how: str
     clean: bool = False
+    by_itself: bool = False
+    calls: tuple[UnderWay, ...] = ()
 
 
 class WorkerHung(msgspec.Struct, frozen=True):
-    """A worker makes no progress (hang.py)."""
+    """A worker makes no progress (hang.py). thread: the one whose call takes too long, if that is why."""
 
     slot: Slot
     incarnation: int
     why: str
+    thread: int = -1
 
 
 class ProfileEnded(msgspec.Struct, frozen=True):
@@ -138,6 +144,20 @@ class SendLease(msgspec.Struct, frozen=True):
     until_ns: int
 
 
+class SendPoisoned(msgspec.Struct, frozen=True):
+    """To the slot's worker: what it must not meet again."""
+
+    slot: Slot
+    incarnation: int
+    message: Poisoned
+
+
+class SaveStruck(msgspec.Struct, frozen=True):
+    """Keep this on disk: all that was struck."""
+
+    struck: tuple[Struck, ...]
+
+
 class SendHello(msgspec.Struct, frozen=True):
     hello: Hello
 
@@ -198,6 +218,8 @@ Instruction = (
     | ForwardWanted
     | SendQuit
     | SendLease
+    | SendPoisoned
+    | SaveStruck
     | SendHello
     | SendReport
     | SendDeadLetters

@@ -7,9 +7,11 @@ difference of two histograms is the difference of two long integers; of its 160 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.hang import Reading
+from agent.hang import Call, Reading
+from agent.strikes import UnderWay
 from topology_runtime.messages import SourceNow
 from topology_runtime.worker import meter as mt
 
@@ -107,9 +109,46 @@ class MeterReader:
             at = mt.HEADER + i * mt.THREAD_WORDS
             if words[at + mt.STATE] != ENDED:
                 queued += words[at + mt.QUEUE]
-                if started_ns := words[at + mt.CALL_STARTED_NS]:
-                    calls.append((words[at + mt.TASK], started_ns))
+                if words[at + mt.CALL_STARTED_NS]:
+                    calls.append(self._call(at))
         return Reading(now_ns, state, words[mt.H_PROGRESS], ran_ns, queued, tuple(calls))
+
+    def _call(self, at: int) -> Call:
+        words = self._meter.words
+        kind = mt.KINDS[words[at + mt.CALL_KIND] % len(mt.KINDS)]
+        number, task = words[at + mt.THREAD] - 1, words[at + mt.TASK]
+        return Call(number, task, kind, words[at + mt.CALL_STARTED_NS], words[at + mt.CALL_MOVED])
+
+    # ── user code, at a worker's end ────────────────────────────────────────────────────────────
+
+    @property
+    def ending(self) -> bool:
+        """Did the worker begin to end by itself?"""
+        return bool(self._meter.words[mt.H_ENDING])
+
+    def be_careful(self, careful: bool) -> None:
+        """Have the worker name each row before user code is called for it."""
+        self._meter.words[mt.H_CAREFUL] = int(careful)
+
+    def under_way(self, names: Sequence[str], sources: Sequence[str]) -> tuple[UnderWay, ...]:
+        """The call that the worker named, and the sources that are in a read. `names`: of the topology's
+        tasks by number; `sources`: those of its sources."""
+        words = self._meter.words
+        found = []
+        for i in range(words[mt.H_THREADS]):
+            at = mt.HEADER + i * mt.THREAD_WORDS
+            thread, ident = words[at + mt.THREAD], words[at + mt.IDENT]
+            if not thread or words[at + mt.STATE] == ENDED or words[at + mt.TASK] >= len(names):
+                continue
+            task = names[words[at + mt.TASK]]
+            if thread == words[mt.H_ROW_THREAD] and words[mt.H_ROW_SOURCE] < len(sources):
+                source, kind = sources[words[mt.H_ROW_SOURCE]], mt.KINDS[words[mt.H_ROW_KIND]]
+                place = words[mt.H_ROW_PARTITION], words[mt.H_ROW_POSITION], words[mt.H_ROW_VARIANT]
+                found.append(UnderWay(thread - 1, ident, task, source, *place, kind))
+            elif words[at + mt.CALL_STARTED_NS] and words[at + mt.CALL_KIND] == mt.READ:
+                place = words[at + mt.SOURCE_PARTITION] - 1, words[at + mt.SOURCE_EMITTED], 0
+                found.append(UnderWay(thread - 1, ident, task, task, *place, "read"))
+        return tuple(found)
 
 
 def added(before: bytes, now: bytes) -> Buckets:

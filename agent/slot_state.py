@@ -22,8 +22,9 @@ class SlotState:
 
     ended: threads that have finished for good and are still listed as wanted. leaving: the worker said
     that it exits. quitting: it was told to. kill_at_ns: when it is killed (again) for `kill_why` if it
-    still lives then. killed_for: why it was. troubles: of its worker with the disk. unlogged,
-    unlogged_before: finished rows without a log, of its worker and of those before it."""
+    still lives then. killed_for: why it was. hung: the thread whose call took too long, −1 none. troubles:
+    of its worker with the disk. unlogged, unlogged_before: finished rows without a log, of its worker and of
+    those before it."""
 
     slot: Slot
     status: Status = "empty"
@@ -39,6 +40,7 @@ class SlotState:
     kill_at_ns: int | None = None
     kill_why: str = ""
     killed_for: str = ""
+    hung: int = -1
     crashes: int = 0
     crashed_ns: deque[int] = field(default_factory=deque)
     last_exit: str = ""
@@ -120,9 +122,10 @@ class SlotState:
         self.kill_at_ns = now_ns + NS
         return True
 
-    def exited(self, how: str, clean: bool, now_ns: int, epoch: int) -> None:
-        """Its process is gone. Not a crash: it was told to quit, or it left as it said it would."""
-        excused = self.quitting or (self.leaving and clean)
+    def exited(self, how: str, clean: bool, now_ns: int, epoch: int, excused: bool = False) -> None:
+        """Its process is gone. Not a crash: it was told to quit, or it left as it said it would, or a row
+        is to blame."""
+        excused = excused or self.quitting or (self.leaving and clean)
         self.last_exit = f"{self.killed_for}: {how}" if self.killed_for and not clean else how
         self.status = "exited"
         self._forget_worker()
@@ -142,4 +145,4 @@ class SlotState:
         self.leaving = self.quitting = False
         self.troubles = ()
         self.unlogged_before, self.unlogged = self.unlogged_before + self.unlogged, 0
-        self.kill_at_ns, self.kill_why, self.killed_for = None, "", ""
+        self.kill_at_ns, self.kill_why, self.killed_for, self.hung = None, "", "", -1

@@ -6,6 +6,7 @@ the simulator too. Rules:
     one is forwarded again: marks are states and are told again and again.
  2. A slot with wanted threads has a worker. One that dies is replaced at once under a higher incarnation;
     after the fourth crash within 60 s the slot is quarantined until a later epoch puts threads into it.
+    A loss that is some row's doing is counted for the row (strikes.py), not for the slot.
  3. A worker leaves by itself when none of its threads is wanted; that is no crash.
  4. A report goes out on every change, and every 0.5 s; HELLO until welcomed, when the controller's boot
     changes, and while the controller is not heard.
@@ -26,6 +27,7 @@ from agent import events as e
 from agent.lease import Lease
 from agent.profile_state import ProfileState
 from agent.slot_state import NS, SlotState
+from agent.strikes import Strikes, UnderWay, described
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
     DeadLetter,
@@ -41,6 +43,7 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
+from topology_runtime.struck import Poisoned
 
 REPORT_EVERY_NS = NS // 2
 REPORT_GAP_NS = NS // 200  # changes closer together than this share a report
@@ -62,6 +65,7 @@ class AgentState:
         self.slots = {number: SlotState(Slot(hello.vm, number)) for number in range(hello.slots)}
         self.wanted: Wanted | None = None
         self.profile = ProfileState(hello.vm)
+        self.strikes = Strikes()
         self.token = Token()
         self.lease = Lease()
         self.controller_boot = 0
@@ -251,9 +255,10 @@ class AgentState:
         state.running(hello.endpoint)
         if state.quitting:
             return [e.SendQuit(state.slot, state.incarnation, self.stopping)]
-        if self.wanted is None:
-            return []
-        return [e.ForwardWanted(state.slot, state.incarnation, self._data), *self._lease_of(state)]
+        out: list[e.Instruction] = list(self._poisoned(state))
+        if self.wanted is not None:
+            out += [e.ForwardWanted(state.slot, state.incarnation, self._data), *self._lease_of(state)]
+        return out
 
     def _on_worker_report(self, report: WorkerReport, now_ns: int) -> list[e.Instruction]:
         state = self._present(report.slot, report.incarnation)
@@ -272,17 +277,48 @@ class AgentState:
         state = self._present(event.slot, event.incarnation)
         if state is None:
             return []
-        state.exited(event.how, event.clean, now_ns, self.token.epoch)
-        if state.status != "quarantined":
-            return []
-        crashes = len(state.crashed_ns)
-        return [e.Note(f"slot {state.slot} is quarantined after {crashes} crashes, the last: {event.how}")]
+        blamed, out = self._blame(state, event, now_ns)
+        state.exited(event.how, event.clean, now_ns, self.token.epoch, blamed)
+        if state.status == "quarantined":
+            crashes = len(state.crashed_ns)
+            text = f"slot {state.slot} is quarantined after {crashes} crashes, the last: {event.how}"
+            out.append(e.Note(text))
+        return out
+
+    def _blame(
+        self, state: SlotState, event: e.WorkerExited, now_ns: int
+    ) -> tuple[bool, list[e.Instruction]]:
+        """Was the worker lost in user code, and in which call? True when that is known."""
+        if state.quitting or not (event.by_itself or state.hung >= 0):
+            return False, []
+        why = self._no_answer(event.calls, state.hung) if state.hung >= 0 else f"its worker died: {event.how}"
+        struck = self.strikes.lost(state.slot.number, event.calls, state.hung, why, now_ns)
+        if struck is None:
+            return False, []
+        out: list[e.Instruction] = [
+            e.Note(described(struck)),
+            e.SaveStruck(tuple(self.strikes.struck.values())),
+        ]
+        for other in self.slots.values():
+            if other.status == "running" and other is not state:
+                out += self._poisoned(other)
+        return True, out
+
+    def _no_answer(self, calls: tuple[UnderWay, ...], hung: int) -> str:
+        tasks = self.wanted.topology.by_name if self.wanted is not None else {}
+        limits = [tasks[call.task].max_call_s for call in calls if call.thread == hung and call.task in tasks]
+        return f"hung: no answer within max_call_s={limits[0]:g}" if limits else "hung: no answer in time"
+
+    def _poisoned(self, state: SlotState) -> list[e.SendPoisoned]:
+        poison = self.strikes.poison
+        return [e.SendPoisoned(state.slot, state.incarnation, Poisoned(poison))] if poison else []
 
     def _on_hung(self, event: e.WorkerHung, now_ns: int) -> list[e.Instruction]:
         state = self._present(event.slot, event.incarnation)
         if state is None or state.kill_at_ns is not None:
             return []
         state.kill_at(now_ns + DUMP_NS, f"hung, {event.why}")
+        state.hung = event.thread
         return [e.DumpWorker(state.slot, state.incarnation)]
 
     def _note_sources(self, slot: Slot, incarnation: int, sources: tuple[SourceNow, ...]) -> None:

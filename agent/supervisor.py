@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -17,22 +18,30 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent import proc
 from agent.config import AgentConfig
-from agent.hang import HangWatch
+from agent.hang import Hang, HangWatch
 from agent.meter_reader import MeterReader
 from agent.slots import SlotBinding
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.logs import open_log, trim
 from topology_runtime.worker import meter as mt
 
+LAST_WORDS_BYTES = 256 * 1024  # of a worker's log are read at its end, for the stacks in them
+OWN_SIGNALS = frozenset(
+    (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS)
+)  # what a process does to itself
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # a slot has at most one core
+
+log = logging.getLogger("headgate.agent")
 
 
 @dataclass(slots=True)
 class Worker:
-    """A worker process. bound: its slot's CPU bound is in force. why: what it was killed for."""
+    """A worker process. bound: its slot's CPU bound is in force. why: what it was killed for. log_from: where
+    in the slot's log its words begin."""
 
     slot: int
     incarnation: int
@@ -43,10 +52,20 @@ class Worker:
     watch: HangWatch = field(default_factory=HangWatch)
     bound: bool = False
     why: str = ""
+    log_from: int = 0
 
     @property
     def pid(self) -> int:
         return self.process.pid
+
+
+class End(NamedTuple):
+    """How a worker ended, in a few words; clean: exit code 0; by_itself: nobody ended it from outside, and
+    it had not begun to end."""
+
+    how: str
+    clean: bool
+    by_itself: bool
 
 
 class Supervisor:
@@ -64,7 +83,7 @@ class Supervisor:
                 reader = MeterReader(fd)
                 on_failure.callback(reader.close)
                 command = self._binding.command(slot, self._command(slot, incarnation, fd))
-                process = self._start(slot, command, fd)
+                process, log_from = self._start(slot, command, fd)
             finally:
                 os.close(fd)
             on_failure.callback(process.wait)
@@ -72,6 +91,7 @@ class Supervisor:
             pidfd = os.pidfd_open(process.pid)
             on_failure.pop_all()
         worker = Worker(slot, incarnation, process, pidfd, reader, self._binding.oom_kills(slot))
+        worker.log_from = log_from
         self.workers[slot] = worker
         return worker
 
@@ -90,20 +110,23 @@ class Supervisor:
         words = [str(word) for pair in options.items() for word in pair]
         return [sys.executable, "-P", "-m", "topology_runtime.worker", *words]
 
-    def _start(self, slot: int, command: list[str], meter_fd: int) -> subprocess.Popen[bytes]:
-        log = open_log(self.log_path(slot))
+    def _start(self, slot: int, command: list[str], meter_fd: int) -> tuple[subprocess.Popen[bytes], int]:
+        """The process, and how long its log is already."""
+        words = open_log(self.log_path(slot))
+        log_from = os.fstat(words).st_size
         try:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=words,
+                stderr=words,
                 pass_fds=(meter_fd,),
                 env={**dict.fromkeys(ONE_THREAD, "1"), **os.environ},
                 start_new_session=True,
             )
+            return process, log_from
         finally:
-            os.close(log)
+            os.close(words)
 
     def log_path(self, slot: int) -> str:
         return os.path.join(self._config.directory, "logs", f"worker-{slot}.log")
@@ -129,15 +152,33 @@ class Supervisor:
         worker.why = worker.why or why
         _signal(worker, signal.SIGKILL)
 
-    def reap(self, worker: Worker) -> tuple[str, bool] | None:
-        """(how it ended, was it exit code 0); None while it lives."""
+    def reap(self, worker: Worker) -> End | None:
+        """How it ended; None while it lives."""
         code = worker.process.poll()
         if code is None:
             return None
         self._binding.kill(worker.slot)
         os.close(worker.pidfd)
         del self.workers[worker.slot]
-        return self._how(worker, code), code == 0
+        return self._end(worker, code)
+
+    def words(self, worker: Worker) -> str:
+        """The end of what it wrote into its log."""
+        path = self.log_path(worker.slot)
+        try:
+            with open(path, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(worker.log_from if worker.log_from <= size else 0, size - LAST_WORDS_BYTES))
+                return file.read().decode("utf-8", "replace")
+        except OSError as error:
+            log.error("%s cannot be read: %s", path, error)
+            return ""
+
+    def _end(self, worker: Worker, code: int) -> End:
+        starved = self._binding.oom_kills(worker.slot) > worker.oom_kills
+        fatal = starved or code >= 0 or -code in OWN_SIGNALS
+        by_itself = fatal and not worker.why and not worker.reader.ending
+        return End(self._how(worker, code), code == 0, by_itself)
 
     def _how(self, worker: Worker, code: int) -> str:
         how = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"
@@ -148,7 +189,7 @@ class Supervisor:
 
     # ── watching ────────────────────────────────────────────────────────────────────────────────
 
-    def hung(self, now_ns: int, max_call_ns: Mapping[int, int]) -> list[tuple[Worker, str]]:
+    def hung(self, now_ns: int, max_call_ns: Mapping[int, int]) -> list[tuple[Worker, Hang]]:
         """Workers that make no progress, and why one thinks so."""
         found = []
         for worker in self.workers.values():
@@ -156,9 +197,9 @@ class Supervisor:
             if stat is None:
                 continue
             ran_ns = stat.cpu_ns + proc.run_delay_ns(worker.pid)
-            why = worker.watch.look(worker.reader.reading(now_ns, stat.state, ran_ns), max_call_ns)
-            if why:
-                found.append((worker, why))
+            hang = worker.watch.look(worker.reader.reading(now_ns, stat.state, ran_ns), max_call_ns)
+            if hang is not None:
+                found.append((worker, hang))
         return found
 
     def trim_logs(self, disk: DiskTroubles) -> None:

@@ -22,6 +22,7 @@ from topology_runtime.samples import SLOT_COLUMNS as SLOT_COLUMNS
 from topology_runtime.samples import FinishedRuns as FinishedRuns
 from topology_runtime.samples import SampleBlock as SampleBlock
 from topology_runtime.schedule import Schedule
+from topology_runtime.struck import Poisoned
 from topology_runtime.topology import Topology
 
 PROTOCOL = 2
@@ -287,7 +288,7 @@ class Lease(msgspec.Struct, frozen=True, tag="lease"):
     until_ns: int
 
 
-FromAgentToWorker = Wanted | Quit | Lease
+FromAgentToWorker = Wanted | Poisoned | Quit | Lease
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag="worker_hello"):
@@ -331,7 +332,6 @@ class RootKey(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 class RootPart(msgspec.Struct, array_like=True):
     """A root inside a frame: key, where its ledger is, what its rows are, and this frame's id for it.
-
     `position`: of the root's first row; row `offset` of a run adds to it. `intended_ns`: when that
     first row was due (UTC). `floor`: every root of this source thread below this sequence is done.
     `along`: numbers in the frame of the roots that this root's rows come from too (the output of a bucket

@@ -15,6 +15,7 @@ from controller.simulation.clock import MS
 from controller.simulation.thread import SimSource, SimThread
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
+from topology_runtime.struck import Poisoned
 from topology_runtime.worker import state as st
 from topology_runtime.worker.flow import Addressed
 from topology_runtime.worker.keyed import Snapshot
@@ -125,6 +126,8 @@ class SimWorker:
             for thread in self.threads.values():
                 thread.wake()
             return
+        if isinstance(message, Poisoned):
+            return  # simulated rows are survived
         self.heard = True
         before = self.state.token
         self._perform(self.state.on_wanted(message))

@@ -9,175 +9,19 @@ import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from agent_cluster import LIMIT_S, LINE, VM, Cluster, topology
 
-from agent import cgroups, proc
+from agent import proc
 from topology_runtime import channels
 from topology_runtime import messages as m
-from topology_runtime.channels import ClientChannel, ServerChannel, Waiter
+from topology_runtime.channels import ClientChannel
 from topology_runtime.cluster import Slot
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import Edge, Static, Task, Topology
 
 pytestmark = pytest.mark.live
-HERE = str(Path(__file__).parent)
-VM = "vm1"
-LIMIT_S = 10.0
-NS = 1_000_000_000
-Message = TypeVar("Message", m.Hello, m.Report, m.SampleBlock, m.Goodbye)
-
-
-def topology(folder: Path, max_call_s: float = 10.0) -> Topology:
-    given = {"folder": str(folder)}
-    return Topology(
-        "line",
-        (
-            Task("source", kind="source", run="agent_tasks:Numbers", static=Static()),
-            Task("work", run="agent_tasks:Work", params=given, max_call_s=max_call_s),
-            Task("store", run="agent_tasks:Store", params=given),
-        ),
-        (Edge("source", "work"), Edge("work", "store")),
-    )
-
-
-class Cluster:
-    """One agent process and what it has said; `tell` is the controller's side."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.run = f"test-{os.getpid()}-{folder.name}"
-        self.rows = folder / "rows"
-        self.rows.mkdir()
-        self.channel: ServerChannel[m.FromController, m.FromAgent] = ServerChannel(channels.from_agent)
-        self.waiter = Waiter([self.channel])
-        self.heard: list[m.FromAgent] = []
-        self.peer = b""
-        self.boot, self.counter = 1, 0
-        self.topology = topology(self.rows)
-        self.threads: tuple[m.ThreadWanted, ...] = ()
-        self.schedule: Schedule | None = None
-        self.draining = False
-        self.known: object = None
-        self.start_agent()
-
-    def command(self) -> list[str]:
-        """The agent's command line, without an owner."""
-        words = [sys.executable, "-P", "-m", "dashboards.cli", "agent", "run", "--vm", VM, "--run", self.run]
-        words += ["--controller", self.channel.endpoint, "--slots", "2", "--slot-cores", "0.4"]
-        return [*words, "--slot-memory", "256M", "--directory", str(self.folder / "vm1")]
-
-    def start_agent(self) -> None:
-        command = [*self.command(), "--owner", str(os.getpid())]
-        with (self.folder / "agent.log").open("ab") as log:
-            self.agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
-
-    # ── the controller's side ───────────────────────────────────────────────────────────────────
-
-    def pump(self, seconds: float = 0.02) -> None:
-        self.waiter.wait(seconds)
-        while (came := self.channel.receive()) is not None:
-            self.peer, message = came
-            self.heard.append(message)
-            if isinstance(message, m.Hello | m.Report):
-                self.channel.send(self.peer, m.Welcome(self.boot, self.run, time.time_ns()))
-            if isinstance(message, m.Report) and message.token < m.Token(self.boot, 1, self.counter):
-                self.tell()
-
-    def wait(self, what: Callable[[], bool], seconds: float = LIMIT_S) -> None:
-        end = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < end, (self.folder / "agent.log").read_text()
-            self.pump()
-
-    def all(self, kind: type[Message]) -> list[Message]:
-        return [message for message in self.heard if isinstance(message, kind)]
-
-    @property
-    def report(self) -> m.Report:
-        return self.all(m.Report)[-1]
-
-    def worker(self, number: int) -> m.WorkerNow | None:
-        if not self.all(m.Report):
-            return None
-        return next((w for w in self.report.workers if w.slot.number == number), None)
-
-    def want(self, *threads: tuple[int, str, int], draining: bool = False) -> None:
-        self.threads = tuple(m.ThreadWanted(n, task, Slot(VM, slot)) for n, task, slot in threads)
-        self.draining = draining
-        self.tell_new()
-
-    def tell_new(self) -> None:
-        self.counter += 1
-        self.tell()
-
-    def tell(self) -> None:
-        """The wanted state: endpoints and source positions as they were reported."""
-        reports = self.all(m.Report)
-        workers = reports[-1].workers if reports else ()
-        acked = max((s.acked for r in reports for s in r.sources), default=0)
-        targets = {t.task: t.thread for t in self.threads}
-        edges = enumerate(self.topology.edges)
-        self.channel.send(
-            self.peer,
-            m.Wanted(
-                token=m.Token(self.boot, 1, self.counter),
-                phase="committed",
-                run=self.run,
-                topology=self.topology,
-                user_paths=(HERE,),
-                threads=self.threads,
-                routes_number=1,
-                routes=tuple(
-                    m.Route(n, ((targets[e.target], 1.0),)) for n, e in edges if e.target in targets
-                ),
-                workers=tuple(m.WorkerAt(w.slot, w.incarnation, w.endpoint) for w in workers),
-                schedule=self.schedule,
-                starts=(m.SourceStart("source", 0, acked),),
-                draining=self.draining,
-            ),
-        )
-
-    def ready(self, *numbers: int) -> bool:
-        """These workers are up and connected under the newest state; endpoints are passed on meanwhile."""
-        if not self.all(m.Report):
-            return False
-        now = {w.slot.number: (w.incarnation, w.endpoint) for w in self.report.workers}
-        if self.known != now:
-            self.known = now
-            self.tell_new()
-        workers = [self.worker(n) for n in numbers]
-        token = m.Token(self.boot, 1, self.counter)
-        return all(w is not None and w.ready and w.token == token for w in workers)
-
-    def offer(self, rate_tps: float) -> None:
-        self.schedule = Schedule(time.time_ns(), ((0.0, rate_tps),))
-        self.tell_new()
-
-    # ── what there is ───────────────────────────────────────────────────────────────────────────
-
-    def pids(self) -> list[int]:
-        """The agent's worker processes."""
-        data = proc.read(f"/proc/{self.agent.pid}/task/{self.agent.pid}/children")
-        return [int(pid) for pid in (data or b"").split()]
-
-    def stored(self) -> Counter[int]:
-        return Counter(int(line) for path in self.rows.iterdir() for line in path.read_text().split())
-
-    def groups(self) -> list[Path]:
-        points = [point for kind in ("cgroup", "cgroup2") for point, _ in cgroups.mounted(kind)]
-        return [
-            point / f"headgate-{self.run}" for point in points if (point / f"headgate-{self.run}").exists()
-        ]
-
-    def close(self) -> None:
-        if self.agent.poll() is None:
-            self.agent.terminate()
-        self.agent.wait(LIMIT_S)
-        self.channel.close(linger_ms=0)
 
 
 @pytest.fixture
@@ -191,9 +35,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def gone(pid: int) -> bool:
     stat = proc.stat(pid)
     return stat is None or stat.state == "Z"
-
-
-LINE = ((1, "source", 0), (2, "work", 1), (3, "store", 0))
 
 
 def test_an_agent_runs_a_topology_measures_it_and_leaves_nothing_behind(cluster: Cluster) -> None:

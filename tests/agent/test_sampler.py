@@ -14,6 +14,7 @@ import pytest
 from agent_world import TOPOLOGY, thread, wanted
 
 from agent import affinity, proc
+from agent.hang import Call
 from agent.meter_reader import MeterReader
 from agent.sampler import Sampler, columns, first_source, unthrottled_share
 from agent.slot_size import SlotSize
@@ -337,5 +338,5 @@ def test_a_reading_for_the_watch_has_waiting_rows_and_calls_of_live_threads(stan
     stand.add(ended, QUEUE=9, CALL_STARTED_NS=1, STATE=1)
     stand.meter.words[mt.H_PROGRESS] = 42
     reading = stand.reader.reading(7, "S", 8)
-    assert (reading.progress, reading.queued, reading.calls) == (42, 7, ((WORK, 55),))
+    assert (reading.progress, reading.queued, reading.calls) == (42, 7, (Call(1, WORK, "row", 55, 0),))
     assert (reading.now_ns, reading.state, reading.ran_ns) == (7, "S", 8)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from topology_runtime.worker.watch import Watch
+
 TRIES = 3
 PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment
 LINE_MOST = 500  # characters of the exception's own line that are kept
@@ -52,14 +54,20 @@ def _printable(text: str) -> str:
 
 
 def each(
-    function: Callable[[Any], Any], rows: Sequence[Any], pause: Callable[[float], None]
+    function: Callable[[Any], Any],
+    rows: Sequence[Any],
+    pause: Callable[[float], None],
+    watch: Watch | None = None,
 ) -> tuple[list[Any], list[Failure]]:
-    """Results of the rows that went well, in order, and the failures of the others.
+    """Results of the rows that went well, in order, and the failures of the others. `watch` shows how far
+    this has come.
 
     Whatever user code raises is its row's failure (also SystemExit, or a CancelledError that a task let
     out): it must not end the thread."""
     out: list[Any] = []
     failures: list[Failure] = []
+    watch = watch or Watch()
+    watch.out, watch.failures = out, failures
     tries = 0
     while (at := len(out) + len(failures)) < len(rows):
         try:
@@ -71,6 +79,7 @@ def each(
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            watch.raised += 1
             stopped = len(out) + len(failures)
             tries = tries + 1 if stopped == at else 1
             if tries >= TRIES:
@@ -81,8 +90,11 @@ def each(
     return out, failures
 
 
-def once(call: Callable[[], Any], pause: Callable[[float], None]) -> tuple[Any, Failure | None]:
+def once(
+    call: Callable[[], Any], pause: Callable[[float], None], watch: Watch | None = None
+) -> tuple[Any, Failure | None]:
     """The result of a call tried three times, or its failure."""
+    watch = watch or Watch()
     tries = 0
     while True:
         try:
@@ -90,6 +102,7 @@ def once(call: Callable[[], Any], pause: Callable[[float], None]) -> tuple[Any, 
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # as in `each`
+            watch.raised += 1
             tries += 1
             if tries >= TRIES:
                 return None, failure(0, error)

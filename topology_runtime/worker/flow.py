@@ -18,12 +18,14 @@ from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadRow
 from topology_runtime.logic import To
 from topology_runtime.messages import Ack, DeadLetter, Frame, RootKey, RootPart
+from topology_runtime.struck import CallKind
 from topology_runtime.worker import attempts
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.held import Bucket, HeldRows, Kept, alone
 from topology_runtime.worker.outputs import Outputs, Shares
 from topology_runtime.worker.runs import Run
+from topology_runtime.worker.watch import Identity, Watch
 
 DRAINED_AFTER_NS = 500_000_000  # without a row while the run drains: what is kept is all there is
 ROW_TEXT_MOST = 2000  # characters of a row in a dead letter
@@ -56,6 +58,7 @@ class Flow:
     letters: list[DeadLetter] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     tuples_out: int = 0
+    watch: Watch = field(default_factory=Watch)
 
     def __post_init__(self) -> None:
         call = self.logic
@@ -105,7 +108,10 @@ class Flow:
     def _run(
         self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart]
     ) -> tuple[Sequence[Any], Sequence[Run]]:
-        results, failures = attempts.each(self._call, rows, self.pause)
+        if self.watch.poison and (known := self._poisoned(runs, roots)):
+            rows, runs = self._bury(rows, runs, roots, known)
+        call = self._carefully(self._call, runs, roots) if self.watch.careful else self._call
+        results, failures = attempts.each(call, rows, self.pause, self.watch)
         if failures:
             rows, runs = self._bury(rows, runs, roots, failures)
         if self.kind == "filter":
@@ -124,10 +130,51 @@ class Flow:
         """What a filter answered, as bools; an answer that is neither true nor false fails its row."""
         if set(map(type, results)) <= {bool}:
             return results, rows, runs
-        truths, failures = attempts.each(bool, results, self.pause)
+        call = self._carefully(bool, runs, roots) if self.watch.careful else bool
+        truths, failures = attempts.each(call, results, self.pause, self.watch)
         if failures:
             rows, runs = self._bury(rows, runs, roots, failures)
         return truths, rows, runs
+
+    def _carefully(
+        self, function: Callable[[Any], Any], runs: Sequence[Run], roots: Sequence[RootPart]
+    ) -> Callable[[Any], Any]:
+        """The function for a pass over these rows that names each before it begins with it."""
+        watch, names = self.watch, _identities(runs, roots)
+
+        def call(row: Any) -> Any:
+            watch.enter(names[watch.place])
+            try:
+                return function(row)
+            finally:
+                watch.leave()
+
+        return call
+
+    def _poisoned(self, runs: Sequence[Run], roots: Sequence[RootPart]) -> list[attempts.Failure]:
+        """The rows that must not meet user code again."""
+        poison = self.watch.poison
+        parts = [(roots[number], offset, count) for number, offset, count, _ in runs]
+        if not any(poison.touches(p.source, p.partition, p.position + at, count) for p, at, count in parts):
+            return []
+        return [
+            attempts.Failure(place, *poison.rows[name])
+            for place, name in enumerate(_identities(runs, roots))
+            if name in poison.rows
+        ]
+
+    def _try(
+        self, call: Callable[[], Any], kept: Kept, kind: CallKind = "row"
+    ) -> tuple[Any, attempts.Failure | None]:
+        """The result of a call about one row, tried three times, or its failure."""
+        watch, name = self.watch, (*kept.position, kept.variant, kind)
+        if watch.poison and name in watch.poison.rows:
+            return None, attempts.Failure(0, *watch.poison.rows[name])
+        watch.enter(name)
+        try:
+            return attempts.once(call, self.pause, watch)
+        finally:
+            watch.leave()
 
     def _plain_only(
         self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart]
@@ -232,7 +279,7 @@ class HoldFlow(Flow):
 
     def _keep(self, kept: Kept, now_ns: int, acks: Acks) -> None:
         source = self.around.feeders[kept.edge]
-        key, failed = attempts.once(lambda: _hashable(self.logic.key(kept.row, source)), self.pause)
+        key, failed = self._try(lambda: _hashable(self.logic.key(kept.row, source)), kept)
         if failed is not None:
             self._bury_kept([kept], failed)
             return
@@ -241,7 +288,7 @@ class HoldFlow(Flow):
             acks.add_for(kept, kept.share)  # refused: never cancelled, so this attempt never completes
             return
         acks.add_for(kept, kept.share, 1)
-        ready, failed = attempts.once(lambda: bool(self.logic.ready(key, bucket.rows())), self.pause)
+        ready, failed = self._try(lambda: bool(self.logic.ready(key, bucket.rows())), kept)
         if failed is not None:
             self._bury_kept(self._released(bucket, acks), failed)
         elif ready:
@@ -258,9 +305,8 @@ class HoldFlow(Flow):
         """Finish a bucket: let its rows go and emit its output. The task gets the rows in the order of their
         sources, so that its output and the names of that are the same whatever order they came in."""
         kept = sorted(self._released(bucket, acks), key=_place)
-        out, failed = attempts.once(
-            lambda: list(self.logic.finish(bucket.key, [one.row for one in kept])), self.pause
-        )
+        rows = [one.row for one in kept]
+        out, failed = self._try(lambda: list(self.logic.finish(bucket.key, rows)), kept[0], "bucket")
         if failed is not None:
             self._bury_kept(kept, failed)
             return
@@ -338,6 +384,14 @@ class HoldFlow(Flow):
         for bucket in list(self.held.buckets.values()):
             self._let_go(bucket, now_ns, acks)
         return self._told(acks)
+
+
+def _identities(runs: Sequence[Run], roots: Sequence[RootPart]) -> list[Identity]:
+    """Of each row of a frame."""
+    return [
+        (roots[number].source, roots[number].partition, roots[number].position + offset, variant, "row")
+        for number, offset, variant in r.single(runs)
+    ]
 
 
 def _place(kept: Kept) -> tuple[int, int, int, int]:

@@ -88,7 +88,7 @@ class KeyedFlow(Flow):
         return acks.all()
 
     def _one(self, kept: Kept, now_ns: int, acks: Acks) -> None:
-        found, failed = attempts.once(lambda: self._place_of(kept), self.pause)
+        found, failed = self._try(lambda: self._place_of(kept), kept)
         if failed is not None:
             self._bury_one(kept, failed)
             return
@@ -117,7 +117,7 @@ class KeyedFlow(Flow):
         identity = (*kept.position, kept.variant)
         out = self.applied.output(key_range, identity)
         if out is None:
-            out, failed = attempts.once(lambda: self._change(kept, key, key_range), self.pause)
+            out, failed = self._try(lambda: self._change(kept, key, key_range), kept)
             if failed is not None:
                 self._bury_one(kept, failed)
                 return

@@ -14,8 +14,16 @@ from __future__ import annotations
 import mmap
 import os
 
-HEADER = 8
-H_THREADS, H_LINKS, H_PROGRESS, H_INCARNATION = range(4)  # records in use; main loop's progress
+from topology_runtime.struck import CallKind
+
+HEADER = 16
+(
+    H_THREADS, H_LINKS, H_PROGRESS, H_INCARNATION, H_ENDING,
+    H_CAREFUL, H_ROW_THREAD, H_ROW_SOURCE, H_ROW_PARTITION, H_ROW_POSITION, H_ROW_VARIANT, H_ROW_KIND,
+) = range(12)  # fmt: skip
+"""THREADS, LINKS: records in use. PROGRESS: of the main loop. ENDING: 1 once the worker ends by itself.
+CAREFUL, written by the agent: while it is 1, each row is named here before user code is called for it, one
+at a time in the whole worker. ROW_THREAD: number + 1 of the thread in such a call, 0 when there is none."""
 
 BUCKETS = 160
 LATENCY_COLUMNS = ("task", "bucket", "rows")  # of rows in a task, as samples tell them; task: its number
@@ -23,16 +31,19 @@ LATENCY_COLUMNS = ("task", "bucket", "rows")  # of rows in a task, as samples te
     THREAD, TID, TASK, EPOCH, STATE, TUPLES_IN, TUPLES_OUT, FRAMES_IN, FRAMES_OUT, BYTES_IN, BYTES_OUT,
     BUSY_NS, WAIT_NS, QUEUE, LATENCY_SUM_NS, CALL_STARTED_NS, HELD_ROWS,
     SOURCE_PARTITION, SOURCE_EMITTED, SOURCE_ACKED, SOURCE_ACKED_ABOVE, SOURCE_IN_FLIGHT,
-    SOURCE_REPLAYED, SOURCE_STATE,
-) = range(24)  # fmt: skip
+    SOURCE_REPLAYED, SOURCE_STATE, CALL_MOVED, CALL_KIND, IDENT,
+) = range(27)  # fmt: skip
 """THREAD: number + 1 (0: record unused). TASK: number of the task in the topology.
 STATE: 1 running, 2 ended. QUEUE: rows waiting now.
-CALL_STARTED_NS: monotonic, when the call for a frame's last row begins at the latest (the first one's
-begin + max_call_s for each row before it), 0 when idle.
+CALL_STARTED_NS: monotonic, when a frame (or a call of another kind) was begun, 0 when idle.
+CALL_MOVED: another number than before: not the same call any more; brought up to date by the main thread.
+CALL_KIND: index into KINDS. IDENT: as stacks name the thread.
 BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU. SOURCE_STATE: bit 0 stopped, bit 1 exhausted.
 All others count up since the thread began."""
 
-FIELDS = 24
+KINDS: tuple[CallKind, ...] = ("row", "bucket", "read", "open", "close")
+ROW, BUCKET, READ, OPEN, CLOSE = range(5)
+FIELDS = 27
 THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
 E2E = FIELDS + BUCKETS
 THREADS = 1024

@@ -32,6 +32,7 @@ class SourceThread(TaskThread):
     _spool: Spool | None = None
     _source: Any = None
     _trouble = ""
+    _waited_at = -1
 
     def make_core(self) -> TaskCore:
         return SourceCore(self.wanted, self.topology, self.host.board, self.random64, self.record)
@@ -117,6 +118,7 @@ class SourceThread(TaskThread):
             assert self._spool is not None
             position = max(position, self._spool.acked)
         self.source.begin(position)
+        self._count()  # a read that does not come back is named by its position
         self.host.changed()
 
     @property
@@ -143,10 +145,11 @@ class SourceThread(TaskThread):
         """New events into the spool; none is asked for while the disk does not take the last ones."""
         if not self._takes(spool):
             return
-        events = self._source.poll(limit)
-        with self._to_disk():
-            for _, refused in spool.append(events):
-                self._say(f"an event was left out: {refused}")
+        with self.watch.calling(mt.READ):
+            events = self._source.poll(limit)
+            with self._to_disk():
+                for _, refused in spool.append(events):
+                    self._say(f"an event was left out: {refused}")
 
     def _takes(self, spool: Spool) -> bool:
         """Has the disk taken all that was read, and has it room for more?"""
@@ -157,13 +160,16 @@ class SourceThread(TaskThread):
 
     def _rows(self, position: int, limit: int) -> Sequence[Any]:
         core, now_ns = self.source, monotonic_ns()
+        if self.watch.poison and self._waits(position, now_ns):
+            return ()
         try:
             if self._spool is not None:
                 if position >= self._spool.end:
                     self._poll(self._spool, limit)
                 rows = self._spool.read(position, limit)
             else:
-                rows = list(self._source.read(position, limit))[:limit]
+                with self.watch.calling(mt.READ):
+                    rows = list(self._source.read(position, limit))[:limit]
         except Exhausted:
             core.exhausted = True
             self.host.changed()
@@ -176,6 +182,16 @@ class SourceThread(TaskThread):
         if not rows:
             core.quiet_until_ns = now_ns + LOOK_AGAIN_NS
         return rows
+
+    def _waits(self, position: int, now_ns: int) -> bool:
+        """Once in a worker's life, before it reads where earlier workers hung in it."""
+        wait_s = self.watch.poison.waits_s.get((self.wanted.partition, position))
+        if wait_s is None or self._waited_at == position:
+            return False
+        self._waited_at = position
+        self._say(f"reading at position {position} has hung again and again; the next try is in {wait_s:g} s")
+        self.source.quiet_until_ns = now_ns + int(wait_s * NS)
+        return True
 
     def _say(self, trouble: str) -> None:
         """Once for each trouble, not once a second."""

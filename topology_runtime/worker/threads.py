@@ -24,6 +24,7 @@ from topology_runtime.worker.finished import FinishedLog
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.held_lease import HeldLease
 from topology_runtime.worker.meter import Meter
+from topology_runtime.worker.meter_watch import MeterWatch
 from topology_runtime.worker.mirror import Copies
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.switchboard import Switchboard
@@ -32,6 +33,7 @@ from topology_runtime.worker.task_core import TaskCore
 TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
 IDLE_S = 1.0  # any other: what concerns it wakes it
 WAIT_S = 0.005  # a thread that may not work looks again so often
+OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
 
 
 @dataclass
@@ -47,6 +49,7 @@ class Host:
     lock: threading.Lock
     disk: DiskTroubles
     lease: HeldLease
+    one: threading.Lock  # held by the thread whose call is named in the meter
 
 
 class TaskThread(threading.Thread):
@@ -63,6 +66,7 @@ class TaskThread(threading.Thread):
         self.stopping = False
         self.busy = False
         self.working = False  # an exclusive thread does something that must not outlast the lease
+        self.watch = MeterWatch(host.meter.words, at, wanted.thread, host.one)
         numbers = random.Random()
         self.random64: Callable[[], int] = lambda: numbers.getrandbits(64)
         self.core = self.make_core()
@@ -85,8 +89,11 @@ class TaskThread(threading.Thread):
 
     def run(self) -> None:
         self.host.meter.words[self.at + mt.TID] = threading.get_native_id()
+        self.host.meter.words[self.at + mt.IDENT] = threading.get_ident()
         try:
-            self.startup()
+            with self.watch.calling(mt.OPEN):
+                self.startup()
+            self.failed = ""
         except Exception as error:  # user code: whatever it is, it is reported as this thread's failure
             self.failed = f"{type(error).__name__}: {error}"
             self.host.changed()
@@ -100,6 +107,21 @@ class TaskThread(threading.Thread):
         except BaseException as error:  # the worker dies of it, loudly; its ledgers replay
             self.host.crashed(error)
 
+    def stuck_in(self, kind: int, most_ns: int, now_ns: int) -> str:
+        """What to say when it has been in such a call for longer; called by the main thread."""
+        words, at = self.host.meter.words, self.at
+        begun_ns = words[at + mt.CALL_STARTED_NS]
+        if not begun_ns or words[at + mt.CALL_KIND] != kind or now_ns - begun_ns <= most_ns:
+            return ""
+        whose = f"{mt.KINDS[kind]}() of thread {self.wanted.thread} of {self.task.name}"
+        return f"{whose} has not returned for {(now_ns - begun_ns) / 1e9:.1f} s"
+
+    def look_at_open(self, now_ns: int) -> None:
+        """An object that does not open fails its thread, until it does; called by the main thread."""
+        most_ns = max(OPEN_LEAST_NS, int(self.task.max_call_s * 1e9))
+        if not self.failed and (late := self.stuck_in(mt.OPEN, most_ns, now_ns)):
+            self.failed = late
+
     def startup(self) -> None:
         """Build the task's object, in this thread."""
         logic = build(self.task)
@@ -108,7 +130,9 @@ class TaskThread(threading.Thread):
         if hasattr(logic, "open"):
             directory = self.host.directory
             logic.open(Context(self.task.name, wanted.thread, wanted.partition, partitions, directory))
-        if self.core.adopt(logic, time.sleep).around.sink:
+        flow = self.core.adopt(logic, time.sleep)
+        flow.watch = self.watch
+        if flow.around.sink:
             number = self.topology.tasks.index(self.task)
             incarnation = self.host.board.incarnation
             self._log = FinishedLog(self.host.directory, number, wanted.thread, incarnation, self.host.disk)
@@ -119,7 +143,8 @@ class TaskThread(threading.Thread):
         logic = self.core.flow.logic if self.core.flow else None
         if logic is not None and hasattr(logic, "close"):
             try:
-                logic.close()
+                with self.watch.calling(mt.CLOSE):
+                    logic.close()
             except Exception as error:  # user code: its failure to close is told, not hidden
                 self.failed = f"close: {type(error).__name__}: {error}"
         if self._log is not None:
@@ -129,6 +154,7 @@ class TaskThread(threading.Thread):
 
     def turn(self) -> None:
         """One look round: orders, one item, time, flush."""
+        self.watch.look()
         self.look_at_orders()
         if not self.core.may_work:
             time.sleep(WAIT_S)
@@ -184,7 +210,7 @@ class TaskThread(threading.Thread):
         if (copies := self.copies) is not None:
             copies.add(self.topology.edges[frame.edge].source, frame.rows)
         start_ns, cpu_ns, rows = monotonic_ns(), time.thread_time_ns(), len(frame.rows)
-        words[at + mt.CALL_STARTED_NS] = start_ns + (rows - 1) * int(self.task.max_call_s * 1e9)
+        words[at + mt.CALL_STARTED_NS] = start_ns
         self.core.take(frame, start_ns)
         end_ns = monotonic_ns()
         words[at + mt.CALL_STARTED_NS] = 0

@@ -42,6 +42,7 @@ from topology_runtime.messages import (
 )
 from topology_runtime.owner import die_with
 from topology_runtime.references import use_paths
+from topology_runtime.struck import Poisoned, Struck
 from topology_runtime.topology import Topology
 from topology_runtime.worker import attempts
 from topology_runtime.worker import meter as mt
@@ -55,6 +56,7 @@ from topology_runtime.worker.mirror import Mirror
 from topology_runtime.worker.source import SourceThread
 from topology_runtime.worker.switchboard import Receiver, Sender, Switchboard
 from topology_runtime.worker.threads import Host, TaskThread
+from topology_runtime.worker.watch import poison_of
 
 TICK_S = 0.05  # how often threads are looked at while some start or leave
 CALM_S = 0.2  # … else: what happens wakes the main thread
@@ -90,6 +92,7 @@ class Worker:
         self.board = Switchboard(place.slot, place.incarnation)
         self.records: dict[int, int] = {}
         self.threads: dict[int, TaskThread] = {}
+        self.closing: dict[int, TaskThread] = {}
         self.letters: SimpleQueue[DeadLetter] = SimpleQueue()
         self.pings: SimpleQueue[Ping] = SimpleQueue()
         self.sender = Sender(self.board, self.meter, self.records, self.wake)
@@ -102,6 +105,7 @@ class Worker:
         self.mirror = Mirror(place.slot, place.directory)
         self.disk = DiskTroubles()
         self._paths: tuple[str, ...] = ()
+        self._struck: tuple[Struck, ...] = ()
         self._reported_ns = 0
         self._news: object = None
         self._unlogged_of_gone = 0
@@ -140,18 +144,22 @@ class Worker:
         self._on_peers(ready)
         self._perform(self.state.on_threads(*self._look()))
         self._perform(self.state.on_tick(now_ns))
+        self._look_at_closing(now_ns)
         self._bad_rows()
         self.mirror.look(now_ns)
         self._report(now_ns)
 
     def shutdown(self) -> None:
         """End what runs; what cannot end in time is left to the process's end."""
+        self.meter.words[mt.H_ENDING] = 1
         for thread in self.threads.values():
             thread.stopping = True
         self.board.wake_all()
         deadline_ns = monotonic_ns() + SHUTDOWN_NS
         for thread in self.threads.values():
             thread.join(timeout=max(0.0, (deadline_ns - monotonic_ns()) / 1e9))
+            if late := thread.stuck_in(mt.CLOSE, 0, monotonic_ns()):
+                self._say(f"{late}; it is not waited for")
         self.sender.stop()
         self.receiver.stopping = True
         self.sender.join(timeout=0.5)
@@ -174,6 +182,11 @@ class Worker:
             return
         if isinstance(message, Lease):
             self.lease.renew(message.until_ns, monotonic_ns())
+            return
+        if isinstance(message, Poisoned):
+            self._struck = message.struck
+            for thread in self.threads.values():
+                self._warn(thread)
             return
         self._heard = True
         self._on_wanted(message)
@@ -202,16 +215,33 @@ class Worker:
         for ping in taken(self.pings):
             self._perform(self.state.on_ping(ping))
 
+    def _warn(self, thread: TaskThread) -> None:
+        """Tell it of rows that it must not call user code for."""
+        sources = [task.name for task in thread.topology.sources]
+        thread.watch.poison = poison_of(thread.wanted.task, sources, self._struck)
+
     def _ping(self, slot: Slot, answer: bool) -> None:
         self.board.out.put((slot, self.state.ping(slot, answer)))
+
+    def _look_at_closing(self, now_ns: int) -> None:
+        """Threads that let their objects go; one that takes too long for it is told of and left behind."""
+        for number, thread in list(self.closing.items()):
+            most_ns = int(thread.task.max_call_s * 1e9)
+            late = thread.stuck_in(mt.CLOSE, most_ns, now_ns) or thread.stuck_in(mt.OPEN, most_ns, now_ns)
+            if late:
+                self._say(f"{late}; it is left behind")
+            if late or not thread.is_alive():
+                del self.closing[number]
 
     def _look(self) -> tuple[list[ThreadNow], list[SourceNow]]:
         now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
         sources = [t.source_now() for t in self.threads.values() if isinstance(t, SourceThread)]
-        words = self.meter.words
+        words, now_ns = self.meter.words, monotonic_ns()
         for number, thread in self.threads.items():
+            thread.look_at_open(now_ns)
             at = self.records[number]
             frames = max(1, words[at + mt.FRAMES_IN])
+            words[at + mt.CALL_MOVED] = thread.watch.moved
             words[at + mt.QUEUE] = thread.inbox.qsize() * max(1, words[at + mt.TUPLES_IN] // frames)
         return now, sources
 
@@ -293,6 +323,7 @@ class Worker:
         self.meter.words[record + mt.THREAD] = wanted.thread + 1
         thread = _kind_of(wanted, orders.topology)(wanted, orders.topology, self._host(), record)
         thread.orders = orders
+        self._warn(thread)
         self.threads[wanted.thread] = thread
         thread.start()
         gc.freeze()
@@ -308,9 +339,10 @@ class Worker:
             self._lock,
             self.disk,
             self.lease,
+            self._one,
         )
 
-    _lock = threading.Lock()
+    _lock, _one = threading.Lock(), threading.Lock()
 
     def _end(self, number: int) -> None:
         thread = self.threads.pop(number, None)
@@ -319,6 +351,10 @@ class Worker:
             self._unlogged_of_gone += thread.unlogged
             thread.stopping = True
             thread.inbox.put(None)
+            self.closing[number] = thread
+
+    def _say(self, text: str) -> None:
+        print(f"headgate worker {self.place.slot}: {text}", file=sys.stderr, flush=True)
 
     # ── faults ──────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,76 @@
+"""User code that does not come back, or takes its process with it: imported in workers only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from topology_runtime.logic import Context, Source
+
+BAD = 137  # the row that nobody survives
+
+
+class Wild:
+    """Passes rows on; with row 137 it does as `how` says."""
+
+    def __init__(self, how: str) -> None:
+        self._act = getattr(self, how)
+
+    def __call__(self, row: int) -> int:
+        if row == BAD:
+            self._act()
+        return row
+
+    def loops(self) -> None:
+        while True:
+            pass
+
+    def sleeps(self) -> None:
+        time.sleep(1000)
+
+    def waits_for_bytes(self) -> None:
+        here, there = socket.socketpair()
+        here.recv(1)
+        there.close()
+
+    def holds_the_interpreter(self) -> None:
+        ctypes.PyDLL(None).usleep(1000 * 1_000_000)
+
+    def breaks_memory(self) -> None:
+        ctypes.string_at(8)
+
+    def exits(self) -> None:
+        os._exit(7)
+
+    def takes_its_time(self) -> None:
+        """Long, with the interpreter held, but within its limit."""
+        ctypes.PyDLL(None).usleep(1_500_000)
+
+
+class Stuck(Source):
+    """Reads up to position 137, and there never comes back unless the file `mended` is there."""
+
+    def __init__(self, folder: str) -> None:
+        self._mended = Path(folder) / "mended"
+
+    def read(self, position: int, limit: int) -> list[int]:
+        if position <= BAD < position + limit and not self._mended.exists():
+            if position < BAD:
+                return list(range(position, BAD))
+            time.sleep(1000)
+        return list(range(position, position + limit))
+
+
+class NeverOpen:
+    """Its `open` does not return."""
+
+    def open(self, context: Context) -> None:
+        time.sleep(1000)
+
+    def __call__(self, row: Any) -> Iterable[Any]:
+        return row

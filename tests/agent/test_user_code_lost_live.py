@@ -1,0 +1,98 @@
+"""Rows that take their worker with them: real agents, real workers, real ways to hang and to die."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_cluster import LINE, Cluster
+from agent_wild_tasks import BAD
+
+from topology_runtime import messages as m
+from topology_runtime.topology import Edge, Static, Task, Topology
+
+pytestmark = pytest.mark.live
+FOREVER = ("loops", "sleeps", "waits_for_bytes", "holds_the_interpreter")
+DEADLY = ("breaks_memory", "exits")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.close()
+
+
+def wild(cluster: Cluster, how: str, max_call_s: float) -> None:
+    work = Task("work", run="agent_wild_tasks:Wild", params={"how": how}, max_call_s=max_call_s)
+    go(cluster, Task("source", kind="source", run="agent_tasks:Numbers", static=Static()), work)
+
+
+def go(cluster: Cluster, source: Task, work: Task) -> None:
+    store = Task("store", run="agent_tasks:Store", params={"folder": str(cluster.rows)})
+    cluster.topology = Topology(
+        "line", (source, work, store), (Edge("source", "work"), Edge("work", "store"))
+    )
+    cluster.wait(lambda: bool(cluster.all(m.Hello)))
+    cluster.want(*LINE)
+    cluster.wait(lambda: cluster.ready(0, 1))
+    cluster.offer(400.0)
+
+
+def letters(cluster: Cluster) -> list[m.DeadLetter]:
+    return [letter for message in cluster.all(m.DeadLetters) for letter in message.letters]
+
+
+def goes_on(cluster: Cluster, seconds: float) -> None:
+    """Workers that come back are made known to each other until a row far behind the bad one is acked."""
+
+    def done() -> bool:
+        cluster.ready(0, 1)
+        return any(source.acked > BAD + 200 for source in cluster.report.sources)
+
+    cluster.wait(done, seconds)
+
+
+@pytest.mark.parametrize("how", [*FOREVER, *DEADLY])
+def test_a_row_that_nobody_survives_is_a_dead_letter_after_three_tries(cluster: Cluster, how: str) -> None:
+    wild(cluster, how, max_call_s=1.0)
+    goes_on(cluster, 45.0)
+    cluster.wait(lambda: bool(letters(cluster)), 3.0)
+    (letter,) = letters(cluster)
+    assert (letter.task, letter.source, letter.partition, letter.position) == ("work", "source", 0, BAD)
+    assert letter.row == str(BAD) and "(3 tries)" in letter.error
+    if how in FOREVER:
+        assert letter.error.startswith("hung: no answer within max_call_s=1 ")
+    if how != "exits":
+        assert "agent_wild_tasks.py" in letter.error and f"in {how}" in letter.traceback
+    worker = cluster.worker(1)
+    assert worker is not None and worker.crashes <= 2, "what is a row's doing is not held against its slot"
+    emitted = cluster.report.sources[0].acked
+    assert set(range(emitted)) - set(cluster.stored()) <= {BAD}
+
+
+def test_a_call_that_is_long_and_legal_is_let_be(cluster: Cluster) -> None:
+    wild(cluster, "takes_its_time", max_call_s=3.0)
+    goes_on(cluster, 15.0)
+    worker = cluster.worker(1)
+    assert worker is not None and worker.crashes == 0 and not letters(cluster)
+
+
+def test_a_source_that_does_not_come_back_is_named_and_read_again(cluster: Cluster) -> None:
+    given = {"folder": str(cluster.rows)}
+    source = Task(
+        "source", kind="source", run="agent_wild_tasks:Stuck", params=given, static=Static(), max_call_s=1.0
+    )
+    go(cluster, source, Task("work", run="agent_tasks:Work", params=given))
+
+    def struck(times: int) -> bool:
+        cluster.ready(0, 1)
+        return f"({times} tries)" in (cluster.folder / "agent.log").read_text()
+
+    cluster.wait(lambda: struck(3), 30.0)
+    log = (cluster.folder / "agent.log").read_text()
+    assert f"source source at source[0] position {BAD}: hung: no answer within max_call_s=1 (3 tries)" in log
+    (cluster.rows / "mended").touch()
+    goes_on(cluster, 25.0)
+    assert not letters(cluster)

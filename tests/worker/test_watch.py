@@ -1,0 +1,202 @@
+"""How far user code has come, and rows that must not meet it again (worker/watch.py, flow.py)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from topology_runtime.cluster import Slot
+from topology_runtime.logic import Hold
+from topology_runtime.messages import Frame, RootKey, RootPart
+from topology_runtime.struck import Struck
+from topology_runtime.worker import attempts
+from topology_runtime.worker import meter as mt
+from topology_runtime.worker.flow import Around, Flow, HoldFlow
+from topology_runtime.worker.meter_watch import MeterWatch
+from topology_runtime.worker.outputs import Outputs
+from topology_runtime.worker.watch import Poison, Watch, poison_of, wait_s
+
+VERDICT = ("hung", "stack")
+HOME = Slot("vm", 0)
+
+
+def frame(*positions: int) -> Frame:
+    """A frame of rows that are their positions, one root each."""
+    roots = [RootPart(RootKey(1, 1, p, 0), HOME, 0, 0, p, 0, 0, 1000 + p) for p in positions]
+    runs = [(number, 0, 1, 0) for number in range(len(positions))]
+    return Frame(0, 1, HOME, 1, 2, roots, runs, list(positions), 0, 0)
+
+
+def flow_of(logic: Any, kind: str = "map") -> Flow:
+    outputs = Outputs(2, HOME, 1, lambda: 7, 0)
+    around = Around("work", 2, ("source",), {0: "source"}, True)
+    if kind == "hold":
+        return HoldFlow(around, kind, logic, outputs, lambda _: None, random64=lambda: 7)
+    return Flow(around, kind, logic, outputs, lambda _: None)
+
+
+def done(flow: Flow) -> list[int]:
+    return sorted(
+        root.position + offset + j for root, offset, count, _ in flow.finished for j in range(count)
+    )
+
+
+class Pairs(Hold):
+    """Two rows of one parity are a pair; `seen`: every row that user code ever saw."""
+
+    max_age_s = None
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+
+    def key(self, row: int, source: str) -> int:
+        self.seen.add(row)
+        return row % 2
+
+    def ready(self, key: int, rows: Any) -> bool:
+        return len(rows) == 2
+
+    def finish(self, key: int, rows: list[int]) -> list[int]:
+        return rows
+
+
+# ── how far ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_row_and_every_try_moves_it() -> None:
+    watch = Watch()
+    moved: list[int] = []
+
+    def call(row: int) -> int:
+        moved.append(watch.moved)
+        if row == 2:
+            raise ValueError
+        return row
+
+    attempts.each(call, range(4), lambda _: None, watch)
+    assert len(set(moved)) == len(moved) == 6
+    attempts.once(lambda: call(2), lambda _: None, watch)
+    assert len(set(moved[-3:])) == 3
+
+
+# ── poison ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["map", "filter", "flat_map"])
+def test_a_poisoned_row_is_buried_before_user_code_meets_it(kind: str) -> None:
+    met: list[int] = []
+    logic = {
+        "map": lambda row: met.append(row) or row,
+        "filter": lambda row: met.append(row) is None,
+        "flat_map": lambda row: met.append(row) or [row],
+    }[kind]
+    flow = flow_of(logic, kind)
+    flow.watch.poison = Poison({(0, 0, 5, 0, "row"): VERDICT, (0, 0, 900, 0, "row"): VERDICT})
+    acks = flow.take(frame(4, 5, 6), 0)
+    assert met == [4, 6] and done(flow) == [4, 6]
+    (letter,) = flow.letters
+    assert (letter.position, letter.row, letter.error, letter.traceback) == (5, "5", *VERDICT)
+    assert [ack.value for _, ack in acks] == [1004, 1005, 1006], "buried rows are acked like the others"
+
+
+def test_another_variant_of_the_position_is_another_row() -> None:
+    flow = flow_of(lambda row: row)
+    flow.watch.poison = Poison({(0, 0, 5, 3, "row"): VERDICT})
+    flow.take(frame(5), 0)
+    assert not flow.letters and done(flow) == [5]
+
+
+def test_a_poisoned_row_never_enters_its_bucket() -> None:
+    logic = Pairs()
+    flow = flow_of(logic, "hold")
+    flow.watch.poison = Poison({(0, 0, 2, 0, "row"): VERDICT})
+    flow.take(frame(2, 4, 6), 0)
+    assert logic.seen == {4, 6} and done(flow) == [4, 6] and [one.position for one in flow.letters] == [2]
+
+
+def test_a_poisoned_bucket_is_buried_whole() -> None:
+    flow = flow_of(Pairs(), "hold")
+    flow.watch.poison = Poison({(0, 0, 2, 0, "bucket"): VERDICT})
+    flow.take(frame(4, 2), 0)
+    assert sorted(one.position for one in flow.letters) == [2, 4] and done(flow) == []
+
+
+def test_only_what_was_struck_three_times_and_is_of_this_task() -> None:
+    def struck(task: str, position: int, times: int, kind: Any = "row") -> Struck:
+        return Struck(task, "b", 1, position, 0, kind, times, "why", "stack")
+
+    all_ = [struck("work", 5, 3), struck("work", 6, 2), struck("other", 7, 3), struck("work", 8, 4, "read")]
+    poison = poison_of("work", ["a", "b"], all_)
+    assert poison.rows == {(1, 1, 5, 0, "row"): ("why", "stack")}
+    assert poison.waits_s == {(1, 8): 20.0}
+    assert not poison_of("work", ["a"], all_).rows, "a source that this topology does not have"
+    assert [wait_s(times) for times in (3, 4, 5, 30)] == [10.0, 20.0, 40.0, 300.0]
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "touched"), [(0, 5, False), (0, 6, True), (5, 1, True), (6, 9, False)]
+)
+def test_a_run_is_looked_at_only_when_it_touches(first: int, count: int, touched: bool) -> None:
+    poison = Poison({(0, 0, 5, 0, "row"): VERDICT, (0, 1, 6, 0, "row"): VERDICT})
+    assert poison.touches(0, 0, first, count) is touched
+
+
+# ── named in the meter ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def meter() -> Iterator[mt.Meter]:
+    fd = mt.create()
+    meter = mt.Meter(fd)
+    os.close(fd)
+    yield meter
+    meter.close()
+
+
+def named(meter: mt.Meter) -> tuple[int, int]:
+    return meter.words[mt.H_ROW_THREAD], meter.words[mt.H_ROW_POSITION]
+
+
+@pytest.mark.parametrize("kind", ["map", "hold"])
+def test_when_careful_each_row_is_named_before_it_is_begun(meter: mt.Meter, kind: str) -> None:
+    at = meter.thread_record()
+    seen: list[tuple[int, int]] = []
+
+    class Looks(Pairs):
+        def key(self, row: int, source: str) -> int:
+            seen.append(named(meter))
+            return super().key(row, source)
+
+    flow = flow_of(Looks() if kind == "hold" else lambda row: seen.append(named(meter)), kind)
+    flow.watch = watch = MeterWatch(meter.words, at, 2, threading.Lock())
+    flow.take(frame(3), 0)
+    assert seen == [(0, 0)], "no row is named while all is well"
+    meter.words[mt.H_CAREFUL] = 1
+    watch.look()
+    seen.clear()
+    flow.take(frame(4, 6), 0)
+    assert seen == [(3, 4), (3, 6)] and named(meter)[0] == 0
+    assert meter.words[at + mt.CALL_STARTED_NS] == 0
+
+
+def test_when_careful_only_one_thread_is_in_user_code(meter: mt.Meter) -> None:
+    meter.words[mt.H_CAREFUL] = 1
+    one = threading.Lock()
+    first = MeterWatch(meter.words, meter.thread_record(), 1, one)
+    at = meter.thread_record()
+    second = MeterWatch(meter.words, at, 2, one)
+    first.look()
+    second.look()
+    first.enter((0, 0, 5, 0, "row"))
+    waits = threading.Thread(target=lambda: (second.enter((0, 0, 6, 0, "row")), second.leave()), daemon=True)
+    waits.start()
+    waits.join(0.05)
+    assert waits.is_alive() and named(meter) == (2, 5)
+    assert meter.words[at + mt.CALL_STARTED_NS] == 0, "waiting for the others is no call"
+    first.leave()
+    waits.join(5)
+    assert not waits.is_alive() and named(meter)[0] == 0
