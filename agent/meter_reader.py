@@ -21,9 +21,9 @@ FIELDS_BYTES = mt.FIELDS * 8
 BUCKET_BITS = 64
 LATENCY_END = FIELDS_BYTES + mt.BUCKETS * 8
 LINK = struct.Struct(f"<{mt.LINK_WORDS}q")
+LINK_COUNTS = mt.L_STATE  # words before it
 LINK_BYTES = mt.LINK_WORDS * 8
 LINKS_AT = (mt.HEADER + mt.THREADS * mt.THREAD_WORDS) * 8
-RUNNING, ENDED = 1, 2  # STATE
 STOPPED_BIT, EXHAUSTED_BIT = 1, 2  # SOURCE_STATE
 
 Counts = tuple[int, ...]
@@ -51,28 +51,32 @@ class MeterReader:
         self._bytes = self._meter.words.cast("B")
         self._records: list[tuple[bytes, Counts]] = []
         self._links: list[Counts] = []
-        self._ended: set[int] = set()
+        self._ended_sources: list[Counts] = []  # freed since they were asked for
 
     def close(self) -> None:
         self._bytes.release()
         self._meter.close()
 
     def threads(self) -> list[ThreadDelta]:
-        """Every thread that runs or did anything since the last reading."""
+        """Every thread that runs or did anything since the last reading. Records of threads that have ended
+        are free from now on."""
         used = self._meter.words[mt.H_THREADS]
         self._records += [NOTHING] * (used - len(self._records))
-        return [delta for i in range(used) if i not in self._ended and (delta := self._thread(i)) is not None]
+        return [delta for i in range(used) if (delta := self._thread(i)) is not None]
 
     def _thread(self, i: int) -> ThreadDelta | None:
         at = mt.HEADER * 8 + i * RECORD_BYTES
         record = self._bytes[at : at + RECORD_BYTES].tobytes()
         now = FIELDS.unpack_from(record)
         before, last = self._records[i]
-        self._records[i] = record, now
-        if now[mt.STATE] == ENDED:
-            self._ended.add(i)
-        if not now[mt.THREAD] or (now[mt.STATE] == ENDED and record == before):
+        self._records[i] = (record, now) if now[mt.STATE] != mt.FREE else NOTHING
+        if not now[mt.THREAD]:
             return None
+        if now[mt.STATE] == mt.ENDED:
+            if now[mt.SOURCE_PARTITION]:
+                self._ended_sources.append(now)
+            self._records[i] = NOTHING
+            self._meter.free_thread(mt.HEADER + i * mt.THREAD_WORDS)
         latency = added(before[FIELDS_BYTES:LATENCY_END], record[FIELDS_BYTES:LATENCY_END])
         return ThreadDelta(now, last, latency, added(before[LATENCY_END:], record[LATENCY_END:]))
 
@@ -85,16 +89,20 @@ class MeterReader:
         changed = [
             (i, now, before)
             for i, (now, before) in enumerate(zip(records, self._links, strict=True))
-            if now != before
+            if now != before and now[mt.L_STATE] != mt.FREE
         ][:most]
         for i, now, _ in changed:
             self._links[i] = now
-        return [(now, before) for _, now, before in changed]
+            if now[mt.L_STATE] == mt.ENDED:
+                self._links[i] = NO_LINK
+                self._meter.free_link(LINKS_AT // 8 + i * mt.LINK_WORDS)
+        return [(now, before) for _, now, before in changed if now[:LINK_COUNTS] != before[:LINK_COUNTS]]
 
     def sources(self, names: tuple[str, ...]) -> tuple[SourceNow, ...]:
         """Where the source threads are. `names`: of the topology's tasks, by number."""
         words = self._meter.words
-        found = []
+        found = [_source(now, names) for now in self._ended_sources]
+        self._ended_sources = []
         for i in range(words[mt.H_THREADS]):
             at = mt.HEADER + i * mt.THREAD_WORDS
             if words[at + mt.SOURCE_PARTITION]:
@@ -107,7 +115,7 @@ class MeterReader:
         queued, calls = 0, []
         for i in range(words[mt.H_THREADS]):
             at = mt.HEADER + i * mt.THREAD_WORDS
-            if words[at + mt.STATE] != ENDED:
+            if words[at + mt.STATE] != mt.ENDED:
                 queued += words[at + mt.QUEUE]
                 if words[at + mt.CALL_STARTED_NS]:
                     calls.append(self._call(at))
@@ -138,7 +146,7 @@ class MeterReader:
         for i in range(words[mt.H_THREADS]):
             at = mt.HEADER + i * mt.THREAD_WORDS
             thread, ident = words[at + mt.THREAD], words[at + mt.IDENT]
-            if not thread or words[at + mt.STATE] == ENDED or words[at + mt.TASK] >= len(names):
+            if not thread or words[at + mt.STATE] == mt.ENDED or words[at + mt.TASK] >= len(names):
                 continue
             task = names[words[at + mt.TASK]]
             if thread == words[mt.H_ROW_THREAD] and words[mt.H_ROW_SOURCE] < len(sources):

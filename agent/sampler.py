@@ -227,6 +227,11 @@ def _times(watched: Watched, delta: ThreadDelta) -> tuple[int, int]:
         if not tid:
             return 0, 0
         file = watched.schedstats[tid] = proc.Schedstat(watched.pid, tid)
+    if delta.now[mt.STATE] == mt.ENDED:
+        del watched.schedstats[tid]
+        added = file.added()
+        file.close()
+        return added
     return file.added()
 
 

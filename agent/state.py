@@ -158,6 +158,8 @@ class AgentState:
             slot = Slot(self.hello.vm, number)
             state.want(tuple(t for t in wanted.threads if t.slot == slot), wanted.token.epoch)
         self._wanted_here = {t.thread for state in self.slots.values() for t in state.wanted}
+        listed = {t.thread for t in wanted.threads}
+        self._sources = {thread: known for thread, known in self._sources.items() if thread in listed}
         free = {state.slot for state in self.slots.values() if not state.wanted and not state.live}
         notes += self.profile.want(wanted, free, now_ns)
         running = [s for s in self.slots.values() if s.status == "running"]

@@ -436,3 +436,12 @@ def test_what_the_disk_does_not_take_is_told_of_agent_and_workers() -> None:
     mind.report(unlogged=2)
     told = mind.told()
     assert told.troubles == ("log",) and told.unlogged == 5, "also of the worker that is gone"
+
+
+def test_sources_that_are_wanted_no_more_are_forgotten() -> None:
+    mind = Mind()
+    for number in range(1, 50):
+        mind.want(thread(number, 0, "source"), counter=number)
+        mind.up()
+        mind.report(sources=(m.SourceNow("source", 0, number, 10, 5, 0, 5, 0),))
+    assert len(mind.state._sources) == 1

@@ -498,3 +498,10 @@ def random_wanted(choose: random.Random, counter: int) -> Wanted:
     phase: Phase = choose.choice(["prepared", "switched", "committed"])
     dead = ("vm2",) if choose.random() < 0.2 else ()
     return wanted(threads, workers, counter, phase, choose.randint(1, 4), held_dead=dead)
+
+
+def test_threads_that_have_ended_are_not_remembered_for_ever() -> None:
+    mind = s.WorkerState(ME, 1)
+    mind.ended = set(range(10 * s.ENDED_KEPT))
+    mind.on_wanted(wanted([ThreadWanted(1, "work", ME)]))
+    assert len(mind.ended) <= s.ENDED_KEPT and 10 * s.ENDED_KEPT - 1 in mind.ended

@@ -2,7 +2,8 @@
 
 One anonymous file (memfd) per worker, made by the agent, inherited by the worker: reading never
 disturbs the data path, a hung worker is still visible, and what a killed worker had counted stays.
-The file is an array of int64. Every record has one writer, so nothing is locked.
+The file is an array of int64. Every record has one writer, so nothing is locked. A record whose thread has
+ended is its agent's: that reads it to its end, makes it all zero and then free, and only then it is used again.
 
     header   HEADER words
     threads  THREADS records of THREAD_WORDS words: the fields below, then BUCKETS latency buckets
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from array import array
+from collections import deque
 
 from topology_runtime.struck import CallKind
 
@@ -34,24 +37,29 @@ LATENCY_COLUMNS = ("task", "bucket", "rows")  # of rows in a task, as samples te
     SOURCE_REPLAYED, SOURCE_STATE, CALL_MOVED, CALL_KIND, IDENT,
 ) = range(27)  # fmt: skip
 """THREAD: number + 1 (0: record unused). TASK: number of the task in the topology.
-STATE: 1 running, 2 ended. QUEUE: rows waiting now.
+STATE: RUNNING, ENDED, FREE. QUEUE: rows waiting now.
 CALL_STARTED_NS: monotonic, when a frame (or a call of another kind) was begun, 0 when idle.
 CALL_MOVED: another number than before: not the same call any more; brought up to date by the main thread.
 CALL_KIND: index into KINDS. IDENT: as stacks name the thread.
 BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU. SOURCE_STATE: bit 0 stopped, bit 1 exhausted.
 All others count up since the thread began."""
 
+RUNNING, ENDED, FREE = 1, 2, 3
 KINDS: tuple[CallKind, ...] = ("row", "bucket", "read", "open", "close")
 ROW, BUCKET, READ, OPEN, CLOSE = range(5)
 FIELDS = 27
 THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
 E2E = FIELDS + BUCKETS
 THREADS = 1024
-L_FROM, L_TO, L_TUPLES, L_BYTES, L_FRAMES, L_BUFFER_NS, L_CHANNEL_NS = range(7)
+L_FROM, L_TO, L_TUPLES, L_BYTES, L_FRAMES, L_BUFFER_NS, L_CHANNEL_NS, L_STATE = range(8)
 LINK_WORDS = 8
 LINKS = 8192
 WORDS = HEADER + THREADS * THREAD_WORDS + LINKS * LINK_WORDS
 SIZE_BYTES = WORDS * 8
+NO_THREAD, NO_LINK = (
+    memoryview(array("q", bytes(THREAD_WORDS * 8))),
+    memoryview(array("q", bytes(LINK_WORDS * 8))),
+)
 
 
 def bucket_of(ns: int) -> int:
@@ -89,24 +97,57 @@ class Meter:
         self.words = memoryview(self._map).cast("q")
         self._next_thread = 0
         self._next_link = 0
+        self._ended: deque[int] = deque()
+        self._ended_links: deque[int] = deque()
 
     def thread_record(self) -> int:
-        """First word of a fresh thread record; records are never reused. Called by one thread only."""
+        """First word of a thread record that is all zero. Called by one thread only."""
+        if (freed := self._freed(self._ended, STATE)) is not None:
+            return freed
         if self._next_thread == THREADS:
-            raise MemoryError(f"a worker runs at most {THREADS} threads in its life")
+            raise MemoryError(f"a worker runs at most {THREADS} threads at once")
         self._next_thread += 1
         self.words[H_THREADS] = self._next_thread
         return HEADER + (self._next_thread - 1) * THREAD_WORDS
 
     def link_record(self, from_thread: int, to_thread: int) -> int | None:
-        """First word of a fresh link record, None when all are used. Called by one thread only."""
-        if self._next_link == LINKS:
+        """First word of a fresh link record, None when all are used. One caller at a time."""
+        at = self._freed(self._ended_links, L_STATE)
+        if at is None and self._next_link == LINKS:
             return None
-        at = HEADER + THREADS * THREAD_WORDS + self._next_link * LINK_WORDS
+        if at is None:
+            at = HEADER + THREADS * THREAD_WORDS + self._next_link * LINK_WORDS
+            self._next_link += 1
         self.words[at + L_FROM], self.words[at + L_TO] = from_thread, to_thread
-        self._next_link += 1
         self.words[H_LINKS] = self._next_link
         return at
+
+    def _freed(self, ended: deque[int], state: int) -> int | None:
+        """The record that has been waiting longest, once its agent has read it to its end."""
+        if not ended or self.words[ended[0] + state] != FREE:
+            return None
+        self.words[ended[0] + state] = 0
+        return ended.popleft()
+
+    def thread_ended(self, at: int) -> None:
+        """Nothing more will be counted in this thread record."""
+        self.words[at + STATE] = ENDED
+        self._ended.append(at)
+
+    def link_ended(self, at: int) -> None:
+        """Nothing more will be counted in this link record. One caller at a time."""
+        self.words[at + L_STATE] = ENDED
+        self._ended_links.append(at)
+
+    def free_thread(self, at: int) -> None:
+        """The agent's: it has all of this ended record."""
+        self.words[at : at + THREAD_WORDS] = NO_THREAD
+        self.words[at + STATE] = FREE
+
+    def free_link(self, at: int) -> None:
+        """The agent's: it has all of this ended record."""
+        self.words[at : at + LINK_WORDS] = NO_LINK
+        self.words[at + L_STATE] = FREE
 
     def close(self) -> None:
         self.words.release()

@@ -30,6 +30,8 @@ SHORT_PAUSES = 4  # links that broke together come back one after the other
 CALM_NS = 10 * NS  # without losses: the next one is told at once, and the pause is short again
 PLACES_MOST = 1 << 16  # threads of all plans so far whose slots are remembered
 
+ENDED_KEPT = 10_000  # threads that have ended are remembered, or they might be started again
+
 
 @dataclass(frozen=True)
 class StartThread:
@@ -335,6 +337,8 @@ class WorkerState:
         for thread in self.ended - mine.keys():
             self.threads.pop(thread, None)
             self.sources.pop(thread, None)
+        if len(self.ended) > ENDED_KEPT:  # numbers rise: what is so far below is named no more
+            self.ended = set(sorted(self.ended)[-ENDED_KEPT // 2 :]) | (self.ended & mine.keys())
         return out
 
     def _may_end(self, thread: ThreadWanted, now: ThreadNow) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -40,6 +41,7 @@ from topology_runtime.worker.state import WorkerState
 SEND_BATCH = 512  # messages taken from the queue before acks are written
 PENDING_MOST = 8192  # messages kept for a peer that is not connected yet
 POLL_S = 0.2
+CLOSED_KEPT = 10_000  # threads that have ended are remembered: what still comes for them is dropped
 EARLY_MOST = 4096  # refused senders told at once
 
 Inbox = SimpleQueue[Any]  # (arrived_ns, Frame, bytes), Mark, list[Ack], or None: look around
@@ -76,6 +78,8 @@ class Switchboard:
     def close_inbox(self, thread: int) -> None:
         """The thread has ended: what still comes for it is dropped (and replayed by its ledger)."""
         self._closed.add(thread)
+        if len(self._closed) > CLOSED_KEPT:  # numbers rise: nobody sends to what is so far below
+            self._closed = set(sorted(self._closed)[-CLOSED_KEPT // 2 :])
         self.inboxes.pop(thread, None)
 
     def put(self, thread: int, item: Any) -> None:
@@ -116,6 +120,13 @@ class Switchboard:
             self.put(word.target, word)
         elif slot is not None:
             self.out.put((slot, word))
+
+
+@dataclass(frozen=True)
+class Over:
+    """This thread has ended, and all that it sent was given to the sender before this."""
+
+    thread: int
 
 
 class Sender(threading.Thread):
@@ -187,6 +198,8 @@ class Sender(threading.Thread):
                 channel.send_bytes(data)
         elif isinstance(what, Slot):
             self._drop_peer(what)
+        elif isinstance(what, Over) and (record := self._records.pop(what.thread, None)) is not None:
+            self._meter.thread_ended(record)
         return what is not None
 
     def _drop_peer(self, slot: Slot) -> None:

@@ -144,8 +144,11 @@ class TaskCore:
 
         True when there is something to report."""
         before, self.orders = self.orders, orders
-        if before is not None and self.flow is not None:
-            self.flow.forget(before.task_of.keys() - orders.task_of.keys())
+        gone = before.task_of.keys() - orders.task_of.keys() if before is not None else set()
+        for thread in gone & self.marks.keys():
+            del self.marks[thread]
+        if gone and self.flow is not None:
+            self.flow.forget(gone)
         self.outputs.cap_of = lambda target: row_cap(orders, target)
         self.outputs.gap_ns = int(orders.wanted.settings.gap_s * 1e9)
         if before is None or before.number != orders.number or before.wanted.routes != orders.wanted.routes:

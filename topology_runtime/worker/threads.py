@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import Empty
 
@@ -27,7 +27,7 @@ from topology_runtime.worker.meter import Meter
 from topology_runtime.worker.meter_watch import MeterWatch
 from topology_runtime.worker.mirror import Copies
 from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.switchboard import Switchboard
+from topology_runtime.worker.switchboard import Over, Switchboard
 from topology_runtime.worker.task_core import TaskCore
 
 TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
@@ -97,13 +97,17 @@ class TaskThread(threading.Thread):
         except Exception as error:  # user code: whatever it is, it is reported as this thread's failure
             self.failed = f"{type(error).__name__}: {error}"
             self.host.changed()
+            while not self.stopping:
+                self.inbox.get()
+            self.over()
             return
-        self.host.meter.words[self.at + mt.STATE] = 1
+        self.host.meter.words[self.at + mt.STATE] = mt.RUNNING
         self.host.changed()
         try:
             while not self.stopping:
                 self.turn()
             self.shutdown()
+            self.over()
         except BaseException as error:  # the worker dies of it, loudly; its ledgers replay
             self.host.crashed(error)
 
@@ -149,8 +153,20 @@ class TaskThread(threading.Thread):
                 self.failed = f"close: {type(error).__name__}: {error}"
         if self._log is not None:
             self._log.close()
-        self.host.meter.words[self.at + mt.STATE] = 2
+
+    def over(self) -> None:
+        """Nothing is counted any more but what the sender has still to send; its records may go to others."""
+        with self.host.lock:
+            self._forget_links(self._links.keys())
+        self.host.board.out.put((None, Over(self.wanted.thread)))
         self.host.changed()
+
+    def _forget_links(self, senders: Iterable[int]) -> None:
+        """Under the lock: these send here no more."""
+        for sender in list(senders):
+            link = self._links.pop(sender)
+            if link is not None:
+                self.host.meter.link_ended(link)
 
     def turn(self) -> None:
         """One look round: orders, one item, time, flush."""
@@ -194,8 +210,16 @@ class TaskThread(threading.Thread):
 
     def look_at_orders(self) -> None:
         orders = self.orders
-        if orders is not None and orders is not self.core.orders and self.core.obey(orders, monotonic_ns()):
+        if orders is None or orders is self.core.orders:
+            return
+        if self.core.obey(orders, monotonic_ns()):
             self.host.changed()
+        gone = [
+            sender for sender, link in self._links.items() if link is None or sender not in orders.task_of
+        ]
+        if gone:
+            with self.host.lock:
+                self._forget_links(gone)
 
     def _patience_s(self) -> float:
         due_ns = self.core.outputs.next_flush_ns()

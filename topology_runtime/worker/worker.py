@@ -237,9 +237,9 @@ class Worker:
         now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
         sources = [t.source_now() for t in self.threads.values() if isinstance(t, SourceThread)]
         words, now_ns = self.meter.words, monotonic_ns()
-        for number, thread in self.threads.items():
+        for thread in self.threads.values():
             thread.look_at_open(now_ns)
-            at = self.records[number]
+            at = thread.at
             frames = max(1, words[at + mt.FRAMES_IN])
             words[at + mt.CALL_MOVED] = thread.watch.moved
             words[at + mt.QUEUE] = thread.inbox.qsize() * max(1, words[at + mt.TUPLES_IN] // frames)
