@@ -235,7 +235,9 @@ class TaskThread(threading.Thread):
             copies.add(self.topology.edges[frame.edge].source, frame.rows)
         start_ns, cpu_ns, rows = monotonic_ns(), time.thread_time_ns(), len(frame.rows)
         words[at + mt.CALL_STARTED_NS] = start_ns
+        self.watch.quick = not (self.watch.careful or self.watch.poison)
         self.core.take(frame, start_ns)
+        self.watch.quick = False
         end_ns = monotonic_ns()
         words[at + mt.CALL_STARTED_NS] = 0
         words[at + mt.TUPLES_IN] += rows

@@ -62,10 +62,11 @@ def wait_s(times: int) -> float:
 
 
 class Watch:
-    """One thread. `out`, `failures`: of the pass over rows under way; `raised`, `calls`: tries that raised
+    """One thread. quick: a call needs no more than to be counted (a frame round it is timed, and nothing is
+    asked for). `out`, `failures`: of the pass over rows under way; `raised`, `calls`: tries that raised
     and calls made one by one, ever."""
 
-    careful = False
+    quick = careful = False
     poison = NO_POISON
 
     def __init__(self) -> None:
