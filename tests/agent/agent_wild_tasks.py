@@ -6,11 +6,10 @@ import ctypes
 import os
 import socket
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.logic import Context, Source
+from topology_runtime.logic import Source
 
 BAD = 137  # the row that nobody survives
 
@@ -66,11 +65,15 @@ class Stuck(Source):
         return list(range(position, position + limit))
 
 
-class NeverOpen:
-    """Its `open` does not return."""
+class ClosesSlowly:
+    """Its `close` takes so long, and leaves a file when it is done."""
 
-    def open(self, context: Context) -> None:
-        time.sleep(1000)
+    def __init__(self, folder: str, seconds: float) -> None:
+        self._done, self._seconds = Path(folder) / "closed", seconds
 
-    def __call__(self, row: Any) -> Iterable[Any]:
+    def __call__(self, row: Any) -> Any:
         return row
+
+    def close(self) -> None:
+        time.sleep(self._seconds)
+        self._done.touch()

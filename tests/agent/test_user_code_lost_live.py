@@ -96,3 +96,23 @@ def test_a_source_that_does_not_come_back_is_named_and_read_again(cluster: Clust
     (cluster.rows / "mended").touch()
     goes_on(cluster, 25.0)
     assert not letters(cluster)
+
+
+@pytest.mark.parametrize(("seconds", "closed"), [(1.0, True), (1000.0, False)])
+def test_a_worker_that_leaves_lets_its_objects_close_and_tells_of_those_that_do_not(
+    cluster: Cluster, seconds: float, closed: bool
+) -> None:
+    given = {"folder": str(cluster.rows), "seconds": seconds}
+    source = Task("source", kind="source", run="agent_tasks:Numbers", static=Static())
+    go(cluster, source, Task("work", run="agent_wild_tasks:ClosesSlowly", params=given))
+    cluster.wait(lambda: cluster.report.sources[0].acked > 10)
+    cluster.want((1, "source", 0), (3, "store", 0))
+    cluster.wait(lambda: (w := cluster.worker(1)) is not None and w.state == "exited")
+    worker = cluster.worker(1)
+    assert worker is not None and worker.crashes == 0
+    assert (cluster.rows / "closed").exists() == closed
+    told = (
+        "close() of thread 2 of work has not returned for"
+        in (cluster.folder / "vm1" / "logs" / "worker-1.log").read_text()
+    )
+    assert told != closed

@@ -64,6 +64,7 @@ REPORT_EVERY_NS = 500_000_000
 HELLO_EVERY_NS = 200_000_000
 LETTERS_A_REPORT = 200
 SHUTDOWN_NS = 300_000_000  # for all threads together to let their objects go
+LEAVING_NS = 4_000_000_000  # … when nobody waits for this worker's end but its agent, which does for 5 s
 GC_THRESHOLDS = (50_000, 20, 50)  # frames make many short-lived tuples and no cycles
 
 
@@ -101,6 +102,7 @@ class Worker:
         self.links = Links(self.sender.watches)
         self.endpoint = self.pull.endpoint
         self.stop: str | None = None
+        self.leaves = False
         self.exit_code = 0
         self.mirror = Mirror(place.slot, place.directory)
         self.disk = DiskTroubles()
@@ -155,8 +157,8 @@ class Worker:
         for thread in self.threads.values():
             thread.stopping = True
         self.board.wake_all()
-        deadline_ns = monotonic_ns() + SHUTDOWN_NS
-        for thread in self.threads.values():
+        deadline_ns = monotonic_ns() + (LEAVING_NS if self.leaves else SHUTDOWN_NS)
+        for thread in [*self.threads.values(), *self.closing.values()]:
             thread.join(timeout=max(0.0, (deadline_ns - monotonic_ns()) / 1e9))
             if late := thread.stuck_in(mt.CLOSE, 0, monotonic_ns()):
                 self._say(f"{late}; it is not waited for")
@@ -311,7 +313,7 @@ class Worker:
                     if isinstance(thread, SourceThread):
                         thread.faults += 1
             case st.Leave():
-                self.stop = "no thread is left"
+                self.stop, self.leaves = "no thread is left", True
 
     def _start(self, wanted: ThreadWanted) -> None:
         orders = self.state.orders
