@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,9 +48,11 @@ class Sum:
             self.violations.append(outcome)
 
 
-def run(seed: int, options: Options) -> Outcome:
-    """One seed; whatever it raises is its error."""
+def run(seed: int, options: Options, whole: bool = False) -> Outcome:
+    """One seed; whatever it raises is its error. whole: the trail is all of what happened, not its end."""
     world = World(seed, options)
+    if whole:
+        world.clock.trail = deque()
     error = ""
     try:
         world.run()

@@ -85,7 +85,7 @@ def _trace(seed: int, shape: str | None) -> None:
     from controller.simulation.runs import run
     from controller.simulation.world import Options
 
-    outcome = run(seed, Options(shape=shape))
+    outcome = run(seed, Options(shape=shape), whole=True)
     for line in outcome.trail:
         click.echo(line)
     if outcome.error:

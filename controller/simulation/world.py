@@ -222,10 +222,7 @@ class World:
         self._replan_at_least()
         self._wait("the plan is in force", lambda: self.unsettled, SETTLE_S)
         self.clock.run_until(self.now_ns + int(self.shape.calm_s * S))
-        if self.options.strict or not self.faults.happened:
-            self.tallies.one_owner_each(
-                thread for worker in self.workers() for thread in worker.threads.values()
-            )
+        self.tallies.one_owner_each(thread for worker in self.workers() for thread in worker.threads.values())
 
     def _replan_at_least(self) -> None:
         """Some seeds lose all their re-plans to a controller that is dead or an enactment under way."""
@@ -289,8 +286,7 @@ class World:
         counts = self.controller.loop.knowledge.counts
         self.account.all_done(counts)
         self.account.few_duplicates()
-        if self.options.strict or not self.faults.happened:
-            self.tallies.all_counted({place: known.emitted for place, known in counts.sources.items()})
+        self.tallies.all_counted({place: known.emitted for place, known in counts.sources.items()})
         self._summed_up(finish.summary["tuples"])
         self.met["no fault at all"] += not self.faults.happened
 

@@ -1,0 +1,77 @@
+"""`headgate sim`: what it prints, what it ends with, and that the same seeds say the same whoever runs them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from controller.simulation import coverage, runs
+from controller.simulation.runs import Sum
+from dashboards.cli import main
+from topology_runtime.worker.ledger import Ledger
+
+FEW = ["sim", "--shape", "line", "--from", "1", "--seeds", "3", "-o", "json"]
+
+
+def test_the_document_has_the_hash_of_all_seeds_whoever_runs_them(capsys):
+    assert main([*FEW, "--jobs", "1"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert main([*FEW, "--jobs", "2"]) == 0
+    assert json.loads(capsys.readouterr().out) == alone
+    assert alone["schema"] == "headgate/sim/v1" and alone["seeds"] == 3 and alone["violations"] == []
+    assert set(coverage.EXPECTED) <= set(alone["coverage"])
+    assert main(["sim", "--shape", "line", "--from", "2", "--seeds", "3", "--jobs", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hash"] != alone["hash"]
+
+
+def test_a_violation_is_told_with_the_command_that_shows_it_again(capsys, monkeypatch):
+    monkeypatch.setattr(Ledger, "acked", property(lambda self: self.position))
+    assert main([*FEW, "--jobs", "1"]) == 8
+    told = capsys.readouterr()
+    violation = json.loads(told.out)["violations"][0]
+    assert "saved as acked" in violation["message"] and violation["shape"] == "line"
+    assert violation["again"] == f"headgate sim --from {violation['seed']} --shape 'line' --trace"
+    assert "error[HG-CHECK]" in told.err and violation["again"] in told.err
+
+
+def test_the_trace_of_a_seed_tells_what_happened(capsys):
+    assert main(["sim", "--shape", "line", "--from", "1", "--trace"]) == 0
+    told = capsys.readouterr()
+    assert "controller starts" in told.out and "all is as it must be" in told.err
+
+
+def test_interrupted_it_says_how_far_it_came(capsys, monkeypatch):
+    real = runs.run
+
+    def until_three(seed, options):
+        if seed == 3:
+            raise KeyboardInterrupt
+        return real(seed, options)
+
+    monkeypatch.setattr(runs, "run", until_three)
+    assert main([*FEW, "--jobs", "1"]) == 130
+    assert "interrupted after 2 of 3 seeds: 0 violations" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shape", "cube"], "there is no topology 'cube'"),
+        (["--trace", "--seeds", "2"], "--trace tells of one seed"),
+        (["--seeds", "0"], "--seeds"),
+        (["--jobs", "0"], "--jobs"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words, said, capsys):
+    assert main(["sim", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_was_never_met_is_named():
+    met = Counter(dict.fromkeys(coverage.EXPECTED, 1))
+    assert coverage.missing(met) == []
+    del met["marks lost"]
+    assert coverage.missing(met) == ["marks lost"]
+    assert coverage.missing(Sum().coverage) == list(coverage.EXPECTED)
