@@ -222,6 +222,7 @@ class World:
         self._replan_at_least()
         self._wait("the plan is in force", lambda: self.unsettled, SETTLE_S)
         self.clock.run_until(self.now_ns + int(self.shape.calm_s * S))
+        assert not self.shape.calm_s or not self._behind, self._behind
         self.tallies.one_owner_each(thread for worker in self.workers() for thread in worker.threads.values())
 
     def _replan_at_least(self) -> None:
@@ -274,7 +275,21 @@ class World:
         ledgers = [watch.thread.source.ledger for watch in self.account.live.values()]
         roots = [root for ledger in ledgers if ledger is not None for root in ledger.open_roots()]
         old = [root.position for root in roots if root.first_sent_ns < old_ns and not root.kept]
-        return f"open for long: {old[:5]}" if old else ""
+        return f"open for long: {old[:5]}" if old else self._behind
+
+    @property
+    def _behind(self) -> str:
+        """Sources that have not read what was offered two seconds ago."""
+        schedule = self.controller.loop.knowledge.durable.schedule
+        assert schedule is not None
+        for task in self.shape.topology.sources:
+            partitions = task.static.threads if task.static else 1
+            due = schedule.due(self.wall_ns - 2 * S) // partitions
+            for partition in range(partitions):
+                read = self.account.of((task.name, partition)).read
+                if read < due:
+                    return f"{task.name} is behind: {read} of {due} rows are read"
+        return ""
 
     def _end(self) -> None:
         self.controller.ask("stop")
