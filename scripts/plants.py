@@ -1,0 +1,9 @@
+"""All bugs that scripts/mutate plants."""
+
+from __future__ import annotations
+
+from planting import Plant
+from plants_of_plans import OF_PLANS
+from plants_of_rows import OF_ROWS
+
+PLANTS: tuple[Plant, ...] = (*OF_ROWS, *OF_PLANS)

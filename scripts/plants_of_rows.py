@@ -1,0 +1,293 @@
+"""Bugs in how rows travel: ledgers, frames, kept rows, sources, keyed state."""
+
+from __future__ import annotations
+
+from planting import CORE, FLOW, HELD, LATE, LEDGER, LOST, OUTPUTS, SAVED, SOURCE, WANTED, WORKER, Plant, one
+
+LEDGERS = (
+    one(
+        "a root is done when it is sent",
+        LEDGER,
+        "        if left == 0:",
+        "        if left == 0 or not held:",
+        LOST,
+    ),
+    one(
+        "a fault sends nothing again",
+        LEDGER,
+        "self._again.extend(s for s in self._open if s not in waiting)",
+        "self._again.extend(s for s in () if s not in waiting)",
+        LATE,
+        shape="line",
+        kinds=("kill_worker",),
+    ),
+    one(
+        "all that was read is acked",
+        LEDGER,
+        "return self.position if first is None else first.position",
+        "return self.position",
+        SAVED,
+    ),
+    one(
+        "the window has no end",
+        LEDGER,
+        "return max(0, self.window_rows - (self.in_flight - self._kept))",
+        "return self.window_rows",
+        ("rows in flight",),
+        shape="line",
+        more={"queue_ms": 8000, "faults": 0, "rate_tps": 45.0},
+    ),
+    one(
+        "a replay has the name of the first attempt",
+        LEDGER,
+        "        root.attempt += 1\n",
+        "",
+        LATE,
+        shape="line",
+        kinds=("kill_worker",),
+    ),
+    one(
+        "a position is passed over",
+        LEDGER,
+        "        self.position += len(rows)\n",
+        "        self.position += len(rows) + (self._sequence % 50 == 49)\n",
+        (*SAVED, *LOST, *LATE),
+    ),
+    one(
+        "what is done stays in flight",
+        LEDGER,
+        "        del self._open[root.sequence]\n        self.in_flight -= len(root.rows)\n",
+        "        del self._open[root.sequence]\n",
+        ("rows in flight", "the summary", *LATE),
+    ),
+    one(
+        "replays wait for those that are done",
+        LEDGER,
+        "        self._replaying.pop(root.sequence, None)\n        self._newest_done_ns",
+        "        self._newest_done_ns",
+        test="tests/worker/test_ledger.py",
+    ),
+    one(
+        "open roots are said to be done",
+        LEDGER,
+        "return next(iter(self._open), self._sequence)",
+        "return self._sequence",
+        (*LATE, *LOST),
+        shape="join",
+    ),
+    one(
+        "kept rows fill the window",
+        LEDGER,
+        "            self._kept += len(root.rows)\n            self._replaying",
+        "            self._replaying",
+        LATE,
+        shape="long holds",
+        seeds=12,
+    ),
+    one(
+        "late acks never count (B3)",
+        LEDGER,
+        "if root is None or ack.key.attempt not in root.open:",
+        "if root is None or ack.key.attempt != root.attempt:",
+        test="tests/worker/test_ledger.py",
+    ),
+    one(
+        "a root that is past its deadline is forgotten",
+        LEDGER,
+        "                self._again.append(root.sequence)\n",
+        "",
+        test="tests/worker/test_ledger.py",
+    ),
+    one(
+        "a kept root has the deadline of others",
+        LEDGER,
+        "root.deadline_ns = now_ns + KEPT_DEADLINE_NS",
+        "root.deadline_ns = now_ns + FIRST_DEADLINE_NS",
+        test="tests/worker/test_ledger.py",
+    ),
+)
+
+TUPLES = (
+    one(
+        "one share for two input frames (A1)",
+        OUTPUTS,
+        "        share = self._random64()\n        given[root.key] = given.get(root.key, 0) ^ share\n"
+        "        known = buffer.roots.get(root.key)\n        if known is not None:\n"
+        "            known[1].id ^= share\n            return known[0]\n",
+        "        known = buffer.roots.get(root.key)\n        if known is not None:\n"
+        "            given[root.key] = given.get(root.key, 0) ^ known[1].id\n            return known[0]\n"
+        "        share = self._random64()\n        given[root.key] = given.get(root.key, 0) ^ share\n",
+        (*LOST, *LATE),
+        shape="diamond",
+    ),
+    one(
+        "full frames are sent twice",
+        OUTPUTS,
+        "frames, self._full = self._full, []",
+        "frames, self._full = self._full * 2, []",
+        ("duplicates", *LATE, *LOST),
+    ),
+    one(
+        "full frames are forgotten",
+        OUTPUTS,
+        "frames, self._full = self._full, []",
+        "frames, self._full = [], []",
+        LATE,
+    ),
+    one(
+        "kept rows are acked at once (A2)",
+        FLOW,
+        "kept = Kept(row, frame.edge, root, offset, variant, self.random64(), along)",
+        "kept = Kept(row, frame.edge, root, offset, variant, 0, along)",
+        LOST,
+        shape="batch",
+    ),
+    one(
+        "a bucket's output names its first row only",
+        FLOW,
+        "for one in kept for root in one.roots if root.key != first.root.key}",
+        "for one in kept for root in one.roots if root.key is None}",
+        LOST,
+        shape="join of sources",
+    ),
+    one(
+        "what a batch finished is not recorded",
+        FLOW,
+        "            self._finish_kept(kept)\n",
+        "            pass\n",
+        (*LOST, "named"),
+        shape="batch",
+    ),
+    one(
+        "what a sink finished is not recorded",
+        FLOW,
+        "            self._finish(roots, runs)\n",
+        "            pass\n",
+        LOST,
+        shape="line",
+    ),
+    one(
+        "rows of a frame share one identity",
+        FLOW,
+        "                    root.position + offset,\n                    attempts",
+        "                    root.position,\n                    attempts",
+        ("dead letter",),
+        shape="failing",
+    ),
+    one(
+        "a healthy row is buried with the one that failed",
+        f"{WORKER}/attempts.py",
+        "            if tries >= TRIES:\n                failures.append(failure(stopped, error))\n",
+        "            if tries >= TRIES:\n                failures.append(failure(max(0, stopped - 1), error))\n",
+        test="tests/worker/test_attempts.py",
+    ),
+    one(
+        "a row that failed comes to nothing",
+        FLOW,
+        "            self.letters.append(\n                DeadLetter(",
+        "            (lambda _: None)(\n                DeadLetter(",
+        LOST,
+        shape="failing",
+    ),
+    one(
+        "rows kept by a leaver go nowhere",
+        CORE,
+        "            self.settle(flow.hand_over(self._keeper(orders), now_ns))\n",
+        "            pass\n",
+        LATE,
+        shape="join",
+    ),
+    one(
+        "frames are taken before there are routes",
+        CORE,
+        "return self.outputs.edges >= len(self.topology.out_edges(self.task.name))",
+        "return True",
+        (*LOST, *LATE),
+        test="tests/simulation/test_found_by_seeds.py",
+    ),
+    one(
+        "rows of different generations meet in a bucket",
+        HELD,
+        "            if generation(present[0].root.key) > generation(kept.root.key):\n"
+        "                return None\n            self._give_up(bucket, position)\n",
+        "            pass\n",
+        test="tests/worker/test_held_rows.py",
+    ),
+    one(
+        "rows of a source that is gone are kept",
+        HELD,
+        "            self._gone.add(thread)\n",
+        "            continue\n",
+        test="tests/worker/test_held_rows.py",
+    ),
+)
+
+SOURCES = (
+    Plant(
+        "a leaver ends with a full ledger (A3)",
+        (
+            (
+                SOURCE,
+                "return self.outputs.empty and (self.ledger is None or self.ledger.empty)",
+                "return self.outputs.empty",
+            ),
+            (
+                SOURCE,
+                "return self.stopped_reading and (self.ledger is None or self.ledger.empty)",
+                "return self.stopped_reading",
+            ),
+        ),
+        ("full ledger", "unaccounted", "reached no sink"),
+        shape="line",
+        more={"queue_ms": 1800, "faults": 0},
+    ),
+    one(
+        "a leaving source reads on",
+        SOURCE,
+        "if orders is None or self.exhausted or self.leaving:",
+        "if orders is None or self.exhausted:",
+        (*LATE, "duplicates", "not by routes"),
+    ),
+    one(
+        "a source starts where the last one stopped reading",
+        SOURCE,
+        "        return start.position\n",
+        "        return start.until\n",
+        ("unaccounted", "reached no sink", "lacks", *SAVED),
+    ),
+    one(
+        "a source is told of no fault",
+        SOURCE,
+        "self._fault_due_ns = now_ns + FAULT_PAUSE_NS",
+        "self._fault_due_ns = 0",
+        LATE,
+        shape="line",
+        kinds=("kill_worker",),
+    ),
+    one(
+        "read is taken for done (B5)",
+        "controller/knowledge/knowledge.py",
+        "self.acked = max(self.acked, now.acked)",
+        "self.acked = max(self.acked, now.emitted)",
+        SAVED,
+    ),
+    one(
+        "positions go back (B5)",
+        "controller/knowledge/knowledge.py",
+        "self.acked = max(self.acked, now.acked)",
+        "self.acked = now.acked",
+        SAVED,
+        kinds=("kill_agent",),
+    ),
+    one(
+        "a start is where reading ended",
+        WANTED,
+        "        return known.acked\n    if k.impatient",
+        "        return known.emitted\n    if k.impatient",
+        ("unaccounted", "reached no sink", "lacks", *SAVED),
+    ),
+)
+
+STATES = ()
+
+OF_ROWS: tuple[Plant, ...] = (*LEDGERS, *TUPLES, *SOURCES, *STATES)
