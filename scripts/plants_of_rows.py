@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from planting import CORE, FLOW, HELD, LATE, LEDGER, LOST, OUTPUTS, SAVED, SOURCE, WANTED, WORKER, Plant, one
+from planting import (
+    CORE,
+    FLOW,
+    HELD,
+    KEYED,
+    LATE,
+    LEDGER,
+    LOST,
+    OUTPUTS,
+    SAVED,
+    SOURCE,
+    WANTED,
+    WORKER,
+    Plant,
+    one,
+)
 
 LEDGERS = (
     one(
@@ -288,6 +303,16 @@ SOURCES = (
     ),
 )
 
-STATES = ()
+STATES = (
+    one(
+        "a range comes without its state (A4)",
+        KEYED,
+        "if offer is not None and offer.version > version:",
+        "if offer is not None and offer.version < version:",
+        ("lacks", "says"),
+        shape="keyed",
+        more={"faults": 0},
+    ),
+)
 
 OF_ROWS: tuple[Plant, ...] = (*LEDGERS, *TUPLES, *SOURCES, *STATES)

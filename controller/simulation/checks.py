@@ -67,7 +67,8 @@ class Checks:
         before = self._told.get(wanted.token)
         if before is None:
             self._told[wanted.token] = wanted
-            assert len({t.thread for t in wanted.threads}) == len(wanted.threads)
+            numbers = {t.thread for t in wanted.threads}
+            assert len(numbers) == len(wanted.threads), f"{wanted.token}: two threads have one number"
         else:
             assert before is wanted or before == wanted, f"two wanted states under {wanted.token}"
 
