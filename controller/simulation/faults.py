@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CONTROLLER_CRASHES_MOST = 2  # the third in a row holds the last good plan, by design
 AGENT_CRASHES_MOST = 2
-LONG_SILENCE = 0.1  # share of half-open connections that may last longer than any deadline
+LONG_SILENCE = 0.1  # share of cuts and half-open connections that may last longer than any deadline
 EFFECTS = {"deliver": 40, "ack": 40, "record": 40, "word": 4}  # armed to strike within so many
 
 
@@ -86,11 +86,12 @@ class Faults:
             kind()
 
     def stop(self) -> None:
-        """From now on nothing goes wrong; who is dead and not gone comes back."""
+        """From now on nothing goes wrong, but for what lasts long; who is dead and not gone comes back."""
         self.active = False
         self.world.disk.fails = False
         for agent in self.world.agents.values():
-            agent.cut_until_ns = agent.full_until_ns = 0
+            agent.cut_until_ns = min(agent.cut_until_ns, self.silent_until_ns)
+            agent.full_until_ns = 0
 
     # ── kinds ───────────────────────────────────────────────────────────────────────────────────
 
@@ -130,9 +131,14 @@ class Faults:
         return self._controller_crashes <= CONTROLLER_CRASHES_MOST
 
     def cut_vm(self) -> None:
-        """Its control connection hangs: it may be held dead while it lives on."""
+        """Its control connection hangs: it may be held dead while it lives on, now and then for long."""
         agent = self.random.choice(list(self.world.agents.values()))
-        agent.cut_until_ns = self.world.now_ns + self.world.delay_ns(300, 6500)
+        long = self.random.random() < LONG_SILENCE
+        agent.cut_until_ns = self.world.now_ns + self.world.delay_ns(
+            *((10_000, 40_000) if long else (300, 6500))
+        )
+        if long:
+            self.silent_until_ns = max(self.silent_until_ns, agent.cut_until_ns)
 
     def fill_disk(self) -> None:
         """A VM's disk takes no more for a while: neither spools nor snapshots."""

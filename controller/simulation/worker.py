@@ -378,19 +378,21 @@ class SimWorker:
             self._send(slot, m.Word(self.slot, self.incarnation, word))
 
     def store(self, task: str, thread: int) -> SimStore:
-        return SimStore(self.agent.disk, task, thread)
+        return SimStore(self.agent, task, thread)
 
 
 class SimStore:
     """Snapshots of a keyed thread on its VM's disk (keyed_core.Store)."""
 
-    def __init__(self, disk: dict[tuple[str, int], bytes], task: str, thread: int) -> None:
-        self._disk, self._task, self._thread = disk, task, thread
+    def __init__(self, agent: SimAgent, task: str, thread: int) -> None:
+        self._agent, self._disk, self._task, self._thread = agent, agent.disk, task, thread
 
     def load(self) -> Snapshot | None:
         return self.of(self._thread)
 
     def save(self, snapshot: Snapshot) -> None:
+        if self._agent.full:
+            raise OSError(28, "no space left on the simulated disk")
         self._disk[self._task, self._thread] = msgspec.msgpack.encode(snapshot)
 
     def of(self, thread: int) -> Snapshot | None:

@@ -1,21 +1,38 @@
-"""`pytest tests/simulation --seeds 17` runs seed 17 alone, `--seeds 200:2200` two thousand fresh ones."""
+"""`pytest tests/simulation --seeds 17` runs seed 17 alone, `--seeds 200:2200` two thousand fresh ones. Without it,
+two hundred that are always the same and as many that are others every day."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-USUAL = "0:200"
+FIXED = 200
+TODAY = 1_000_000 + FIXED * datetime.now(UTC).toordinal()
+USUAL = f"0:{FIXED},{TODAY}:{TODAY + FIXED}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--seeds", default=USUAL, help="seeds to simulate: one, or FROM:TO (default %(default)s)"
+        "--seeds", default=USUAL, help="seeds to simulate: one, or FROM:TO, or several (default %(default)s)"
     )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"simulated seeds: --seeds {config.getoption('--seeds', default=USUAL)}"
+
+
+def seeds_of(text: str) -> list[int]:
+    """ "3,10:12" → 3, 10, 11."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition(":")
+        found += range(int(first), int(last) if last else int(first) + 1)
+    return found
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames and "seed" not in {
         name for mark in metafunc.definition.iter_markers("parametrize") for name in mark.args[0].split(",")
     }:
-        first, _, last = str(metafunc.config.getoption("--seeds", default=USUAL)).partition(":")
-        metafunc.parametrize("seed", range(int(first), int(last) if last else int(first) + 1))
+        metafunc.parametrize("seed", seeds_of(str(metafunc.config.getoption("--seeds", default=USUAL))))
