@@ -87,6 +87,10 @@ class Planned(msgspec.Struct, frozen=True, tag="planned", dict=True):
         return frozenset(thread.slot for thread in self.threads if not thread.leaving)
 
     @cached_property
+    def by_number(self) -> dict[int, ThreadWanted]:
+        return {thread.thread: thread for thread in self.threads}
+
+    @cached_property
     def leaving(self) -> tuple[ThreadWanted, ...]:
         return tuple(thread for thread in self.threads if thread.leaving)
 

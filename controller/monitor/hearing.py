@@ -5,7 +5,8 @@ from __future__ import annotations
 from controller.knowledge.membership import Change, Member, Membership
 from controller.knowledge.records import Joined
 from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Send
+from controller.knowledge.turns import Distrust, Send
+from controller.monitor import claims
 from topology_runtime import messages as m
 
 LETTERS_SAID = 20  # dead letters told one by one; the others are only counted
@@ -27,8 +28,9 @@ def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Change, ..
     k.sent.pop(message.vm, None)
     for spool in message.spools:
         k.spools[spool.task, spool.partition] = (message.vm, spool.end)
-        known = k.counts.source(spool.task, spool.partition)
-        known.acked = max(known.acked, spool.acked)
+        if claims.spool_counts(k, message.vm, spool):
+            known = k.counts.source(spool.task, spool.partition)
+            known.acked = max(known.acked, spool.acked)
     vm = members.members[message.vm].vm
     if vm not in k.durable.joined:
         turn.record(Joined(vm))
@@ -52,7 +54,8 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Change, 
         k.incarnations[worker.slot] = max(worker.incarnation, k.incarnations.get(worker.slot, 0))
         _told_of_worker(turn, workers.get(worker.slot), worker)
     for source in message.sources:
-        _source(turn, source)
+        if claims.owns(k, message.vm, source):
+            _source(turn, message.vm, source)
     disk(turn, message.vm, message.troubles)
     k.counts.unlogged[message.vm, message.boot] = message.unlogged
     return told(turn, changes)
@@ -73,8 +76,12 @@ def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
         turn.event("alarm_over", f"{where}: the disk takes everything again", where=where)
 
 
-def _source(turn: Turn, now: m.SourceNow) -> None:
+def _source(turn: Turn, vm: str, now: m.SourceNow) -> None:
     k = turn.knowledge
+    refused = claims.fault(k, now, turn.now.wall_ns)
+    if refused:
+        turn.do(Distrust(vm, f"positions of {now.task}/{now.partition} that cannot be: {refused}"))
+        return
     known = k.counts.source(now.task, now.partition)
     known.hear(now)
     spool = k.spools.get((now.task, now.partition))

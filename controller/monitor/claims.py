@@ -1,0 +1,60 @@
+"""Which positions of sources are believed. Pure.
+
+ 1. Only from the VM on which the wanted state has that thread, and not from a VM held dead: what goes on there
+    concerns the run no more. (Reports of an agent's earlier boots are out of date before they come here.)
+ 2. acked ≤ emitted ≤ what is offered. A VM that was cut off may read by an older, higher rate, and its clock may
+    be ahead: so `LEAD_S` at the highest rate of this offer and those before it are allowed for, and what is known
+    already: a spool of an earlier run may have events that this one does not offer yet. (A thread that was not
+    told yet from where to read has emitted nothing, and says what its predecessor had acked.)
+ 3. What a spool says in a HELLO is believed from the VM that has the partition, or before the first plan.
+
+What rules 1 and 3 leave out is out of date, what rule 2 forbids is impossible: whoever says it is blamed.
+"""
+
+from __future__ import annotations
+
+from controller.knowledge.knowledge import Knowledge
+from topology_runtime.messages import SourceNow, SpoolLeft
+from topology_runtime.schedule import Schedule
+
+LEAD_S = 60.0
+
+
+def owns(k: Knowledge, vm: str, now: SourceNow) -> bool:
+    """Rule 1."""
+    reign = k.durable.reign
+    thread = reign.by_number.get(now.thread) if reign is not None else None
+    if thread is None or vm in k.durable.held_dead:
+        return False
+    return (thread.slot.vm, thread.task, thread.partition) == (vm, now.task, now.partition)
+
+
+def fault(k: Knowledge, now: SourceNow, wall_ns: int) -> str:
+    """Why these positions cannot be (rule 2); empty when they can."""
+    if now.emitted and now.acked + now.acked_above > now.emitted:
+        return f"acked {now.acked} and {now.acked_above} above, emitted {now.emitted}"
+    place = now.task, now.partition
+    known, (_, spooled) = k.counts.sources.get(place), k.spools.get(place, ("", 0))
+    before = max(known.emitted, known.acked) if known is not None else 0
+    most = max(before, spooled, _offered(k.durable.schedule, wall_ns))
+    highest = max(now.emitted, now.acked + now.acked_above)
+    return f"{highest} emitted or acked, offered at most {most}" if highest > most else ""
+
+
+def spool_counts(k: Knowledge, vm: str, spool: SpoolLeft) -> bool:
+    """Rule 3."""
+    reign = k.durable.reign
+    place = vm, spool.task, spool.partition
+    return reign is None or any((t.slot.vm, t.task, t.partition) == place for t in reign.threads)
+
+
+def _offered(schedule: Schedule | None, wall_ns: int) -> int:
+    """Positions that can have been due, of the whole source: so of each of its partitions at most."""
+    if schedule is None:
+        return 0
+    rates = [rate for _, rate in schedule.steps]
+    earlier = schedule.earlier
+    while earlier is not None:
+        rates += [rate for _, rate in earlier.steps]
+        earlier = earlier.earlier
+    return schedule.due(wall_ns) + int(LEAD_S * max(rates)) + 1
