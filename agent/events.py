@@ -13,6 +13,7 @@ from topology_runtime.messages import (
     DeadLetters,
     Goodbye,
     Hello,
+    LettersTaken,
     Report,
     Shutdown,
     SourceNow,
@@ -92,6 +93,7 @@ Event = (
     WantedArrived
     | Shutdown
     | Welcome
+    | LettersTaken
     | WorkerHello
     | WorkerReport
     | SourcesRead

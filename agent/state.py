@@ -19,21 +19,19 @@ the simulator too. Rules:
 
 from __future__ import annotations
 
-from collections import deque
-
 from msgspec.structs import replace
 
 from agent import events as e
 from agent.lease import Lease
+from agent.letters import LetterBox
 from agent.profile_state import ProfileState
 from agent.slot_state import NS, SlotState
 from agent.strikes import Strikes, UnderWay, described
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
-    DeadLetter,
-    DeadLetters,
     Goodbye,
     Hello,
+    LettersTaken,
     Report,
     Shutdown,
     SourceNow,
@@ -54,7 +52,6 @@ LEAVE_LIMIT_NS = 5 * NS  # a worker that leaves by itself may have user objects 
 DUMP_NS = NS // 5  # from the order to write stacks to the kill
 STOP_LIMIT_NS = 5 * NS  # a process that a kill does not end (uninterruptible I/O) is left behind, loudly
 TROUBLES_MOST = 16  # told of a disk
-LETTERS_KEPT, LETTERS_A_MESSAGE = 1000, 100
 
 
 class AgentState:
@@ -76,7 +73,7 @@ class AgentState:
         self._troubles: tuple[str, ...] = ()
         self._wanted_here: set[int] = set()
         self._sources: dict[int, tuple[int, SourceNow, int]] = {}
-        self._letters: deque[DeadLetter] = deque(maxlen=LETTERS_KEPT)
+        self._letters = LetterBox(hello.vm, hello.boot)
         self._started_ns = now_ns
         self._heard_ns = self._hello_ns = self._report_ns = self._stop_ns = -1
         self._told: object = None
@@ -126,6 +123,8 @@ class AgentState:
                 return self._on_wanted(wanted, data, now_ns)
             case Welcome():
                 return self._on_welcome(event, now_ns)
+            case LettersTaken():
+                self._letters.taken(event)
             case Shutdown(token, reason):
                 return self._on_shutdown(token, reason, now_ns)
             case WorkerHello():
@@ -192,7 +191,12 @@ class AgentState:
         if first:
             return leased
         self._hello_ns = now_ns
-        return [*leased, e.SendHello(self.hello), e.ControllerChanged(welcome.boot), *self._all_letters()]
+        return [
+            *leased,
+            e.SendHello(self.hello),
+            e.ControllerChanged(welcome.boot),
+            *self._letters_again(now_ns),
+        ]
 
     def _on_lease(self, welcome: Welcome) -> list[e.Instruction]:
         """Rule 7. (An answer to another life of this agent grants nothing.)"""
@@ -209,12 +213,8 @@ class AgentState:
             return []
         return [e.SendLease(state.slot, state.incarnation, self.lease.until_ns)]
 
-    def _all_letters(self) -> list[e.Instruction]:
-        letters = tuple(self._letters)
-        return [
-            e.SendDeadLetters(DeadLetters(self.hello.vm, letters[i : i + LETTERS_A_MESSAGE]))
-            for i in range(0, len(letters), LETTERS_A_MESSAGE)
-        ]
+    def _letters_again(self, now_ns: int) -> list[e.Instruction]:
+        return [e.SendDeadLetters(letters) for letters in self._letters.again(now_ns)]
 
     def _on_shutdown(self, token: Token, reason: str, now_ns: int) -> list[e.Instruction]:
         if token < self.token or token.boot < self.controller_boot:
@@ -270,10 +270,7 @@ class AgentState:
         self._note_sources(report.slot, report.incarnation, report.sources)
         if report.leaving:
             state.kill_at(now_ns + LEAVE_LIMIT_NS, "it said that it leaves and did not")
-        if not report.letters:
-            return []
-        self._letters.extend(report.letters)
-        return [e.SendDeadLetters(DeadLetters(self.hello.vm, report.letters))]
+        return [e.SendDeadLetters(letters) for letters in self._letters.add(report.letters, now_ns)]
 
     def _on_exit(self, event: e.WorkerExited, now_ns: int) -> list[e.Instruction]:
         state = self._present(event.slot, event.incarnation)
@@ -376,6 +373,8 @@ class AgentState:
             out.append(e.SendHello(self.hello))
         if self.controller_boot == 0:
             return out
+        if self._letters.overdue(now_ns):
+            out += self._letters_again(now_ns)
         quiet_ns = now_ns - self._report_ns
         changed = self._told != self._news()
         if self._report_ns < 0 or quiet_ns >= (REPORT_GAP_NS if changed else REPORT_EVERY_NS):

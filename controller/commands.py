@@ -14,11 +14,12 @@ import msgspec
 from controller.deciding import enact_proposal, plan_for, present
 from controller.execute.ending import SCHEDULE_LEAD_NS
 from controller.knowledge.knowledge import Proposal
+from controller.knowledge.letters import Letter, Letters
 from controller.knowledge.models import Model
 from controller.knowledge.records import Scheduled, Seen, Submitted
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Answer, Command
-from controller.status import explain, status
+from controller.status import explain, letter_row, letters_told, status
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
 from topology_runtime.messages import Reply
 from topology_runtime.topology import Topology
@@ -154,6 +155,45 @@ def _apply(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
     return {"id": proposal.plan.id, "epoch": k.durable.next_epoch - 1}
 
 
+def _deadletters(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    """Letters after a number, oldest first, and how many rows there are of each task."""
+    after, most = _whole(arguments, "after", 0, 0, 1 << 62), _whole(arguments, "most", 500, 1, 500)
+    letters, task = loop.knowledge.counts.letters, arguments.get("task")
+    found = [letter for letter in letters.of(task) if letter.number > after]
+    return {**letters_told(letters), "letters": [letter_row(letters, one) for one in found[:most]]}
+
+
+def _deadletter(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    letters = loop.knowledge.counts.letters
+    letter = _letter(letters, _whole(arguments, "id", 0, 0, 1 << 62))
+    more = {"thread": letter.thread, "row": letter.row, "traceback": letter.traceback}
+    return {**letter_row(letters, letter), **more}
+
+
+def _deadletter_drop(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
+    """Forget letters: by their ids, of a task, or all. An id that is none: nothing is dropped."""
+    letters, ids = loop.knowledge.counts.letters, arguments.get("ids") or []
+    if not isinstance(ids, list) or not all(type(number) is int for number in ids):
+        raise InvalidInput("the ids of dead letters are whole numbers")
+    chosen = [_letter(letters, number).number for number in ids]
+    if arguments.get("all") or arguments.get("task") is not None:
+        chosen += [letter.number for letter in letters.of(arguments.get("task"))]
+    dropped = sum(letters.drop(number) for number in chosen)
+    for task in letters.counts():
+        if letters.keeps(task):
+            loop.knowledge.alarms.pop(f"dead letters {task}", None)
+    turn.event("dead_letters_dropped", f"an operator dropped {dropped:,} dead letters")
+    return {"dropped": dropped, **letters_told(letters)}
+
+
+def _letter(letters: Letters, number: int) -> Letter:
+    letter = letters.kept.get(number)
+    if letter is None:
+        hint = "`headgate deadletter list` shows those that are kept"
+        raise InvalidInput(f"there is no dead letter {number}", hint=hint)
+    return letter
+
+
 def _resume(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
     """Clear what keeps the controller from planning by itself; `mode` changes the mode."""
     k = loop.knowledge
@@ -188,4 +228,7 @@ COMMANDS: dict[str, Callable[[Loop, Turn, Arguments], Any]] = {
     "plan": _plan,
     "apply": _apply,
     "resume": _resume,
+    "deadletters": _deadletters,
+    "deadletter": _deadletter,
+    "deadletter_drop": _deadletter_drop,
 }

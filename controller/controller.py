@@ -26,6 +26,8 @@ from controller.commands import refusal
 from controller.execute.machines import Listing, Machines
 from controller.knowledge import turns as t
 from controller.knowledge.journal import Journal
+from controller.knowledge.letter_file import LetterFile
+from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import Entered, Planned, Record
 from controller.knowledge.store import Store
 from controller.loop import Loop
@@ -43,6 +45,7 @@ from topology_runtime.errors import BadMessage, HeadgateError
 from topology_runtime.messages import FromAgent, FromController, Reply, Request, Wanted, Welcome
 from topology_runtime.owner import orphaned
 from topology_runtime.trace_keep import Keep
+from topology_runtime.trace_tables import DEAD_LETTERS
 
 NS = 1_000_000_000
 TICK_NS = NS // 4
@@ -78,6 +81,7 @@ class Controller:
         home = place.state / "controller"
         self._journal = Journal(home)
         self._store = Store(home / "tallies.bin")
+        self._letters = LetterFile(home / DEAD_LETTERS)
         self._endpoint = home / "endpoint"
         self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(
             channels.from_agent, port=place.control_port
@@ -121,7 +125,7 @@ class Controller:
     def startup(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        self._do(t.Started(self._journal.records, self._store.read(), os.getpid()))
+        self._do(t.Started(self._journal.records, self._store.read(), os.getpid(), self._letters.read()))
         self._tell_endpoint()
         ahead = threading.Timer(IMPORT_AHEAD_S, importlib.import_module, ["scipy.optimize"])
         ahead.daemon = True
@@ -264,6 +268,8 @@ class Controller:
         if self._disk.has(JOURNAL):
             with self._disk.writing(JOURNAL, self._journal.path):
                 self._journal.append(())
+        if self._disk.has("dead letters"):
+            self._keep_letters(())
         if self._run is not None:
             self._begin_trace(self._run)
         found = self._disk.texts()
@@ -328,6 +334,8 @@ class Controller:
                 case t.Keep(tallies):
                     with self._disk.writing("the tallies", self._store.path):
                         self._store.keep(tallies)
+                case t.KeepLetters(records):
+                    self._keep_letters(records)
                 case t.KeepModel(model):
                     model_store.save((self._place.trace or self._place.state) / "profiled", model)
                 case t.RequestMachine(vm):
@@ -348,6 +356,14 @@ class Controller:
             yield
         except (OSError, HeadgateError) as error:
             self._events.append(t.Troubled(what, str(error)))
+
+    def _keep_letters(self, records: tuple[LetterRecord, ...]) -> None:
+        whole = self._loop.knowledge.counts.letters.whole
+        with self._disk.writing("dead letters", self._letters.path):
+            self._letters.append(records, whole)
+        if self._recorder is not None:
+            for record in records:
+                self._recorder.letter(record)
 
     def _send(self, vm: str, message: FromController) -> None:
         """To a VM that is not connected: nothing; it gets the newest state when it is back."""

@@ -174,6 +174,7 @@ class Loop:
         enact(turn, self.members)
         self.ending.advance(turn, self.members)
         if self.ending.stage == "over":
+            hearing.keep_letters(turn)
             turn.do(t.Finish(self.summary(turn.now) if k.durable.run else None))
         elif self.ending.stage == "leaving":
             self.ending.tell(turn, self.members)
@@ -311,6 +312,7 @@ class Loop:
         if now.mono_ns >= self._keep_ns:
             self._keep_ns = now.mono_ns + KEEP_NS
             turn.do(t.Keep(k.counts.tallies(now.wall_ns)))
+            hearing.keep_letters(turn)
         self._end_in_time(turn)
         if (
             self.ending.stage == "running"

@@ -32,6 +32,7 @@ def begin_life(turn: Turn, members: Membership, ending: Ending, started: Started
     turn.record(Booted(d.boot + 1, now.wall_ns))
     if started.tallies is not None:
         k.counts.recall(started.tallies)
+    k.counts.letters.recall(started.letters)
     if not d.boot:
         return True
     turn.event(

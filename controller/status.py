@@ -8,6 +8,7 @@ from controller.execute import steps
 from controller.execute.ending import offered_of
 from controller.execute.executor import sight_of, stand_of
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.letters import Letter, Letters
 from controller.knowledge.membership import Member, Membership, natural
 from controller.knowledge.plans import Plan
 from controller.knowledge.turns import Now
@@ -56,10 +57,34 @@ def status(
         "last_decision": k.last_decision,
         "dead_letters": [
             {"task": x.task, "source": x.source, "position": x.position, "error": x.error, "row": x.row}
-            for x in list(k.counts.letters)[-LETTERS_SHOWN:]
+            for x in k.counts.letters.newest(LETTERS_SHOWN)
         ],
         "alarms": [{"what": what, "text": text} for what, text in sorted(k.alarms.items())],
         "troubles": dict(sorted(k.troubles.items())),
+    }
+
+
+def letters_told(letters: Letters) -> dict[str, Any]:
+    """How many rows died, in all (distinct source positions) and by task, and of how many the letter is kept."""
+    kept = [letter.task for letter in letters.of()]
+    return {
+        "dead_lettered": letters.count,
+        "dropped": letters.dropped,
+        "tasks": [{"task": t, "rows": n, "kept": kept.count(t)} for t, n in letters.counts().items()],
+    }
+
+
+def letter_row(letters: Letters, letter: Letter) -> dict[str, Any]:
+    """A letter as `headgate deadletter list` has it."""
+    return {
+        "id": letter.number,
+        "time": utc_iso(letter.wall_ns),
+        "task": letter.task,
+        "source": letter.source,
+        "partition": letter.partition,
+        "position": letter.position,
+        "n": letters.times.get(letter.number, 1),
+        "error": letter.error,
     }
 
 
@@ -229,7 +254,7 @@ def _tuples(k: Knowledge, members: Membership, duplicates: int, now: Now) -> dic
         "acked": counts.acked,
         "in_flight": in_flight(members.up()),
         "lost": lost_now(k, members),
-        "dead_lettered": len(counts.dead),
+        "dead_lettered": counts.letters.count,
         "replayed": counts.replayed,
         "duplicates": duplicates,
         "duplicates_exact": not counts.finished_dropped,

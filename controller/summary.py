@@ -32,7 +32,7 @@ def summary(
     end_ns = intake_ended_ns or wall_ns
     seconds = max(0.0, (end_ns - d.started_ns) / NS) if d.started_ns else 0.0
     offered = offered_of(k, end_ns)
-    dead = len(counts.dead)
+    dead = counts.letters.count
     return {
         "schema": SCHEMA,
         "topology": k.topology.name if k.topology else None,

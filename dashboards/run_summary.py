@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.errors import HeadgateError
+from topology_runtime.errors import CheckFailed, HeadgateError
 from topology_runtime.output import Format, emit, write_table
 
 Summary = dict[str, Any]
@@ -68,12 +68,26 @@ def plan_rows(summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def next_steps(trace: Path) -> list[str]:
+def next_steps(trace: Path, dead: int) -> list[str]:
     """Where to look next."""
+    letters = [f"the {dead:,} dead letters: headgate deadletter list --trace {trace}"] if dead else []
     return [
+        *letters,
         f"the trace is in {trace}: samples, slots, rates, latency, links, decisions",
         f"why each plan: headgate explain --trace {trace}",
     ]
+
+
+def check_dead(summary: Summary, most: float) -> None:
+    """Raises CheckFailed when so large a share of the rows, or a larger one, became dead letters."""
+    dead, acked = summary["tuples"]["dead_lettered"], summary["tuples"]["acked"]
+    if dead and dead >= most * (dead + acked):
+        share = f"{dead / (dead + acked):.0%} of the rows" if acked else "every row"
+        raise CheckFailed(
+            f"{share} became a dead letter: {dead:,} of {dead + acked:,}",
+            cause="a task failed on them three times each",
+            hint=f"headgate deadletter list --trace {summary['trace']}",
+        )
 
 
 def check_lost(summary: Summary) -> None:

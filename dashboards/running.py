@@ -10,7 +10,7 @@ from pathlib import Path
 from dashboards.capacity import capacity_tps
 from dashboards.places import Places, places_of
 from dashboards.preparation import Work, models_of, rates_of, work_of, write_rates, write_work
-from dashboards.run_summary import check_lost, next_steps, print_summary, read_summary
+from dashboards.run_summary import check_dead, check_lost, next_steps, print_summary, read_summary
 from dashboards.screens import Screen, screen
 from dashboards.session import AT_ONCE_S, Interrupts, Session
 from dashboards.supervisor import stop_all
@@ -37,6 +37,7 @@ def run_up(settings: UpSettings, output: Format) -> None:
             summary = read_summary(places.summary)
             print_summary(summary, output)
             check_lost(summary)
+            check_dead(summary, settings.max_dead)
         except BaseException as error:
             if getattr(error, "exit_code", 1) in REFUSALS and settings.state_dir is None:
                 places.remove()
@@ -45,7 +46,7 @@ def run_up(settings: UpSettings, output: Format) -> None:
             raise
     if settings.state_dir is None:
         places.remove()
-    for line in next_steps(places.trace(work.topology.name)):
+    for line in next_steps(places.trace(work.topology.name), summary["tuples"]["dead_lettered"]):
         shown.say(line)
 
 

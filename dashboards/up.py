@@ -60,6 +60,8 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
               help="Of each hour, to profile tasks in spare slots, on copies of rows [none].")  # fmt: skip
 @click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,
               help="Say what to plan, ask before, or do it.")  # fmt: skip
+@click.option("--max-dead", type=click.FloatRange(0, 1), default=1.0, show_default=True, metavar="SHARE",
+              help="Exit code 8 when this share of the rows, or more, became dead letters.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Keep the run's state here.")
 @click.option("--trace-dir", type=click.Path(path_type=Path), default=Path("traces"), show_default=True)
 @click.option(

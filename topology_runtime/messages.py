@@ -153,7 +153,14 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     leased: tuple[int, int] = (0, 0)
 
 
-FromController = Wanted | Shutdown | Welcome
+class LettersTaken(msgspec.Struct, frozen=True, tag="letters_taken"):
+    """Dead letters of the agent's life `boot` below this number are on the controller's disk."""
+
+    boot: int
+    below: int
+
+
+FromController = Wanted | Shutdown | Welcome | LettersTaken
 
 
 # ── agent → controller ──────────────────────────────────────────────────────────────────────────
@@ -259,8 +266,14 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeadLetters(msgspec.Struct, frozen=True, tag="dead_letters"):
+    """Letters number `first` … of the agent's life `boot`; said again until they are taken, as those below
+    `waiting` are."""
+
     vm: str
     letters: tuple[DeadLetter, ...]
+    boot: int = 0
+    first: int = 0
+    waiting: int = 0
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):

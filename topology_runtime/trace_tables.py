@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 SCHEMA = "headgate/trace/v1"
 ANY_VERSION = SCHEMA.removesuffix("v1")
 RUN_FILE, DECISIONS, INPUTS = "run.json", "decisions.jsonl", "inputs.jsonl"
+DEAD_LETTERS = "dead_letters.jsonl"
 
 TIME, TEXT, COUNT, NUMBER = "time", "text", "count", "number"  # timestamp[us, UTC], string, int64, float64
 

@@ -13,18 +13,19 @@ from operator import add
 from typing import Any
 
 from controller.config import Settings
+from controller.knowledge.letters import Letters
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable
 from controller.knowledge.store import SourceTally, Tallies
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import DeadLetter, Report, SourceNow, Token, Wanted, WorkerNow
+from topology_runtime.messages import Report, SourceNow, Token, Wanted, WorkerNow
 from topology_runtime.profiles import ProfileWanted
 from topology_runtime.topology import Topology
 from topology_runtime.worker.meter import BUCKETS
 
-ACTIONS_KEPT, EVENTS_KEPT, LETTERS_KEPT = 200, 2000, 100
+ACTIONS_KEPT, EVENTS_KEPT = 200, 2000
 
 EARLIER_LIFE = -1  # stands for the threads heard by a controller that was killed
 
@@ -64,22 +65,14 @@ class Counts:
 
     sources: dict[Partition, SourceKnown] = field(default_factory=dict)
     latency: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    dead: set[tuple[str, int, int]] = field(default_factory=set)
     planning_s: dict[int, float] = field(default_factory=dict)  # epoch → until the plan was journaled
     unlogged: dict[tuple[str, int], int] = field(default_factory=dict)  # VM, boot → finished rows not logged
-    letters: deque[DeadLetter] = field(default_factory=lambda: deque(maxlen=LETTERS_KEPT))
+    letters: Letters = field(default_factory=Letters)
+    letters_told: dict[str, tuple[int, int]] = field(default_factory=dict)  # the same, as the VM knows
+    letters_heard: dict[str, tuple[int, int]] = field(default_factory=dict)  # VM → boot, letters below
 
     def source(self, task: str, partition: int) -> SourceKnown:
         return self.sources.setdefault((task, partition), SourceKnown())
-
-    def bury(self, letter: DeadLetter) -> bool:
-        """True for the first letter of a source position."""
-        place = (letter.source, letter.partition, letter.position)
-        if place in self.dead:
-            return False
-        self.dead.add(place)
-        self.letters.append(letter)
-        return True
 
     def add_latency(self, sink: str, source: str, buckets: Sequence[int]) -> None:
         sums = self.latency.setdefault((sink, source), [0] * BUCKETS)
@@ -97,7 +90,7 @@ class Counts:
     @property
     def acked(self) -> int:
         """Distinct positions that were processed whole."""
-        return max(0, self.done - len(self.dead))
+        return max(0, self.done - self.letters.count)
 
     @property
     def replayed(self) -> int:
@@ -115,7 +108,7 @@ class Counts:
         )
         latency = tuple((sink, src, tuple(b)) for (sink, src), b in sorted(self.latency.items()))
         planning_s = tuple(sorted(self.planning_s.items()))
-        return Tallies(wall_ns, sources, latency, tuple(sorted(self.dead)), planning_s)
+        return Tallies(wall_ns, sources, latency, (), planning_s)
 
     def recall(self, tallies: Tallies) -> None:
         """Begin from what an earlier life had counted."""
@@ -125,7 +118,6 @@ class Counts:
             )
         for sink, source, buckets in tallies.latency:
             self.add_latency(sink, source, buckets)
-        self.dead.update(tallies.dead)
         self.planning_s.update(tallies.planning_s)
 
 

@@ -27,7 +27,7 @@ class SourceTally(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Tallies(msgspec.Struct, frozen=True):
-    """Counts of a run so far. `latency`: (sink, source, buckets). `dead`: (source, partition, position).
+    """Counts of a run so far. `latency`: (sink, source, buckets). `dead`: of older versions.
     `planning_s`: (epoch, seconds from the beginning of the turn until the plan was journaled)."""
 
     wall_ns: int

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import Record
 from controller.knowledge.store import Tallies
 from topology_runtime.cluster import Slot, Vm
@@ -30,11 +31,12 @@ class Now(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """A life begins: what the journal holds, and the tallies kept last."""
+    """A life begins: what the journal holds, the tallies kept last, and the dead letters."""
 
     records: tuple[Record, ...] = ()
     tallies: Tallies | None = None
     pid: int = 0
+    letters: tuple[LetterRecord, ...] = ()
 
 
 class FromVm(msgspec.Struct, frozen=True, tag="from_vm"):
@@ -131,6 +133,13 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepLetters:
+    """Append these to the dead letters on disk, and to the trace."""
+
+    records: tuple[LetterRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeepModel:
     """Keep this model (the data of its file) beside the run, best effort."""
 
@@ -210,6 +219,7 @@ class Finish:
 Instruction = (
     Persist
     | Keep
+    | KeepLetters
     | KeepModel
     | Send
     | RequestMachine

@@ -11,12 +11,13 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from topology_runtime.errors import BadMessage
-from topology_runtime.messages import FromAgent, Hello, Report, SampleBlock, SourceNow
+from topology_runtime.messages import DeadLetters, FromAgent, Hello, Report, SampleBlock, SourceNow
 
 NS = 1_000_000_000
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 SLOTS_MOST = 1024
 THREADS_MOST = 4096  # in one message
+LETTERS_MOST = 1000  # in one message
 POSITION_MOST = 1 << 62
 TROUBLES_MOST, TROUBLE_MOST = 16, 8192  # of a disk; letters of each
 BAD_MOST, BAD_WITHIN_NS = 10, 10 * NS  # bad messages from a peer …
@@ -31,6 +32,8 @@ def check(message: FromAgent) -> None:
         _check_hello(message)
     elif isinstance(message, Report):
         _check_report(message)
+    elif isinstance(message, DeadLetters):
+        _check_letters(message)
     elif isinstance(message, SampleBlock) and len(message.tasks) > THREADS_MOST:
         raise BadMessage("samples of too many threads", cause=str(len(message.tasks)))
 
@@ -54,6 +57,14 @@ def _check_report(report: Report) -> None:
         raise BadMessage("a count of rows that cannot be", cause=str(report.unlogged))
     for source in report.sources:
         _check_source(source)
+
+
+def _check_letters(message: DeadLetters) -> None:
+    if len(message.letters) > LETTERS_MOST or not 0 <= message.waiting <= message.first <= POSITION_MOST:
+        raise BadMessage("dead letters that cannot be", cause=f"{len(message.letters)} from {message.first}")
+    for letter in message.letters:
+        if not (0 <= letter.position < POSITION_MOST and 0 <= letter.partition <= POSITION_MOST):
+            raise BadMessage("a dead letter of no position", cause=f"{letter.source}/{letter.partition}")
 
 
 def _check_source(now: SourceNow) -> None:

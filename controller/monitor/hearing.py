@@ -5,11 +5,12 @@ from __future__ import annotations
 from controller.knowledge.membership import Change, Member, Membership
 from controller.knowledge.records import Joined
 from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Distrust, Send
+from controller.knowledge.turns import Distrust, KeepLetters, Send
 from controller.monitor import claims
 from topology_runtime import messages as m
 
 LETTERS_SAID = 20  # dead letters told one by one; the others are only counted
+LETTERS_COUNTED = {10**n for n in range(2, 19)}
 
 LEVELS = {"lost": "warning", "silent": "warning", "restarted": "warning"}
 
@@ -102,12 +103,50 @@ def _told_of_worker(turn: Turn, before: m.WorkerNow | None, now: m.WorkerNow) ->
 def letters(turn: Turn, members: Membership, message: m.DeadLetters) -> None:
     """Rows that a task could not process."""
     told(turn, members.heard(message.vm, turn.now))
+    counts = turn.knowledge.counts
     for letter in message.letters:
-        if turn.knowledge.counts.bury(letter):
-            row = f"row {letter.position} of {letter.source}"
-            text = f"dead letter: {letter.task} failed on {row}: {letter.error}"
-            level = "warning" if len(turn.knowledge.counts.dead) <= LETTERS_SAID else "debug"
-            turn.event("dead_letter", text, level=level, task=letter.task, traceback=letter.traceback)
+        if counts.letters.bury(letter, turn.now.wall_ns):
+            _tell(turn, letter, counts.letters.count)
+    for task in {letter.task for letter in message.letters if not counts.letters.keeps(letter.task)}:
+        _full(turn, task)
+    boot, below = counts.letters_heard.get(message.vm, (0, 0))
+    if message.boot >= boot:
+        below = max(below if message.boot == boot else 0, message.waiting)
+        if message.first <= below:  # else some are missing, which come again
+            below = max(below, message.first + len(message.letters))
+        counts.letters_heard[message.vm] = message.boot, below
+
+
+def _tell(turn: Turn, letter: m.DeadLetter, count: int) -> None:
+    """The first ones one by one, then only how many there are."""
+    if count <= LETTERS_SAID:
+        text = (
+            f"dead letter: {letter.task} failed on row {letter.position} of {letter.source}: {letter.error}"
+        )
+        turn.event("dead_letter", text, level="warning", task=letter.task, traceback=letter.traceback)
+    elif count in LETTERS_COUNTED:
+        turn.event("dead_letters", f"{count:,} dead letters so far: `headgate deadletter list`", "warning")
+
+
+def _full(turn: Turn, task: str) -> None:
+    """No more letters of the task are kept whole."""
+    what = f"dead letters {task}"
+    if what not in turn.knowledge.alarms:
+        kept = len(turn.knowledge.counts.letters.of(task))
+        text = f"the first {kept:,} dead letters of {task} are kept; of the others only the positions"
+        turn.knowledge.alarms[what] = text
+        turn.event("alarm", text, level="error", task=task)
+
+
+def keep_letters(turn: Turn) -> None:
+    """What is new of them to the disk; then their agents may forget them."""
+    counts = turn.knowledge.counts
+    if records := counts.letters.news():
+        turn.do(KeepLetters(records))
+    for vm, (boot, below) in counts.letters_heard.items():
+        if (boot, below) != counts.letters_told.get(vm):
+            counts.letters_told[vm] = boot, below
+            turn.do(Send(vm, m.LettersTaken(boot, below)))
 
 
 def told(turn: Turn, changes: tuple[Change, ...]) -> tuple[Change, ...]:

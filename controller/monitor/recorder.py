@@ -23,7 +23,7 @@ from topology_runtime.cluster import Vm
 from topology_runtime.faults.words import counted
 from topology_runtime.messages import SampleBlock
 from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import DECISIONS, INPUTS
+from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,10 @@ class Recorder:
         """One line of `decisions.jsonl`; encoded now, so that it may change afterwards."""
         line = _json.encode(decision)
         self._put(lambda: self._writer.add_line(DECISIONS, line), 1)
+
+    def letter(self, record: msgspec.Struct) -> None:
+        """One line of `dead_letters.jsonl`."""
+        self._put(lambda: self._writer.add_line(DEAD_LETTERS, _json.encode(record)), 1)
 
     def input(self, now: int | msgspec.Struct, kind: str, event: bytes | msgspec.Struct) -> None:
         """One line of `inputs.jsonl`: what the loop's step is given. `event`: JSON bytes as they are, or a

@@ -113,7 +113,7 @@ def tuples_now(sight: Sight) -> s.TuplesNow:
         acked=counts.acked,
         in_flight=in_flight(sight.members.up()),
         lost=lost_now(sight.k, sight.members),
-        dead_lettered=len(counts.dead),
+        dead_lettered=counts.letters.count,
         replayed=counts.replayed,
         duplicates=sight.duplicates,
     )

@@ -314,8 +314,11 @@ def test_dead_letters_are_passed_on() -> None:
     mind.up()
     letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
     assert only(mind.report(letters=(letter,)), e.SendDeadLetters) == [
-        e.SendDeadLetters(m.DeadLetters(VM, (letter,)))
+        e.SendDeadLetters(m.DeadLetters(VM, (letter,), BOOT))
     ]
+    assert only(mind.tick(5.0), e.SendDeadLetters), "again, as nobody took it"
+    mind.tell(m.LettersTaken(BOOT, 1))
+    assert not only(mind.tick(6.0), e.SendDeadLetters)
 
 
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────

@@ -55,9 +55,9 @@ def test_a_dead_letter_is_not_acked_and_counts_once() -> None:
     counts = Counts()
     counts.source("source", 0).hear(source(10, 10))
     letter = DeadLetter("parse", 3, "source", 0, 4, "row", "ValueError: x", "")
-    assert counts.bury(letter)
-    assert not counts.bury(DeadLetter("score", 5, "source", 0, 4, "row", "", ""))
-    assert (counts.emitted, counts.acked, len(counts.dead)) == (10, 9, 1)
+    assert counts.letters.bury(letter, 0)
+    assert not counts.letters.bury(DeadLetter("score", 5, "source", 0, 4, "row", "", ""), 0)
+    assert (counts.emitted, counts.acked, counts.letters.count) == (10, 9, 1)
 
 
 def test_counts_go_on_from_an_earlier_life() -> None:

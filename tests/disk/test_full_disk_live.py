@@ -61,3 +61,6 @@ def test_a_disk_that_is_full_for_a_while_costs_no_tuple(disk: SmallDisk, run: Ru
     dead = {n for n in range(tuples["emitted"]) if n % 500 == 13}
     assert set(rows) == set(range(tuples["emitted"])) - dead
     assert tuples["dead_lettered"] == len(dead)
+    missing = not tuples["duplicates_exact"]
+    assert missing == (what == "bytes"), "a log that is there grows, files or no files"
+    assert missing == (tuples["finished_dropped"] > 0)

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+import msgspec
+
 from topology_runtime import channels, failpoints
 from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Wake
 from topology_runtime.clock import monotonic_ns
@@ -62,7 +64,8 @@ TICK_S = 0.05  # how often threads are looked at while some start or leave
 CALM_S = 0.2  # … else: what happens wakes the main thread
 REPORT_EVERY_NS = 500_000_000
 HELLO_EVERY_NS = 200_000_000
-LETTERS_A_REPORT = 200
+LETTERS_A_REPORT = 100  # of 6 kB at most: below what a message may have
+LETTERS_WHOLE = 1000  # that wait to be reported
 SHUTDOWN_NS = 300_000_000  # for all threads together to let their objects go
 LEAVING_NS = 4_000_000_000  # … when nobody waits for this worker's end but its agent, which does for 5 s
 GC_THRESHOLDS = (50_000, 20, 50)  # frames make many short-lived tuples and no cycles
@@ -132,6 +135,8 @@ class Worker:
             self.on_turn(ready)
 
     def _patience_s(self) -> float:
+        if not self.letters.empty():
+            return TICK_S / 10
         going = any(thread.core.going for thread in self.threads.values())
         return TICK_S if going or not self.state.ready else CALM_S
 
@@ -335,7 +340,7 @@ class Worker:
             self.board,
             self.meter,
             self.place.directory,
-            self.letters.put,
+            self._bury,
             self.wake.set,
             self._crashed,
             self._lock,
@@ -371,7 +376,12 @@ class Worker:
         while not self.sender.bad_rows.empty():
             frame, bad = self.sender.bad_rows.get_nowait()
             for place, error in bad:
-                self.letters.put(self._letter(frame, place, error))
+                self._bury(self._letter(frame, place, error))
+
+    def _bury(self, letter: DeadLetter) -> None:
+        """Any thread may call. In a flood of them most come without row and traceback: memory is bounded."""
+        flood = self.letters.qsize() >= LETTERS_WHOLE
+        self.letters.put(msgspec.structs.replace(letter, row="", traceback="") if flood else letter)
 
     def _letter(self, frame: Frame, place: int, error: BadRow) -> DeadLetter:
         number, offset, _ = list(r.single(frame.runs))[place]

@@ -1,0 +1,56 @@
+"""Dead letters of a VM on their way to the controller: kept until it has them on its disk. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+
+from msgspec.structs import replace
+
+from topology_runtime.messages import DeadLetter, DeadLetters, LettersTaken
+
+A_MESSAGE, AGAIN_MOST = 100, 2000
+WHOLE_MOST = 2000  # letters that wait whole; of more (the controller is away) only what they are of
+AGAIN_NS = 5_000_000_000  # not taken for so long: said again
+
+
+class LetterBox:
+    """Letters are numbered from 0 on in an agent's life (`boot`)."""
+
+    def __init__(self, vm: str, boot: int) -> None:
+        self._vm, self._boot = vm, boot
+        self._first = 0  # number of the first that waits
+        self._waiting: deque[DeadLetter] = deque()
+        self._said_ns = 0
+
+    def add(self, letters: Iterable[DeadLetter], now_ns: int) -> list[DeadLetters]:
+        """New ones; what to say of them."""
+        begin = len(self._waiting)
+        for letter in letters:
+            whole = len(self._waiting) < WHOLE_MOST
+            self._waiting.append(letter if whole else replace(letter, row="", traceback=""))
+        return self._say(begin, len(self._waiting), now_ns)
+
+    def taken(self, word: LettersTaken) -> None:
+        """The controller has those below this number."""
+        while word.boot == self._boot and self._waiting and self._first < word.below:
+            self._waiting.popleft()
+            self._first += 1
+
+    def again(self, now_ns: int) -> list[DeadLetters]:
+        """What waits, once more: bounded, the others follow when these are taken."""
+        return self._say(0, min(len(self._waiting), AGAIN_MOST), now_ns)
+
+    def overdue(self, now_ns: int) -> bool:
+        return bool(self._waiting) and now_ns - self._said_ns >= AGAIN_NS
+
+    def _say(self, begin: int, end: int, now_ns: int) -> list[DeadLetters]:
+        self._said_ns = now_ns if end > begin else self._said_ns
+        letters = tuple(islice(self._waiting, begin, end))
+        return [
+            DeadLetters(
+                self._vm, letters[at : at + A_MESSAGE], self._boot, self._first + begin + at, self._first
+            )
+            for at in range(0, len(letters), A_MESSAGE)
+        ]

@@ -1,0 +1,70 @@
+"""The dead letters of a run on the controller's disk: JSON lines that are only appended, and written anew when
+most of them say nothing any more. What a full disk does not take waits, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from controller.knowledge.letters import LetterRecord, records_of
+
+SHORTEN_BYTES = 4 << 20  # a file that has grown by so much, and doubled, is written anew
+
+_json = msgspec.json.Encoder()
+
+
+class LetterFile:
+    """The file at `path`; one writer."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._waiting: list[bytes] = []
+        self._size = self._short = 0
+
+    def read(self) -> tuple[LetterRecord, ...]:
+        """What is there; a torn last line is cut off. Raises OSError."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        records: list[LetterRecord] = []
+        for line in data.split(b"\n")[:-1]:
+            try:
+                records += records_of([line])
+            except msgspec.DecodeError:
+                break  # of a disk that lost what it had not synced: what is before it is whole
+            self._size += len(line) + 1
+        self._short = self._size
+        return tuple(records)
+
+    def append(self, records: Sequence[LetterRecord], whole: Callable[[], Sequence[LetterRecord]]) -> None:
+        """Add these, and those that wait. `whole`: all there is, for a file that is written anew. Raises
+        OSError: then they wait."""
+        self._waiting += [_json.encode(record) for record in records]
+        data = b"".join(line + b"\n" for line in self._waiting)
+        if self._size + len(data) > 2 * self._short + SHORTEN_BYTES:
+            self._replace(b"".join(_json.encode(record) + b"\n" for record in whole()))
+        elif data:
+            self._add(data)
+        self._waiting = []
+
+    def _add(self, data: bytes) -> None:
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            at, left = self._size, memoryview(data)
+            while left:
+                written = os.pwrite(fd, left, at)
+                at, left = at + written, left[written:]
+            os.ftruncate(fd, at)
+        finally:
+            os.close(fd)
+        self._size = at
+
+    def _replace(self, data: bytes) -> None:
+        new = self.path.with_name(self.path.name + ".new")
+        new.write_bytes(data)
+        os.replace(new, self.path)
+        self._size = self._short = len(data)

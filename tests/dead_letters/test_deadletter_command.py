@@ -1,0 +1,108 @@
+"""`headgate deadletter`: of a controller's answers, and of a trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.knowledge.letters import Letters
+from dashboards.run_summary import check_dead, next_steps
+from dashboards.terminal.dead_letters import from_trace, length
+from dashboards.terminal.deadletter import drop, list_letters, show
+from topology_runtime.errors import CheckFailed, HeadgateError
+from topology_runtime.messages import DeadLetter
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """As the recorder writes it: what the controller knew, twice over after a kill."""
+    found = Letters()
+    for task, partition, position in (("work", 0, 3), ("work", 0, 4), ("score", 0, 4), ("work", 1, 4)):
+        found.bury(
+            DeadLetter(
+                task, 1, "source", partition, position, f"row {position}", "ValueError: no", "Traceback\n"
+            ),
+            0,
+        )
+    found.drop(2)
+    lines = [msgspec.json.encode(record) for record in (*found.news(), *found.whole())]
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "dead_letters.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    return tmp_path
+
+
+def run(command: Any, *words: str) -> Result:
+    return CliRunner().invoke(command, words)
+
+
+def test_a_trace_tells_what_the_controller_told(trace: Path) -> None:
+    found = from_trace(trace)
+    assert (found["dead_lettered"], found["dropped"]) == (3, 1)
+    assert found["tasks"] == [{"task": "score", "rows": 1, "kept": 1}, {"task": "work", "rows": 3, "kept": 2}]
+    assert [(one["id"], one["task"], one["position"]) for one in found["letters"]] == [
+        (1, "work", 3), (3, "score", 4), (4, "work", 4),
+    ]  # fmt: skip
+
+
+def test_list_in_every_form(trace: Path) -> None:
+    where = ("--trace", str(trace))
+    document = json.loads(run(list_letters, *where, "-o", "json").stdout)
+    assert document["schema"] == "headgate/deadletters/v1" and document["dead_lettered"] == 3
+    assert set(document["letters"][0]) == {
+        "id", "time", "task", "source", "partition", "position", "n", "error",
+    }  # fmt: skip
+    lines = run(list_letters, *where, "-o", "jsonl", "--task", "score").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [3]
+    csv = run(list_letters, *where, "-o", "csv").stdout.splitlines()
+    assert csv[0] == "id,time,task,source,partition,position,n,error" and len(csv) == 4
+    table = run(list_letters, *where).stdout
+    assert "3 rows are dead letters: score 1 (1 kept); work 3 (2 kept); 1 dropped" in table
+
+
+def test_show_has_row_and_traceback(trace: Path) -> None:
+    said = run(show, "3", "--trace", str(trace)).stdout
+    assert "score failed on row 4 of source" in said and "row 4\n" in said and "Traceback" in said
+    document = json.loads(run(show, "3", "--trace", str(trace), "--json").stdout)
+    assert (document["schema"], document["row"]) == ("headgate/deadletter/v1", "row 4")
+
+
+def test_unknown_ids_and_what_is_no_trace_end_3(trace: Path, tmp_path: Path) -> None:
+    for result in (run(show, "2", "--trace", str(trace)), run(list_letters, "--trace", str(tmp_path / "no"))):
+        assert isinstance(result.exception, HeadgateError) and result.exception.exit_code == 3
+
+
+def test_drop_wants_to_know_which() -> None:
+    for words in ((), ("1", "--all"), ("--task", "work", "--all")):
+        result = run(drop, *words)
+        assert isinstance(result.exception, HeadgateError) and result.exception.exit_code == 2
+
+
+def test_no_controller_is_exit_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(list_letters)
+    assert isinstance(result.exception, HeadgateError) and result.exception.exit_code == 5
+
+
+def test_the_length_of_intervals_that_overlap() -> None:
+    assert length([]) == 0 and length([(0, 2), (1, 5), (3, 4), (9, 10), (5, 6)]) == 7
+
+
+def summary(acked: int, dead: int) -> dict[str, Any]:
+    return {"tuples": {"acked": acked, "dead_lettered": dead}, "trace": "traces/t/r"}
+
+
+def test_a_run_of_dead_rows_alone_fails_its_check() -> None:
+    check_dead(summary(0, 0), 1.0)
+    check_dead(summary(1, 999), 1.0)
+    with pytest.raises(CheckFailed, match="every row became a dead letter: 9 of 9") as failed:
+        check_dead(summary(0, 9), 1.0)
+    assert failed.value.exit_code == 8 and "--trace traces/t/r" in (failed.value.hint or "")
+    check_dead(summary(6, 4), 0.41)
+    with pytest.raises(CheckFailed, match="40% of the rows"):
+        check_dead(summary(6, 4), 0.4)
+    assert "the 4 dead letters: headgate deadletter list --trace x" in next_steps(Path("x"), 4)[0]
