@@ -38,7 +38,8 @@ REASONS = (*(r for r in get_args(Reason) if r not in (FIRST, *QUIET)), "operator
 class View(msgspec.Struct, frozen=True):
     """One moment. None: not known. `slots`: "vm/slot" → cpu, memory, predicted_cpu, predicted_memory as
     fractions. `errors`: task → measured / predicted − 1. `loads`: task → how near to its limit (see
-    `picturing.load`). Latencies are buckets of the meter."""
+    `picturing.load`). `dead`: task → rows. `disks`: VM, or `controller` → is there trouble? Latencies are
+    buckets of the meter."""
 
     input_tps: float | None = None
     headroom_tps: float | None = None
@@ -53,6 +54,8 @@ class View(msgspec.Struct, frozen=True):
     replan_s: float | None = None
     lost: int = 0
     replayed: int = 0
+    dead: Mapping[str, int] = {}
+    disks: Mapping[str, bool] = {}
     end_to_end: Mapping[str, Sequence[int]] = {}
     in_task: Mapping[str, Sequence[int]] = {}
 
@@ -129,9 +132,24 @@ def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> View:
         replan_s=(came[-1].in_force_ns - came[-1].decided_ns) / NS if came else None,
         lost=lost_now(k, loop.members),
         replayed=k.counts.replayed,
+        dead=_dead(k),
+        disks=_disks(loop),
         end_to_end=end_to_end,
         in_task=in_task,
     )
+
+
+def _dead(k: Knowledge) -> dict[str, int]:
+    """Dead letters of each task, 0 for one that has none."""
+    tasks = k.topology.tasks if k.topology else ()
+    return {**{task.name: 0 for task in tasks}, **k.counts.letters.counts()}
+
+
+def _disks(loop: Loop) -> dict[str, bool]:
+    """The controller and every VM → does its disk refuse anything now?"""
+    alarms = loop.knowledge.alarms
+    vms = {member.vm.vm: f"disk {member.vm.vm}" in alarms for member in loop.members.up()}
+    return {"controller": "disk the controller" in alarms, **vms}
 
 
 def _task_rates(k: Knowledge, measured: Mapping[str, Any]) -> dict[str, float]:
@@ -214,6 +232,12 @@ def families(view: View) -> Iterable[Metric]:
         ["state"],
         {(state,): count for state, count in view.states.items()},
     )
+    yield from gauges(
+        "headgate_disk_trouble",
+        "1 while the disk of a VM, or of the controller, does not take something.",
+        ["vm"],
+        {(where,): troubled for where, troubled in view.disks.items()},
+    )
     yield from gauge("headgate_replan_seconds", "The last re-plan, from decided to in force.", view.replan_s)
     yield from _counters(view)
     yield from latency(
@@ -233,6 +257,10 @@ def _counters(view: View) -> Iterable[Metric]:
     yield replans
     yield CounterMetricFamily("headgate_tuples_lost", "Tuples that are nowhere: 0 or a bug.", view.lost)
     yield CounterMetricFamily("headgate_tuples_replayed", "Tuples sent again.", view.replayed)
+    dead = CounterMetricFamily("headgate_dead_letters", "Rows that a task failed on.", labels=["task"])
+    for task, count in view.dead.items():
+        dead.add_metric([task], count)
+    yield dead
 
 
 def _slot_values(view: View, what: str) -> dict[tuple[str, ...], float | None]:

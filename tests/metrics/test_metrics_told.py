@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 
+import msgspec
 import pytest
 from told import (
     CONTRACT,
@@ -24,6 +25,8 @@ from told import (
 from agent import metrics as of_agent
 from agent.slot_state import SlotState
 from controller import metrics as of_controller
+from controller.knowledge import turns as t
+from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.metrics_port import BOUNDS, defined
 from topology_runtime.worker.meter import BUCKETS, bucket_of
@@ -57,7 +60,7 @@ def test_promtool_finds_nothing_wrong_with_the_exposition():
 def test_before_there_is_a_plan_only_what_is_known_is_told():
     told = scraped(World())
     gauges = {name for name, _ in told if not name.startswith(("headgate_replans", "headgate_tuples"))}
-    assert gauges == {"headgate_slots"}
+    assert gauges == {"headgate_slots", "headgate_disk_trouble"}
     assert told["headgate_tuples_lost_total", ()] == 0
 
 
@@ -82,6 +85,20 @@ def test_a_run_is_told_as_its_status_has_it():
     }
     busy = {f"{v['vm']}/{s['slot']}" for v in status["vms"] for s in v["slots"] if s["predicted_cpu"]}
     assert seen == busy != set()
+
+
+def test_dead_letters_and_disks_are_told():
+    world = World().start().run(5.0)
+    told = scraped(world)
+    assert told["headgate_dead_letters_total", (("task", "work"),)] == 0
+    assert told["headgate_disk_trouble", (("vm", "vm1"),)] == 0
+    letters = tuple(m.DeadLetter("work", 1, "source", 0, n, "row", "ValueError", "") for n in (3, 4))
+    world.do(t.FromVm(m.DeadLetters("vm1", letters)))
+    world.do(t.FromVm(msgspec.structs.replace(world.vms["vm1"].report(), troubles=("the log: full",))))
+    told = scraped(world)
+    assert told["headgate_dead_letters_total", (("task", "work"),)] == 2
+    assert told["headgate_disk_trouble", (("vm", "vm1"),)] == 1
+    assert told["headgate_disk_trouble", (("vm", "controller"),)] == 0
 
 
 def test_a_task_is_as_near_to_its_limit_as_its_fullest_slot():

@@ -57,6 +57,8 @@ FULL = of_controller.View(
     states={"used": 1, "free": 3, "quarantined": 0},
     replans=dict.fromkeys(of_controller.REASONS, 1),
     replan_s=0.7,
+    dead={"work": 3, "source": 0},
+    disks={"controller": False, "vm1": True},
     end_to_end={"store": [0] * 60 + [5] + [0] * 99},
     in_task={"work": [0] * 40 + [7] + [0] * 119},
 )
