@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from topology_runtime.messages import DeadLetter, DeadLetters, LettersTaken
 
-A_MESSAGE, AGAIN_MOST = 100, 2000
+A_MESSAGE, AGAIN_MOST = 30, 2000  # letters of 7,000 characters each, which may be 28,000 bytes
 WHOLE_MOST = 2000  # letters that wait whole; of more (the controller is away) only what they are of
 AGAIN_NS = 5_000_000_000  # not taken for so long: said again
 

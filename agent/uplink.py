@@ -38,7 +38,12 @@ class Uplink:
         return ClientChannel(channels.from_controller, self._endpoint, self._name)
 
     def send(self, message: FromAgent) -> None:
-        self.channel.send(message)
+        """What is too long for the controller would cost the connection: it is left out, and said."""
+        data = channels.encode(message)
+        if len(data) > channels.FROM_AGENT_MAX_BYTES:
+            log.error("a %s of %d bytes is too long and is not sent", type(message).__name__, len(data))
+            return
+        self.channel.send(data)
 
     def receive(self) -> list[tuple[FromController, bytes]]:
         """What has come, decoded and as bytes."""

@@ -32,7 +32,7 @@ from controller.knowledge.records import Entered, Planned, Record
 from controller.knowledge.store import Store
 from controller.loop import Loop
 from controller.metrics import Told
-from controller.monitor.border import Conduct, check
+from controller.monitor.border import Conduct, Gate, check
 from controller.monitor.recorder import Recorder
 from controller.monitor.trace import Rates
 from controller.picture.viewers import COMMANDS as OF_VIEWERS
@@ -84,10 +84,10 @@ class Controller:
         self._letters = LetterFile(home / DEAD_LETTERS)
         self._endpoint = home / "endpoint"
         self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(
-            channels.from_agent, port=place.control_port
+            channels.from_agent, port=place.control_port, max_bytes=channels.FROM_AGENT_MAX_BYTES
         )
         self._commands: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
-            channels.requests, port=place.command_port
+            channels.requests, port=place.command_port, max_bytes=channels.REQUEST_MAX_BYTES, untyped=True
         )
         self._wake = channels.Wake()
         self._viewers = Viewers(loop, self._wake, place.stream_port)
@@ -96,7 +96,7 @@ class Controller:
         self._peers: dict[str, bytes] = {}
         self._clients: dict[int, bytes] = {}
         self._asked = 0
-        self._conduct = Conduct()
+        self._conduct, self._gate = Conduct(), Gate()
         self._events: deque[t.Event] = deque()
         self._recorder: Recorder | None = None
         self._early: deque[tuple[t.Now, t.Event]] = deque(maxlen=EARLY_INPUTS)
@@ -214,11 +214,18 @@ class Controller:
                 if self._conduct.banned(peer, monotonic_ns()):
                     continue
                 check(message)
+                if not self._let_in(message):
+                    continue
             except BadMessage as error:
                 self._blame(error.peer or peer, error.what)
                 continue
             self._peers[message.vm] = peer
             self._do(t.FromVm(message))
+
+    def _let_in(self, message: FromAgent) -> bool:
+        members = self._loop.members
+        known = message.vm in members.members or message.vm in members.known
+        return self._gate.admits(message, known, len(members.members), monotonic_ns())
 
     def _blame(self, peer: bytes, why: str) -> None:
         """A bad message is dropped and counted; too many: its peer is told why and not heard for a while."""
@@ -226,7 +233,7 @@ class Controller:
             k = self._loop.knowledge
             words = f"too many bad messages ({why}): not heard for a minute"
             self._control.send(peer, Welcome(k.durable.boot, k.settings.run, wall_ns(), words))
-            self._do(t.Troubled(f"messages of peer {peer!r}", why))
+            self._do(t.Troubled("messages of agents", f"of peer {peer!r}: {why}"))
 
     def _hear_clients(self) -> None:
         for _ in range(MESSAGES_A_TURN):

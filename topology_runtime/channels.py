@@ -24,9 +24,11 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from topology_runtime import messages as m
-from topology_runtime.errors import BadMessage, Unreachable
+from topology_runtime.errors import BadMessage, InvalidInput, Unreachable
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
+FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
+CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: each becomes 230 bytes
 TUPLES_MAX_BYTES = 16 * 1024 * 1024
 BEHIND_MOST = 64  # messages that a slow subscriber may be behind; what comes after them it does not get
 LINGER_MS = 1000
@@ -55,6 +57,15 @@ def _decode(decoder: msgspec.msgpack.Decoder[In], data: bytes) -> In:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage("a message could not be read", cause=str(error)) from error
+
+
+_CONTAINERS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
+
+
+def _weigh(data: bytes) -> None:
+    """Raises BadMessage when plain values could take more memory than a command may."""
+    if len(data) - len(data.translate(None, _CONTAINERS)) > CONTAINERS_MOST:
+        raise BadMessage("a command of too many parts", cause=f"more than {CONTAINERS_MOST:,}")
 
 
 def _tune(socket: zmq.Socket[bytes], max_bytes: int) -> None:
@@ -103,10 +114,18 @@ class _Channel:
 class ServerChannel(_Channel, Generic[Out, In]):
     """Many peers, each named by bytes of its own choosing; sending to an absent peer is refused."""
 
-    def __init__(self, decoder: msgspec.msgpack.Decoder[In], host: str = "127.0.0.1", port: int = 0) -> None:
-        self._decoder = decoder
+    def __init__(
+        self,
+        decoder: msgspec.msgpack.Decoder[In],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        max_bytes: int = CONTROL_MAX_BYTES,
+        untyped: bool = False,
+    ) -> None:
+        """Whoever sends more than `max_bytes` at once is cut off. untyped: messages hold plain values."""
+        self._decoder, self._untyped = decoder, untyped
         self._socket = context().socket(zmq.ROUTER)
-        _tune(self._socket, CONTROL_MAX_BYTES)
+        _tune(self._socket, max_bytes)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         try:
@@ -135,6 +154,8 @@ class ServerChannel(_Channel, Generic[Out, In]):
         if len(parts) != 2:
             raise BadMessage(f"a message of {len(parts)} parts", peer=parts[0])
         try:
+            if self._untyped:
+                _weigh(parts[1])
             return parts[0], _decode(self._decoder, parts[1])
         except BadMessage as error:
             error.peer = parts[0]
@@ -332,9 +353,14 @@ class Waiter:
 
 def ask(endpoint: str, request: m.Request, timeout_s: float = 5.0) -> m.Reply:
     """One command to a controller and its reply; `Unreachable` after `timeout_s`."""
+    data = encode(request)
+    if len(data) > REQUEST_MAX_BYTES:
+        raise InvalidInput(
+            f"{request.command} is {len(data):,} bytes long", cause=f"at most {REQUEST_MAX_BYTES:,} are taken"
+        )
     channel: ClientChannel[m.Request, m.Reply] = ClientChannel(replies, endpoint, os.urandom(8))
     try:
-        channel.send(request)
+        channel.send(data)
         if not Waiter([channel]).wait(timeout_s):
             raise Unreachable(
                 f"no answer from the controller at {endpoint} in {timeout_s:g} s",

@@ -32,6 +32,7 @@ from topology_runtime.messages import (
 NS = 1_000_000_000
 SILENT_NS = 2 * NS
 LOST_NS = 4 * NS
+FORGOTTEN_NS = 600 * NS  # one that only ever said HELLO
 OWN_GAP_NS = NS  # a longer gap between our own ticks means that we were stalled
 HEARTBEAT_NS = NS // 2  # agents report at least this often
 MASS_LOSS_SHARE, MASS_LOSS_WITHIN_NS, MASS_LOSS_FROM = 0.4, 30 * NS, 3
@@ -210,9 +211,20 @@ class Membership:
             self._frozen_until_ns = now.mono_ns + 2 * HEARTBEAT_NS
         if now.mono_ns < self._frozen_until_ns:
             return ()
+        self._forget_empty(now)
         changes = [c for m in self.members.values() if (c := self._verdict(m, now)) is not None]
         self._look_for_mass_loss(now)
         return tuple(changes)
+
+    def _forget_empty(self, now: Now) -> None:
+        """VMs of which there was never more than a HELLO, and that nobody told of, were never there."""
+        for name, member in list(self.members.items()):
+            empty = member.report is None and member.boot and name not in self.known
+            if empty and now.mono_ns - member.heard_ns >= FORGOTTEN_NS:
+                member.state = "left"
+                self._show(member, None)
+                del self.members[name]
+                self.roster += 1
 
     def _verdict(self, member: Member, now: Now) -> Change | None:
         quiet_ns = now.mono_ns - member.heard_ns

@@ -1,85 +1,159 @@
 """What may cross the border from an agent: names, sizes, numbers that make sense. Pure.
 
-Types are checked when bytes are decoded, columns of samples by `blocks`; the rest is here.
+Types are checked when bytes are decoded, how long a message may be before that (`channels`), columns of
+samples by `blocks`; the rest is here.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Sized
 from dataclasses import dataclass, field
+from typing import Any
 
+from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage
-from topology_runtime.messages import DeadLetters, FromAgent, Hello, Report, SampleBlock, SourceNow
+from topology_runtime.profiles import Profiled
 
 NS = 1_000_000_000
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 SLOTS_MOST = 1024
-THREADS_MOST = 4096  # in one message
-LETTERS_MOST = 1000  # in one message
-POSITION_MOST = 1 << 62
-TROUBLES_MOST, TROUBLE_MOST = 16, 8192  # of a disk; letters of each
+THREADS_MOST = 4096  # in one message; so many sources, spools and logs too
+LETTERS_MOST = 256  # in one message
+NAME_MOST, TEXT_MOST = 256, 16_384  # characters
+TROUBLES_MOST = 16  # of a disk
+NUMBER_MOST = 1 << 62  # one more, a sum of two: all still fit into 64 bits
 BAD_MOST, BAD_WITHIN_NS = 10, 10 * NS  # bad messages from a peer …
 BANNED_NS = 60 * NS  # … that are too many, and for how long it is not heard then
+PEERS_MOST = 1024  # whose conduct is remembered
+REASONS_MOST = 64
+VMS_MOST = 4096  # that are known; more are not let in
+STRANGERS_AT_ONCE, STRANGER_EVERY_NS = 32, NS // 16  # messages of VMs that are not known yet
+HELLO_EVERY_NS = NS // 8  # of one VM; agents say it twice a second
 
 
-def check(message: FromAgent) -> None:
+def check(message: m.FromAgent) -> None:
     """Raises BadMessage when a message cannot be meant."""
     if not NAME.fullmatch(message.vm):
         raise BadMessage("the name of a VM", cause=repr(message.vm[:80]))
-    if isinstance(message, Hello):
-        _check_hello(message)
-    elif isinstance(message, Report):
-        _check_report(message)
-    elif isinstance(message, DeadLetters):
-        _check_letters(message)
-    elif isinstance(message, SampleBlock) and len(message.tasks) > THREADS_MOST:
-        raise BadMessage("samples of too many threads", cause=str(len(message.tasks)))
+    match message:
+        case m.Hello():
+            _check_hello(message)
+        case m.Report():
+            _check_report(message)
+        case m.SampleBlock():
+            _check_block(message)
+        case m.DeadLetters():
+            _check_letters(message)
+        case Profiled():
+            _numbers("a profile", message.number)
+            _texts("a profile", message.error)
+        case m.Goodbye():
+            _numbers("a goodbye", message.boot)
 
 
-def _check_hello(hello: Hello) -> None:
+def _numbers(what: str, *numbers: int) -> None:
+    if not all(0 <= number <= NUMBER_MOST for number in numbers):
+        raise BadMessage(f"{what}: a number that cannot be", cause=str(numbers)[:NAME_MOST])
+
+
+def _texts(what: str, *texts: str, most: int = TEXT_MOST) -> None:
+    if any(len(text) > most for text in texts):
+        raise BadMessage(f"{what}: a text that is too long")
+
+
+def _many(what: str, things: Sized, most: int = THREADS_MOST) -> None:
+    if len(things) > most:
+        raise BadMessage(f"{what}: too many of them")
+
+
+def _check_hello(hello: m.Hello) -> None:
     cores_fit = math.isfinite(hello.slot_cores) and 0 < hello.slot_cores <= 1
     if not 1 <= hello.slots <= SLOTS_MOST or not cores_fit or hello.slot_memory_bytes <= 0:
         raise BadMessage("slots that cannot be", cause=f"{hello.slots} of {hello.slot_cores} cores")
     if hello.boot <= 0:
         raise BadMessage("a boot number that cannot be", cause=str(hello.boot))
+    _numbers("a hello", hello.boot, hello.slot_memory_bytes, hello.pid, hello.protocol)
+    _texts("a hello", hello.binding, hello.version, most=NAME_MOST)
+    _many("spools", hello.spools)
+    for spool in hello.spools:
+        _texts("a spool", spool.task, most=NAME_MOST)
+        _numbers("a spool", spool.partition, spool.acked, spool.end)
+        if spool.acked > spool.end:
+            raise BadMessage("a spool that is acked beyond its end", cause=spool.task)
 
 
-def _check_report(report: Report) -> None:
+def _check_report(report: m.Report) -> None:
+    _numbers("a report", report.boot, report.sequence, report.unlogged, *_token(report.token))
+    _many("troubles", report.troubles, TROUBLES_MOST)
+    _texts("a trouble", *report.troubles)
+    _many("workers", report.workers, SLOTS_MOST)
     if sum(len(worker.threads) for worker in report.workers) > THREADS_MOST:
         raise BadMessage("a report of too many threads")
-    if any(worker.slot.vm != report.vm for worker in report.workers):
-        raise BadMessage("a report of another VM's slots")
-    if len(report.troubles) > TROUBLES_MOST or any(len(text) > TROUBLE_MOST for text in report.troubles):
-        raise BadMessage("troubles of a disk that are too many or too long")
-    if not 0 <= report.unlogged <= POSITION_MOST:
-        raise BadMessage("a count of rows that cannot be", cause=str(report.unlogged))
+    for worker in report.workers:
+        _check_worker(report, worker)
+    _many("sources", report.sources)
     for source in report.sources:
         _check_source(source)
 
 
-def _check_letters(message: DeadLetters) -> None:
-    if len(message.letters) > LETTERS_MOST or not 0 <= message.waiting <= message.first <= POSITION_MOST:
-        raise BadMessage("dead letters that cannot be", cause=f"{len(message.letters)} from {message.first}")
-    for letter in message.letters:
-        if not (0 <= letter.position < POSITION_MOST and 0 <= letter.partition <= POSITION_MOST):
-            raise BadMessage("a dead letter of no position", cause=f"{letter.source}/{letter.partition}")
+def _check_worker(report: m.Report, worker: m.WorkerNow) -> None:
+    if worker.slot.vm != report.vm or not 0 <= worker.slot.number < SLOTS_MOST:
+        raise BadMessage("a report of another VM's slots")
+    _numbers("a worker", worker.incarnation, worker.crashes, *_token(worker.token))
+    _texts("a worker", worker.endpoint, most=NAME_MOST)
+    _texts("a worker", worker.last_exit)
+    for thread in worker.threads:
+        _numbers("a thread", thread.thread, thread.switched, thread.marked)
+        _texts("a thread", thread.failed)
 
 
-def _check_source(now: SourceNow) -> None:
-    ordered = 0 <= now.acked <= POSITION_MOST and 0 <= now.emitted <= POSITION_MOST and now.partition >= 0
-    counted = min(now.acked_above, now.in_flight, now.replayed) >= 0
-    if not (ordered and counted) or now.acked_above > POSITION_MOST:
+def _check_source(now: m.SourceNow) -> None:
+    _texts("a source", now.task, most=NAME_MOST)
+    numbers = now.partition, now.thread, now.acked, now.emitted, now.acked_above, now.in_flight, now.replayed
+    if not all(0 <= number <= NUMBER_MOST for number in numbers):
         raise BadMessage("source positions that cannot be", cause=f"{now.task}/{now.partition}")
+
+
+def _check_block(block: m.SampleBlock) -> None:
+    if len(block.tasks) > THREADS_MOST:
+        raise BadMessage("samples of too many threads", cause=str(len(block.tasks)))
+    _numbers(
+        "samples", block.boot, block.sequence, block.wall_ns, block.window_ns, block.epoch, block.cost_ns
+    )
+    _many("latencies", block.latency)
+    _many("logs", block.finished)
+    for _, _, buckets in block.latency:
+        _many("buckets", buckets)
+        _numbers("a latency", min(buckets, default=0), max(buckets, default=0))
+    for log in block.finished:
+        _texts("a log", log.task, most=NAME_MOST)
+        _numbers("a log", log.thread, log.incarnation, log.offset)
+
+
+def _check_letters(letters: m.DeadLetters) -> None:
+    _many("dead letters", letters.letters, LETTERS_MOST)
+    _numbers("dead letters", letters.boot, letters.first, letters.waiting)
+    if letters.waiting > letters.first:
+        raise BadMessage("dead letters that cannot be", cause=f"{letters.waiting} waiting of {letters.first}")
+    for letter in letters.letters:
+        _texts("a dead letter", letter.task, letter.source, most=NAME_MOST)
+        _texts("a dead letter", letter.row, letter.error, letter.traceback)
+        _numbers("a dead letter", letter.thread, letter.partition, letter.position)
+
+
+def _token(token: m.Token) -> tuple[int, int, int]:
+    return token.boot, token.epoch, token.counter
 
 
 @dataclass(slots=True)
 class Conduct:
     """Which peers sent how many bad messages lately, by the monotonic clock of the caller."""
 
-    bad: dict[bytes, deque[int]] = field(default_factory=dict)
-    banned_until: dict[bytes, int] = field(default_factory=dict)
+    bad: OrderedDict[bytes, deque[int]] = field(default_factory=OrderedDict)
+    banned_until: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
     counted: dict[str, int] = field(default_factory=dict)  # reason → how often
 
     def banned(self, peer: bytes, now_ns: int) -> bool:
@@ -91,13 +165,54 @@ class Conduct:
 
     def blame(self, peer: bytes, why: str, now_ns: int) -> bool:
         """Count a bad message; True when its peer is banned for it."""
-        self.counted[why] = self.counted.get(why, 0) + 1
+        reason = why if why in self.counted or len(self.counted) < REASONS_MOST else "other"
+        self.counted[reason] = self.counted.get(reason, 0) + 1
         times = self.bad.setdefault(peer, deque())
         times.append(now_ns)
         while times[0] < now_ns - BAD_WITHIN_NS:
             times.popleft()
         if len(times) < BAD_MOST:
+            _forget_oldest(self.bad)
             return False
         del self.bad[peer]
         self.banned_until[peer] = now_ns + BANNED_NS
+        _forget_oldest(self.banned_until)
+        return True
+
+
+def _forget_oldest(table: OrderedDict[bytes, Any]) -> None:
+    while len(table) > PEERS_MOST:
+        table.popitem(last=False)
+
+
+@dataclass(slots=True)
+class Gate:
+    """Lets strangers in slowly, so that invented names cost little and displace nobody, by the monotonic
+    clock of the caller. Who is not let in says HELLO again. `ignored`: messages not let in."""
+
+    ignored: int = 0
+    _stranger_ns: int = 0  # up to when strangers have been let in
+    _hello_ns: dict[str, int] = field(default_factory=dict)
+
+    def admits(self, message: m.FromAgent, known: bool, vms: int, now_ns: int) -> bool:
+        """`known`: is its VM? `vms`: how many are."""
+        let_in = self._in_time(message, now_ns) if known else self._stranger(vms, now_ns)
+        self.ignored += not let_in
+        return let_in
+
+    def _in_time(self, message: m.FromAgent, now_ns: int) -> bool:
+        if not isinstance(message, m.Hello):
+            return True
+        last_ns = self._hello_ns.get(message.vm)
+        if last_ns is not None and now_ns - last_ns < HELLO_EVERY_NS:
+            return False
+        self._hello_ns[message.vm] = now_ns
+        return True
+
+    def _stranger(self, vms: int, now_ns: int) -> bool:
+        earliest_ns = now_ns - STRANGERS_AT_ONCE * STRANGER_EVERY_NS
+        next_ns = max(self._stranger_ns, earliest_ns) + STRANGER_EVERY_NS
+        if vms >= VMS_MOST or next_ns > now_ns:
+            return False
+        self._stranger_ns = next_ns
         return True

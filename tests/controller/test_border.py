@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from controller.monitor.border import BAD_MOST, Conduct, check
+from controller.monitor.border import (
+    BAD_MOST,
+    PEERS_MOST,
+    REASONS_MOST,
+    STRANGERS_AT_ONCE,
+    VMS_MOST,
+    Conduct,
+    Gate,
+    check,
+)
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadMessage
@@ -23,8 +32,18 @@ def report(emitted: int = 5, acked: int = 3, in_flight: int = 2, partition: int 
     return m.Report("vm1", 3, 1, m.Token(), (), (source,))
 
 
+def worker(
+    number: int = 0, incarnation: int = 1, endpoint: str = "", threads: tuple[m.ThreadNow, ...] = ()
+) -> m.WorkerNow:
+    return m.WorkerNow(Slot("vm1", number), incarnation, "running", endpoint, threads=threads)
+
+
+def letter(task: str = "work", position: int = 1, traceback: str = "") -> m.DeadLetter:
+    return m.DeadLetter(task, 1, "source", 0, position, "row", "error", traceback)
+
+
 def test_what_agents_say_is_let_in() -> None:
-    for message in (hello(), report(), m.Goodbye("vm1", 3), m.DeadLetters("vm-1.a_b", ())):
+    for message in (hello(), report(), m.Goodbye("vm1", 3), m.DeadLetters("vm-1.a_b", (letter(),) * 30)):
         check(message)
 
 
@@ -45,6 +64,27 @@ def test_what_agents_say_is_let_in() -> None:
         report(acked=1 << 63),
         report(in_flight=-4),
         report(partition=-1),
+        hello(boot=(1 << 62) + 1),
+        m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, version="x" * 300),
+        m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, spools=(m.SpoolLeft("s", 0, 9, 8),)),
+        m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, spools=(m.SpoolLeft("s", 0, 8, 9),) * 5000),
+        m.Report("vm1", 3, 1, m.Token(boot=(1 << 64) - 1)),
+        m.Report("vm1", 3, -1, m.Token()),
+        m.Report("vm1", 3, 1, m.Token(), (worker(number=5000),)),
+        m.Report("vm1", 3, 1, m.Token(), (worker(incarnation=(1 << 64) - 1),)),
+        m.Report("vm1", 3, 1, m.Token(), (worker(endpoint="tcp://" + "x" * 300),)),
+        m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadNow(-1),)),)),
+        m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadNow(1, failed="x" * 20_000),)),)),
+        m.Report("vm1", 3, 1, m.Token(), (worker(),) * 1025),
+        m.Report("vm1", 3, 1, m.Token(), troubles=("x" * 20_000,)),
+        m.DeadLetters("vm1", (letter(),) * 257),
+        m.DeadLetters("vm1", (letter(traceback="x" * 20_000),)),
+        m.DeadLetters("vm1", (letter(position=-1),)),
+        m.DeadLetters("vm1", (letter(task="x" * 300),)),
+        m.SampleBlock("vm1", 3, 1, 0, 1, 0, (), {}, {}, {}, (("a", "b", (1 << 63,)),)),
+        m.SampleBlock("vm1", 3, 1, -5, 1, 0, (), {}, {}, {}),
+        m.SampleBlock("vm1", 3, 1, 0, 1, 0, (), {}, {}, {}, (), (m.FinishedRuns("a", 1, 1, -8, b""),)),
+        m.Goodbye("vm1", (1 << 64) - 1),
         m.Report("vm1", 3, 1, m.Token(), (m.WorkerNow(Slot("vm2", 0), 1, "running"),)),
         m.Report(
             "vm1",
@@ -74,3 +114,31 @@ def test_ten_bad_messages_in_ten_seconds_are_a_ban_of_a_minute() -> None:
 def test_bad_messages_now_and_then_are_no_ban() -> None:
     conduct = Conduct()
     assert not any(conduct.blame(b"a", "why", n * 2 * S) for n in range(50))
+
+
+def test_peers_that_change_their_names_fill_no_memory() -> None:
+    conduct = Conduct()
+    for n in range(3 * PEERS_MOST):
+        conduct.blame(b"%d" % n, f"why {n}", n)
+        for _ in range(BAD_MOST):
+            conduct.blame(b"banned %d" % n, "why", n)
+    assert len(conduct.bad) <= PEERS_MOST and len(conduct.banned_until) <= PEERS_MOST
+    assert len(conduct.counted) <= REASONS_MOST + 1 and sum(conduct.counted.values()) == 33 * PEERS_MOST
+
+
+def test_strangers_are_let_in_slowly_and_who_is_known_at_once() -> None:
+    gate = Gate()
+    let_in = [gate.admits(hello(f"x{n}"), False, 2, 9 * S) for n in range(1000)]
+    assert let_in == [True] * STRANGERS_AT_ONCE + [False] * (1000 - STRANGERS_AT_ONCE)
+    assert gate.admits(hello("vm1"), True, 2, 9 * S) and gate.admits(report(), True, 2, 9 * S)
+    assert sum(gate.admits(hello(f"y{n}"), False, 2, 10 * S) for n in range(1000)) == 16
+    assert gate.ignored == 2000 - STRANGERS_AT_ONCE - 16
+    assert not gate.admits(hello("z"), False, VMS_MOST, 99 * S), "there is no room"
+    assert gate.admits(report(), True, VMS_MOST, 99 * S)
+
+
+def test_a_vm_that_says_hello_again_and_again_is_heard_eight_times_a_second() -> None:
+    gate = Gate()
+    heard = sum(gate.admits(hello(), True, 1, S + n * S // 1000) for n in range(1000))
+    assert heard == 8
+    assert all(gate.admits(report(), True, 1, 3 * S) for _ in range(100))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.knowledge.membership import Membership, natural
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Vm
-from topology_runtime.messages import Hello, Report, Token
+from topology_runtime.messages import PROTOCOL, Hello, Report, Token
 
 S = 1_000_000_000
 
@@ -14,7 +14,7 @@ def at(seconds: float) -> Now:
     return Now(int(seconds * S), int(seconds * S) + 10**18)
 
 
-def hello(vm: str = "vm1", boot: int = 5, protocol: int = 1) -> Hello:
+def hello(vm: str = "vm1", boot: int = 5, protocol: int = PROTOCOL) -> Hello:
     return Hello(vm, boot, 4, 0.2, 1 << 28, "cgroup1", 77, protocol)
 
 
@@ -162,3 +162,15 @@ def test_vms_of_an_earlier_life_prove_lost_unless_heard() -> None:
 
 def test_names_sort_by_their_numbers() -> None:
     assert sorted(["vm10", "vm2", "b", "vm1"], key=natural) == ["b", "vm1", "vm2", "vm10"]
+
+
+def test_who_only_ever_said_hello_is_forgotten_after_a_while() -> None:
+    """Unless somebody told of it beforehand, or it has reported."""
+    members = Membership()
+    members.expect((Vm("told", 4),))
+    for vm in ("told", "real", "invented"):
+        members.hello(hello(vm), at(0))
+    members.report(report("real", 1), at(1))
+    roster = members.roster
+    quarter_ticks(members, 1, 610)
+    assert set(members.members) == {"told", "real"} and members.roster > roster
