@@ -33,6 +33,7 @@ def begin_life(turn: Turn, members: Membership, ending: Ending, started: Started
     if started.tallies is not None:
         k.counts.recall(started.tallies)
     k.counts.letters.recall(started.letters)
+    k.counts.recall_apart(d.apart)
     if not d.boot:
         return True
     turn.event(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from controller.execute import exclusive, steps
+from controller.execute import exclusive, handing, steps
 from controller.execute.diff import diff
 from controller.execute.keepers import keepers_next
 from controller.execute.routes import modelled_tps, routes
@@ -258,7 +258,11 @@ def _advance(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
     stand = stand_of(k, sight, turn.now.mono_ns)
     if stand is None or k.adopting_until_ns or turn.now.mono_ns < k.journal_retry_ns:
         return False
-    if exclusive.appoint(turn, sight) or _leavers_over(turn, members, sight):
+    if (
+        handing.hand_over(turn, sight)
+        or exclusive.appoint(turn, sight)
+        or _leavers_over(turn, members, sight)
+    ):
         return True
     if d.phase == "committed" and d.waiting is None:
         return _let_go(turn, stand, sight)
@@ -403,7 +407,9 @@ def _leavers_over(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
     over = tuple(
         t.thread
         for t in reign.leaving
-        if steps.said_ended(sight, t) or t.slot.vm in gone or t.slot in quarantined
+        if (steps.said_ended(sight, t) and not handing.still_open(turn.knowledge, t))
+        or t.slot.vm in gone
+        or t.slot in quarantined
     )
     if not over:
         return False
@@ -416,7 +422,10 @@ def _leavers_over(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
 def _let_go(turn: Turn, stand: steps.Stand, sight: steps.Sight) -> bool:
     """COMMITTED: leaving threads that ended are wanted no more; VMs without use are given back."""
     k = turn.knowledge
-    ended = steps.ended_leavers(stand)
+    over = set(steps.ended_leavers(stand))
+    ended = tuple(
+        t.thread for t in stand.planned.leaving if t.thread in over and not handing.still_open(k, t)
+    )
     if ended:
         turn.record(Gone(stand.planned.epoch, ended))
         return True

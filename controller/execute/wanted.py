@@ -6,7 +6,8 @@ Rules:
  2. A source partition is given a start only while its thread does not run, and only when no other thread
     of the partition is busy; the position is the highest ever reported as acked. A predecessor whose
     ledger does not empty (rows that a task keeps until more come) is waited for `HAND_OVER_NS`, then the
-    successor starts where it stopped reading.
+    successor starts where it stopped reading, and what is open there is counted apart (handing.py). If it is
+    started anew, it is told to read that again.
  3. A thread that was leaving before stays leaving on the wire while the next enactment is PREPARED, and
     the wire's phase stays "switched" for it: a source that has stopped reading never reads again.
 """
@@ -136,6 +137,10 @@ def _starts(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> 
             if position is not None:
                 until = k.counts.source(task.name, partition).emitted
                 yield m.SourceStart(task.name, partition, position, until)
+    there = {thread.thread for thread in threads}
+    for gap in k.durable.apart:
+        if gap.thread in there:
+            yield m.SourceStart(gap.task, gap.partition, gap.acked, gap.emitted, gap.thread)
 
 
 def _start_of(k: Knowledge, sight: Sight, those: list[m.ThreadWanted]) -> int | None:
@@ -144,29 +149,31 @@ def _start_of(k: Knowledge, sight: Sight, those: list[m.ThreadWanted]) -> int | 
     if len(staying) != 1:
         return None  # none, or the old one and its successor while PREPARED
     known = k.counts.source(staying[0].task, staying[0].partition)
-    now = sight.sources.get(staying[0].thread)
-    if sight.thread(staying[0]) is not None and now is not None and now.emitted >= max(known.acked, 1):
-        return None  # it runs
-    old = [thread for thread in those if thread.leaving]
+    if runs(k, sight, staying[0]):
+        return None
+    old = [thread for thread in those if thread.leaving and thread.thread not in known.apart]
     number, _ = routes_now(k.durable)
-    if not any(_busy(thread, sight, number) for thread in old):
-        return known.acked
-    if k.impatient and not any(_reads(thread, sight, number) for thread in old):
-        return known.emitted
-    return None
+    return None if any(busy(thread, sight, number) for thread in old) else known.main
 
 
-def _busy(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:
+def runs(k: Knowledge, sight: Sight, thread: m.ThreadWanted) -> bool:
+    """Does this source thread read already?"""
+    now = sight.sources.get(thread.thread)
+    least = max(k.counts.source(thread.task, thread.partition).main, 1)
+    return sight.thread(thread) is not None and now is not None and now.emitted >= least
+
+
+def busy(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:
     """Could a leaving source thread still read, or replay what it has read?"""
     present = sight.thread(thread)
     if present is None:
         return not _known_dead(thread.slot, sight)
     now = sight.sources.get(thread.thread)
-    never_read = now is not None and now.emitted == 0 and not _reads(thread, sight, number)
+    never_read = now is not None and now.emitted == 0 and not reads(thread, sight, number)
     return not (present.ended or never_read or (now is not None and now.stopped))
 
 
-def _reads(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:
+def reads(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:
     """Could it still read? Not when it obeys routes under which it is leaving."""
     present = sight.thread(thread)
     return present is None or not (present.ended or present.switched >= number)

@@ -16,7 +16,7 @@ from controller.config import Settings
 from controller.knowledge.letters import Letters
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
-from controller.knowledge.records import Durable
+from controller.knowledge.records import Durable, HandedOver
 from controller.knowledge.store import SourceTally, Tallies
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
@@ -33,21 +33,62 @@ Partition = tuple[str, int]  # source task, partition
 
 
 @dataclass(slots=True)
+class Apart:
+    """Of a leaving source thread whose successor reads already: what was open in its ledger, up to `emitted`."""
+
+    emitted: int
+    acked: int
+    done: int  # acked + acked_above
+
+    @property
+    def open(self) -> bool:
+        return self.acked < self.emitted
+
+
+@dataclass(slots=True)
 class SourceKnown:
     """The highest positions ever reported of one source partition: they only move forward.
 
+    main, main_done: of the thread that reads: acked, and acked + acked_above. apart: threads that left with
+    something open; what main counts as done and they do not is not done.
     replays: thread → (rows sent again by its workers that are gone, by the present one)."""
 
     emitted: int = 0
-    acked: int = 0
-    done: int = 0  # acked + acked_above
+    main: int = 0
+    main_done: int = 0
     exhausted: bool = False
     replays: dict[int, tuple[int, int]] = field(default_factory=dict)
+    apart: dict[int, Apart] = field(default_factory=dict)
+
+    @property
+    def acked(self) -> int:
+        """All positions below are done: the least over the threads that have something open."""
+        return min((self.main, *(one.acked for one in self.apart.values() if one.open)))
+
+    @property
+    def done(self) -> int:
+        return max(0, self.main_done - sum(one.emitted - one.done for one in self.apart.values()))
+
+    def part(self, thread: int) -> Apart:
+        """From now on this thread's positions are its own, and another reads from `emitted` on."""
+        self.apart[thread] = Apart(self.emitted, self.main, self.main_done)
+        self.main = self.main_done = self.emitted
+        return self.apart[thread]
+
+    def fall_back(self, thread: int) -> None:
+        """That thread is no more: who reads next begins where it left something open."""
+        one = self.apart.pop(thread)
+        if one.open:
+            self.main = min(self.main, one.acked)
+            self.main_done = min(self.main_done, one.done)
 
     def hear(self, now: SourceNow) -> None:
         self.emitted = max(self.emitted, now.emitted)
-        self.acked = max(self.acked, now.acked)
-        self.done = max(self.done, now.acked + now.acked_above)
+        done = now.acked + now.acked_above
+        if (one := self.apart.get(now.thread)) is not None:
+            one.acked, one.done = max(one.acked, now.acked), max(one.done, done)
+        else:
+            self.main, self.main_done = max(self.main, now.acked), max(self.main_done, done)
         self.exhausted = now.exhausted
         before, last = self.replays.get(now.thread, (0, 0))
         if now.replayed < last:
@@ -103,12 +144,26 @@ class Counts:
 
     def tallies(self, wall_ns: int) -> Tallies:
         sources = tuple(
-            SourceTally(task, k, s.emitted, s.acked, s.done, s.replayed)
+            SourceTally(
+                task,
+                k,
+                s.emitted,
+                s.main,
+                s.main_done,
+                s.replayed,
+                tuple((thread, one.emitted, one.acked, one.done) for thread, one in sorted(s.apart.items())),
+            )
             for (task, k), s in sorted(self.sources.items())
         )
         latency = tuple((sink, src, tuple(b)) for (sink, src), b in sorted(self.latency.items()))
         planning_s = tuple(sorted(self.planning_s.items()))
         return Tallies(wall_ns, sources, latency, (), planning_s)
+
+    def recall_apart(self, apart: Sequence[HandedOver]) -> None:
+        """Hand-overs of an earlier life whose tallies were lost."""
+        for gap in apart:
+            known = self.source(gap.task, gap.partition)
+            known.apart.setdefault(gap.thread, Apart(gap.emitted, gap.acked, gap.acked))
 
     def recall(self, tallies: Tallies) -> None:
         """Begin from what an earlier life had counted."""
@@ -116,6 +171,8 @@ class Counts:
             self.sources[s.task, s.partition] = SourceKnown(
                 s.emitted, s.acked, s.done, replays={EARLIER_LIFE: (s.replayed, 0)}
             )
+            known = self.sources[s.task, s.partition]
+            known.apart = {thread: Apart(*positions) for thread, *positions in s.apart}
         for sink, source, buckets in tallies.latency:
             self.add_latency(sink, source, buckets)
         self.planning_s.update(tallies.planning_s)

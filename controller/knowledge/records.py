@@ -139,6 +139,17 @@ class HeldDead(msgspec.Struct, frozen=True, tag="held_dead"):
     vms: tuple[str, ...]
 
 
+class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
+    """A leaving source thread had its time to run empty: its successor reads from `emitted` on, and the positions
+    from `acked` on that are open in its ledger stay its own, until they are done (then `acked` = `emitted`)."""
+
+    task: str
+    partition: int
+    thread: int
+    acked: int
+    emitted: int
+
+
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
     """From now on this thread is the one of its exclusive task that may work, and no other."""
 
@@ -188,6 +199,7 @@ Record = (
     | Gone
     | Scheduled
     | Draining
+    | HandedOver
     | HeldDead
     | Holds
     | Joined
@@ -220,7 +232,7 @@ class Durable(msgspec.Struct, frozen=True):
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
     started_ns: when the first tuple was due (UTC). machines: VMs had from the provider; released: given
     back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the thread that
-    may work, or that did last."""
+    may work, or that did last. apart: leaving source threads with open positions whose successors read."""
 
     boot: int = 0
     lives: tuple[tuple[int, int], ...] = ()  # (began, ended as it should or 0) in UTC ns
@@ -236,6 +248,7 @@ class Durable(msgspec.Struct, frozen=True):
     draining_ns: int = 0
     held_dead: tuple[str, ...] = ()
     holders: tuple[Holds, ...] = ()
+    apart: tuple[HandedOver, ...] = ()
     machines: tuple[Vm, ...] = ()
     released: tuple[str, ...] = ()
     joined: tuple[Vm, ...] = ()
@@ -344,6 +357,11 @@ def _held_dead(d: Durable, r: HeldDead) -> Durable:
     return replace(d, held_dead=r.vms)
 
 
+def _handed_over(d: Durable, r: HandedOver) -> Durable:
+    others = tuple(known for known in d.apart if known.thread != r.thread)
+    return replace(d, apart=(*others, r) if r.acked < r.emitted else others)
+
+
 def _holds(d: Durable, r: Holds) -> Durable:
     return replace(d, holders=(*(known for known in d.holders if known.task != r.task), r))
 
@@ -389,6 +407,7 @@ _FOLDS: dict[type, Any] = {
     Gone: _gone,
     Scheduled: _scheduled,
     Draining: _draining,
+    HandedOver: _handed_over,
     HeldDead: _held_dead,
     Holds: _holds,
     Joined: _joined,

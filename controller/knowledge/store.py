@@ -16,7 +16,8 @@ CRC_BYTES = 4
 
 
 class SourceTally(msgspec.Struct, frozen=True, array_like=True):
-    """A partition's highest known positions: read, all below done, done in all; and rows sent again."""
+    """A partition's highest known positions: read, all below done, done in all; and rows sent again. `apart`:
+    (thread, emitted, acked, done) of those whose open positions are not counted in them."""
 
     task: str
     partition: int
@@ -24,6 +25,7 @@ class SourceTally(msgspec.Struct, frozen=True, array_like=True):
     acked: int
     done: int
     replayed: int
+    apart: tuple[tuple[int, int, int, int], ...] = ()
 
 
 class Tallies(msgspec.Struct, frozen=True):

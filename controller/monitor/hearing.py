@@ -31,7 +31,7 @@ def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Change, ..
         k.spools[spool.task, spool.partition] = (message.vm, spool.end)
         if claims.spool_counts(k, message.vm, spool):
             known = k.counts.source(spool.task, spool.partition)
-            known.acked = max(known.acked, spool.acked)
+            known.main = max(known.main, spool.acked)
     vm = members.members[message.vm].vm
     if vm not in k.durable.joined:
         turn.record(Joined(vm))

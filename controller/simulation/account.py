@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.knowledge.knowledge import Counts
+from controller.knowledge.records import HandedOver
 from controller.simulation.logic import WITH, Row
 from controller.simulation.topologies import Shape
 from topology_runtime.messages import DeadLetter
@@ -203,8 +204,11 @@ class Account:
 
     # ── the invariant ───────────────────────────────────────────────────────────────────────────
 
-    def check(self, leaving: frozenset[int], restart_at: dict[Partition, int]) -> None:
-        """Rule 2. restart_at: from where a source of a partition would be started now."""
+    def check(
+        self, leaving: frozenset[int], restart_at: dict[Partition, int], apart: Sequence[HandedOver] = ()
+    ) -> None:
+        """Rule 2. restart_at: from where a source of a partition would be started now. apart: what leavers read
+        again if they are started anew."""
         for place, known in self.partitions.items():
             if known.prefix >= known.read:
                 continue
@@ -214,10 +218,12 @@ class Account:
                 default=restart_at.get(place, 0),
             )
             if known.prefix < floor:
-                self._below(known, floor, ledgers)
+                gaps = [gap for gap in apart if gap.thread in leaving and (gap.task, gap.partition) == place]
+                self._below(known, floor, ledgers, gaps)
 
-    def _below(self, known: Positions, floor: int, ledgers: list[Watch]) -> None:
+    def _below(self, known: Positions, floor: int, ledgers: list[Watch], gaps: Sequence[HandedOver]) -> None:
         open_ = {p for watch in ledgers for rows in watch.open.values() for p in rows}
+        open_ |= {p for gap in gaps for p in range(gap.acked, gap.emitted)}
         lost = [p for p in range(known.prefix, min(floor, known.read)) if not known.is_done(p)]
         lost = [p for p in lost if p not in open_]
         assert not lost, f"positions {lost} are unaccounted for: the source goes on from {floor}"

@@ -134,7 +134,7 @@ class Checks:
         self._fold()
         reign = self.durable.reign
         leaving = frozenset(t.thread for t in reign.leaving) if reign is not None else frozenset()
-        account.check(leaving, self._restart_at())
+        account.check(leaving, self._restart_at(), self.durable.apart)
 
     def _restart_at(self) -> dict[Partition, int]:
         controller = self.world.controller

@@ -62,14 +62,20 @@ class Orders:
                     marked.append(thread)
         return tuple(marked)
 
-    def start_of(self, task: str, partition: int) -> SourceStart | None:
+    def start_of(self, task: str, partition: int, thread: int = -1) -> SourceStart | None:
         """Where a source thread that starts now reads from; None: not known, wait."""
         if not self.started:
             return None
+        if thread in self.leaving:
+            return self.gap_of(thread)
         for start in self.wanted.starts:
-            if start.task == task and start.partition == partition:
+            if (start.task, start.partition, start.thread) == (task, partition, -1):
                 return start
         return None
+
+    def gap_of(self, thread: int) -> SourceStart | None:
+        """What this leaving thread is to read again if it was started anew."""
+        return next((start for start in self.wanted.starts if start.thread == thread >= 0), None)
 
     def may_run(self, thread: int) -> bool:
         """An exclusive thread works only while the controller says that it is the one."""

@@ -34,6 +34,7 @@ class SourceCore(TaskCore):
     exhausted = False
     quiet_until_ns = 0
     _until = 0  # positions below were read before this thread was restarted
+    _gap_end = 0  # a leaving thread that was restarted reads again up to here
     _fault_due_ns = 0
     _expire_due_ns = 0
 
@@ -61,9 +62,17 @@ class SourceCore(TaskCore):
     @property
     def reading(self) -> bool:
         orders = self.orders
-        if orders is None or self.exhausted or self.leaving:
+        if orders is None or self.exhausted:
             return False
-        return not orders.wanted.draining or (self.ledger is not None and self.ledger.position < self._until)
+        end = self._end
+        return end is None or (self.ledger is not None and self.ledger.position < end)
+
+    @property
+    def _end(self) -> int | None:
+        """It reads up to here only: what was read before."""
+        if self.leaving:
+            return self._gap_end
+        return self._until if self.orders is not None and self.orders.wanted.draining else None
 
     @property
     def number(self) -> int:
@@ -99,15 +108,17 @@ class SourceCore(TaskCore):
         """Where to read from, once the controller has said so; None: not yet, or nothing to read."""
         if self.orders is None or self.ledger is not None:
             return None
-        start = self.orders.start_of(self.task.name, self.wanted.partition)
-        again = start is not None and start.position < start.until
-        if self.leaving or (self.orders.wanted.draining and start is not None and not again):
+        thread, leaving = self.wanted.thread, self.leaving
+        start = self.orders.start_of(self.task.name, self.wanted.partition, thread if leaving else -1)
+        over = start is not None and start.position >= start.until
+        if self.orders.gap_of(thread) is None if leaving else self.orders.wanted.draining and over:
             self.stopped_reading = True
             return None
         self.stopped_reading = False
         if start is None:
             return None
         self._until = start.until
+        self._gap_end = start.until if leaving else 0
         return start.position
 
     def begin(self, position: int) -> None:
@@ -177,8 +188,8 @@ class SourceCore(TaskCore):
             return
         due = (schedule.due(wall_ns) - self.wanted.partition + self.partitions - 1) // self.partitions
         limit = min(due - ledger.position, ledger.room(), orders.wanted.settings.frame_rows)
-        if orders.wanted.draining:
-            limit = min(limit, self._until - ledger.position)
+        if (end := self._end) is not None:
+            limit = min(limit, end - ledger.position)
         rows = read(ledger.position, limit) if limit > 0 else ()
         if rows:
             place = ledger.position * self.partitions + self.wanted.partition

@@ -1,0 +1,68 @@
+"""Source threads that leave and do not run empty in time: their successors begin, and what is open in their
+ledgers is counted apart, so that a position counts as done only when both are past it. Pure.
+
+A leaver that dies is started again by its agent and reads again what it had open. One that is lost with its VM
+cannot: its partition's position stays where it left it, and whoever reads next begins there.
+"""
+
+from __future__ import annotations
+
+from controller.execute.steps import Sight
+from controller.execute.wanted import busy, reads, routes_now, runs
+from controller.knowledge.knowledge import Apart, Knowledge
+from controller.knowledge.records import HandedOver
+from controller.knowledge.turn import Turn
+from topology_runtime.messages import ThreadWanted
+
+
+def hand_over(turn: Turn, sight: Sight) -> bool:
+    """Journal a hand-over that is due, or is over; True when there was one."""
+    k = turn.knowledge
+    return _settle(turn, sight) or (k.impatient and _part(turn, sight))
+
+
+def still_open(k: Knowledge, thread: ThreadWanted) -> bool:
+    """Has this leaving thread, on a VM that lives, positions of its own that are not done?"""
+    known = k.counts.sources.get((thread.task, thread.partition))
+    one = known.apart.get(thread.thread) if known is not None else None
+    return one is not None and one.open
+
+
+def _settle(turn: Turn, sight: Sight) -> bool:
+    k = turn.knowledge
+    assert k.durable.reign is not None
+    there = k.durable.reign.by_number
+    for gap in k.durable.apart:
+        known = k.counts.source(gap.task, gap.partition)
+        one = known.apart.setdefault(gap.thread, Apart(gap.emitted, gap.acked, gap.acked))
+        reader = _reader(k, gap)
+        orphan = gap.thread not in there and (reader is None or not runs(k, sight, reader))
+        if not one.open or orphan:
+            known.fall_back(gap.thread)
+            turn.record(HandedOver(gap.task, gap.partition, gap.thread, gap.emitted, gap.emitted))
+            return True
+    return False
+
+
+def _reader(k: Knowledge, gap: HandedOver) -> ThreadWanted | None:
+    assert k.durable.reign is not None
+    staying = [t for t in k.durable.reign.threads if not t.leaving]
+    return next((t for t in staying if (t.task, t.partition) == (gap.task, gap.partition)), None)
+
+
+def _part(turn: Turn, sight: Sight) -> bool:
+    """A leaver that reads no more and is not empty, while its successor waits."""
+    k = turn.knowledge
+    assert k.durable.reign is not None and k.topology is not None
+    number, _ = routes_now(k.durable)
+    sources = {task.name for task in k.topology.sources}
+    apart = {gap.thread for gap in k.durable.apart}
+    for thread in k.durable.reign.leaving:
+        known = k.counts.sources.get((thread.task, thread.partition))
+        if thread.task not in sources or known is None or thread.thread in apart:
+            continue
+        if busy(thread, sight, number) and not reads(thread, sight, number):
+            one = known.apart.get(thread.thread) or known.part(thread.thread)
+            turn.record(HandedOver(thread.task, thread.partition, thread.thread, one.acked, one.emitted))
+            return True
+    return False
