@@ -13,7 +13,7 @@ from controller.knowledge.membership import Member, Membership, natural
 from controller.knowledge.plans import Plan
 from controller.knowledge.turns import Now
 from controller.monitor.hearing import in_flight
-from controller.summary import latency_ms
+from controller.summary import latency_ms, state_of
 from topology_runtime.clock import utc_iso
 from topology_runtime.faults.words import counted
 from topology_runtime.messages import WorkerNow
@@ -51,6 +51,7 @@ def status(
         "vms": [_vm(k, member, measured) for member in members_in_order(members)],
         "rates": _rates(k, measured, now),
         "tuples": _tuples(k, members, duplicates, now),
+        "state": state_of(k),
         "latency_ms": {**latency_ms(k.counts), "window": measured.get("latency_ms")},
         "tasks": measured.get("tasks", []),
         "residuals": measured.get("residuals", []),

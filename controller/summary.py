@@ -17,6 +17,7 @@ from typing import Any
 from controller.execute.ending import offered_of
 from controller.knowledge.knowledge import Counts, Knowledge
 from controller.knowledge.records import Reign
+from controller.monitor.keyed_state import lost_ranges
 from topology_runtime.worker.meter import BUCKETS, bucket_ns, percentile_ns
 
 SCHEMA = "headgate/run/v1"
@@ -51,12 +52,21 @@ def summary(
             "duplicates_exact": not counts.finished_dropped,
             "finished_dropped": counts.finished_dropped,
         },
+        "state": state_of(k),
         "plans": plans_of(k, wall_ns),
         "latency_ms": latency_ms(counts),
         "offered_tps": round(offered / seconds, 3) if seconds else 0.0,
         "achieved_tps": round(counts.acked / seconds, 3) if seconds else 0.0,
         "ended": k.ending_reason,
     }
+
+
+def state_of(k: Knowledge) -> dict[str, Any]:
+    """Of keyed tasks: key ranges that went on without (all of) their state, and rows that were counted and
+    may have been before, at most (since this controller started)."""
+    tasks = lost_ranges(k.durable.state_lost)
+    again = sum(k.counts.applied_again.values())
+    return {"lost_ranges": sum(tasks.values()), "tasks": tasks, "applied_again_at_most": again}
 
 
 def plans_of(k: Knowledge, wall_ns: int) -> list[dict[str, Any]]:

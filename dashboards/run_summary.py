@@ -9,6 +9,7 @@ from typing import Any
 
 from topology_runtime.errors import CheckFailed, HeadgateError
 from topology_runtime.output import Format, emit, write_table
+from topology_runtime.topology import KEY_RANGES
 
 Summary = dict[str, Any]
 
@@ -98,4 +99,16 @@ def check_lost(summary: Summary) -> None:
             f"{lost:,} tuples were lost",
             cause="a source read them, and they were neither acked nor dead-lettered when the run had ended",
             hint="the state of the run is kept; report it with its logs",
+        )
+
+
+def check_state(summary: Summary) -> None:
+    """Raises CheckFailed when keyed state was lost: counts that people rely on are too low."""
+    state = summary["state"]
+    if state["lost_ranges"]:
+        tasks = ", ".join(f"{task}: {ranges} of {KEY_RANGES}" for task, ranges in state["tasks"].items())
+        raise CheckFailed(
+            f"keyed state was lost ({tasks} key ranges)",
+            cause="it lay on a VM that is gone, and snapshots stay on their VM; those ranges went on without it",
+            hint="run again to count from the beginning; `headgate explain` says when it was lost",
         )

@@ -10,7 +10,14 @@ from pathlib import Path
 from dashboards.capacity import capacity_tps
 from dashboards.places import Places, places_of
 from dashboards.preparation import Work, models_of, rates_of, work_of, write_rates, write_work
-from dashboards.run_summary import check_dead, check_lost, next_steps, print_summary, read_summary
+from dashboards.run_summary import (
+    check_dead,
+    check_lost,
+    check_state,
+    next_steps,
+    print_summary,
+    read_summary,
+)
 from dashboards.screens import Screen, screen
 from dashboards.session import AT_ONCE_S, Interrupts, Session
 from dashboards.supervisor import stop_all
@@ -38,6 +45,7 @@ def run_up(settings: UpSettings, output: Format) -> None:
             print_summary(summary, output)
             check_lost(summary)
             check_dead(summary, settings.max_dead)
+            check_state(summary)
         except BaseException as error:
             if getattr(error, "exit_code", 1) in REFUSALS and settings.state_dir is None:
                 places.remove()

@@ -422,12 +422,14 @@ class RangeCopy(msgspec.Struct, frozen=True, array_like=True):
 
 class StateMove(msgspec.Struct, frozen=True, tag="s", array_like=True):
     """What `sender`, which obeys routes `number` and has their marks, has of ranges that are `target`'s by
-    them. Sent again until taken; the sender changes these states no more."""
+    them. Sent again until taken; the sender changes these states no more. `gone`: it speaks for this thread,
+    which is no more; with no copies at all: that thread's snapshot cannot be read."""
 
     sender: int
     target: int
     number: int
     copies: tuple[RangeCopy, ...]
+    gone: int | None = None
 
 
 class StateTaken(msgspec.Struct, frozen=True, tag="t", array_like=True):
@@ -439,12 +441,23 @@ class StateTaken(msgspec.Struct, frozen=True, tag="t", array_like=True):
     ranges: tuple[int, ...]
 
 
+class StateAsked(msgspec.Struct, frozen=True, tag="q", array_like=True):
+    """Thread `thread` of `task` is no more: what does its last snapshot on the target's VM say of its ranges?
+    The target answers for it, with StateMoves by routes `number`."""
+
+    sender: int
+    target: int
+    number: int
+    task: str
+    thread: int
+
+
 class Word(msgspec.Struct, frozen=True, tag="w", array_like=True):
     """What threads tell each other beside rows, and whose worker says it."""
 
     slot: Slot
     incarnation: int
-    word: Mark | StateMove | StateTaken
+    word: Mark | StateMove | StateTaken | StateAsked
 
 
 class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):

@@ -111,6 +111,7 @@ class Counts:
     letters: Letters = field(default_factory=Letters)
     letters_told: dict[str, tuple[int, int]] = field(default_factory=dict)  # the same, as the VM knows
     letters_heard: dict[str, tuple[int, int]] = field(default_factory=dict)  # VM → boot, letters below
+    applied_again: dict[int, int] = field(default_factory=dict)  # thread of a keyed task → rows, at most
 
     def source(self, task: str, partition: int) -> SourceKnown:
         return self.sources.setdefault((task, partition), SourceKnown())

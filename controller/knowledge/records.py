@@ -23,6 +23,7 @@ from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Keepers, Route, ThreadWanted
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology
+from topology_runtime.worker.ranges import of_runs, runs_of
 
 Phase = Literal["none", "machines", "prepared", "switched", "probation", "committed", "abandoned"]
 ALL_GO_BY_IT: frozenset[Phase] = frozenset({"probation", "committed"})  # every sender by its routes
@@ -184,6 +185,15 @@ class Seen(msgspec.Struct, frozen=True, tag="seen"):
     wall_ns: int
 
 
+class StateLost(msgspec.Struct, frozen=True, tag="state_lost"):
+    """Key ranges of a task, as (first, how many), went on at `thread` without (all of) their state."""
+
+    task: str
+    thread: int
+    ranges: tuple[tuple[int, int], ...]
+    wall_ns: int
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """This life ended as it should."""
 
@@ -206,6 +216,7 @@ Record = (
     | MachineAsked
     | MachineReleased
     | Seen
+    | StateLost
     | Ended
 )
 
@@ -232,7 +243,8 @@ class Durable(msgspec.Struct, frozen=True):
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
     started_ns: when the first tuple was due (UTC). machines: VMs had from the provider; released: given
     back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the thread that
-    may work, or that did last. apart: leaving source threads with open positions whose successors read."""
+    may work, or that did last. apart: leaving source threads with open positions whose successors read.
+    state_lost: task → its key ranges that went on without their state."""
 
     boot: int = 0
     lives: tuple[tuple[int, int], ...] = ()  # (began, ended as it should or 0) in UTC ns
@@ -258,6 +270,7 @@ class Durable(msgspec.Struct, frozen=True):
     next_thread: int = 0
     next_routes: int = 1
     reigns: tuple[Reign, ...] = ()
+    state_lost: dict[str, tuple[tuple[int, int], ...]] = {}
 
 
 def fold(d: Durable, record: Record) -> Durable:
@@ -392,6 +405,11 @@ def _seen(d: Durable, r: Seen) -> Durable:
     return replace(d, mode=r.mode, cleared_ns=r.wall_ns)
 
 
+def _state_lost(d: Durable, r: StateLost) -> Durable:
+    lost = runs_of(of_runs(d.state_lost.get(r.task, ())) | of_runs(r.ranges))
+    return replace(d, state_lost={**d.state_lost, r.task: lost})
+
+
 def _ended(d: Durable, r: Ended) -> Durable:
     if not d.lives:
         return d
@@ -414,5 +432,6 @@ _FOLDS: dict[type, Any] = {
     MachineAsked: _machine_asked,
     MachineReleased: _machine_released,
     Seen: _seen,
+    StateLost: _state_lost,
     Ended: _ended,
 }

@@ -16,6 +16,7 @@ from typing import Any
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage
 from topology_runtime.profiles import Profiled
+from topology_runtime.topology import KEY_RANGES
 
 NS = 1_000_000_000
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -107,7 +108,15 @@ def _check_worker(report: m.Report, worker: m.WorkerNow) -> None:
     _texts("a worker", worker.last_exit)
     for thread in worker.threads:
         _numbers("a thread", thread.thread, thread.switched, thread.marked)
-        _texts("a thread", thread.failed)
+        _texts("a thread", thread.failed, thread.unsaved)
+        _check_ranges(thread)
+
+
+def _check_ranges(now: m.ThreadNow) -> None:
+    _numbers("a keyed thread", now.applied_again)
+    _many("key ranges", now.lost, KEY_RANGES)
+    if not all(0 <= first < first + count <= KEY_RANGES for first, count in now.lost):
+        raise BadMessage("key ranges that cannot be", cause=f"thread {now.thread}")
 
 
 def _check_source(now: m.SourceNow) -> None:

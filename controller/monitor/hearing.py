@@ -6,7 +6,7 @@ from controller.knowledge.membership import Change, Member, Membership
 from controller.knowledge.records import Joined
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Distrust, KeepLetters, Send
-from controller.monitor import claims
+from controller.monitor import claims, keyed_state
 from topology_runtime import messages as m
 
 LETTERS_SAID = 20  # dead letters told one by one; the others are only counted
@@ -57,7 +57,9 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Change, 
     for source in message.sources:
         if claims.owns(k, message.vm, source):
             _source(turn, message.vm, source)
-    disk(turn, message.vm, message.troubles)
+    disk(turn, message.vm, (*message.troubles, *keyed_state.troubles(message)))
+    if message.workers != known:
+        keyed_state.hear(turn, message.workers)
     k.counts.unlogged[message.vm, message.boot] = message.unlogged
     return told(turn, changes)
 

@@ -14,9 +14,19 @@ from controller.simulation.logic import Batches, Feed, Sink, Tally
 from controller.simulation.tallies import owned_by
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
-from topology_runtime.messages import Frame, Mark, SourceNow, StateMove, StateTaken, ThreadNow, ThreadWanted
+from topology_runtime.messages import (
+    Frame,
+    Mark,
+    SourceNow,
+    StateAsked,
+    StateMove,
+    StateTaken,
+    ThreadNow,
+    ThreadWanted,
+)
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.keyed_core import KeyedCore
+from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.source_core import SourceCore
 from topology_runtime.worker.task_core import TaskCore
@@ -127,6 +137,9 @@ class SimThread:
             self.world.clock.say(f"{self.name} takes {len(item.rows)} of {item.sender}")
             self.world.checks.works(self)
             self.core.take(item, now_ns)
+        elif isinstance(item, StateAsked):
+            for move in answers_for(item, self.worker.store(item.task, item.thread)):
+                self.worker.send_word(move)
         elif isinstance(item, (Mark, StateMove, StateTaken)) and self.core.on_word(item, now_ns):
             self.worker.changed()
 

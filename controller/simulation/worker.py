@@ -368,7 +368,7 @@ class SimWorker:
             else:
                 self._send(home, m.Acks(self.slot, self.incarnation, batch))
 
-    def send_word(self, word: m.Mark | m.StateMove | m.StateTaken) -> None:
+    def send_word(self, word: m.Mark | m.StateMove | m.StateTaken | m.StateAsked) -> None:
         self.effect("word")
         self.world.met["ranges moved"] += isinstance(word, m.StateTaken)
         slot = self._slot_of.get(word.target)

@@ -23,6 +23,7 @@ from topology_runtime.messages import (
     RootKey,
     RootPart,
     Route,
+    StateAsked,
     StateMove,
     StateTaken,
     ThreadWanted,
@@ -33,6 +34,7 @@ from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker.flow import Addressed
 from topology_runtime.worker.keyed import KeyedFlow, Snapshot
 from topology_runtime.worker.keyed_core import KeyedCore
+from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import orders_of
 from topology_runtime.worker.router import owners, range_of
 
@@ -80,7 +82,7 @@ class Member:
     def __post_init__(self) -> None:
         wanted = ThreadWanted(self.thread, "tally", self.slot)
         self.core = KeyedCore(wanted, TOPOLOGY, self, self.family.random64, lambda _: None)
-        self.core.store = Store(self.family, self)
+        self.core.store = Store(self.family, self, self.thread)
         self.core.adopt(Tally(), lambda _: None)
 
     @property
@@ -94,7 +96,7 @@ class Member:
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         self.family.acked((ack.key, ack.value) for _, ack in acks)
 
-    def send_word(self, word: Mark | StateMove | StateTaken) -> None:
+    def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None:
         if self.alive:
             self.family.put(word.target, word)
 
@@ -103,9 +105,10 @@ class Member:
 class Store:
     family: Family
     member: Member
+    thread: int
 
     def load(self) -> Snapshot | None:
-        return self.of(self.member.thread)
+        return self.of(self.thread)
 
     def save(self, snapshot: Snapshot) -> None:
         if self.family.disk_full:
@@ -116,7 +119,10 @@ class Store:
 
     def of(self, thread: int) -> Snapshot | None:
         data = self.family.disks.get(self.member.slot.vm, {}).get(thread)
-        return None if data is None else msgspec.msgpack.decode(data, type=Snapshot)
+        try:
+            return None if data is None else msgspec.msgpack.decode(data, type=Snapshot)
+        except msgspec.DecodeError as error:
+            raise OSError(str(error)) from error
 
 
 class Family:
@@ -305,6 +311,10 @@ class Family:
                 core.obey(orders_of(what, member.slot, member.incarnation), self.now_ns)
             elif isinstance(what, Frame):
                 core.take(what, self.now_ns)
+            elif isinstance(what, StateAsked):
+                assert what.task == "tally"
+                for move in answers_for(what, Store(self, member, what.thread)):
+                    self.put(move.target, move)
             else:
                 core.on_word(what, self.now_ns)
         core.on_time(self.now_ns)

@@ -239,22 +239,45 @@ def test_a_state_by_routes_to_come_waits_for_them() -> None:
 # ── keepers that are gone ───────────────────────────────────────────────────────────────────────────
 
 
-def quarantined(places: dict[int, str]) -> Family:
-    """Thread 1 had everything, is gone with its slot; thread 2 is to have it."""
+def quarantined(places: dict[int, str], after: list[int], loss: float = 0.0) -> Family:
+    """Thread 1 had everything and is gone with its slot, not with its VM; others are to have it."""
     family = Family(places)
     family.plan(all_of(ONE))
     family.settle()
     family.offer(100)
     family.all_done()
     family.kill(ONE)
-    family.plan(all_of(TWO), gone=[ONE])
+    family.loss = loss
+    family.plan(after, gone=[ONE])
     return family
 
 
 def test_the_snapshot_of_a_thread_that_is_gone_is_read_on_its_vm() -> None:
-    family = quarantined({ONE: "a", TWO: "a"})
+    family = quarantined({ONE: "a", TWO: "a"}, all_of(TWO))
     family.settle()
     is_exact(family)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.4])
+def test_the_snapshot_of_a_thread_that_is_gone_is_had_from_its_vm(loss: float) -> None:
+    """Any thread that lives there reads it out."""
+    family = quarantined({ONE: "a", TWO: "b", THREE: "a"}, all_of(TWO, THREE), loss)
+    family.settle(90.0)
+    assert family.members[TWO].flow.ranges.owned
+    is_exact(family)
+
+
+def test_a_vm_that_lives_without_any_thread_cannot_be_asked() -> None:
+    family = quarantined(HERE, all_of(TWO))
+    family.settle()
+    assert family.lost == ALL
+
+
+def test_a_snapshot_that_does_not_read_is_a_loss_and_no_end() -> None:
+    family = quarantined({ONE: "a", TWO: "b", THREE: "a"}, all_of(TWO, THREE))
+    family.disks["a"][ONE] = b"torn"
+    family.settle()
+    assert family.lost == ALL
 
 
 def test_what_was_on_a_vm_that_is_lost_is_said_to_be_lost() -> None:

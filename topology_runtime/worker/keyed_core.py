@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from topology_runtime.instances import key_function
-from topology_runtime.messages import Mark, StateMove, StateTaken, ThreadNow
+from topology_runtime.messages import Mark, StateAsked, StateMove, StateTaken, ThreadNow
 from topology_runtime.worker.flow import Around, Flow
 from topology_runtime.worker.keyed import KeyedFlow, Snapshot
 from topology_runtime.worker.moves import Moves
@@ -23,6 +23,7 @@ from topology_runtime.worker.task_core import TaskCore
 NS = 1_000_000_000
 SNAPSHOT_EVERY_NS = NS
 SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, or the thread is to end
+ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
 
@@ -55,6 +56,8 @@ class KeyedCore(TaskCore):
     def adopt(self, logic: Any, pause: Callable[[float], None]) -> Flow:
         self.moves = Moves(self.wanted.thread)
         self._saved = {}
+        self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
+        self._asked = 0
         self._early: dict[Early, StateMove] = {}
         self._owed: dict[int, set[int]] = {}  # sender → ranges it is to be told of once they are durable
         flow = super().adopt(logic, pause)
@@ -112,12 +115,12 @@ class KeyedCore(TaskCore):
         self._go_on(now_ns)
         return changed
 
-    def on_word(self, word: Mark | StateMove | StateTaken, now_ns: int) -> bool:
+    def on_word(self, word: Mark | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
         if isinstance(word, Mark):
             return super().on_word(word, now_ns)
         if isinstance(word, StateMove):
             self._on_move(word)
-        elif word.number == self.switched:
+        elif isinstance(word, StateTaken) and word.number == self.switched:
             self.keyed.taken(word.ranges)
         self._go_on(now_ns)
         return True
@@ -127,6 +130,9 @@ class KeyedCore(TaskCore):
         if move.number > self.switched and move.copies:
             self._early[move.sender, move.number, move.copies[0].key_range] = move
         if move.number != self.switched:
+            return
+        if move.gone is not None:
+            self._on_snapshot(move.gone, move)
             return
         self.keyed.offered(move.sender, move.copies)
         self._owed.setdefault(move.sender, set()).update(copy.key_range for copy in move.copies)
@@ -144,7 +150,7 @@ class KeyedCore(TaskCore):
         """Everything that may be due: answers, claims, a snapshot and what depends on it."""
         flow = self.keyed
         if flow.ranges.missing:
-            self._look_for_snapshots()
+            self._look_for_snapshots(now_ns)
             self.settle(flow.claim(now_ns))
         if flow.ranges.pending and self.orders is not None and self.marked >= self.orders.number:
             flow.ranges.let_go()
@@ -195,16 +201,44 @@ class KeyedCore(TaskCore):
             if not owed:
                 del self._owed[sender]
 
-    def _look_for_snapshots(self) -> None:
-        """Keepers that are gone answer by their last snapshots, if those are on this VM."""
+    def _look_for_snapshots(self, now_ns: int) -> None:
+        """Keepers that are gone answer by their last snapshots: those on this VM are read, on another VM any
+        thread there is asked to. Where none is, nobody can answer."""
         ranges = self.keyed.ranges
         for thread, vm in ranges.snapshots_wanted().items():
             if vm != self.post.slot.vm:
+                self._ask_for_snapshot(thread, vm, now_ns)
                 continue
             try:
                 self._take_over(thread, self.store.of(thread))
             except (OSError, msgspec.DecodeError):
                 ranges.cannot_read(thread)
+
+    def _ask_for_snapshot(self, thread: int, vm: str, now_ns: int) -> None:
+        """Each time another thread of that VM: one may be in a long call."""
+        if now_ns - self._asked_ns.get(thread, -ASK_EVERY_NS) < ASK_EVERY_NS:
+            return
+        self._asked_ns[thread] = now_ns
+        assert self.orders is not None
+        there = [
+            number
+            for number, task in sorted(self.orders.task_of.items())
+            if self.orders.slot_of[number].vm == vm and self.topology.in_edges(task)
+        ]
+        if not there:
+            self.keyed.ranges.cannot_read(thread)
+            return
+        self._asked += 1
+        target = there[self._asked % len(there)]
+        self.post.send_word(StateAsked(self.wanted.thread, target, self.switched, self.task.name, thread))
+
+    def _on_snapshot(self, thread: int, move: StateMove) -> None:
+        """What another says that a thread which is gone had; not of one that can speak for itself."""
+        if thread in self.keyed.ranges.now.living:
+            return
+        if not move.copies:
+            self.keyed.ranges.cannot_read(thread)
+        self.keyed.offered(thread, move.copies)
 
     def _take_over(self, thread: int, saved: Snapshot | None) -> None:
         """What a thread that is gone had of the ranges that are missing."""

@@ -1,12 +1,15 @@
-"""The messages by which a keeper answers for key ranges, and when they are sent (again). Pure."""
+"""The messages by which a keeper answers for key ranges, and when they are sent (again). Pure but for the disk
+of a keeper that is gone, which the caller gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
-from topology_runtime.messages import RangeCopy, StateMove
-from topology_runtime.worker.keyed import KeyedFlow
+from topology_runtime.messages import RangeCopy, StateAsked, StateMove
+from topology_runtime.topology import KEY_RANGES
+from topology_runtime.worker.keyed import KeyedFlow, Snapshot
 
 NS = 1_000_000_000
 RESEND_NS = NS // 2
@@ -59,16 +62,15 @@ class Moves:
             assert owner is not None
             by_owner.setdefault(owner, []).append(key_range)
         for owner, ranges in by_owner.items():
-            for copies in _chunks(flow, ranges):
+            for copies in _chunks(map(flow.copy, ranges)):
                 size = sum(len(copy.data) for copy in copies)
                 yield _Message(StateMove(self._thread, owner, self._number, copies), size)
 
 
-def _chunks(flow: KeyedFlow, ranges: list[int]) -> Iterator[tuple[RangeCopy, ...]]:
+def _chunks(copies: Iterable[RangeCopy]) -> Iterator[tuple[RangeCopy, ...]]:
     chunk: list[RangeCopy] = []
     size = 0
-    for key_range in ranges:
-        copy = flow.copy(key_range)
+    for copy in copies:
         if chunk and size + len(copy.data) > MOVE_MOST_BYTES:
             yield tuple(chunk)
             chunk, size = [], 0
@@ -76,3 +78,19 @@ def _chunks(flow: KeyedFlow, ranges: list[int]) -> Iterator[tuple[RangeCopy, ...
         size += len(copy.data)
     if chunk:
         yield tuple(chunk)
+
+
+class Readable(Protocol):
+    def load(self) -> Snapshot | None: ...
+
+
+def answers_for(asked: StateAsked, disk: Readable) -> Iterator[StateMove]:
+    """The answers of a thread that is no more, from its last snapshot."""
+    try:
+        saved = disk.load()
+    except OSError:
+        yield StateMove(asked.target, asked.sender, asked.number, (), asked.thread)
+        return
+    there = {copy.key_range: copy for copy in saved.copies} if saved is not None else {}
+    for copies in _chunks(there.get(place, RangeCopy(place)) for place in range(KEY_RANGES)):
+        yield StateMove(asked.target, asked.sender, asked.number, copies, asked.thread)

@@ -57,6 +57,7 @@ class Ranges:
         self.now = Standing()
         self._heard: dict[int, set[int]] = {}  # range → keepers that have answered by these routes
         self._told: set[int] = set()  # answered, and the answer is acknowledged
+        self._waits: dict[int, set[int]] | None = None  # missing range → who is yet to answer; None: look
         self._unreadable: set[int] = set()  # threads whose snapshot cannot be read
 
     def put(self, key_range: int, version: int) -> None:
@@ -82,7 +83,7 @@ class Ranges:
         if now.number != self.now.number:
             self._heard.clear()
             self._told.clear()
-        self.now = now
+        self.now, self._waits = now, None
         self.missing, self.pending = set(), set()
         for key_range, owner in enumerate(now.owners):
             if owner == self.me:
@@ -107,12 +108,14 @@ class Ranges:
 
     def hear(self, thread: int, ranges: Iterable[int]) -> None:
         """A keeper has answered by the routes in force (or its snapshot has)."""
+        self._waits = None
         for key_range in ranges:
             self._heard.setdefault(key_range, set()).add(thread)
 
     def cannot_read(self, thread: int) -> None:
         """The snapshot of a thread that is gone does not read."""
         self._unreadable.add(thread)
+        self._waits = None
 
     def waits_for(self, key_range: int) -> set[int]:
         """Keepers that are yet to answer for a range."""
@@ -122,12 +125,18 @@ class Ranges:
     def _silent(self, thread: int) -> bool:
         return thread not in self.now.living and (thread not in self.now.homes or thread in self._unreadable)
 
+    def _waiting(self) -> dict[int, set[int]]:
+        """For every missing range; looked up anew only when something was heard."""
+        if self._waits is None:
+            self._waits = {key_range: self.waits_for(key_range) for key_range in sorted(self.missing)}
+        return self._waits
+
     def claimable(self) -> list[int]:
-        return [key_range for key_range in sorted(self.missing) if not self.waits_for(key_range)]
+        return [key_range for key_range, waited in self._waiting().items() if not waited]
 
     def snapshots_wanted(self) -> dict[int, str]:
         """Threads that are gone and whose snapshots must be looked at → their VM."""
-        waited = {thread for key_range in self.missing for thread in self.waits_for(key_range)}
+        waited = set().union(*self._waiting().values())
         return {thread: self.now.homes[thread] for thread in sorted(waited - self.now.living)}
 
     def claim(self, key_range: int, version: int) -> None:
@@ -137,6 +146,7 @@ class Ranges:
         self.put(key_range, self.now.number)
         self.owned.add(key_range)
         self.missing.discard(key_range)
+        self._waits = None
 
     def _is_lost(self, key_range: int, version: int) -> bool:
         heard = self._heard.get(key_range, set())

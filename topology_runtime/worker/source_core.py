@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from topology_runtime.messages import Ack, Mark, RootKey, RootPart, StateMove, StateTaken
+from topology_runtime.messages import Ack, Mark, RootKey, RootPart, StateAsked, StateMove, StateTaken
 from topology_runtime.schedule import NS
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
@@ -94,7 +94,7 @@ class SourceCore(TaskCore):
         """A peer was replaced: what is open is sent again, a moment later."""
         self._fault_due_ns = now_ns + FAULT_PAUSE_NS
 
-    def on_word(self, word: Mark | StateMove | StateTaken, now_ns: int) -> bool:
+    def on_word(self, word: Mark | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
         return False  # a stray word: a source has no upstream
 
     def obey(self, orders: Orders, now_ns: int) -> bool:

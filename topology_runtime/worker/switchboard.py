@@ -24,6 +24,7 @@ from topology_runtime.messages import (
     Frame,
     Mark,
     Ping,
+    StateAsked,
     StateMove,
     StateTaken,
     Token,
@@ -113,7 +114,7 @@ class Switchboard:
         for thread, batch in local.items():
             self.put(thread, batch)
 
-    def send_word(self, word: Mark | StateMove | StateTaken) -> None:
+    def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None:
         """What threads tell each other beside rows, in order with the rows."""
         slot = self.slot_of.get(word.target)
         if slot == self.slot:
@@ -181,7 +182,7 @@ class Sender(threading.Thread):
             self._send(slot, encode(what if isinstance(what, Ping) else self._signed(what)))
         return True
 
-    def _signed(self, word: Mark | StateMove | StateTaken) -> Word:
+    def _signed(self, word: Mark | StateMove | StateTaken | StateAsked) -> Word:
         return Word(self._board.slot, self._board.incarnation, word)
 
     def _order(self, what: Any) -> bool:

@@ -11,7 +11,7 @@ from topology_runtime.cluster import Slot
 from topology_runtime.instances import key_function
 from topology_runtime.lease import may_begin
 from topology_runtime.logic import kind_of
-from topology_runtime.messages import Frame, Mark, StateMove, StateTaken, ThreadNow, ThreadWanted
+from topology_runtime.messages import Frame, Mark, StateAsked, StateMove, StateTaken, ThreadNow, ThreadWanted
 from topology_runtime.topology import Topology
 from topology_runtime.worker.flow import Addressed, Around, Flow, HoldFlow
 from topology_runtime.worker.orders import Orders
@@ -29,7 +29,7 @@ class Post(Protocol):
 
     def deliver(self, frames: Iterable[Frame]) -> None: ...
     def send_acks(self, acks: Iterable[Addressed]) -> None: ...
-    def send_word(self, word: Mark | StateMove | StateTaken) -> None: ...
+    def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None: ...
 
 
 class TaskCore:
@@ -162,7 +162,7 @@ class TaskCore:
         self.pass_on(now_ns)
         return changed
 
-    def on_word(self, word: Mark | StateMove | StateTaken, now_ns: int) -> bool:
+    def on_word(self, word: Mark | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
         """True when there is something to report."""
         if not isinstance(word, Mark):
             return False  # a stray word: only keyed tasks have state that moves

@@ -17,9 +17,19 @@ from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
-from topology_runtime.messages import DeadLetter, Frame, Mark, StateMove, StateTaken, ThreadNow, ThreadWanted
+from topology_runtime.messages import (
+    DeadLetter,
+    Frame,
+    Mark,
+    StateAsked,
+    StateMove,
+    StateTaken,
+    ThreadNow,
+    ThreadWanted,
+)
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
+from topology_runtime.worker import moves, snapshots
 from topology_runtime.worker.finished import FinishedLog
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.held_lease import HeldLease
@@ -185,11 +195,20 @@ class TaskThread(threading.Thread):
             return
         if type(item) is tuple:
             self._take(*item)
+        elif isinstance(item, StateAsked):
+            self._answer_for(item)
         elif isinstance(item, (Mark, StateMove, StateTaken)) and self.core.on_word(item, monotonic_ns()):
             self.host.changed()
         self.core.on_time(monotonic_ns())
         self.core.flush(monotonic_ns())
         self.busy = self.working = False
+
+    def _answer_for(self, asked: StateAsked) -> None:
+        """What a thread that is no more has on this VM's disk."""
+        if asked.task not in self.topology.by_name:
+            return
+        for move in moves.answers_for(asked, snapshots.Files(self.host.directory, asked.task, asked.thread)):
+            self.host.board.send_word(move)
 
     def may_go_on(self) -> bool:
         """May this exclusive thread work now? The lease is read before the orders, since a newer lease counts

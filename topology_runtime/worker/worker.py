@@ -46,7 +46,7 @@ from topology_runtime.owner import die_with
 from topology_runtime.references import use_paths
 from topology_runtime.struck import Poisoned, Struck
 from topology_runtime.topology import Topology
-from topology_runtime.worker import attempts
+from topology_runtime.worker import attempts, snapshots
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
@@ -111,6 +111,7 @@ class Worker:
         self.disk = DiskTroubles()
         self._paths: tuple[str, ...] = ()
         self._struck: tuple[Struck, ...] = ()
+        self._cleaned = 0  # number of the routes under which old snapshots were removed
         self._reported_ns = 0
         self._news: object = None
         self._unlogged_of_gone = 0
@@ -207,8 +208,22 @@ class Worker:
         self._reach(wanted, "heard")
         self._perform(self.state.on_wanted(wanted))
         self._reach(wanted, "obeyed")
+        self._clean_snapshots(wanted)
         if self.state.wanted is not None:
             self.mirror.obey(self.state.wanted.profile, self.threads.values(), monotonic_ns())
+
+    def _clean_snapshots(self, wanted: Wanted) -> None:
+        """Once per plan, when it is committed: snapshots of threads that nobody can ask for any more go."""
+        if wanted.phase != "committed" or wanted.routes_number <= self._cleaned:
+            return
+        self._cleaned = wanted.routes_number
+        kept = {thread.thread for thread in wanted.threads}
+        kept |= {thread for keepers in wanted.keepers for thread, _ in keepers.ranges}
+        try:
+            snapshots.clean(self.place.directory, kept)
+        except OSError as error:
+            where = f"headgate worker {self.place.slot}"
+            print(f"{where}: old snapshots cannot be removed: {error}", file=sys.stderr)
 
     def _reach(self, wanted: Wanted, moment: str) -> None:
         failpoints.reach(f"worker.{wanted.phase}-{moment}", wanted.token.epoch)
