@@ -36,6 +36,7 @@ from topology_runtime.channels import ServerChannel, Waiter, Wake
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import BadMessage, Conflict, HeadgateError
+from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.messages import (
     FromAgentToWorker,
     FromWorker,
@@ -234,6 +235,9 @@ class Agent:
                 self._reach(message, "heard")
                 self.do(e.WantedArrived(message, data))
                 self._reach(message, "obeyed")
+            elif isinstance(message, FinishedKept):
+                with self.disk.writing("the logs of finished rows", self.config.directory):
+                    self.sampler.trim(message)
             else:
                 self.do(message)
 

@@ -2,7 +2,8 @@
 
 No byte is skipped, and only whole records are sent, as they are: whoever gets them knows by (task, thread,
 incarnation, offset) what it had before. So whenever bytes may have been lost (a silent connection, a new
-controller, a new agent) they are simply sent again.
+controller, a new agent) they are simply sent again. What the controller has counted and kept for good is thrown
+away, a whole part of a log at a time.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import os
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 
+from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.messages import FinishedRuns
 
 FOLDER, WORDS_PER_RUN = "finished", 5  # as the worker has them, whose module imports all of its data plane
-LOG_NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.log")
+LOG_NAME = re.compile(r"(\d+)-(\d+)-(\d+)(?:-(\d+))?\.log")
 RECORD_BYTES = WORDS_PER_RUN * 8
 RUN_NOTE = "run"  # holds the name of the run whose logs are here
 MOST_BYTES = 256 * 1024 // RECORD_BYTES * RECORD_BYTES  # in one block: a quarter of what a message may have
@@ -25,13 +28,16 @@ RECENT_MOST = 4096  # pieces sent lately, to be sent again if the connection tur
 
 @dataclass(slots=True)
 class Log:
-    """One log; up to byte `sent` it has been sent."""
+    """A part of one log, from byte `begin` of it on; `sent` bytes of the part have been sent. highest: by
+    (source number, partition), the highest position in those."""
 
     path: str
     task_number: int
     thread: int
     incarnation: int
+    begin: int = 0
     sent: int = 0
+    highest: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def waiting(self) -> int:
         """Bytes of whole records that are still to be sent; none when somebody removed the log."""
@@ -44,7 +50,23 @@ class Log:
     def read(self, most: int) -> bytes:
         with open(self.path, "rb") as file:
             file.seek(self.sent)
-            return file.read(most)
+            data = file.read(most)
+        words = memoryview(data[: len(data) // RECORD_BYTES * RECORD_BYTES]).cast("q")
+        for at in range(0, len(words), WORDS_PER_RUN):
+            key, last = (words[at], words[at + 1]), words[at + 2] + words[at + 3] - 1
+            self.highest[key] = max(last, self.highest.get(key, -1))
+        return data
+
+    def needless(self, kept: FinishedKept, name: str) -> bool:
+        """Is all of it counted for good? (Nothing may be written to it any more.)"""
+        ends = {(task, thread, boot): end for task, thread, boot, end in kept.logs}
+        floors = {(source, partition): floor for source, partition, floor in kept.floors}
+        counted = ends.get((name, self.thread, self.incarnation), 0) >= self.begin + self.sent
+        return (
+            counted
+            and not self.waiting()
+            and all(last < floors.get(key, 0) for key, last in self.highest.items())
+        )
 
 
 class FinishedTail:
@@ -83,7 +105,8 @@ class FinishedTail:
             if size > 0:
                 runs = log.read(size)
                 name = names[log.task_number]
-                taken.append(FinishedRuns(name, log.thread, log.incarnation, log.sent, runs))
+                offset = log.begin + log.sent
+                taken.append(FinishedRuns(name, log.thread, log.incarnation, offset, runs))
                 self._recent.append((now_ns, log, log.sent))
                 log.sent += size
                 left -= size
@@ -104,17 +127,27 @@ class FinishedTail:
             _, log, offset = self._recent.pop()
             log.sent = min(log.sent, offset)
 
+    def trim(self, kept: FinishedKept, names: Sequence[str], living: AbstractSet[int]) -> None:
+        """Remove parts that the controller has counted for good. `living`: incarnations of workers that may
+        still write; to the last part of a log of theirs. Raises OSError."""
+        newest = {(log.thread, log.incarnation): log.begin for log in self._logs.values()}
+        for file, log in list(self._logs.items()):
+            written = log.incarnation in living and log.begin == newest[log.thread, log.incarnation]
+            if not written and log.needless(kept, names[log.task_number]):
+                os.remove(log.path)
+                del self._logs[file]
+
     def _find(self) -> None:
         """Logs that have appeared, those of earlier workers and agents too."""
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
             return  # no sink has run here yet
-        for name in sorted(names):
-            match = LOG_NAME.fullmatch(name)
-            if match is not None and name not in self._logs:
-                path = os.path.join(self._folder, name)
-                self._logs[name] = Log(path, int(match[1]), int(match[2]), int(match[3]))
+        fresh = [match for name in names if (match := LOG_NAME.fullmatch(name)) and name not in self._logs]
+        for match in sorted(fresh, key=lambda match: [int(number or 0) for number in match.groups()]):
+            task, thread, incarnation, begin = (int(number or 0) for number in match.groups())
+            path = os.path.join(self._folder, match[0])
+            self._logs[match[0]] = Log(path, task, thread, incarnation, begin)
 
 
 def _text(path: str) -> str:

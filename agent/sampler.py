@@ -20,6 +20,7 @@ from agent import proc
 from agent.finished import FinishedTail
 from agent.meter_reader import Counts, MeterReader, ThreadDelta, quantiles_ns
 from agent.slots import SlotBinding
+from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.messages import (
     LINK_COLUMNS,
     SAMPLE_COLUMNS,
@@ -97,6 +98,11 @@ class Sampler:
         for watched in self._watched:
             if (watched.slot, watched.incarnation) == (slot, incarnation):
                 watched.over = True
+
+    def trim(self, kept: FinishedKept) -> None:
+        """Throw away logs of finished rows that nobody needs. Raises OSError."""
+        living = {watched.incarnation for watched in self._watched if not watched.over}
+        self.finished.trim(kept, self._names, living)
 
     def close(self) -> None:
         for watched in self._watched:

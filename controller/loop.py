@@ -37,6 +37,7 @@ from controller.knowledge.turn import Turn
 from controller.monitor import hearing
 from controller.monitor.finished import FinishedRows
 from controller.monitor.intake import Intake
+from controller.monitor.settling import Settling
 from controller.seen import Held, Seen, data
 from controller.summary import summary
 from controller.tracing import rates_of, run_of
@@ -61,6 +62,7 @@ class Loop:
         self.ending = Ending()
         self.intake: Intake | None = None
         self.finished = FinishedRows()
+        self.settling = Settling()
         self._seen: Seen | None = None
         self._memory: Held | None = None
         self._submitted = submitted
@@ -187,6 +189,7 @@ class Loop:
 
     def _on_started(self, turn: Turn, event: t.Started) -> None:
         self._born = event
+        self.finished = FinishedRows(event.tallies.finished if event.tallies else None)
         if not recovery.begin_life(turn, self.members, self.ending, event):
             return
         run = self.knowledge.durable.run
@@ -247,6 +250,7 @@ class Loop:
         try:
             fresh = self.intake.add_block(block, turn.now.mono_ns, k.epoch)
             self.finished.add(block.finished)
+            self.settling.block(block)
         except BadMessage as error:
             turn.do(t.Distrust(block.vm, f"{error.what}: {error.cause}"))
             return
@@ -313,6 +317,7 @@ class Loop:
             self._keep_ns = now.mono_ns + KEEP_NS
             turn.do(t.Keep(k.counts.tallies(now.wall_ns)))
             hearing.keep_letters(turn)
+            self.settling.go_on(turn, self.members, self.finished)
         self._end_in_time(turn)
         if (
             self.ending.stage == "running"

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from topology_runtime.cluster import Slot
+from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.profiles import Profiled, ProfileWanted
 from topology_runtime.samples import LINK_COLUMNS as LINK_COLUMNS
 from topology_runtime.samples import SAMPLE_COLUMNS as SAMPLE_COLUMNS
@@ -162,7 +163,7 @@ class LettersTaken(msgspec.Struct, frozen=True, tag="letters_taken"):
     below: int
 
 
-FromController = Wanted | Shutdown | Welcome | LettersTaken
+FromController = Wanted | Shutdown | Welcome | LettersTaken | FinishedKept
 
 
 # ── agent → controller ──────────────────────────────────────────────────────────────────────────

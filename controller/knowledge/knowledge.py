@@ -17,7 +17,7 @@ from controller.knowledge.letters import Letters
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, HandedOver
-from controller.knowledge.store import SourceTally, Tallies
+from controller.knowledge.store import FinishedTally, SourceTally, Tallies
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Report, SourceNow, Token, Wanted, WorkerNow
@@ -106,6 +106,7 @@ class Counts:
 
     sources: dict[Partition, SourceKnown] = field(default_factory=dict)
     latency: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    finished: FinishedTally | None = None  # of settled positions
     planning_s: dict[int, float] = field(default_factory=dict)  # epoch → until the plan was journaled
     unlogged: dict[tuple[str, int], int] = field(default_factory=dict)  # VM, boot → finished rows not logged
     letters: Letters = field(default_factory=Letters)
@@ -158,7 +159,7 @@ class Counts:
         )
         latency = tuple((sink, src, tuple(b)) for (sink, src), b in sorted(self.latency.items()))
         planning_s = tuple(sorted(self.planning_s.items()))
-        return Tallies(wall_ns, sources, latency, (), planning_s)
+        return Tallies(wall_ns, sources, latency, (), planning_s, self.finished)
 
     def recall_apart(self, apart: Sequence[HandedOver]) -> None:
         """Hand-overs of an earlier life whose tallies were lost."""
@@ -177,6 +178,7 @@ class Counts:
         for sink, source, buckets in tallies.latency:
             self.add_latency(sink, source, buckets)
         self.planning_s.update(tallies.planning_s)
+        self.finished = tallies.finished
 
 
 @dataclass(slots=True)

@@ -33,9 +33,15 @@ class Spans:
         at = bisect_right(self._begins, number) - 1
         return at >= 0 and number < self._ends[at]
 
-    def missing(self) -> int:
-        """How many integers below the highest are not in it (from 0 on)."""
-        return max(self._ends, default=0) - sum(e - b for b, e in zip(self._begins, self._ends, strict=True))
+    @property
+    def end(self) -> int:
+        """Above the highest."""
+        return max(self._ends, default=0)
+
+    def missing(self, first: int = 0) -> int:
+        """How many integers from `first` on, and below the highest, are not in it."""
+        there = sum(max(0, e - max(b, first)) for b, e in zip(self._begins, self._ends, strict=True))
+        return max(0, self.end - first) - there
 
     def all(self) -> list[tuple[int, int]]:
         return list(zip(self._begins, self._ends, strict=True))

@@ -28,6 +28,15 @@ class SourceTally(msgspec.Struct, frozen=True, array_like=True):
     apart: tuple[tuple[int, int, int, int], ...] = ()
 
 
+class FinishedTally(msgspec.Struct, frozen=True):
+    """Rows that reached sinks, of settled positions: `floors`: (source number, partition, settled below);
+    `tasks`: (sink, rows, distinct rows) of those; `logs`: (sink, thread, incarnation, bytes read)."""
+
+    floors: tuple[tuple[int, int, int], ...] = ()
+    tasks: tuple[tuple[str, int, int], ...] = ()
+    logs: tuple[tuple[str, int, int, int], ...] = ()
+
+
 class Tallies(msgspec.Struct, frozen=True):
     """Counts of a run so far. `latency`: (sink, source, buckets). `dead`: of older versions.
     `planning_s`: (epoch, seconds from the beginning of the turn until the plan was journaled)."""
@@ -37,6 +46,7 @@ class Tallies(msgspec.Struct, frozen=True):
     latency: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
     dead: tuple[tuple[str, int, int], ...] = ()
     planning_s: tuple[tuple[int, float], ...] = ()
+    finished: FinishedTally | None = None
 
 
 class Store:

@@ -1,116 +1,92 @@
-"""Exact counts of the rows that reached the sinks: all of them, and the distinct ones.
+"""Exact counts of the rows that reached the sinks, all of them and the distinct ones, in bounded memory.
 
 Agents read the logs of finished rows on from where they were; after a restart they may send bytes again.
 So bytes are told apart by their place in their log, and rows by (task, source, partition, variant, position).
-Positions are kept as one bit each in chunks, and a full chunk as its number alone: what is contiguous takes
-next to nothing, and a filter that lets every tenth row through takes ten bits a row. What comes of buckets has
-a variant of its own each time: such rows take eight bytes.
+Rows are remembered by chunks of positions until these are *settled*: done, and every log read on since. What comes
+of a settled position later is a copy. A tally of what is settled outlives this process: logs are then read again from
+their beginnings, or from where agents have thrown away what was settled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from controller.knowledge.spans import Spans
+from controller.knowledge.store import FinishedTally
 from topology_runtime.errors import BadMessage
 from topology_runtime.messages import FinishedRuns
 
 WORDS_PER_RUN = 5
 RUN_BYTES = WORDS_PER_RUN * 8
-CHUNK_BITS = 12  # positions in a chunk: 4096, half a kilobyte
+CHUNK_BITS = 10  # positions in a chunk: 1024
 CHUNK = 1 << CHUNK_BITS
 MAX_RUN = 1 << 20  # rows in one run: a frame has at most 512
-VARIANTS_MOST = 64  # of one source at a sink that have chunks of their own
-VARIANT_BITS = 31
-RECENT_MOST = 1 << 16  # odd rows before they are packed
-
-Log = tuple[str, int, int]  # task, thread, incarnation
-Group = tuple[str, int, int]  # task, source number, partition
+VARIANTS_MOST = 64  # of a chunk that have bits for its positions
+LOGS_MOST = 10_000  # remembered: one for every life of every sink thread
 
 
-class Positions:
-    """A set of positions; `add` says how many were new."""
+class Chunk:
+    """Rows of CHUNK positions of one source partition at one sink. rows: copies too; distinct: without."""
 
     def __init__(self) -> None:
-        self._open: dict[int, int] = {}  # chunk → bits of the positions in it
-        self._full = Spans()  # chunks that are complete
+        self.rows = self.distinct = 0
+        self._regular: dict[int, int] = {}  # variant → bits of its positions
+        self._odd: set[int] = set()  # what comes of buckets has a variant of its own each time
 
-    def add(self, first: int, count: int) -> int:
-        """Add first … first + count − 1; how many of them were not in it."""
-        end, new = first + count, 0
-        for chunk in range(first >> CHUNK_BITS, ((end - 1) >> CHUNK_BITS) + 1):
-            if self._full.holds(chunk):
-                continue
-            base = chunk << CHUNK_BITS
-            low, high = max(first - base, 0), min(end - base, CHUNK)
-            bits = ((1 << (high - low)) - 1) << low
-            before = self._open.get(chunk, 0)
-            new += (bits & ~before).bit_count()
-            self._keep(chunk, before | bits)
+    def add(self, low: int, high: int, variant: int) -> int:
+        """Add positions low … high − 1 (of the chunk) of this variant; how many were not in it."""
+        if variant in self._regular or len(self._regular) < VARIANTS_MOST:
+            bits, before = ((1 << (high - low)) - 1) << low, self._regular.get(variant, 0)
+            self._regular[variant] = before | bits
+            new = (bits & ~before).bit_count()
+        else:
+            keys = {variant << CHUNK_BITS | place for place in range(low, high)} - self._odd
+            self._odd |= keys
+            new = len(keys)
+        self.rows += high - low
+        self.distinct += new
         return new
 
-    def _keep(self, chunk: int, bits: int) -> None:
-        if bits.bit_count() == CHUNK:
-            self._full.add(chunk, chunk + 1)
-            self._open.pop(chunk, None)
-        else:
-            self._open[chunk] = bits
 
+@dataclass(slots=True)
+class Log:
+    """What is known of one log. counted: rows below the floors in its first so many bytes are in the tally."""
 
-class Odd:
-    """A set of (position, variant) of which hardly two are alike; `add` says how many were new."""
+    seen: Spans = field(default_factory=Spans)
+    counted: int = 0
 
-    def __init__(self) -> None:
-        self._recent: set[int] = set()
-        self._packed = np.empty(0, np.uint64)  # ascending
+    @property
+    def end(self) -> int:
+        return max(self.counted, self.seen.end)
 
-    def add(self, first: int, count: int, variant: int) -> int:
-        """Add positions first … first + count − 1 of this variant; how many of them were not in it."""
-        keys = [
-            (position << VARIANT_BITS | variant) & 0xFFFF_FFFF_FFFF_FFFF
-            for position in range(first, first + count)
-        ]
-        fresh = [key for key in keys if key not in self._recent and not self._is_packed(key)]
-        self._recent.update(fresh)
-        if len(self._recent) >= RECENT_MOST:
-            recent = np.fromiter(self._recent, np.uint64, len(self._recent))
-            self._packed = np.sort(np.concatenate([self._packed, recent]))
-            self._recent = set()
-        return len(fresh)
-
-    def _is_packed(self, key: int) -> bool:
-        at = int(self._packed.searchsorted(np.uint64(key)))
-        return at < len(self._packed) and int(self._packed[at]) == key
-
-
-class OfSource:
-    """The rows of one source partition at one sink: those of its first variants in chunks, others as odd."""
-
-    def __init__(self) -> None:
-        self._regular: dict[int, Positions] = {}
-        self._odd = Odd()
-
-    def add(self, first: int, count: int, variant: int) -> int:
-        """How many of these rows were not known."""
-        if variant not in self._regular:
-            if len(self._regular) == VARIANTS_MOST:
-                return self._odd.add(first, count, variant)
-            self._regular[variant] = Positions()
-        return self._regular[variant].add(first, count)
+    def holes(self) -> int:
+        """Bytes after those counted that are not seen though later ones are."""
+        return self.seen.missing(self.counted)
 
 
 class FinishedRows:
     """All sinks of a run. rows: that reached a sink; distinct: of them; missed_bytes: of logs, not yet seen
     though later ones were."""
 
-    def __init__(self) -> None:
-        self.rows = 0
-        self.distinct = 0
-        self._seen: dict[Log, Spans] = {}
-        self._groups: dict[Group, OfSource] = {}
-        self._by_task: dict[str, tuple[int, int]] = {}
+    def __init__(self, tally: FinishedTally | None = None) -> None:
+        tally = tally or FinishedTally()
+        self.tally = tally
+        self._floors = {(source, partition): floor for source, partition, floor in tally.floors}
+        self._below = {task: (rows, distinct) for task, rows, distinct in tally.tasks}
+        self._logs = {(task, thread, boot): Log(counted=end) for task, thread, boot, end in tally.logs}
+        self._chunks: dict[tuple[str, int, int, int], Chunk] = {}
+        self._by_task = dict(self._below)
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for rows, _ in self._by_task.values())
+
+    @property
+    def distinct(self) -> int:
+        return sum(distinct for _, distinct in self._by_task.values())
 
     @property
     def duplicates(self) -> int:
@@ -123,7 +99,9 @@ class FinishedRows:
 
     @property
     def missed_bytes(self) -> int:
-        return sum(seen.missing() for seen in self._seen.values())
+        return sum(log.holes() for log in self._logs.values())
+
+    # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, finished: Iterable[FinishedRuns]) -> None:
         """Count these runs, those that are known already excepted. Raises BadMessage (the runs before
@@ -133,18 +111,54 @@ class FinishedRows:
 
     def _add(self, runs: FinishedRuns) -> None:
         table = _table(runs)
-        log = (runs.task, runs.thread, runs.incarnation)
-        for begin, end in self._seen.setdefault(log, Spans()).add(runs.offset, runs.offset + len(runs.runs)):
+        log = self._logs.setdefault((runs.task, runs.thread, runs.incarnation), Log())
+        for begin, end in log.seen.add(runs.offset, runs.offset + len(runs.runs)):
             first, last = (begin - runs.offset) // RUN_BYTES, (end - runs.offset) // RUN_BYTES
-            for source, partition, position, count, variant in table[first:last].tolist():
-                of_source = self._groups.setdefault((runs.task, source, partition), OfSource())
-                self._count(runs.task, count, of_source.add(position, count, variant))
+            for number, run in enumerate(table[first:last].tolist()):
+                self._run(runs.task, run, known=begin + number * RUN_BYTES < log.counted)
 
-    def _count(self, task: str, rows: int, new: int) -> None:
-        self.rows += rows
-        self.distinct += new
-        known = self._by_task.get(task, (0, 0))
-        self._by_task[task] = known[0] + rows, known[1] + new
+    def _run(self, task: str, run: list[int], known: bool) -> None:
+        """known: what it has below the floor is in the tally already."""
+        source, partition, first, count, variant = run
+        floor = self._floors.get((source, partition), 0)
+        settled = max(0, min(count, floor - first))
+        if settled and not known:
+            self._below[task] = _sum(self._below.get(task), settled, 0)
+            self._by_task[task] = _sum(self._by_task.get(task), settled, 0)
+        first, end = first + settled, first + count
+        while first < end:
+            chunk, low = divmod(first, CHUNK)
+            high = min(CHUNK, low + end - first)
+            new = self._chunks.setdefault((task, source, partition, chunk), Chunk()).add(low, high, variant)
+            self._by_task[task] = _sum(self._by_task.get(task), high - low, new)
+            first += high - low
+
+    # ── what is settled ─────────────────────────────────────────────────────────────────────────
+
+    def settle(self, done: Mapping[tuple[int, int], int]) -> bool:
+        """Below these positions, by (source number, partition), all is done, and all logs were read on since:
+        forget rows of whole chunks below, but for their numbers. True when there is a new tally."""
+        floors = {key: position // CHUNK * CHUNK for key, position in done.items()}
+        risen = {key: floor for key, floor in floors.items() if floor > self._floors.get(key, 0)}
+        if not risen or self.missed_bytes:
+            return False
+        self._floors |= risen
+        for key in [key for key in self._chunks if key[3] * CHUNK < self._floors.get(key[1:3], 0)]:
+            chunk = self._chunks.pop(key)
+            self._below[key[0]] = _sum(self._below.get(key[0]), chunk.rows, chunk.distinct)
+        while len(self._logs) > LOGS_MOST:
+            del self._logs[next(iter(self._logs))]
+        self.tally = FinishedTally(
+            tuple((source, partition, floor) for (source, partition), floor in sorted(self._floors.items())),
+            tuple((task, rows, distinct) for task, (rows, distinct) in sorted(self._below.items())),
+            tuple((*name, log.end) for name, log in self._logs.items()),
+        )
+        return True
+
+
+def _sum(known: tuple[int, int] | None, rows: int, distinct: int) -> tuple[int, int]:
+    before = known or (0, 0)
+    return before[0] + rows, before[1] + distinct
 
 
 def _table(runs: FinishedRuns) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

@@ -14,6 +14,7 @@ from controller.simulation.spool import SimSpool
 from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
+from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.worker.meter import BUCKETS
 from topology_runtime.worker.spool import folder_of
 
@@ -123,7 +124,7 @@ class SimAgent:
         if isinstance(message, m.Wanted):
             self.world.checks.known_to_agent(message)
             self.do(e.WantedArrived(message, self.world.letter_of(message)))
-        else:
+        elif not isinstance(message, FinishedKept):  # simulated sinks have no logs
             self.do(message)
 
     def from_worker(self, worker: SimWorker, message: m.FromWorker) -> None:

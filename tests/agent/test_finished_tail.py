@@ -11,18 +11,24 @@ from agent import finished
 from agent.finished import RECORD_BYTES, FinishedTail
 from topology_runtime.cluster import Slot
 from topology_runtime.disk import DiskTroubles
+from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.messages import FinishedRuns, RootKey, RootPart
+from topology_runtime.worker import finished as finished_log
 from topology_runtime.worker.finished import FinishedLog
 
 NAMES = ("source", "work", "store")
 PATH = Path("finished") / "2-5-77.log"
 
 
+def root(position: int) -> RootPart:
+    return RootPart(RootKey(1, 77, 0, 0), Slot("vm1", 0), 0, 3, position, 0, 0, 0)
+
+
 def append(directory: Path, *firsts: int, thread: int = 5) -> None:
     """As a worker does: a run of one row at each of these positions."""
     log = FinishedLog(str(directory), 2, thread, 77, DiskTroubles())
     for first in firsts:
-        log.append([(RootPart(RootKey(1, 77, 0, 0), Slot("vm1", 0), 0, 3, first, 0, 0, 0), 0, 1, 0)])
+        log.append([(root(first), 0, 1, 0)])
     log.close()
 
 
@@ -119,3 +125,59 @@ def test_a_block_is_bounded_and_the_rest_comes_with_the_next(
         sent.append(places(take(tail)))
     assert sent == [[(5, 0, 4)], [(5, 160, 2), (6, 0, 2)], [(6, 80, 1)]]
     assert not tail.behind()
+
+
+# ── what the controller needs no more ───────────────────────────────────────────────────────────
+
+
+def kept(floor: int, end: int) -> FinishedKept:
+    return FinishedKept(((0, 3, floor),), (("store", 5, 77, end),))
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(path.name for path in (directory / "finished").iterdir())
+
+
+def in_parts(directory: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """A log of thread 5 in parts of two records."""
+    monkeypatch.setattr(finished_log, "PART_BYTES", 2 * RECORD_BYTES)
+    log = FinishedLog(str(directory), 2, 5, 77, DiskTroubles())
+    for first in range(rows):
+        log.append([(root(first), 0, 1, 0)])
+    log.close()
+
+
+def test_a_log_in_parts_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_parts(tmp_path, monkeypatch, 5)
+    assert files(tmp_path) == ["2-5-77-160.log", "2-5-77-80.log", "2-5-77.log"]
+    told = take(FinishedTail(str(tmp_path)))
+    assert places(told) == [(5, 0, 2), (5, 80, 2), (5, 160, 1)]
+    assert b"".join(runs.runs for runs in told) == b"".join(map(record, range(5)))
+
+
+def test_only_whole_parts_go_that_are_counted_settled_and_written_to_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_parts(tmp_path, monkeypatch, 5)
+    tail, names = FinishedTail(str(tmp_path)), NAMES
+    tail.trim(kept(100, 200), names, {77})
+    assert len(files(tmp_path)) == 3, "nothing of it was read yet"
+    take(tail)
+    tail.trim(kept(3, 200), names, {77})  # of the second part, position 3 is not settled
+    assert files(tmp_path) == ["2-5-77-160.log", "2-5-77-80.log"]
+    tail.trim(kept(100, 159), names, {77})  # the second part's last byte is not counted
+    assert files(tmp_path) == ["2-5-77-160.log", "2-5-77-80.log"]
+    tail.trim(kept(100, 200), names, {77})
+    assert files(tmp_path) == ["2-5-77-160.log"], "the last part may still be written to"
+    tail.trim(kept(100, 200), names, set())
+    assert files(tmp_path) == []
+
+
+def test_a_new_agent_goes_on_with_the_parts_that_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_parts(tmp_path, monkeypatch, 5)
+    tail = FinishedTail(str(tmp_path))
+    take(tail)
+    tail.trim(kept(2, 80), NAMES, {77})
+    assert places(take(FinishedTail(str(tmp_path)))) == [(5, 80, 2), (5, 160, 1)]

@@ -62,7 +62,9 @@ def test_a_flood_goes_in_parts_and_is_bounded_while_the_controller_is_away(
     monkeypatch.setattr(letters, "WHOLE_MOST", 150)
     box = LetterBox("vm1", 7)
     said = box.add(map(letter, range(250)), 0)
-    assert [(len(part.letters), part.first) for part in said] == [(30, n) for n in range(0, 240, 30)] + [(10, 240)]
+    assert [(len(part.letters), part.first) for part in said] == [(30, n) for n in range(0, 240, 30)] + [
+        (10, 240)
+    ]
     rows = [one.row for part in said for one in part.letters]
     assert rows == ["row"] * 150 + [""] * 100
 

@@ -2,7 +2,9 @@
 
 It survives a killed worker (the page cache keeps what `write` took), so that duplicates can be counted
 exactly: rows in all logs − distinct (source, partition, position, variant). The agent reads it on.
-What a full disk does not take is dropped and counted: duplicates are then "at least" so many, and tuples go on.
+It goes on in another file when one is large enough, named after where it begins, so that the agent can throw away what
+nobody needs any more. What a full disk does not take is dropped and counted: duplicates are then "at least" so
+many, and tuples go on.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ RUN_BYTES = WORDS_PER_RUN * 8
 WHAT = "the log of finished rows"
 
 
-def log_name(task_number: int, thread: int, incarnation: int) -> str:
-    """`<task number>-<thread>-<incarnation>.log`"""
-    return f"{task_number}-{thread}-{incarnation}.log"
+PART_BYTES = 1 << 20
+
+
+def log_name(task_number: int, thread: int, incarnation: int, begin: int = 0) -> str:
+    """`<task number>-<thread>-<incarnation>.log`; of a part that begins at a later byte, `…-<byte>.log`."""
+    name = f"{task_number}-{thread}-{incarnation}"
+    return f"{name}-{begin}.log" if begin else f"{name}.log"
 
 
 class FinishedLog:
@@ -31,11 +37,13 @@ class FinishedLog:
     def __init__(
         self, directory: str, task_number: int, thread: int, incarnation: int, disk: DiskTroubles
     ) -> None:
-        self._path = os.path.join(directory, FOLDER, log_name(task_number, thread, incarnation))
+        self._folder = os.path.join(directory, FOLDER)
+        self._name = task_number, thread, incarnation
         self._what = f"{WHAT} of thread {thread}"
         self._disk = disk
         self._fd = -1
-        self._size = 0  # bytes of whole runs
+        self._begin = 0  # where the present part begins
+        self._size = 0  # bytes of whole runs in it
         self.dropped = 0
 
     def append(self, finished: Sequence[Finished]) -> None:
@@ -55,13 +63,21 @@ class FinishedLog:
             self.dropped += sum(count for _, _, count, _ in finished[written // RUN_BYTES :])
             self._disk.failed(self._what, self._path, error)
         self._size += written // RUN_BYTES * RUN_BYTES  # whole runs stay: the agent may have read them
+        if self._size >= PART_BYTES:
+            self.close()
+            self._begin, self._size = self._begin + self._size, 0
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self._folder, log_name(*self._name, self._begin))
 
     def _open(self) -> None:
         if self._fd < 0:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            os.makedirs(self._folder, exist_ok=True)
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._size = os.fstat(self._fd).st_size // RUN_BYTES * RUN_BYTES
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
+            self._fd = -1
