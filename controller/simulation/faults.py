@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from controller.simulation.clock import MS
+from topology_runtime import messages as m
 
 if TYPE_CHECKING:
     from controller.simulation.world import World
@@ -139,6 +140,26 @@ class Faults:
         )
         if long:
             self.silent_until_ns = max(self.silent_until_ns, agent.cut_until_ns)
+
+    def forge_report(self) -> None:
+        """An agent tells of positions as no source of its VM has them: of one that is elsewhere, or more done
+        than read, or more read than offered. (Not drawn by seeds yet: such claims are believed.)"""
+        world = self.world
+        agents = [agent for agent in world.agents.values() if agent.alive]
+        sources = sorted(task.name for task in world.shape.topology.sources)
+        if not agents:
+            return
+        agent, task = self.random.choice(agents), self.random.choice(sources)
+        read = world.account.of((task, 0)).read
+        emitted, acked = self.random.choice(((read, read), (read, read + 50), (read + 500, read)))
+        thread = self.random.randrange(20)
+        claim = m.SourceNow(task, 0, thread, emitted, acked, 0, 0, 0)
+        state = agent.state
+        state.sequence += 1
+        workers = tuple(now for slot in state.slots.values() if (now := slot.now()) is not None)
+        hello = state.hello
+        false = m.Report(hello.vm, hello.boot, state.sequence, state.token, workers, (claim,))
+        world.control.to_controller(agent, false)
 
     def fill_disk(self) -> None:
         """A VM's disk takes no more for a while: neither spools nor snapshots."""
