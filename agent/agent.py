@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from types import FrameType
 
 from agent import events as e
-from agent import life, struck_file
+from agent import life, spools, struck_file
 from agent.config import AgentConfig
 from agent.metrics import Told
 from agent.sampler import Sampler
@@ -43,7 +43,6 @@ from topology_runtime.messages import (
     Hello,
     Lease,
     Quit,
-    SpoolLeft,
     Wanted,
     WorkerHello,
     WorkerReport,
@@ -192,7 +191,7 @@ class Agent:
             slot_memory_bytes=c.slot_memory_bytes,
             binding=self.binding.name,
             pid=os.getpid(),
-            spools=left_over_spools(c.directory),
+            spools=spools.left_over(c.directory),
         )
 
     def _watch_all(self) -> None:
@@ -298,8 +297,7 @@ class Agent:
     def _under_way(self, worker: Worker) -> tuple[UnderWay, ...]:
         """The calls of user code that its end broke off, with their stacks as far as it wrote them."""
         calls = worker.reader.under_way(self._names, self._sources)
-        words = self.supervisor.words(worker) if calls else ""
-        stacks = [of_thread(words, call.ident) for call in calls]
+        stacks = [of_thread(self.supervisor.words(worker), call.ident) for call in calls]
         return tuple(
             call._replace(stack=stack, line=line_of(stack)) for call, stack in zip(calls, stacks, strict=True)
         )
@@ -450,12 +448,3 @@ class Agent:
     def _give_back(self) -> None:
         for name in self.binding.cleanup():
             log.error("%s cannot be removed", name)
-
-
-def left_over_spools(directory: str) -> tuple[SpoolLeft, ...]:
-    """Events on this VM's disk that an earlier run of it accepted and that are not done."""
-    if not os.path.isdir(os.path.join(directory, "spools")):
-        return ()
-    from topology_runtime.worker.spool import left_over
-
-    return left_over(directory)

@@ -40,7 +40,7 @@ from controller.picture.viewers import Viewers
 from topology_runtime import channels, failpoints
 from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns
-from topology_runtime.disk import DiskTroubles, words_of
+from topology_runtime.disk import DiskTroubles, words_of, write_whole
 from topology_runtime.errors import BadMessage, HeadgateError
 from topology_runtime.messages import FromAgent, FromController, Reply, Request, Wanted, Welcome
 from topology_runtime.owner import orphaned
@@ -162,10 +162,10 @@ class Controller:
         """On a full disk, in the room of the tallies: nobody needs them any more."""
         path = self._place.state / "summary.json"
         try:
-            _write_whole(path, summary)
+            write_whole(path, summary)
         except OSError:
             self._store.remove()
-            _write_whole(path, summary)
+            write_whole(path, summary)
 
     def shutdown(self) -> None:
         with self._disk.writing("the endpoint", self._endpoint):
@@ -266,7 +266,7 @@ class Controller:
         """Where clients find this controller; tried again until the disk takes it."""
         if not self._endpoint_told:
             with self._disk.writing("the endpoint", self._endpoint):
-                _write_whole(self._endpoint, msgspec.json.encode(self._where()) + b"\n")
+                write_whole(self._endpoint, msgspec.json.encode(self._where()) + b"\n")
                 self._endpoint_told = True
 
     def _look_at_disk(self) -> None:
@@ -445,14 +445,6 @@ def kind_of(event: t.Event) -> str:
     return str(type(event).__struct_config__.tag)
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    """By rename, so that nobody reads half of it."""
-    new = path.with_name(path.name + ".new")
-    new.write_bytes(data)
-    os.replace(new, path)
-
-
 def _say(level: str, text: str) -> None:
     if level != "debug":
-        sys.stderr.write(f"controller: {text}\n" if level == "info" else f"controller: {level}: {text}\n")
-        sys.stderr.flush()
+        print("controller:", text if level == "info" else f"{level}: {text}", file=sys.stderr, flush=True)

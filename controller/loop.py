@@ -17,8 +17,9 @@ from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
 from controller.config import Settings
 from controller.execute.ending import Ending
-from controller.execute.executor import enact, tell
+from controller.execute.executor import enact
 from controller.execute.probation import judge
+from controller.execute.telling import tell
 from controller.execute.watching import (
     hand_over_waited,
     lost_vms,

@@ -259,8 +259,8 @@ SOURCES = (
     one(
         "a leaving source reads on",
         SOURCE,
-        "if orders is None or self.exhausted or self.leaving:",
-        "if orders is None or self.exhausted:",
+        "            return self._gap_end\n",
+        "            return None\n",
         (*LATE, "duplicates", "not by routes"),
     ),
     one(
@@ -282,23 +282,23 @@ SOURCES = (
     one(
         "read is taken for done (B5)",
         "controller/knowledge/knowledge.py",
-        "self.acked = max(self.acked, now.acked)",
-        "self.acked = max(self.acked, now.emitted)",
+        "self.main, self.main_done = max(self.main, now.acked)",
+        "self.main, self.main_done = max(self.main, now.emitted)",
         SAVED,
     ),
     one(
         "positions go back (B5)",
         "controller/knowledge/knowledge.py",
-        "self.acked = max(self.acked, now.acked)",
-        "self.acked = now.acked",
+        "self.main, self.main_done = max(self.main, now.acked)",
+        "self.main, self.main_done = now.acked",
         SAVED,
         kinds=("kill_agent",),
     ),
     one(
         "a start is where reading ended",
         WANTED,
-        "        return known.acked\n    if k.impatient",
-        "        return known.emitted\n    if k.impatient",
+        "for thread in old) else known.main\n",
+        "for thread in old) else known.emitted\n",
         ("unaccounted", "reached no sink", "lacks", *SAVED),
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class DiskTroubles:
@@ -54,3 +55,10 @@ def mount_of(path: str | os.PathLike[str]) -> str:
     while not os.path.ismount(at) and at != os.path.dirname(at):
         at = os.path.dirname(at)
     return at
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """By rename, so that nobody reads half of it."""
+    new = path.with_name(path.name + ".new")
+    new.write_bytes(data)
+    os.replace(new, path)

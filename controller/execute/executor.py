@@ -31,7 +31,7 @@ from controller.knowledge.records import (
     Scheduled,
 )
 from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Finish, ReleaseMachine, RequestMachine, Send
+from controller.knowledge.turns import Finish, ReleaseMachine, RequestMachine
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import EnactmentFailed
 from topology_runtime.messages import Route, ThreadWanted, Token
@@ -40,8 +40,6 @@ from topology_runtime.schedule import Schedule
 NS = 1_000_000_000
 START_DELAY_NS = 50_000_000  # the offer begins a moment after the plan is in force: nobody starts late
 CIRCUIT_NS = 60 * NS  # a plan that failed is not tried again for so long
-RESEND_NS = 2 * NS
-RESEND_BEHIND_NS = NS // 2  # to a VM that reports an older state
 IN_FORCE: frozenset[Phase] = frozenset({"switched", "probation", "committed"})
 
 
@@ -440,22 +438,3 @@ def _let_go(turn: Turn, stand: steps.Stand, sight: steps.Sight) -> bool:
 
 def _keeps_spool(k: Knowledge, vm: str) -> bool:
     return any(at == vm for at, _ in k.spools.values())
-
-
-# ── telling ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def tell(turn: Turn, members: Membership, only: str | None = None) -> None:
-    """Send the wanted state to every VM that does not obey it yet, and to all every 2 s. `only`: nothing
-    changed but what this VM says."""
-    k = turn.knowledge
-    if k.wanted is None or k.adopting_until_ns:
-        return
-    for vm in sorted(members.here if only is None else members.here & {only}):
-        token, sent_ns = k.sent.get(vm, (Token(), 0))
-        obeys = members.tokens.get(vm, Token()) >= k.wanted.token
-        quiet_ns = turn.now.mono_ns - sent_ns
-        due_ns = RESEND_NS if obeys else RESEND_BEHIND_NS
-        if token != k.wanted.token or quiet_ns >= due_ns:
-            k.sent[vm] = (k.wanted.token, turn.now.mono_ns)
-            turn.do(Send(vm, k.wanted))

@@ -18,6 +18,8 @@ from topology_runtime.messages import ThreadWanted
 def hand_over(turn: Turn, sight: Sight) -> bool:
     """Journal a hand-over that is due, or is over; True when there was one."""
     k = turn.knowledge
+    if k.durable.reign is None:
+        return False
     return _settle(turn, sight) or (k.impatient and _part(turn, sight))
 
 

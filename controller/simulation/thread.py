@@ -14,16 +14,8 @@ from controller.simulation.logic import Batches, Feed, Sink, Tally
 from controller.simulation.tallies import owned_by
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
-from topology_runtime.messages import (
-    Frame,
-    Mark,
-    SourceNow,
-    StateAsked,
-    StateMove,
-    StateTaken,
-    ThreadNow,
-    ThreadWanted,
-)
+from topology_runtime.messages import Frame, SourceNow, ThreadNow, ThreadWanted
+from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.keyed_core import KeyedCore
 from topology_runtime.worker.moves import answers_for

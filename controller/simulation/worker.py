@@ -15,6 +15,7 @@ from controller.simulation.clock import MS
 from controller.simulation.thread import SimSource, SimThread
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
+from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.struck import Poisoned
 from topology_runtime.worker import state as st
 from topology_runtime.worker.flow import Addressed
@@ -28,7 +29,7 @@ HELLO_NS = 200 * MS
 REPORT_NS = 500 * MS
 
 
-LOST: dict[type, str] = {m.Frame: "frames lost", m.Acks: "acks lost", m.Mark: "marks lost"}
+LOST: dict[type, str] = {m.Frame: "frames lost", m.Acks: "acks lost", Mark: "marks lost"}
 
 
 class Killed(Exception):
@@ -368,9 +369,9 @@ class SimWorker:
             else:
                 self._send(home, m.Acks(self.slot, self.incarnation, batch))
 
-    def send_word(self, word: m.Mark | m.StateMove | m.StateTaken | m.StateAsked) -> None:
+    def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None:
         self.effect("word")
-        self.world.met["ranges moved"] += isinstance(word, m.StateTaken)
+        self.world.met["ranges moved"] += isinstance(word, StateTaken)
         slot = self._slot_of.get(word.target)
         if slot == self.slot:
             self._put(word.target, word)

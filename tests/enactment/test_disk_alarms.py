@@ -80,7 +80,7 @@ def test_a_report_with_endless_troubles_is_refused() -> None:
     world = World().start().until("committed")
     report = world.vms["vm1"].report()
     check(replace(report, troubles=("x",) * 16))
-    for bad in (replace(report, troubles=("x",) * 17), replace(report, troubles=("x" * 9000,)), m.Report(
+    for bad in (replace(report, troubles=("x",) * 17), replace(report, troubles=("x" * 20_000,)), m.Report(
         report.vm, report.boot, report.sequence, report.token, unlogged=-1
     )):  # fmt: skip
         try:

@@ -21,5 +21,11 @@ def test_links_break_in_every_way_and_everything_settles(shape: str, number: int
 def test_a_break_that_no_worker_notices_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail."""
     monkeypatch.setattr(WorkerState, "on_link", lambda self, slot, up: [])
-    with pytest.raises(AssertionError):
-        World(1, Options(shape="join", kinds=KINDS, faults=6)).run()
+    caught = 0
+    for number in range(12):
+        try:
+            World(number, Options(shape="join", kinds=KINDS, faults=6)).run()
+        except AssertionError:
+            caught += 1
+            break
+    assert caught

@@ -19,17 +19,14 @@ from topology_runtime.logic import Keyed
 from topology_runtime.messages import (
     Frame,
     Keepers,
-    Mark,
     RootKey,
     RootPart,
     Route,
-    StateAsked,
-    StateMove,
-    StateTaken,
     ThreadWanted,
     Token,
     Wanted,
 )
+from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker.flow import Addressed
 from topology_runtime.worker.keyed import KeyedFlow, Snapshot

@@ -7,7 +7,7 @@ import random
 import pytest
 from keyed_family import Family, all_of
 
-from topology_runtime.messages import RangeCopy, StateMove
+from topology_runtime.state_moves import RangeCopy, StateMove
 from topology_runtime.topology import KEY_RANGES
 from topology_runtime.worker.router import range_of
 

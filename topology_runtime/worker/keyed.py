@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.messages import Frame, RangeCopy
+from topology_runtime.messages import Frame
+from topology_runtime.state_moves import RangeCopy
 from topology_runtime.worker import attempts
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r

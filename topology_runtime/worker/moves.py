@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from topology_runtime.messages import RangeCopy, StateAsked, StateMove
+from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
 from topology_runtime.topology import KEY_RANGES
 from topology_runtime.worker.keyed import KeyedFlow, Snapshot
 

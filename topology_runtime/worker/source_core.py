@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from topology_runtime.messages import Ack, Mark, RootKey, RootPart, StateAsked, StateMove, StateTaken
+from topology_runtime.messages import Ack, RootKey, RootPart
 from topology_runtime.schedule import NS
+from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
 from topology_runtime.worker.orders import Orders

@@ -22,17 +22,14 @@ from topology_runtime.messages import (
     Ack,
     Acks,
     Frame,
-    Mark,
     Ping,
-    StateAsked,
-    StateMove,
-    StateTaken,
     Token,
     Tuples,
     WireFrame,
     Word,
     WorkerAt,
 )
+from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r

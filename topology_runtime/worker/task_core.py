@@ -11,7 +11,8 @@ from topology_runtime.cluster import Slot
 from topology_runtime.instances import key_function
 from topology_runtime.lease import may_begin
 from topology_runtime.logic import kind_of
-from topology_runtime.messages import Frame, Mark, StateAsked, StateMove, StateTaken, ThreadNow, ThreadWanted
+from topology_runtime.messages import Frame, ThreadNow, ThreadWanted
+from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import Topology
 from topology_runtime.worker.flow import Addressed, Around, Flow, HoldFlow
 from topology_runtime.worker.orders import Orders

@@ -17,16 +17,8 @@ from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
-from topology_runtime.messages import (
-    DeadLetter,
-    Frame,
-    Mark,
-    StateAsked,
-    StateMove,
-    StateTaken,
-    ThreadNow,
-    ThreadWanted,
-)
+from topology_runtime.messages import DeadLetter, Frame, ThreadNow, ThreadWanted
+from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import moves, snapshots

@@ -423,8 +423,7 @@ class Worker:
 def _kind_of(wanted: ThreadWanted, topology: Topology) -> type[TaskThread]:
     if not topology.in_edges(wanted.task):
         return SourceThread
-    keyed = topology.by_name[wanted.task].state == "keyed"
-    return KeyedThread if keyed else TaskThread
+    return KeyedThread if topology.by_name[wanted.task].state == "keyed" else TaskThread
 
 
 def _standing(source: SourceNow) -> tuple[int, bool, bool]:
