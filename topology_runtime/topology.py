@@ -121,7 +121,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @cached_property
     def breadth_first(self) -> tuple[Task, ...]:
-        """Tasks in topological order by breadth: sources first, ties in file order (contract: Ties)."""
+        """Tasks in topological order by breadth: sources first, ties in file order."""
         place = {task.name: i for i, task in enumerate(self.tasks)}
         waiting = {task.name: len(self.in_edges(task.name)) for task in self.tasks}
         level = [task.name for task in self.tasks if waiting[task.name] == 0]

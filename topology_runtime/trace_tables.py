@@ -1,4 +1,4 @@
-"""What a trace holds: its tables, with their columns and kinds, and the names in its folder (contract: Traces).
+"""What a trace holds: its tables, with their columns and kinds, and the names in its folder.
 
 The recorder writes by it and whoever analyses reads by it. Units are in the names: `_s` seconds, `_bytes`,
 `_tps` tuples a second; `cpu` and `memory` of a slot are fractions of it; what has no unit is a count or a number.

@@ -1,7 +1,7 @@
 """Brings a plan into force: begins enactments, moves them through their phases, sends wanted states.
 
 `steps.py` says what a phase waits for; this file does what follows. Every enactment starts from what exists:
-all threads of the plans before it that can still be alive (protocol: A4).
+all threads of the plans before it that can still be alive [A4].
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reading files field by field: every fault is noted with its place, and reading goes on.
 
-Unknown keys are let pass, but for those within two letters of a known one: typing errors (contract).
+Unknown keys are let pass, but for those within two letters of a known one: typing errors.
 """
 
 from __future__ import annotations

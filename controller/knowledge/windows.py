@@ -9,7 +9,7 @@ import msgspec
 
 from topology_runtime.cluster import Slot
 
-COMPLETE_SHARE = 0.95  # below it there is no rate or stability verdict (reliability: P7)
+COMPLETE_SHARE = 0.95  # below it there is no rate or stability verdict (promise P7)
 SERIES_STEP_S = 0.5  # between two points of a Progress
 HISTORY_S = 120  # how far back series reach at most
 

@@ -1,4 +1,4 @@
-"""Samples in, windows out: every block once, into numpy rings of two minutes (contract: Traces; P7).
+"""Samples in, windows out: every block once, into numpy rings of two minutes (promise P7).
 
 One matrix product per block sums its threads by task, so that a thousand agents cost little. A lost block
 shows as time that no sample covers. Time is the controller's: a VM's clock is only used for how far apart

@@ -1,6 +1,6 @@
 """Moving little: which real slot plays which slot of a new plan, so that most threads stay. Pure.
 
-VMs of one kind are interchangeable, and so are the slots of a VM (protocol: Moving little). Per group of
+VMs of one kind are interchangeable, and so are the slots of a VM. Per group of
 VMs of one kind an assignment problem says which VM plays which, and within each VM one for its slots; the
 gain of a pair is the number of threads that stay. Slots with a thread of a task of fixed size that runs
 there already keep their label.

@@ -1,7 +1,7 @@
 """Memory that a placement holds in each slot, what tasks import counted once. Pure.
 
 The contract's prediction scales a task's whole memory with its rate. A process keeps what it once imported,
-and two tasks in a slot share it: measured (measurement: Samples), adding whole models explains 82 % of the
+and two tasks in a slot share it: as measured, adding whole models explains 82 % of the
 variance, a base once and an increment per group 99 %.
 """
 

@@ -167,7 +167,7 @@ class Account:
         return self._supported[key]
 
     def row(self, policy: str) -> dict[str, object]:
-        """A line of the answer (contract: replay, `policies`)."""
+        """A line of the answer of `replay`, `policies`."""
         return {
             "policy": policy,
             "slot_hours": self.slot_ns / HOUR_NS,

@@ -15,9 +15,9 @@ from topology_runtime import one_core
 
 MOUNTS, OWN = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
 PREFIX = "headgate-calibrate-"
-PERIOD_US = 20_000  # exact to 1 %: longer ones stall small slots, shorter ones lose 5 % (measurement)
+PERIOD_US = 20_000  # exact to 1 %: longer ones stall small slots, shorter ones lose 5 %
 LEAST_QUOTA_US = 1000  # what the kernel takes
-WEIGHT_V1, WEIGHT_V2 = 8192, 800  # against what else runs on this machine (measurement: Slots)
+WEIGHT_V1, WEIGHT_V2 = 8192, 800  # against what else runs on this machine
 EMPTYING_S = 1.0  # a killed process leaves its cgroup within milliseconds
 
 

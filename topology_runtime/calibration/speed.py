@@ -1,7 +1,7 @@
 """How fast this machine is just now: a fixed loop, run again and again beside each measurement.
 
 Shared machines drift by a fifth within minutes. Rates of computing tasks are divided by this speed, so that models
-measured at different times can be compared (measurement: Models).
+measured at different times can be compared.
 
 Where a slot can be limited, the loop runs in a small slot of its own (decision 18): what drifts most is what it costs
 to begin again after the quota's pause, which a loop on a free core does not see.

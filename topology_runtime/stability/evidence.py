@@ -18,7 +18,7 @@ import numpy as np
 
 from topology_runtime.stability.slopes import Floats, Slope, least_squares, probability, trend
 
-UNSTABLE_SLOPE = 0.02  # s/s: 0 mistakes in 72 trials (measurement: Stability)
+UNSTABLE_SLOPE = 0.02  # s/s: 0 mistakes in 72 trials
 RAW_SLOPE = 0.001  # the limit of paper 0, section 5, for the least-squares slope of the latency
 POINTS_MOST = 24  # bins are put together until they are so few: pairs grow with the square
 LEAST_BINS = 8  # below it no warm-up can be told from the rest …

@@ -1,7 +1,7 @@
 """What a thread of a keyed task does with rows: state per key, owned by key range. Pure but for the user's
 code. Which ranges it owns is in ranges.py, when it asks and answers in keyed_core.py.
 
-Rules (protocol: Keyed ranges that move; A4, A5, B4):
+Rules (protocol: Keyed state) [A4] [A5] [B4]:
  1. A row is processed only by the owner of its range. A row of a range that is still on its way here
     waits at the side, kept and not acked; a row of a range that went away follows it.
  2. A processed row stays kept until a snapshot covers it, so a killed owner's rows come again.

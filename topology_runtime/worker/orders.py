@@ -1,6 +1,6 @@
 """What one thread is to do, read out of a wanted state. Pure.
 
-Marks (protocol: SWITCHED): a thread that sends by routes n marks every thread whose last rows by older
+Marks (protocol: Plans): a thread that sends by routes n marks every thread whose last rows by older
 routes it has now sent: all leaving threads of the tasks below it, and all threads of tasks that keep
 rows by key. A mark is a state: it is sent again with every wanted state while the plan is SWITCHED.
 """

@@ -1,6 +1,6 @@
 """The output side of one thread: a buffer per edge and receiving thread, and the shares in it. Pure.
 
-Rules (protocol: Ledger, Frame; performance: flush by gap):
+Rules (protocol: Tuples):
  1. For each root, each input frame gives one fresh random share to every buffer part into which it put
     rows of that root, or rows that root goes along with; a frame's id for the root is the XOR of the
     shares in it. So ids are never shared between input frames [A1].

@@ -1,5 +1,5 @@
 """Inside one worker: where frames, acks and marks go. Local ones straight into a thread's inbox, others
-to the sender, which owns one PUSH socket per peer worker (performance: Sockets).
+to the sender, which owns one PUSH socket per peer worker.
 
 Threads that touch the network run no user code, and the reverse.
 """
