@@ -109,6 +109,7 @@ def test_prometheus_answers_what_the_boards_ask_of_a_run(tmp_path: Path) -> None
         run.wait_for_tuples()
         prom.until(lambda: prom.value('sum(up{job="headgate"})') == 3)
         prom.until(lambda: (prom.value("sum(headgate_replans_total)") or 0) >= 1)
+        prom.until(lambda: prom.value("headgate_replan_seconds") is not None)  # in force, not only begun
         prom.until(lambda: prom.value("headgate_stable") is not None)
         stored = set(prom.get("label/__name__/values"))
         for name in CONTRACT:
