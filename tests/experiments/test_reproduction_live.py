@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from controller.knowledge.model_files import read_models
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]  # it offers real rates and judges what is carried
 LIMIT_S = 240
+MODELS = ROOT / "docs" / "experiments" / "models-fresh"
+MODELLED = min(float(model.more["reference_speed"]) for model in read_models(MODELS).values())
 
 
 def test_the_short_form_runs_two_pairs_and_writes_a_page(tmp_path: Path) -> None:
@@ -36,6 +40,12 @@ def test_the_short_form_runs_two_pairs_and_writes_a_page(tmp_path: Path) -> None
     ]
     for cell in data["cells"]:
         assert cell["tuples"]["lost"] == 0
-        assert cell["actual_tps"] > 0.4 * cell["predicted_tps"]
-        assert len(cell["slots_used"]) == cell["slots"]["used"]
+        assert cell["steps"]
+        # A slow machine may keep up in no step: then what it carried at its speed is judged.
+        for step in cell["steps"]:
+            share = min(1.0, step["speed"] / MODELLED)
+            assert step["achieved_tps"] > 0.4 * min(step["offered_tps"], share * cell["predicted_tps"]), step
+        if cell["actual_tps"] is not None:
+            assert cell["actual_tps"] > 0.4 * cell["predicted_at_speed_tps"]
+            assert len(cell["slots_used"]) == cell["slots"]["used"]
     print(f"{time.monotonic() - began:.0f} s")
