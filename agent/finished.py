@@ -8,11 +8,11 @@ away, a whole part of a log at a time.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections import deque
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from topology_runtime.finished_kept import FinishedKept
@@ -58,15 +58,26 @@ class Log:
         return data
 
     def needless(self, kept: FinishedKept, name: str) -> bool:
-        """Is all of it counted for good? (Nothing may be written to it any more.)"""
+        """Is all that was sent of it counted for good, and is there no more?"""
         ends = {(task, thread, boot): end for task, thread, boot, end in kept.logs}
         floors = {(source, partition): floor for source, partition, floor in kept.floors}
         counted = ends.get((name, self.thread, self.incarnation), 0) >= self.begin + self.sent
         return (
-            counted
+            self.sent > 0
+            and counted
             and not self.waiting()
             and all(last < floors.get(key, 0) for key, last in self.highest.items())
         )
+
+    def remove(self) -> bool:
+        """False while its worker may still write to it: it holds a lock for as long."""
+        with open(self.path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            os.remove(self.path)
+        return True
 
 
 class FinishedTail:
@@ -127,14 +138,10 @@ class FinishedTail:
             _, log, offset = self._recent.pop()
             log.sent = min(log.sent, offset)
 
-    def trim(self, kept: FinishedKept, names: Sequence[str], living: AbstractSet[int]) -> None:
-        """Remove parts that the controller has counted for good. `living`: incarnations of workers that may
-        still write; to the last part of a log of theirs. Raises OSError."""
-        newest = {(log.thread, log.incarnation): log.begin for log in self._logs.values()}
+    def trim(self, kept: FinishedKept, names: Sequence[str]) -> None:
+        """Remove parts that the controller has counted for good and nobody writes to. Raises OSError."""
         for file, log in list(self._logs.items()):
-            written = log.incarnation in living and log.begin == newest[log.thread, log.incarnation]
-            if not written and log.needless(kept, names[log.task_number]):
-                os.remove(log.path)
+            if log.needless(kept, names[log.task_number]) and log.remove():
                 del self._logs[file]
 
     def _find(self) -> None:

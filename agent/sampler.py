@@ -101,8 +101,7 @@ class Sampler:
 
     def trim(self, kept: FinishedKept) -> None:
         """Throw away logs of finished rows that nobody needs. Raises OSError."""
-        living = {watched.incarnation for watched in self._watched if not watched.over}
-        self.finished.trim(kept, self._names, living)
+        self.finished.trim(kept, self._names)
 
     def close(self) -> None:
         for watched in self._watched:

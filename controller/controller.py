@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -275,6 +276,8 @@ class Controller:
         if self._disk.has(JOURNAL):
             with self._disk.writing(JOURNAL, self._journal.path):
                 self._journal.append(())
+        with self._disk.writing("the journal, shortened,", self._journal.path):
+            self._journal.shorten_if_long()
         if self._disk.has("dead letters"):
             self._keep_letters(())
         if self._run is not None:
@@ -411,15 +414,12 @@ class Controller:
             return
         self._run = run
         with self._disk.writing("the trace", self._place.trace):
-            self._recorder = Recorder(
-                self._place.trace, run, keep=self._place.keep, tell=lambda text: _say("info", text)
-            )
-        if self._recorder is None:
-            return
-        self._run = None
-        for now, event in self._early:
-            self._recorder.input(now, kind_of(event), event)
-        self._early.clear()
+            told = partial(_say, "info")
+            self._recorder = Recorder(self._place.trace, run, keep=self._place.keep, tell=told)
+            self._run = None
+            for now, event in self._early:
+                self._recorder.input(now, kind_of(event), event)
+            self._early.clear()
 
     def _record_input(self, now: t.Now, event: t.Event) -> None:
         if self._recorder is not None:

@@ -291,7 +291,10 @@ class Loop:
             turn.do(t.Finish(self.summary(turn.now)))
 
     def _on_measured(self, turn: Turn, event: t.Measured) -> None:
-        self.knowledge.counts.planning_s[event.epoch] = event.seconds
+        k = self.knowledge
+        kept = {reign.epoch for reign in k.durable.reigns}
+        known = {epoch: s for epoch, s in k.counts.planning_s.items() if epoch in kept}
+        k.counts.planning_s = known | {event.epoch: event.seconds}
 
     def _on_troubled(self, turn: Turn, event: t.Troubled) -> None:
         k = self.knowledge

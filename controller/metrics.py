@@ -16,6 +16,7 @@ import numpy as np
 from controller.knowledge.diagnoses import Reason
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
+from controller.knowledge.records import Durable
 from controller.knowledge.turns import Now
 from controller.picture.in_task import counted
 from controller.status import lost_now
@@ -105,6 +106,13 @@ class Told(Metrics):
         self._port.close()
 
 
+def _replans(d: Durable) -> Counter[str]:
+    """How many plans each reason gave rise to, those of long ago as well: a counter never goes down."""
+    found = Counter(r.reason for r in d.reigns if not r.abandoned) + Counter(d.reigns_dropped)
+    del found[FIRST]
+    return found
+
+
 def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> View:
     """What is known now, without anything that changes later."""
     k, measured = loop.knowledge, loop.measured
@@ -116,8 +124,7 @@ def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> View:
     for (sink, _), counts in k.counts.latency.items():
         sums = end_to_end.setdefault(sink, [0] * BUCKETS)
         sums[:] = map(int.__add__, sums, counts)
-    reigns = [reign for reign in k.durable.reigns if not reign.abandoned]
-    came = [reign for reign in reigns if reign.in_force_ns and reign.reason != FIRST]
+    came = [r for r in k.durable.reigns if r.in_force_ns and not r.abandoned and r.reason != FIRST]
     return View(
         input_tps=offered,
         headroom_tps=plan.prediction.rate_tps - offered if plan and offered is not None else None,
@@ -128,7 +135,7 @@ def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> View:
         loads=_loads(k, measured),
         slots=measured.get("slots", {}),
         states=slot_states(k, loop.members),
-        replans={**dict.fromkeys(REASONS, 0), **Counter(r.reason for r in reigns if r.reason != FIRST)},
+        replans={**dict.fromkeys(REASONS, 0), **_replans(k.durable)},
         replan_s=(came[-1].in_force_ns - came[-1].decided_ns) / NS if came else None,
         lost=lost_now(k, loop.members),
         replayed=k.counts.replayed,

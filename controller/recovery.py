@@ -7,8 +7,9 @@ most), then they get the wanted state of before under the new boot, and an enact
 from __future__ import annotations
 
 from controller.execute.ending import Ending
+from controller.knowledge.folding import fold_all
 from controller.knowledge.membership import Membership
-from controller.knowledge.records import Booted, Durable, fold_all
+from controller.knowledge.records import Booted, Durable
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish, Started
 from topology_runtime.errors import Conflict

@@ -54,6 +54,7 @@ def summary(
         },
         "state": state_of(k),
         "plans": plans_of(k, wall_ns),
+        "plans_dropped": sum(k.durable.reigns_dropped.values()),
         "latency_ms": latency_ms(counts),
         "offered_tps": round(offered / seconds, 3) if seconds else 0.0,
         "achieved_tps": round(counts.acked / seconds, 3) if seconds else 0.0,
@@ -70,7 +71,8 @@ def state_of(k: Knowledge) -> dict[str, Any]:
 
 
 def plans_of(k: Knowledge, wall_ns: int) -> list[dict[str, Any]]:
-    """Every plan whose enactment began, in order; a plan given up before that is not among them."""
+    """The first plan and the newest (folding.REIGNS_KEPT) whose enactment began, in order; a plan given up before
+    that is not among them."""
     started_ns = k.durable.started_ns or wall_ns
     reigns = [reign for reign in k.durable.reigns if not reign.abandoned]
     ends = [reign.decided_ns for reign in reigns[1:]] + [wall_ns]

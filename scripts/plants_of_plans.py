@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planting import AGENT, CORE, EXECUTOR, LATE, LOOP, ORDERS, RECORDS, STATE, STEPS, WANTED, Plant, one
+from planting import AGENT, CORE, EXECUTOR, FOLDING, LATE, LOOP, ORDERS, STATE, STEPS, WANTED, Plant, one
 
 PLANS = (
     one(
@@ -68,25 +68,25 @@ PLANS = (
         test="tests/worker/test_worker_state.py",
     ),
     one(
-        "thread numbers are given twice", RECORDS, "        next_thread=r.next_thread,\n", "", ("one number",)
+        "thread numbers are given twice", FOLDING, "        next_thread=r.next_thread,\n", "", ("one number",)
     ),
     one(
         "epochs are given twice",
-        RECORDS,
+        FOLDING,
         "        next_epoch=r.epoch + 1,\n",
         "        next_epoch=r.epoch,\n",
         ("two wanted states", "journaled", *LATE),
     ),
     one(
         "a plan is enacted before it is ready",
-        RECORDS,
+        FOLDING,
         'return replace(d, reign=r, waiting=None, before=before, phase="prepared", phase_wall_ns=wall_ns)',
         'return replace(d, reign=r, waiting=None, before=before, phase="switched", phase_wall_ns=wall_ns)',
         LATE,
     ),
     one(
         "threads that ended are wanted",
-        RECORDS,
+        FOLDING,
         "    threads = tuple(t for t in d.reign.threads if t.thread not in gone)\n",
         "    threads = d.reign.threads\n",
         LATE,

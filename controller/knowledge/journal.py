@@ -6,6 +6,7 @@ Rules:
     wrong: it was never acknowledged) is cut off on opening.
  3. Anything else that does not read is corruption in the middle, and refused with its offset.
  4. An append that fails is taken back; when that fails too, the journal takes no more.
+ 5. A long journal is shortened: another file, with what its records add up to as its one record, takes its name.
 
 The reader is `msgpack.Unpacker`: it stops cleanly at a torn tail, and is independent of the writer.
 """
@@ -21,11 +22,14 @@ from zlib import crc32
 import msgpack
 import msgspec
 
-from controller.knowledge.records import Record
+from controller.knowledge.folding import fold_all
+from controller.knowledge.records import Record, SoFar
 from topology_runtime.errors import Conflict, InvalidInput
 
 ARRAY_OF_THREE = b"\x93"  # how every frame begins
 HEAD_BYTES = 15  # array, two integers of at most nine and five bytes
+LONG_BYTES = 1 << 19  # some hundred plans
+GROWN = 4  # times as long as it was when it was shortened: most of it is what was
 MOST_FRAMES = 1 << 32  # a sequence number above this is no sequence number
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,7 +44,7 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(directory / "lock")
         self.path = directory / "journal.bin"
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = _opened(self.path)
         try:
             self.records, self._end, self._sequence = read(self.path)
             os.ftruncate(self._fd, self._end)
@@ -50,13 +54,43 @@ class Journal:
             self.close()
             raise
         self._broken = False
+        self._short = 0  # bytes, when it was shortened
+
+    @property
+    def long(self) -> bool:
+        """Would it be much shorter as what it adds up to?"""
+        return self._end > max(LONG_BYTES, GROWN * self._short)
+
+    def shorten_if_long(self) -> None:
+        """Raises OSError."""
+        if self.long:
+            self.shorten()
+
+    def shorten(self) -> None:
+        """Write anew what the records add up to; raises OSError, and then the journal is as it was."""
+        records, _, _ = read(self.path)
+        new = self.path.with_name(self.path.name + ".new")
+        frame = _frame(0, (SoFar(fold_all(records)),))
+        fd = _opened(new)
+        try:
+            os.ftruncate(fd, 0)
+            _write_all(fd, frame, 0)
+            os.fsync(fd)
+            os.replace(new, self.path)
+        except OSError:
+            os.close(fd)
+            new.unlink(missing_ok=True)
+            raise
+        os.close(self._fd)
+        self._fd, self._sequence, self._broken = fd, 1, False
+        self._end = self._short = len(frame)
+        _sync_directory(self.path.parent)
 
     def append(self, records: Sequence[Record]) -> None:
         """Write and fsync; raises OSError, and then nothing was written."""
         if self._broken:
             raise OSError(f"{self.path} could not be put right after a failed write")
-        data = _encode(tuple(records))
-        frame = _encode((self._sequence, crc32(data), data))
+        frame = _frame(self._sequence, records)
         try:
             _write_all(self._fd, frame, self._end)
             os.fsync(self._fd)
@@ -75,6 +109,15 @@ class Journal:
     def close(self) -> None:
         os.close(self._fd)
         os.close(self._lock)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+def _frame(sequence: int, records: Sequence[Record]) -> bytes:
+    data = _encode(tuple(records))
+    return _encode((sequence, crc32(data), data))
 
 
 def read(path: Path) -> tuple[tuple[Record, ...], int, int]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.knowledge.folding import fold
 from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.records import Record, fold
+from controller.knowledge.records import Record
 from controller.knowledge.turns import Instruction, Now, Persist, Say, Trace
 from topology_runtime.clock import utc_iso
 

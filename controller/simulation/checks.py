@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.knowledge.records import Durable, Entered, Planned, Record, fold
+from controller.knowledge.folding import fold
+from controller.knowledge.records import Durable, Entered, Planned, Record
 from controller.knowledge.store import Tallies
 from topology_runtime import messages as m
 

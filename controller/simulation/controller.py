@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from controller.knowledge import turns as t
-from controller.knowledge.records import Record
+from controller.knowledge.folding import fold_all
+from controller.knowledge.records import Record, SoFar
 from controller.knowledge.store import Tallies
 from controller.loop import Loop
 from controller.simulation.clock import MS
@@ -40,6 +43,13 @@ class Disk:
         self.synced += self.unsynced
         self.unsynced = []
 
+    def read(self, shortened: bool) -> tuple[Record, ...]:
+        """shortened: as journal.py does, what the records add up to in their place."""
+        if not shortened:
+            return tuple(self.synced)
+        written = msgspec.msgpack.encode(SoFar(fold_all(tuple(self.synced))))
+        return (msgspec.msgpack.decode(written, type=SoFar),)
+
 
 class SimController:
     """One controller after the other, over one disk."""
@@ -62,7 +72,7 @@ class SimController:
         self.disk.unsynced = []
         self.world.clock.say(f"controller starts with {len(self.disk.synced)} records")
         self.loop = Loop(self.world.settings, self.world.submitted)
-        self.do(t.Started(tuple(self.disk.synced), self.disk.tallies, self.lives))
+        self.do(t.Started(self.disk.read(shortened=self.lives % 2 == 0), self.disk.tallies, self.lives))
         self._tick(self.lives)
 
     def kill(self, why: str) -> None:

@@ -138,13 +138,13 @@ def files(directory: Path) -> list[str]:
     return sorted(path.name for path in (directory / "finished").iterdir())
 
 
-def in_parts(directory: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """A log of thread 5 in parts of two records."""
+def in_parts(directory: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> FinishedLog:
+    """A log of thread 5 in parts of two records, still open."""
     monkeypatch.setattr(finished_log, "PART_BYTES", 2 * RECORD_BYTES)
     log = FinishedLog(str(directory), 2, 5, 77, DiskTroubles())
     for first in range(rows):
         log.append([(root(first), 0, 1, 0)])
-    log.close()
+    return log
 
 
 def test_a_log_in_parts_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,18 +158,19 @@ def test_a_log_in_parts_is_told_as_one(tmp_path: Path, monkeypatch: pytest.Monke
 def test_only_whole_parts_go_that_are_counted_settled_and_written_to_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_parts(tmp_path, monkeypatch, 5)
+    log = in_parts(tmp_path, monkeypatch, 5)
     tail, names = FinishedTail(str(tmp_path)), NAMES
-    tail.trim(kept(100, 200), names, {77})
+    tail.trim(kept(100, 200), names)
     assert len(files(tmp_path)) == 3, "nothing of it was read yet"
     take(tail)
-    tail.trim(kept(3, 200), names, {77})  # of the second part, position 3 is not settled
+    tail.trim(kept(3, 200), names)  # of the second part, position 3 is not settled
     assert files(tmp_path) == ["2-5-77-160.log", "2-5-77-80.log"]
-    tail.trim(kept(100, 159), names, {77})  # the second part's last byte is not counted
+    tail.trim(kept(100, 159), names)  # the second part's last byte is not counted
     assert files(tmp_path) == ["2-5-77-160.log", "2-5-77-80.log"]
-    tail.trim(kept(100, 200), names, {77})
+    tail.trim(kept(100, 200), names)
     assert files(tmp_path) == ["2-5-77-160.log"], "the last part may still be written to"
-    tail.trim(kept(100, 200), names, set())
+    log.close()
+    tail.trim(kept(100, 200), names)
     assert files(tmp_path) == []
 
 
@@ -179,5 +180,5 @@ def test_a_new_agent_goes_on_with_the_parts_that_are_left(
     in_parts(tmp_path, monkeypatch, 5)
     tail = FinishedTail(str(tmp_path))
     take(tail)
-    tail.trim(kept(2, 80), NAMES, {77})
+    tail.trim(kept(2, 80), NAMES)
     assert places(take(FinishedTail(str(tmp_path)))) == [(5, 80, 2), (5, 160, 1)]

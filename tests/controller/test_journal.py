@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.knowledge import journal as j
-from controller.knowledge.records import Booted, Draining, HeldDead, Record, fold_all
+from controller.knowledge.folding import fold_all
+from controller.knowledge.records import Booted, Draining, HeldDead, Record
 from topology_runtime.errors import Conflict, InvalidInput
 
 BOOTED, HELD, DRAINING = Booted(1, 10), HeldDead(("vm2",)), Draining("stop", 20)
@@ -104,6 +105,47 @@ def test_a_failed_append_is_taken_back(tmp_path: Path, monkeypatch: pytest.Monke
     journal.append((DRAINING,))
     journal.close()
     assert records(tmp_path) == (BOOTED, DRAINING)
+
+
+def test_a_long_journal_is_shortened_and_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(j, "LONG_BYTES", 1000)
+    journal = j.Journal(tmp_path)
+    written: list[Record] = []
+    for boot in range(1, 100):
+        written += [Booted(boot, boot), HeldDead((f"vm{boot}",))]
+        journal.append(written[-2:])
+    assert journal.long
+    was = journal.path.stat().st_size
+    journal.shorten()
+    assert journal.path.stat().st_size < was / 2
+    assert not journal.long, "else it is written anew every second"
+    journal.append((DRAINING,))
+    journal.close()
+    assert fold_all(records(tmp_path)) == fold_all((*written, DRAINING))
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["journal.bin", "lock"]
+
+
+def test_a_journal_that_cannot_be_shortened_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = j.Journal(tmp_path)
+    journal.append((BOOTED, HELD))
+    before = journal.path.read_bytes()
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            journal.shorten()
+    assert journal.path.read_bytes() == before
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["journal.bin", "lock"]
+    journal.append((DRAINING,))
+    journal.close()
+    assert records(tmp_path) == (BOOTED, HELD, DRAINING)
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

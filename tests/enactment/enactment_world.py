@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from controller.config import Settings
 from controller.knowledge import turns as t
+from controller.knowledge.folding import fold_all
 from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Durable, Planned, Record, Submitted, fold_all
+from controller.knowledge.records import Durable, Planned, Record, Submitted
 from controller.knowledge.store import Tallies
 from controller.loop import Loop
 from topology_runtime import messages as m

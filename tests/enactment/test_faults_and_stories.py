@@ -9,7 +9,8 @@ import pytest
 from enactment_world import World, vm
 
 from controller.knowledge import turns as t
-from controller.knowledge.records import Entered, Planned, fold_all
+from controller.knowledge.folding import fold_all
+from controller.knowledge.records import Entered, Planned
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 

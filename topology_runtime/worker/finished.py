@@ -9,6 +9,7 @@ many, and tuples go on.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from array import array
 from collections.abc import Sequence
@@ -19,10 +20,8 @@ from topology_runtime.worker.flow import Finished
 FOLDER = "finished"
 WORDS_PER_RUN = 5
 RUN_BYTES = WORDS_PER_RUN * 8
+PART_BYTES = 1 << 18
 WHAT = "the log of finished rows"
-
-
-PART_BYTES = 1 << 20
 
 
 def log_name(task_number: int, thread: int, incarnation: int, begin: int = 0) -> str:
@@ -75,6 +74,7 @@ class FinishedLog:
         if self._fd < 0:
             os.makedirs(self._folder, exist_ok=True)
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._fd, fcntl.LOCK_SH)  # until it is closed, also by this process's death
             self._size = os.fstat(self._fd).st_size // RUN_BYTES * RUN_BYTES
 
     def close(self) -> None:

@@ -1,0 +1,219 @@
+"""How records add up to what is known: `fold`. Pure.
+
+Live and in recovery alike, so that whatever was journaled is what is known, and taking back a record that could not
+be written means keeping the value from before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from controller.knowledge.records import (
+    ALL_GO_BY_IT,
+    Adopted,
+    Booted,
+    Draining,
+    Durable,
+    Ended,
+    Entered,
+    Gone,
+    HandedOver,
+    HeldDead,
+    Holds,
+    Joined,
+    MachineAsked,
+    MachineReleased,
+    Planned,
+    Record,
+    Reign,
+    Scheduled,
+    Seen,
+    SoFar,
+    StateLost,
+    Submitted,
+)
+from topology_runtime.worker.ranges import of_runs, runs_of
+
+ENDED_BY_NOW = 64  # boots whose times are kept: enough to see a row of crashes
+REIGNS_KEPT = 1000  # the first and the newest ones; of the others only how many there were
+
+
+def fold(d: Durable, record: Record) -> Durable:
+    """What is known after `record`; knows no clock and no order but that of the records."""
+    after: Durable = _FOLDS[type(record)](d, record)
+    return after
+
+
+def fold_all(records: tuple[Record, ...]) -> Durable:
+    durable = Durable()
+    for record in records:
+        durable = fold(durable, record)
+    return durable
+
+
+def _booted(d: Durable, r: Booted) -> Durable:
+    return replace(d, boot=r.boot, lives=(*d.lives[-ENDED_BY_NOW:], (r.wall_ns, 0)))
+
+
+def _submitted(d: Durable, r: Submitted) -> Durable:
+    return replace(d, run=r)
+
+
+def _planned(d: Durable, r: Planned) -> Durable:
+    reign = Reign(r.epoch, r.reason, r.plan.rate_tps, r.plan.slots.used, r.wall_ns)
+    reigns = tuple(
+        replace(known, rolled_back=True) if known.epoch == r.undoes else known for known in d.reigns
+    )
+    d = replace(
+        _with_reigns(d, (*reigns, reign)),
+        next_epoch=r.epoch + 1,
+        next_thread=r.next_thread,
+        next_routes=r.routes_number + 1,
+    )
+    if r.awaits:
+        return replace(d, waiting=r)
+    return _reigning(d, r, r.wall_ns)
+
+
+def _with_reigns(d: Durable, reigns: tuple[Reign, ...]) -> Durable:
+    """A run of months has many: the first, which started it, and the newest are kept."""
+    if len(reigns) <= REIGNS_KEPT:
+        return replace(d, reigns=reigns)
+    first, old, *newest = reigns
+    dropped = d.reigns_dropped
+    if not old.abandoned:
+        dropped = {**dropped, old.reason: dropped.get(old.reason, 0) + 1}
+    return replace(d, reigns=(first, *newest), reigns_dropped=dropped)
+
+
+def _reigning(d: Durable, r: Planned, wall_ns: int) -> Durable:
+    """Agents are held to `r` from now on."""
+    before = d.before
+    if d.reign is not None and d.phase in ALL_GO_BY_IT and d.reign.epoch != r.undoes:
+        before = d.reign
+    return replace(d, reign=r, waiting=None, before=before, phase="prepared", phase_wall_ns=wall_ns)
+
+
+def _entered(d: Durable, r: Entered) -> Durable:
+    if r.phase == "abandoned":
+        waiting = None if d.waiting is not None and d.waiting.epoch == r.epoch else d.waiting
+        return _mark(replace(d, waiting=waiting), r.epoch, abandoned=r.why)
+    if r.phase == "prepared":
+        assert d.waiting is not None and d.waiting.epoch == r.epoch, "only what waits can be prepared"
+        return _reigning(d, _still_there(d.waiting, d.reign), r.wall_ns)
+    d = replace(d, phase=r.phase, phase_wall_ns=r.wall_ns)
+    stamps = {"switched": "switched_ns", "probation": "in_force_ns", "committed": "committed_ns"}
+    return _mark(d, r.epoch, **{stamps[r.phase]: r.wall_ns})
+
+
+def _still_there(waiting: Planned, reign: Planned | None) -> Planned:
+    """`waiting` without the leaving threads that ended while it waited for its machines."""
+    there = {thread.thread for thread in reign.threads} if reign is not None else set()
+    kept = tuple(t for t in waiting.threads if not t.leaving or t.thread in there)
+    return replace(waiting, threads=kept, already=tuple(n for n in waiting.already if n in there))
+
+
+def _mark(d: Durable, epoch: int, **changes: Any) -> Durable:
+    reigns = tuple(replace(r, **changes) if r.epoch == epoch else r for r in d.reigns)
+    return replace(d, reigns=reigns)
+
+
+def _adopted(d: Durable, r: Adopted) -> Durable:
+    if d.reign is None or d.reign.epoch != r.epoch:
+        return d
+    return replace(d, reign=replace(d.reign, plan=r.plan, degraded=r.degraded))
+
+
+def _gone(d: Durable, r: Gone) -> Durable:
+    if d.reign is None or d.reign.epoch != r.epoch:
+        return d
+    gone = set(r.threads)
+    threads = tuple(t for t in d.reign.threads if t.thread not in gone)
+    modelled = {n: tps for n, tps in d.reign.modelled_tps.items() if n not in gone}
+    return replace(d, reign=replace(d.reign, threads=threads, modelled_tps=modelled))
+
+
+def _scheduled(d: Durable, r: Scheduled) -> Durable:
+    return replace(d, schedule=r.schedule, started_ns=d.started_ns or r.schedule.start_ns)
+
+
+def _draining(d: Durable, r: Draining) -> Durable:
+    return replace(d, draining=r.reason, draining_ns=r.wall_ns)
+
+
+def _held_dead(d: Durable, r: HeldDead) -> Durable:
+    return replace(d, held_dead=r.vms)
+
+
+def _handed_over(d: Durable, r: HandedOver) -> Durable:
+    others = tuple(known for known in d.apart if known.thread != r.thread)
+    return replace(d, apart=(*others, r) if r.acked < r.emitted else others)
+
+
+def _holds(d: Durable, r: Holds) -> Durable:
+    return replace(d, holders=(*(known for known in d.holders if known.task != r.task), r))
+
+
+def _joined(d: Durable, r: Joined) -> Durable:
+    return replace(d, joined=(*(vm for vm in d.joined if vm.vm != r.vm.vm), r.vm))
+
+
+def _machine_asked(d: Durable, r: MachineAsked) -> Durable:
+    return replace(
+        d,
+        machines=(*(vm for vm in d.machines if vm.vm != r.vm.vm), r.vm),
+        released=tuple(vm for vm in d.released if vm != r.vm.vm),
+    )
+
+
+def _machine_released(d: Durable, r: MachineReleased) -> Durable:
+    return replace(
+        d,
+        machines=tuple(vm for vm in d.machines if vm.vm != r.vm),
+        released=(*(vm for vm in d.released if vm != r.vm), r.vm),
+        joined=tuple(vm for vm in d.joined if vm.vm != r.vm),
+        held_dead=tuple(vm for vm in d.held_dead if vm != r.vm),
+    )
+
+
+def _seen(d: Durable, r: Seen) -> Durable:
+    return replace(d, mode=r.mode, cleared_ns=r.wall_ns)
+
+
+def _state_lost(d: Durable, r: StateLost) -> Durable:
+    lost = runs_of(of_runs(d.state_lost.get(r.task, ())) | of_runs(r.ranges))
+    return replace(d, state_lost={**d.state_lost, r.task: lost})
+
+
+def _ended(d: Durable, r: Ended) -> Durable:
+    if not d.lives:
+        return d
+    return replace(d, lives=(*d.lives[:-1], (d.lives[-1][0], r.wall_ns)))
+
+
+def _so_far(_: Durable, r: SoFar) -> Durable:
+    return r.durable
+
+
+_FOLDS: dict[type, Any] = {
+    Booted: _booted,
+    Submitted: _submitted,
+    Planned: _planned,
+    Entered: _entered,
+    Adopted: _adopted,
+    Gone: _gone,
+    Scheduled: _scheduled,
+    Draining: _draining,
+    HandedOver: _handed_over,
+    HeldDead: _held_dead,
+    Holds: _holds,
+    Joined: _joined,
+    MachineAsked: _machine_asked,
+    MachineReleased: _machine_released,
+    Seen: _seen,
+    StateLost: _state_lost,
+    Ended: _ended,
+    SoFar: _so_far,
+}
