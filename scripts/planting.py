@@ -13,7 +13,7 @@ WORKER, EXECUTE = "topology_runtime/worker", "controller/execute"
 LEDGER, FLOW, HELD = f"{WORKER}/ledger.py", f"{WORKER}/flow.py", f"{WORKER}/held.py"
 OUTPUTS, CORE, SOURCE = f"{WORKER}/outputs.py", f"{WORKER}/task_core.py", f"{WORKER}/source_core.py"
 ORDERS, STATE, KEYED = f"{WORKER}/orders.py", f"{WORKER}/state.py", f"{WORKER}/keyed.py"
-FOLDING, EXECUTOR, STEPS = "controller/knowledge/records.py", f"{EXECUTE}/executor.py", f"{EXECUTE}/steps.py"
+FOLDING, EXECUTOR, STEPS = "controller/knowledge/folding.py", f"{EXECUTE}/executor.py", f"{EXECUTE}/steps.py"
 WANTED, AGENT, LOOP = f"{EXECUTE}/wanted.py", "agent/state.py", "controller/loop.py"
 
 LATE = ("not yet", "no re-plan", "behind")  # it does not settle
