@@ -18,11 +18,15 @@ from agent.sampler import Sampler
 from agent.slot_size import SlotSize
 from agent.slots import choose
 from topology_runtime import channels
+from topology_runtime.calibration.speed import rounds_per_s
 from topology_runtime.worker import meter as mt
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 THREADS, BLOCKS, LINKS = 500, 30, 500
-BUDGET_NS = 25_000_000  # the goal is 10 ms on a quiet machine (docs/figures.md); a neighbour doubles it here
+BUDGET_NS = (
+    10_000_000  # of a core that runs the calibration's loop as fast as where docs/figures.md was measured
+)
+MEASURED_AT = 15e6  # rounds/s
 IDLE = f"""
 import threading
 stop = threading.Event()
@@ -72,7 +76,7 @@ def test_five_hundred_threads_cost_at_most_one_percent_of_a_core(tmp_path: Path)
         sampler = Sampler("vm1", 1, binding, str(tmp_path), 0)
         sampler.obey(wanted(thread(1, 0)))
         sampler.watch(0, 1, child.pid, reader)
-        costs = []
+        costs, speeds = [], []
         for second in range(1, BLOCKS + 1):
             work(meter, records, links)
             begin_ns = time.thread_time_ns()
@@ -80,9 +84,14 @@ def test_five_hundred_threads_cost_at_most_one_percent_of_a_core(tmp_path: Path)
             assert block is not None and len(block.tasks) == THREADS
             data = channels.encode(block)
             costs.append(time.thread_time_ns() - begin_ns)
+            speeds.append(rounds_per_s())
         assert len(data) < 1 << 20
         print(f"\nmedian {median(costs) / 1e6:.2f} ms, worst {max(costs) / 1e6:.2f} ms, {len(data)} bytes")
-        assert min(costs) <= BUDGET_NS, "contention only adds to the least"
+        scaled = sorted(cost * speed / MEASURED_AT for cost, speed in zip(costs, speeds, strict=True))
+        print(
+            f"at {MEASURED_AT:.0f} rounds/s: least {scaled[0] / 1e6:.2f} ms, median {median(scaled) / 1e6:.2f} ms"
+        )
+        assert scaled[len(scaled) // 4] <= BUDGET_NS, "contention only adds to it"
         sampler.close()
     finally:
         child.communicate(b"\n")
