@@ -290,9 +290,9 @@ class Agent:
         log.log(level, "the worker of slot %d ended: %s", worker.slot, end.how)
         self.peers.pop(worker.slot, None)
         self._read_sources_of(worker)
-        calls = self._under_way(worker)
         self.sampler.over(worker.slot, worker.incarnation)
-        self.do(e.WorkerExited(self.state.slots[worker.slot].slot, worker.incarnation, *end, calls))
+        slot, which = self.state.slots[worker.slot].slot, worker.incarnation
+        self.do(e.WorkerExited(slot, which, *end, self._under_way(worker), worker.reader.unlogged))
 
     def _under_way(self, worker: Worker) -> tuple[UnderWay, ...]:
         """The calls of user code that its end broke off, with their stacks as far as it wrote them."""

@@ -46,7 +46,8 @@ class SourcesRead(msgspec.Struct, frozen=True):
 
 class WorkerExited(msgspec.Struct, frozen=True):
     """A worker's process has ended and was reaped. clean: exit code 0. how: a few words for people.
-    by_itself: nobody ended it, nor was it about to end. calls: of user code that were under way."""
+    by_itself: nobody ended it, nor was it about to end. calls: of user code that were under way. unlogged: rows
+    that its sinks were at and had not logged."""
 
     slot: Slot
     incarnation: int
@@ -54,6 +55,7 @@ class WorkerExited(msgspec.Struct, frozen=True):
     clean: bool = False
     by_itself: bool = False
     calls: tuple[UnderWay, ...] = ()
+    unlogged: int = 0
 
 
 class WorkerHung(msgspec.Struct, frozen=True):

@@ -134,6 +134,13 @@ class MeterReader:
         """Did the worker begin to end by itself?"""
         return bool(self._meter.words[mt.H_ENDING])
 
+    @property
+    def unlogged(self) -> int:
+        """Rows that its sinks began and had not logged."""
+        words = self._meter.words
+        first = mt.HEADER + mt.UNLOGGED
+        return sum(words[first + i * mt.THREAD_WORDS] for i in range(words[mt.H_THREADS]))
+
     def be_careful(self, careful: bool) -> None:
         """Have the worker name each row before user code is called for it."""
         self._meter.words[mt.H_CAREFUL] = int(careful)

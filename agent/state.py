@@ -277,6 +277,7 @@ class AgentState:
         if state is None:
             return []
         blamed, out = self._blame(state, event, now_ns)
+        state.unlogged += event.unlogged
         state.exited(event.how, event.clean, now_ns, self.token.epoch, blamed)
         if state.status == "quarantined":
             crashes = len(state.crashed_ns)

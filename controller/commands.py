@@ -66,7 +66,7 @@ def _ping(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
 
 def _status(loop: Loop, turn: Turn, arguments: Arguments) -> Any:
     k = loop.knowledge
-    return status(k, loop.members, loop.measured, loop.duplicates, loop.ending.stage, turn.now)
+    return status(k, loop.members, loop.measured, loop.finished.by_task, loop.ending.stage, turn.now)
 
 
 def _summary(loop: Loop, turn: Turn, arguments: Arguments) -> Any:

@@ -348,14 +348,12 @@ class Loop:
         """What the last turn saw; None before the first."""
         return self._seen
 
-    @property
-    def duplicates(self) -> int:
-        return self.finished.duplicates
-
     def summary(self, now: t.Now) -> dict[str, Any]:
         """The run in numbers (`headgate/run/v1`)."""
         flying = hearing.in_flight(self.members.up())
-        return summary(self.knowledge, flying, self.duplicates, self.ending.intake_ended_ns, now.wall_ns)
+        return summary(
+            self.knowledge, flying, self.finished.by_task, self.ending.intake_ended_ns, now.wall_ns
+        )
 
     def _held(self) -> str:
         """Why no plan may be made by itself."""

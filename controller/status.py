@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.copies import BySink, copies_of
 from controller.execute import steps
 from controller.execute.ending import offered_of
 from controller.execute.executor import sight_of, stand_of
@@ -26,7 +27,7 @@ Measured = dict[str, Any]
 
 
 def status(
-    k: Knowledge, members: Membership, measured: Measured, duplicates: int, stage: str, now: Now
+    k: Knowledge, members: Membership, measured: Measured, by_sink: BySink, stage: str, now: Now
 ) -> dict[str, Any]:
     """Everything at a glance. `measured`: what the last turn of the loop saw (see `loop.Seen.data`)."""
     d = k.durable
@@ -50,7 +51,7 @@ def status(
         "slots": _slots(k, members),
         "vms": [_vm(k, member, measured) for member in members_in_order(members)],
         "rates": _rates(k, measured, now),
-        "tuples": _tuples(k, members, duplicates, now),
+        "tuples": _tuples(k, members, by_sink, now),
         "state": state_of(k),
         "latency_ms": {**latency_ms(k.counts), "window": measured.get("latency_ms")},
         "tasks": measured.get("tasks", []),
@@ -247,7 +248,7 @@ def _rates(k: Knowledge, measured: Measured, now: Now) -> dict[str, Any]:
     }
 
 
-def _tuples(k: Knowledge, members: Membership, duplicates: int, now: Now) -> dict[str, int | bool]:
+def _tuples(k: Knowledge, members: Membership, by_sink: BySink, now: Now) -> dict[str, Any]:
     counts = k.counts
     return {
         "offered": offered_of(k, now.wall_ns),
@@ -257,9 +258,7 @@ def _tuples(k: Knowledge, members: Membership, duplicates: int, now: Now) -> dic
         "lost": lost_now(k, members),
         "dead_lettered": counts.letters.count,
         "replayed": counts.replayed,
-        "duplicates": duplicates,
-        "duplicates_exact": not counts.finished_dropped,
-        "finished_dropped": counts.finished_dropped,
+        **copies_of(k, by_sink),
     }
 
 

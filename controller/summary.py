@@ -3,7 +3,7 @@
 Definitions. offered: positions due by the schedule, over all sources. emitted, acked, dead_lettered:
 distinct source positions, however often replayed; acked ones were processed whole. lost = emitted − acked −
 dead_lettered after the final drain. duplicates: rows that reached sinks − distinct ones, "at least" so many
-unless duplicates_exact: of finished_dropped rows a full disk took no log. Rates are means
+unless duplicates_exact: see duplicates_why, and sinks for each sink. Rates are means
 from the first intended tuple to the end of intake. Of a plan: decided_s from the beginning of the turn that
 decided to the journaled plan; enacted_s from there until every sender had switched; pause_ms from the
 order to switch until then: an upper bound of the longest gap in the output of a moved thread (exact gaps
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.copies import BySink, copies_of
 from controller.execute.ending import offered_of
 from controller.knowledge.knowledge import Counts, Knowledge
 from controller.knowledge.records import Reign
@@ -26,7 +27,7 @@ MS = 1e6
 
 
 def summary(
-    k: Knowledge, in_flight: int, duplicates: int, intake_ended_ns: int, wall_ns: int
+    k: Knowledge, in_flight: int, by_sink: BySink, intake_ended_ns: int, wall_ns: int
 ) -> dict[str, Any]:
     """The run so far; `intake_ended_ns` is 0 while it goes on."""
     counts, d = k.counts, k.durable
@@ -48,9 +49,7 @@ def summary(
             "dead_lettered": dead,
             "in_flight": in_flight,
             "replayed": counts.replayed,
-            "duplicates": duplicates,
-            "duplicates_exact": not counts.finished_dropped,
-            "finished_dropped": counts.finished_dropped,
+            **copies_of(k, by_sink),
         },
         "state": state_of(k),
         "plans": plans_of(k, wall_ns),

@@ -46,9 +46,15 @@ def lines_of(summary: Summary) -> list[str]:
         f"offered   {t['offered']:,} tuples ({summary['offered_tps']:.1f} t/s)",
         f"acked     {t['acked']:,} ({achieved})",
         f"lost      {t['lost']:,}; dead letters {t['dead_lettered']:,}; "
-        f"replayed {t['replayed']:,}; duplicates {t['duplicates']:,}",
+        f"replayed {t['replayed']:,}; duplicates {_duplicates(t)}",
+        *(f"          maybe more: {why}" for why in t["duplicates_why"]),
         f"latency   {ms} ms",
     ]
+
+
+def _duplicates(tuples: dict[str, Any]) -> str:
+    at_least = f"at least {tuples['duplicates']:,}"
+    return f"{tuples['duplicates']:,}" if tuples["duplicates_exact"] else at_least
 
 
 def plan_rows(summary: Summary) -> list[dict[str, Any]]:

@@ -156,6 +156,15 @@ class Trial:
         counted = Counter(self.stored())
         return counted.total() - len(counted)
 
+    def miscounted(self, tuples: dict[str, Any]) -> str:
+        """What is wrong with what a summary says of rows that the sink got twice: nothing, when it is so."""
+        told, found = tuples["duplicates"], self.duplicates()
+        most = told if tuples["duplicates_exact"] else None
+        if tuples["finished_dropped"] and len(tuples["duplicates_why"]) == 1:
+            most = told + tuples["finished_dropped"]
+        wrong = found < told or (most is not None and found > most)
+        return f"{found} found, told: {tuples}" if wrong else ""
+
     def leftovers(self, run: str, pids: Sequence[int]) -> list[str]:
         """What should be gone and is not: processes, cgroups, sockets."""
         left = [f"process {pid}" for pid in pids if lives(pid)]

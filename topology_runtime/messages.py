@@ -253,7 +253,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     workers: tuple[WorkerNow, ...] = ()
     sources: tuple[SourceNow, ...] = ()
     troubles: tuple[str, ...] = ()  # what the VM's disk does not take now, at most 16
-    unlogged: int = 0  # finished rows of which the disk took no log, since this agent's boot
+    unlogged: int = 0  # rows that (may have) reached a sink and are in no log, since this agent's boot
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):

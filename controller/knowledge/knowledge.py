@@ -51,7 +51,8 @@ class SourceKnown:
 
     main, main_done: of the thread that reads: acked, and acked + acked_above. apart: threads that left with
     something open; what main counts as done and they do not is not done.
-    replays: thread → (rows sent again by its workers that are gone, by the present one)."""
+    replays: thread → (rows sent again by its workers that are gone, by the present one). again: was a part of it
+    read once more?"""
 
     emitted: int = 0
     main: int = 0
@@ -59,6 +60,7 @@ class SourceKnown:
     exhausted: bool = False
     replays: dict[int, tuple[int, int]] = field(default_factory=dict)
     apart: dict[int, Apart] = field(default_factory=dict)
+    again: bool = False
 
     @property
     def acked(self) -> int:
@@ -83,6 +85,7 @@ class SourceKnown:
             self.main_done = min(self.main_done, one.done)
 
     def hear(self, now: SourceNow) -> None:
+        self.again = self.again or now.emitted < self.emitted
         self.emitted = max(self.emitted, now.emitted)
         done = now.acked + now.acked_above
         if (one := self.apart.get(now.thread)) is not None:
@@ -108,7 +111,7 @@ class Counts:
     latency: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     finished: FinishedTally | None = None  # of settled positions
     planning_s: dict[int, float] = field(default_factory=dict)  # epoch → until the plan was journaled
-    unlogged: dict[tuple[str, int], int] = field(default_factory=dict)  # VM, boot → finished rows not logged
+    unlogged: dict[tuple[str, int], int] = field(default_factory=dict)  # VM, boot → rows in no log
     letters: Letters = field(default_factory=Letters)
     letters_told: dict[str, tuple[int, int]] = field(default_factory=dict)  # the same, as the VM knows
     letters_heard: dict[str, tuple[int, int]] = field(default_factory=dict)  # VM → boot, letters below
@@ -140,8 +143,13 @@ class Counts:
         return sum(known.replayed for known in self.sources.values())
 
     @property
+    def sent_again(self) -> bool:
+        """Did any row come to the tasks more than once?"""
+        return any(known.again or known.replayed for known in self.sources.values())
+
+    @property
     def finished_dropped(self) -> int:
-        """Rows that reached a sink and of which a disk took no log: duplicates among them are not seen."""
+        """Rows that (may have) reached a sink and are in no log: duplicates among them are not seen."""
         return sum(self.unlogged.values())
 
     def tallies(self, wall_ns: int) -> Tallies:
@@ -154,12 +162,14 @@ class Counts:
                 s.main_done,
                 s.replayed,
                 tuple((thread, one.emitted, one.acked, one.done) for thread, one in sorted(s.apart.items())),
+                s.again,
             )
             for (task, k), s in sorted(self.sources.items())
         )
         latency = tuple((sink, src, tuple(b)) for (sink, src), b in sorted(self.latency.items()))
         planning_s = tuple(sorted(self.planning_s.items()))
-        return Tallies(wall_ns, sources, latency, (), planning_s, self.finished)
+        unlogged = tuple((*agent, rows) for agent, rows in sorted(self.unlogged.items()))
+        return Tallies(wall_ns, sources, latency, (), planning_s, self.finished, unlogged)
 
     def recall_apart(self, apart: Sequence[HandedOver]) -> None:
         """Hand-overs of an earlier life whose tallies were lost."""
@@ -171,7 +181,7 @@ class Counts:
         """Begin from what an earlier life had counted."""
         for s in tallies.sources:
             self.sources[s.task, s.partition] = SourceKnown(
-                s.emitted, s.acked, s.done, replays={EARLIER_LIFE: (s.replayed, 0)}
+                s.emitted, s.acked, s.done, replays={EARLIER_LIFE: (s.replayed, 0)}, again=s.again
             )
             known = self.sources[s.task, s.partition]
             known.apart = {thread: Apart(*positions) for thread, *positions in s.apart}
@@ -179,6 +189,7 @@ class Counts:
             self.add_latency(sink, source, buckets)
         self.planning_s.update(tallies.planning_s)
         self.finished = tallies.finished
+        self.unlogged = {(vm, boot): rows for vm, boot, rows in tallies.unlogged}
 
 
 @dataclass(slots=True)

@@ -17,7 +17,8 @@ CRC_BYTES = 4
 
 class SourceTally(msgspec.Struct, frozen=True, array_like=True):
     """A partition's highest known positions: read, all below done, done in all; and rows sent again. `apart`:
-    (thread, emitted, acked, done) of those whose open positions are not counted in them."""
+    (thread, emitted, acked, done) of those whose open positions are not counted in them. `again`: was a part
+    of it read once more?"""
 
     task: str
     partition: int
@@ -26,6 +27,7 @@ class SourceTally(msgspec.Struct, frozen=True, array_like=True):
     done: int
     replayed: int
     apart: tuple[tuple[int, int, int, int], ...] = ()
+    again: bool = False
 
 
 class FinishedTally(msgspec.Struct, frozen=True):
@@ -47,6 +49,7 @@ class Tallies(msgspec.Struct, frozen=True):
     dead: tuple[tuple[str, int, int], ...] = ()
     planning_s: tuple[tuple[int, float], ...] = ()
     finished: FinishedTally | None = None
+    unlogged: tuple[tuple[str, int, int], ...] = ()  # VM, boot, rows that are in no log
 
 
 class Store:

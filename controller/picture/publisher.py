@@ -67,7 +67,7 @@ class Publisher:
     def _sight(self, now: Now, in_task: Mapping[str, Percentiles] = NOTHING) -> Sight:
         loop = self._loop
         return Sight(
-            loop.knowledge, loop.members, loop.seen, loop.duplicates, loop.ending.stage, now, in_task
+            loop.knowledge, loop.members, loop.seen, loop.finished.duplicates, loop.ending.stage, now, in_task
         )
 
     def close(self) -> None:

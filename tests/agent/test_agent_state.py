@@ -434,11 +434,11 @@ def test_what_the_disk_does_not_take_is_told_of_agent_and_workers() -> None:
     mind.tell(e.DiskSeen(("log",)))
     told = mind.told()
     assert told.troubles == ("log", "spool") and told.unlogged == 3
-    mind.dies()
+    mind.tell(e.WorkerExited(slot(0), mind.incarnation(), "signal 9", unlogged=1))  # a sink was at a row
     mind.up()
     mind.report(unlogged=2)
     told = mind.told()
-    assert told.troubles == ("log",) and told.unlogged == 5, "also of the worker that is gone"
+    assert told.troubles == ("log",) and told.unlogged == 6, "also of the worker that is gone"
 
 
 def test_sources_that_are_wanted_no_more_are_forgotten() -> None:

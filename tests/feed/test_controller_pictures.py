@@ -147,7 +147,9 @@ def test_latencies_that_make_no_sense_are_passed_over(counts: tuple[int, int, in
 
 def look(world: World) -> Sight:
     loop = world.loop
-    return Sight(loop.knowledge, loop.members, loop.seen, loop.duplicates, loop.ending.stage, world.now)
+    return Sight(
+        loop.knowledge, loop.members, loop.seen, loop.finished.duplicates, loop.ending.stage, world.now
+    )
 
 
 def watched(world: World, picture: Picture, seconds: float) -> None:

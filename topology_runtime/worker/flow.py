@@ -24,6 +24,7 @@ from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.held import Bucket, HeldRows, Kept, alone
 from topology_runtime.worker.outputs import Outputs, Shares
+from topology_runtime.worker.pieces import Pieces
 from topology_runtime.worker.runs import Run
 from topology_runtime.worker.watch import Identity, Watch
 
@@ -59,6 +60,7 @@ class Flow:
     finished: list[Finished] = field(default_factory=list)
     tuples_out: int = 0
     watch: Watch = field(default_factory=Watch)
+    pieces: Pieces | None = None  # of a sink whose rows are logged
 
     def __post_init__(self) -> None:
         call = self.logic
@@ -106,6 +108,20 @@ class Flow:
     # ── the logic over rows ─────────────────────────────────────────────────────────────────────
 
     def _run(
+        self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart]
+    ) -> tuple[Sequence[Any], Sequence[Run]]:
+        if self.pieces is None:
+            return self._pass(rows, runs, roots)
+        given: list[Any] = []
+        left: list[Run] = []
+        for start, stop in self.pieces.cut(len(rows)):
+            some, of = self._pass(rows[start:stop], r.part(runs, start, stop), roots)
+            self.watch.calls += stop - start  # or two passes look like one call that never returns
+            given += some
+            left += of
+        return given, left
+
+    def _pass(
         self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart]
     ) -> tuple[Sequence[Any], Sequence[Run]]:
         if self.watch.poison and (known := self._poisoned(runs, roots)):
@@ -224,6 +240,8 @@ class Flow:
 
     def _finish(self, roots: Sequence[RootPart], runs: Sequence[Run]) -> None:
         self.finished += [(roots[number], offset, count, variant) for number, offset, count, variant in runs]
+        if self.pieces is not None:
+            self.pieces.end()
 
 
 class Acks:
@@ -310,6 +328,8 @@ class HoldFlow(Flow):
         sources, so that its output and the names of that are the same whatever order they came in."""
         kept = sorted(self._released(bucket, acks), key=_place)
         rows = [one.row for one in kept]
+        if self.pieces is not None:
+            self.pieces.begin(len(kept))
         out, failed = self._try(lambda: list(self.logic.finish(bucket.key, rows)), kept[0], "bucket")
         if failed is not None:
             self._bury_kept(kept, failed)

@@ -118,6 +118,8 @@ class KeyedFlow(Flow):
         identity = (*kept.position, kept.variant)
         out = self.applied.output(key_range, identity)
         if out is None:
+            if self.pieces is not None:
+                self.pieces.begin()
             out, failed = self._try(lambda: self._change(kept, key, key_range), kept)
             if failed is not None:
                 self._bury_one(kept, failed)

@@ -29,6 +29,7 @@ from topology_runtime.worker.meter import Meter
 from topology_runtime.worker.meter_watch import MeterWatch
 from topology_runtime.worker.mirror import Copies
 from topology_runtime.worker.orders import Orders
+from topology_runtime.worker.pieces import Pieces
 from topology_runtime.worker.switchboard import Over, Switchboard
 from topology_runtime.worker.task_core import TaskCore
 
@@ -142,6 +143,7 @@ class TaskThread(threading.Thread):
             number = self.topology.tasks.index(self.task)
             incarnation = self.host.board.incarnation
             self._log = FinishedLog(self.host.directory, number, wanted.thread, incarnation, self.host.disk)
+            flow.pieces = Pieces(monotonic_ns, self._begun, self._log_finished)
 
     def shutdown(self) -> None:
         """Nothing is in the inbox, the buffers or kept: let the task's object go."""
@@ -278,13 +280,22 @@ class TaskThread(threading.Thread):
         words, at = self.host.meter.words, self.at
         words[at + mt.TUPLES_OUT] = flow.tuples_out
         words[at + mt.HELD_ROWS] = flow.holding
-        if self._log is not None and flow.finished:
-            now_ns = wall_ns()
-            for root, _, count, _ in flow.finished:
-                words[at + mt.E2E + mt.bucket_of(max(0, now_ns - root.intended_ns))] += count
-            self._log.append(flow.finished)
-            flow.finished = []
+        if flow.pieces is not None:
+            flow.pieces.logged()
         if flow.letters:
             letters, flow.letters = flow.letters, []
             for letter in letters:
                 self.host.letters(letter)
+
+    def _begun(self, rows: int) -> None:
+        self.host.meter.words[self.at + mt.UNLOGGED] = rows
+
+    def _log_finished(self) -> None:
+        words, at, flow = self.host.meter.words, self.at, self.core.flow
+        if self._log is None or flow is None or not flow.finished:
+            return
+        now_ns = wall_ns()
+        for root, _, count, _ in flow.finished:
+            words[at + mt.E2E + mt.bucket_of(max(0, now_ns - root.intended_ns))] += count
+        self._log.append(flow.finished)
+        flow.finished = []
