@@ -64,3 +64,15 @@ def test_a_disk_that_is_full_for_a_while_costs_no_tuple(disk: SmallDisk, run: Ru
     missing = not tuples["duplicates_exact"]
     assert missing == (what == "bytes"), "a log that is there grows, files or no files"
     assert missing == (tuples["finished_dropped"] > 0)
+
+
+def test_a_run_ends_in_order_while_the_disk_is_full(disk: SmallDisk, run: Run) -> None:
+    run.until(lambda: run.count() > 200, START_S)
+    disk.fill()
+    run.until(lambda: bool(run.alarms()), 15.0)
+    summary = run.end()
+    tuples = summary["tuples"]
+    assert tuples["lost"] == 0 and tuples["in_flight"] == 0, tuples
+    rows = Counter(json.loads(line) for line in run.rows.read_text().splitlines())
+    dead = {n for n in range(tuples["emitted"]) if n % 500 == 13}
+    assert set(rows) == set(range(tuples["emitted"])) - dead
