@@ -45,10 +45,11 @@ def test_an_agent_runs_a_topology_measures_it_and_leaves_nothing_behind(cluster:
     cluster.wait(lambda: cluster.ready(0, 1))
     cluster.offer(1000.0)
     cluster.wait(lambda: len([b for b in cluster.all(m.SampleBlock) if b.finished]) >= 2)
+    cluster.wait(lambda: bool(cluster.report.sources) and cluster.report.sources[0].emitted > 1000)
     cluster.want(*LINE, draining=True)
     cluster.wait(lambda: bool(cluster.report.sources) and cluster.report.sources[0].stopped)
     emitted = cluster.report.sources[0].emitted
-    assert cluster.report.sources[0].acked == emitted > 1000
+    assert cluster.report.sources[0].acked == emitted
     cluster.channel.send(cluster.peer, m.Shutdown(m.Token(1, 1, cluster.counter), "the test is over"))
     cluster.wait(lambda: bool(cluster.all(m.Goodbye)))
     assert cluster.agent.wait(LIMIT_S) == 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import os
 import signal
 import sys
@@ -46,7 +45,7 @@ from topology_runtime.owner import die_with
 from topology_runtime.references import use_paths
 from topology_runtime.struck import Poisoned, Struck
 from topology_runtime.topology import Topology
-from topology_runtime.worker import attempts, snapshots
+from topology_runtime.worker import attempts, garbage, snapshots
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
@@ -68,7 +67,6 @@ LETTERS_A_REPORT = 100  # of 6 kB at most: below what a message may have
 LETTERS_WHOLE = 1000  # that wait to be reported
 SHUTDOWN_NS = 300_000_000  # for all threads together to let their objects go
 LEAVING_NS = 4_000_000_000  # … when nobody waits for this worker's end but its agent, which does for 5 s
-GC_THRESHOLDS = (50_000, 20, 50)  # frames make many short-lived tuples and no cycles
 
 
 @dataclass(frozen=True)
@@ -247,13 +245,16 @@ class Worker:
 
     def _look_at_closing(self, now_ns: int) -> None:
         """Threads that let their objects go; one that takes too long for it is told of and left behind."""
+        before = len(self.closing)
         for number, thread in list(self.closing.items()):
             most_ns = int(thread.task.max_call_s * 1e9)
             late = thread.stuck_in(mt.CLOSE, most_ns, now_ns) or thread.stuck_in(mt.OPEN, most_ns, now_ns)
             if late:
                 self._say(f"{late}; it is left behind")
             if late or not thread.is_alive():
-                del self.closing[number]
+                del self.closing[number], thread
+        if len(self.closing) < before:
+            garbage.let_go()
 
     def _look(self) -> tuple[list[ThreadNow], list[SourceNow]]:
         now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
@@ -338,17 +339,16 @@ class Worker:
     def _start(self, wanted: ThreadWanted) -> None:
         orders = self.state.orders
         assert orders is not None
-        record = self.meter.thread_record()
-        self.records[wanted.thread] = record
-        names = [task.name for task in orders.topology.tasks]
-        self.meter.words[record + mt.TASK] = names.index(wanted.task)
+        self.records[wanted.thread] = record = self.meter.thread_record()
+        task = orders.topology.by_name[wanted.task]
+        self.meter.words[record + mt.TASK] = orders.topology.tasks.index(task)
         self.meter.words[record + mt.THREAD] = wanted.thread + 1
         thread = _kind_of(wanted, orders.topology)(wanted, orders.topology, self._host(), record)
         thread.orders = orders
         self._warn(thread)
         self.threads[wanted.thread] = thread
         thread.start()
-        gc.freeze()
+        garbage.keep()
 
     def _host(self) -> Host:
         return Host(
@@ -439,7 +439,7 @@ def run(place: Place) -> int:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process where it stands (held_lease.py)
-    gc.set_threshold(*GC_THRESHOLDS)
+    garbage.begin()
     worker = Worker(place)
     worker.startup()
     with contextlib.suppress(KeyboardInterrupt):
