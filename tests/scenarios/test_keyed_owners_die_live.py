@@ -1,0 +1,119 @@
+"""Workers that hold keyed state are killed while ranges move, and a VM is lost with what it held."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from counted_run import CountedRun
+
+pytestmark = pytest.mark.live
+RATE_TPS = 60.0
+GONE_S = 30.0  # until a VM is held dead, and a plan without it is in force
+
+
+def holders(run: CountedRun, leaving: bool) -> list[int]:
+    """Workers with threads of the keyed task that stay, or of slots where some leave."""
+    slots = {
+        (vm["vm"], slot["slot"])
+        for vm in run.command("status")["vms"]
+        for slot in vm["slots"]
+        if (slot["leaving"] if leaving else "tally" in slot["threads"])
+    }
+    return [pid for pid in run.pids("worker") if place(pid) in slots]
+
+
+def place(pid: int) -> tuple[str, int]:
+    words = " ".join(psutil.Process(pid).cmdline())
+    found = re.search(r"--vm (\S+) --slot (\d+)", words)
+    assert found is not None, words
+    return found[1], int(found[2])
+
+
+def planned(run: CountedRun, factor: float) -> None:
+    plan = run.command("plan", rate_tps=RATE_TPS * factor, propose=True)
+    run.command("apply", id=plan["id"])
+
+
+def settled(run: CountedRun, seconds: float = 60.0) -> dict[str, Any]:
+    """Its status, once no plan is under way and rows come."""
+    end_s = time.monotonic() + seconds
+    while True:
+        run.segments.drain()
+        status: dict[str, Any] = run.command("status")
+        if status["plan"] and status["stage"] in ("committed", "probation"):
+            return status
+        assert time.monotonic() < end_s, status["stage"]
+        time.sleep(0.2)
+
+
+def test_old_and_new_owners_killed_while_ranges_move_cost_no_row_and_no_state(tmp_path: Path) -> None:
+    run = CountedRun(tmp_path, RATE_TPS, 600)
+    killed = {True: 0, False: 0}
+    try:
+        run.wait_for_rows(more=200)
+        for turn in range(6):
+            settled(run)
+            planned(run, (2.4, 0.8)[turn % 2])
+            time.sleep((0.0, 0.3, 1.0)[turn % 3])  # as it begins, while it is under way, when it is in force
+            leaving = turn // 2 % 2 == 0
+            for pid in (holders(run, leaving) or holders(run, not leaving))[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed[leaving] += 1
+            run.wait_for_rows(60.0, more=200)
+        settled(run)
+        run.end(60)
+        summary = run.finish()
+        found = run.verdict(summary)
+    finally:
+        run.end()
+    assert min(killed.values()) >= 2, killed
+    assert found["whole"], found
+    assert summary["state"]["lost_ranges"] == 0
+    assert found["applied_again"] <= summary["state"]["applied_again_at_most"], found
+
+
+def test_a_vm_lost_with_keyed_state_is_told_and_loses_no_row(tmp_path: Path) -> None:
+    run = CountedRun(tmp_path, RATE_TPS, 600)
+    try:
+        run.wait_for_rows(more=300)
+        status = settled(run)
+        (owner,) = holders(run, leaving=False)[:1]
+        vm, _ = place(owner)
+        (agent,) = (v["pid"] for v in status["vms"] if v["vm"] == vm)
+        stopped = [agent, *(pid for pid in run.pids("worker") if place(pid)[0] == vm)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        before = status["plan"]["epoch"]
+        end_s = time.monotonic() + GONE_S
+        while run.command("status")["plan"]["epoch"] == before:
+            assert time.monotonic() < end_s, "the VM's silence led to no plan"
+            time.sleep(0.2)
+        settled(run)
+        run.wait_for_rows(60.0, more=300)
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+        run.end(60)
+        run.process.wait(60)
+        summary = json.loads((tmp_path / "out.json").read_text())
+        found = run.verdict(summary)
+    finally:
+        run.end()
+    assert run.process.returncode == 8, run.log()[-3000:]
+    assert summary["state"]["lost_ranges"] > 0
+    assert "tally" in summary["state"]["tasks"]
+    assert summary["tuples"]["lost"] == 0
+    lost = {name: sink["lost"] for name, sink in found["sinks"].items()}
+    assert not any(lost.values()), found
+    assert found["keys_short"], "the state of keys was lost with the VM, and nothing else may be told"
