@@ -1,0 +1,66 @@
+"""Frames of nobody whom the plan names, sent to a real worker's port, never reach a task."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from test_data_plane_live import line, rig_of, run, stored
+
+from topology_runtime import channels
+from topology_runtime import messages as m
+from topology_runtime.worker import rows as wire
+from topology_runtime.worker.rig import Rig
+
+pytestmark = pytest.mark.live
+FORGED = 999_999_999
+FRAMES = 50
+
+
+def forged(rig: Rig, incarnation: int, sequence: int) -> bytes:
+    """A valid frame of one row to the thread of `store`, as if the thread of `left` had sent it."""
+    source, sender, target = (
+        next(t for t in rig.threads if t.task == task) for task in ("source", "left", "store")
+    )
+    edge = next(n for n, e in enumerate(rig.topology.edges) if e.target == "store")
+    key = m.RootKey(source.thread, 1, sequence, 0)
+    root = m.RootPart(key, source.slot, 0, 0, FORGED, time.time_ns(), 0, 0)
+    now_ns, rows = time.monotonic_ns(), [{"id": FORGED}]
+    frame = m.Frame(
+        edge,
+        sender.thread,
+        sender.slot,
+        incarnation,
+        target.thread,
+        [root],
+        [(0, 0, 1, 0)],
+        [],
+        now_ns,
+        now_ns,
+    )
+    shape = wire.shape_of(rows)
+    return channels.encode(m.WireFrame(frame, shape, msgspec.Raw(wire.write(rows, shape))))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_frame_of_an_incarnation_that_is_not_named_reaches_nobody(named: bool, tmp_path: Path) -> None:
+    """The frame is a good one: with the number of the true worker it is taken (until there are keys)."""
+    rig = rig_of(line("left"), {"source": [0], "left": [1], "store": [0]}, tmp_path)
+    try:
+        rig.start()
+        assert rig.wanted is not None
+        at = {worker.slot.number: worker for worker in rig.wanted.workers}
+        stranger = channels.PushChannel(at[0].endpoint)
+        for sequence in range(FRAMES):
+            stranger.send_bytes(forged(rig, at[1].incarnation + (0 if named else 1), sequence))
+        emitted = run(rig, 500.0, 1.0)
+        stranger.watch.close(linger_ms=0)
+        stranger.close(linger_ms=0)
+    finally:
+        rig.stop()
+    rows = stored(tmp_path)
+    assert rows.pop(FORGED, 0) == (FRAMES if named else 0)
+    assert rows == Counter(range(emitted))
