@@ -118,7 +118,7 @@ def begin(turn: Turn, members: Membership, order: Order) -> Planned:
     for vm in order.asked:
         turn.record(MachineAsked(vm))
         turn.do(RequestMachine(vm))
-    members.expect(order.asked)
+    members.await_(order.asked)
     if k.durable.waiting is not None:
         give_up(turn, "another plan took its place", keep=planned.awaits, failed=False)
     turn.record(planned)

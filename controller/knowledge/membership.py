@@ -221,10 +221,14 @@ class Membership:
         for name, member in list(self.members.items()):
             empty = member.report is None and member.boot and name not in self.known
             if empty and now.mono_ns - member.heard_ns >= FORGOTTEN_NS:
-                member.state = "left"
-                self._show(member, None)
-                del self.members[name]
-                self.roster += 1
+                self._forget_member(member)
+
+    def _forget_member(self, member: Member) -> None:
+        member.state = "left"
+        self._show(member, None)
+        del self.members[member.vm.vm]
+        self._lost.pop(member.vm.vm, None)
+        self.roster += 1
 
     def _verdict(self, member: Member, now: Now) -> Change | None:
         quiet_ns = now.mono_ns - member.heard_ns
@@ -296,6 +300,13 @@ class Membership:
     def expect(self, vms: tuple[Vm, ...]) -> None:
         """VMs whose sizes are known before they say HELLO."""
         self.known.update((vm.vm, vm) for vm in vms)
+
+    def await_(self, vms: tuple[Vm, ...]) -> None:
+        """VMs that were asked for: that one of them left or was lost before says nothing of it now."""
+        self.expect(vms)
+        for vm in vms:
+            if (member := self.members.get(vm.vm)) is not None and not member.up:
+                self._forget_member(member)
 
     def up(self) -> tuple[Member, ...]:
         """Members that are joined or silent, by natural order of their names (vm2 before vm10)."""

@@ -275,6 +275,8 @@ class World:
         self.finish: t.Finish | None = None
         self.journal_fails = False
         self.lost_requests: set[str] = set()  # VMs that the provider never starts
+        self.machine_s = 0.0  # how long the provider needs for a VM
+        self._asked_ns: dict[str, int] = {}
         self.loop = Loop(self.settings, self.submitted)
         for shape in shapes:
             self.add(shape)
@@ -336,7 +338,9 @@ class World:
 
     def _run_machines(self) -> None:
         for name, shape in list(self.asked.items()):
-            if name not in self.vms and name not in self.lost_requests:
+            begun_ns = self._asked_ns.setdefault(name, self.mono_ns)
+            came = self.mono_ns - begun_ns >= self.machine_s * S
+            if name not in self.vms and name not in self.lost_requests and came:
                 self.do(t.FromVm(self.add(shape).hello()))
 
     def do(self, event: t.Event) -> list[t.Instruction]:
@@ -367,7 +371,8 @@ class World:
                 self.asked[shape.vm] = shape
             case t.ReleaseMachine(name):
                 self.asked.pop(name, None)
-                if (one := self.vms.pop(name, None)) is not None:
+                self._asked_ns.pop(name, None)
+                if (one := self.vms.pop(name, None)) is not None and not one.down:
                     self.do(t.FromVm(m.Goodbye(name, one.boot)))
             case t.Answer(number, reply):
                 self.answers[number] = reply

@@ -158,6 +158,24 @@ def test_a_vm_without_threads_is_given_back_after_the_commit() -> None:
     assert world.durable.machines == () and "vm3" not in world.vms and world.asked == {}
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_vm_that_takes_its_time_is_used_the_second_time_too(lost: bool) -> None:
+    """What it was before it was asked for again (given back, or lost) says nothing of it now."""
+    world = running(max_vms=3, spare=vm("x"))
+    world.machine_s = 3.0
+    for _ in range(2):
+        risen(world, 1400.0).run(5)
+        assert len({slot.vm for slot in world.reign.slots}) == 3, world.durable.reigns[-1]
+        world.until("committed", 30)
+        if lost:
+            (asked,) = world.asked
+            world.vms[asked].down = True
+        world.run(40)
+        risen_to_low(world)
+        world.until("committed", 30).run(2)
+        assert world.asked == {}
+
+
 def risen_to_low(world: World) -> None:
     world.ask("rate_set", rate_tps=50.0)
     epoch = world.durable.next_epoch
