@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from zlib import crc32
 
 MS = 1_000_000
@@ -32,7 +32,8 @@ class Clock:
 
     def at(self, when_ns: int, what: str, do: Callable[[], None]) -> None:
         self._number += 1
-        heapq.heappush(self._heap, (max(when_ns, self.now_ns), self._number, what, do))
+        now_ns = self.now_ns
+        heappush(self._heap, (when_ns if when_ns > now_ns else now_ns, self._number, what, do))
 
     def later(self, delay_ns: int, what: str, do: Callable[[], None]) -> None:
         self.at(self.now_ns + delay_ns, what, do)
@@ -43,16 +44,15 @@ class Clock:
         self.hash = crc32(line.encode(), self.hash)
         self.trail.append(line)
 
-    def run_until(self, end_ns: int, over: Callable[[], bool] = lambda: False) -> None:
-        """Let time go by until `end_ns`, or until it is over."""
-        while self._heap and self._heap[0][0] <= end_ns:
-            self.now_ns, _, what, do = heapq.heappop(self._heap)
+    def run_until(self, end_ns: int) -> None:
+        """Let time go by until `end_ns`."""
+        heap, after_event = self._heap, self.after_event
+        while heap and heap[0][0] <= end_ns:
+            self.now_ns, _, what, do = heappop(heap)
             self.events += 1
             assert self.events < EVENTS_MOST, "it does not come to an end"
             if what:
                 self.say(what)
             do()
-            self.after_event()
-            if over():
-                return
+            after_event()
         self.now_ns = max(self.now_ns, end_ns)

@@ -30,6 +30,10 @@ LOOK_NS = 100 * MS  # a thread that keeps rows looks around this often
 QUEUE_A_TURN = 4  # items taken in one turn at most
 
 
+class Killed(Exception):
+    """The worker died in the middle of what it did."""
+
+
 class SimThread:
     """A thread of a task with in-edges."""
 
@@ -101,9 +105,11 @@ class SimThread:
             return
         self._due_ns = -1
         if self.core.flow is not None:
-            with self.worker.may_be_killed():
+            try:
                 self.turn()
                 self._plan_next()
+            except Killed as how:
+                self.worker.kill(f"in the middle of {how}")
 
     def turn(self) -> None:
         """Orders, a few items, time, flush."""
@@ -170,8 +176,10 @@ class SimThread:
 
     def end(self) -> None:
         """The worker says: it is empty, or wanted no more."""
-        with self.worker.may_be_killed():
+        try:
             self.core.flush(self.world.now_ns, everything=True)
+        except Killed as how:
+            self.worker.kill(f"in the middle of {how}")
         self.ended = True
 
     def gone(self, killed: bool) -> None:

@@ -5,14 +5,13 @@ Connections are first in, first out. One that breaks loses what is on its way; a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from controller.simulation.clock import MS
-from controller.simulation.thread import SimSource, SimThread
+from controller.simulation.thread import Killed, SimSource, SimThread
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
@@ -30,10 +29,6 @@ REPORT_NS = 500 * MS
 
 
 LOST: dict[type, str] = {m.Frame: "frames lost", m.Acks: "acks lost", Mark: "marks lost"}
-
-
-class Killed(Exception):
-    """The worker died in the middle of what it did."""
 
 
 class Link:
@@ -97,13 +92,6 @@ class SimWorker:
         if not self.world.random.randrange(3):
             for link in self._links.values():  # what was written already still arrives, else not
                 link.breaks += 1
-
-    @contextmanager
-    def may_be_killed(self) -> Iterator[None]:
-        try:
-            yield
-        except Killed as how:
-            self.kill(f"in the middle of {how}")
 
     def effect(self, what: str) -> None:
         """Something others will see is about to happen: a place to be killed at."""

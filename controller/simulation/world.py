@@ -113,7 +113,7 @@ class World:
         self.clock.later(delay_ns, "", do)
 
     def delay_ns(self, least_ms: float, most_ms: float) -> int:
-        return int(self.random.uniform(least_ms, most_ms) * MS)
+        return int((least_ms + (most_ms - least_ms) * self.random.random()) * MS)
 
     def data_delay_ns(self) -> int:
         return self.delay_ns(0.1, self.data_ms)

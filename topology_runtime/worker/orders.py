@@ -26,6 +26,7 @@ class Orders:
     threads_of: dict[str, tuple[int, ...]] = field(default_factory=dict)
     leaving: frozenset[int] = frozenset()
     route_of: dict[int, Route] = field(default_factory=dict)
+    _upstream: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False)
 
     @property
     def topology(self) -> Topology:
@@ -45,13 +46,15 @@ class Orders:
 
     def upstream(self, task: str) -> tuple[int, ...]:
         """Threads whose marks a thread of `task` waits for: those of the tasks above, on VMs that live."""
-        dead = set(self.wanted.held_dead)
-        return tuple(
-            thread
-            for _, edge in self.topology.in_edges(task)
-            for thread in self.threads_of.get(edge.source, ())
-            if self.slot_of[thread].vm not in dead
-        )
+        if task not in self._upstream:
+            dead = set(self.wanted.held_dead)
+            self._upstream[task] = tuple(
+                thread
+                for _, edge in self.topology.in_edges(task)
+                for thread in self.threads_of.get(edge.source, ())
+                if self.slot_of[thread].vm not in dead
+            )
+        return self._upstream[task]
 
     def to_mark(self, task: str) -> tuple[int, ...]:
         """Threads that a thread of `task` marks once it sends by these routes."""

@@ -84,15 +84,12 @@ class Ranges:
             self._heard.clear()
             self._told.clear()
         self.now, self._waits = now, None
-        self.missing, self.pending = set(), set()
-        for key_range, owner in enumerate(now.owners):
-            if owner == self.me:
-                self._mine(key_range)
-            elif key_range not in self._told and self._is_keeper(key_range):
-                self.pending.add(key_range)
-
-    def _is_keeper(self, key_range: int) -> bool:
-        return key_range in self.versions or self.me in self.keepers(key_range)
+        self.missing = set()
+        mine = _owned_by(self.me, now.owners)
+        for key_range in mine:
+            self._mine(key_range)
+        kept = self.versions.keys() | {r for layer in now.layers for r in _owned_by(self.me, layer.owners)}
+        self.pending = kept.difference(mine, self._told) if now.owners else set()
 
     def _mine(self, key_range: int) -> None:
         version = self.versions.get(key_range)
@@ -182,6 +179,10 @@ class Ranges:
     def settled(self) -> bool:
         """Everything that is to come has come, everything that is to go has gone."""
         return not self.missing and not self.pending
+
+
+def _owned_by(thread: int, owners: Sequence[int]) -> list[int]:
+    return [key_range for key_range, owner in enumerate(owners) if owner == thread]
 
 
 def runs_of(ranges: Iterable[int]) -> tuple[tuple[int, int], ...]:
