@@ -84,7 +84,7 @@ class Account:
         self.partitions: dict[Partition, Positions] = {}
         self.live: dict[tuple[int, int], Watch] = {}  # (thread, incarnation) → its ledger
         self.again = 0  # rows that were sent again, or read again
-        self.accepted: set[Row] = set()  # events that a live source's spool took and no sink has seen
+        self.accepted: dict[Row, str] = {}  # events that no sink has seen → the VM whose spool took them
         self.touched = False
 
     def of(self, place: Partition) -> Positions:
@@ -98,7 +98,7 @@ class Account:
         if self.shape.live:
             for (source, partition, position), row in zip(named, rows, strict=True):
                 self._row((source, partition), position, row[3])
-                self.accepted.discard(row[:3])
+                self.accepted.pop(row[:3], None)
             return
         told = [(row[0], row[1], row[2]) for row in rows]
         assert sorted(named) == sorted(told), f"rows {told} are named {named}"
@@ -193,6 +193,13 @@ class Account:
         for thread in worker.threads:
             self.live.pop((thread, worker.incarnation), None)
         self.touched = True
+
+    def vm_lost(self, vm: str) -> None:
+        """A spool is gone with its VM: the stated exception (protocol: Sources)."""
+        lost = [row for row, holder in self.accepted.items() if holder == vm]
+        self.met["spools lost"] += bool(lost)
+        for row in lost:
+            del self.accepted[row]
 
     def ends(self, thread: SimThread, state: WorkerState) -> None:
         """A thread ends by itself: a source that is still wanted must have nothing open [A3]."""

@@ -22,7 +22,7 @@ class Checks:
     def __init__(self, world: World) -> None:
         self.world = world
         self.durable = Durable()  # what the synced journal adds up to
-        self.kept_acked: dict[Partition, int] = {}
+        self.kept_main: dict[Partition, int] = {}
         self._folded = 0
         self._states: set[tuple[int, str]] = set()  # (epoch, phase) that were journaled
         self._threads: dict[int, set[int]] = {}  # epoch → threads that were journaled for it
@@ -99,8 +99,9 @@ class Checks:
     def kept(self, tallies: Tallies) -> None:
         for source in tallies.sources:
             partition = source.task, source.partition
-            self._is_done(partition, source.acked)
-            self.kept_acked[partition] = source.acked
+            left = (acked for _, emitted, acked, _ in source.apart if acked < emitted)
+            self._is_done(partition, min((source.acked, *left)))
+            self.kept_main[partition] = source.acked
 
     def _is_done(self, partition: Partition, acked: int) -> None:
         done = self.world.account.of(partition).prefix
@@ -140,6 +141,6 @@ class Checks:
     def _restart_at(self) -> dict[Partition, int]:
         controller = self.world.controller
         if not controller.alive:
-            return self.kept_acked
+            return self.kept_main
         sources = controller.loop.knowledge.counts.sources
-        return {partition: source.acked for partition, source in sources.items()}
+        return {partition: source.main for partition, source in sources.items()}

@@ -261,7 +261,8 @@ class SimSource(SimThread):
             with suppress(OSError):
                 kept.accept()
                 kept.append(logic.poll(limit))
-            self.world.account.accepted.update(row[:3] for row in kept.read(position, kept.end - position))
+            vm, accepted = self.worker.agent.name, self.world.account.accepted
+            accepted.update((row[:3], vm) for row in kept.read(position, kept.end - position))
         return kept.read(position, limit)
 
     def _forget(self, kept: spool.SimSpool, acked: int) -> None:

@@ -20,3 +20,16 @@ def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:
                 if thread.wanted.task == "work" and orders is not None:
                     seen.add((bool(orders.wanted.routes), thread.core.may_work))
     assert seen == {(False, False), (True, True)}
+
+
+def test_events_in_a_spool_that_is_lost_with_its_vm_are_no_violation() -> None:
+    """The stated exception (protocol: Sources): all others reach the sink."""
+    world = World(1, Options(shape="live", faults=0, queue_ms=500))
+    world._begin()
+    world.clock.run_until(4 * S)
+    world.options = Options(shape="live", faults=0)
+    vm = next(iter(world.account.accepted.values()))
+    world.agents[vm].lose()
+    assert world.met["spools lost"] == 1
+    world._settle()
+    world._end()

@@ -51,6 +51,17 @@ def test_a_position_is_done_only_when_the_leaver_is_past_it_too() -> None:
     finish(world)
 
 
+def test_what_is_kept_on_disk_then_names_what_the_leaver_has_open() -> None:
+    """The account took the kept position of the successor for that of the whole partition."""
+    world, old = handed_over()
+    while not (world.disk.tallies and world.disk.tallies.sources[0].apart):
+        world.clock.run_until(world.now_ns + 100 * MS)
+    kept = world.disk.tallies.sources[0]
+    assert kept.acked > world.account.of(old.place).prefix, "the successor begins behind what is open"
+    world.clock.run_until(world.now_ns + S)
+    finish(world)
+
+
 def test_a_leaver_that_is_killed_then_reads_again_what_it_had_open() -> None:
     world, old = handed_over()
     old.worker.kill("kill -9")
