@@ -12,13 +12,16 @@ EXPECTED = (
         "kill_worker", "kill_worker_somewhere", "kill_worker_at_mark", "kill_agent", "kill_agent_somewhere",
         "kill_controller", "kill_controller_somewhere", "cut_vm", "lose_vm", "fail_journal", "break_data",
         "reorder_data", "half_open_data", "fill_disk",
+        "lose_vm_at_move", "forge_report",
     )),
-    *(f"killed at {place}" for place in ("deliver", "ack", "record", "word", "agent", "controller")),
+    *(f"killed at {place}" for place in ("deliver", "ack", "record", "word", "agent", "controller",
+      "move")),
     *(f"{who} killed in {phase}" for who in ("worker", "controller")
       for phase in ("prepared", "switched", "probation", "committed")),
     "marks lost", "frames lost", "acks lost", "frames out of order", "replays by fault", "replays by deadline",
     "sources restarted", "sources read again", "spools drained", "dead letters", "exclusive hand-overs",
-    "ranges moved", "snapshots restored", "journal failures", "VMs held dead", "no fault at all",
+    "ranges moved", "ranges taken over", "ranges thawed",
+    "ranges restored", "snapshots restored", "spools lost", "journal failures", "VMs held dead", "no fault at all",
 )  # fmt: skip
 
 

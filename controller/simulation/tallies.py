@@ -108,6 +108,27 @@ def owned_by(thread: SimThread) -> list[int]:
     return sorted(core.keyed.ranges.owned) if isinstance(core, KeyedCore) and core.flow is not None else []
 
 
+def copies_of(thread: SimThread) -> set[int]:
+    """Ranges of which it has a copy, its own or not."""
+    core = thread.core
+    return set(core.keyed.ranges.versions) if isinstance(core, KeyedCore) and core.flow is not None else set()
+
+
+def answered_by(thread: SimThread) -> set[int]:
+    """Ranges of others that it has let go, and of which it still has the copy."""
+    core = thread.core
+    if not isinstance(core, KeyedCore) or core.flow is None:
+        return set()
+    ranges = core.keyed.ranges
+    return (ranges.pending - ranges.owned) & ranges.versions.keys()
+
+
+def claiming(thread: SimThread) -> set[int]:
+    """Ranges that are its own by the routes that it obeys."""
+    core = thread.core
+    return core.keyed.ranges.missing | core.keyed.ranges.owned if isinstance(core, KeyedCore) else set()
+
+
 def states_of(thread: SimThread) -> dict[Hashable, list[Origin]]:
     """States of the keys that this thread owns."""
     core = thread.core

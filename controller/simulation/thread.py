@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from controller.simulation import spool
 from controller.simulation.clock import MS
 from controller.simulation.logic import Batches, Feed, Sink, Tally
-from controller.simulation.tallies import owned_by
+from controller.simulation.tallies import answered_by, claiming, copies_of
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
 from topology_runtime.messages import Frame, SourceNow, ThreadNow, ThreadWanted
@@ -69,7 +69,9 @@ class SimThread:
             partitions = task.static.threads if task.static else 1
             logic.open(Context(task.name, w.thread, w.partition, partitions, ""))
         self.core.adopt(logic, lambda _: None)
-        self.world.met["snapshots restored"] += bool(owned_by(self))
+        restored = len(copies_of(self))
+        self.world.met["snapshots restored"] += bool(restored)
+        self.world.met["ranges restored"] += restored
         if isinstance(logic, Feed):
             logic.events = self.world.events
         self.wake()
@@ -138,15 +140,20 @@ class SimThread:
         elif isinstance(item, StateAsked):
             for move in answers_for(item, self.worker.store(item.task, item.thread)):
                 self.worker.send_word(move)
-        elif isinstance(item, (Mark, StateMove, StateTaken)) and self.core.on_word(item, now_ns):
-            self.worker.changed()
+        elif isinstance(item, (Mark, StateMove, StateTaken)):
+            if isinstance(item, StateMove) and item.gone is not None:
+                self.world.met["ranges taken over"] += sum(bool(copy.data) for copy in item.copies)
+            if self.core.on_word(item, now_ns):
+                self.worker.changed()
 
     def look_at_orders(self) -> None:
         orders = self.worker.state.orders
         if orders is not None and orders is not self.core.orders:
             self.orders = orders
+            answered = answered_by(self)
             if self.core.obey(orders, self.world.now_ns):
                 self.worker.changed()
+            self.world.met["ranges thawed"] += len(answered and answered & claiming(self))
 
     def _plan_next(self) -> None:
         if self.inbox and self.core.may_work:

@@ -211,4 +211,4 @@ SHAPES: dict[str, Shape] = {
 }
 
 SELDOM = ("long holds",)  # they take long
-DRAWN = (*sorted(SHAPES.keys() - {"exclusive", *SELDOM}) * 2, *SELDOM)  # shapes that seeds choose from
+DRAWN = (*sorted(SHAPES.keys() - set(SELDOM)) * 2, *SELDOM)  # shapes that seeds choose from

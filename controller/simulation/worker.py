@@ -297,7 +297,8 @@ class SimWorker:
         self.world.clock.at(link.last_ns, "", arrive)
 
     def _lost(self, message: Any) -> None:
-        self.world.met[LOST.get(type(message), "words lost")] += 1
+        what = message.word if isinstance(message, m.Word) else message
+        self.world.met[LOST.get(type(what), "words lost")] += 1
 
     def _ping(self, slot: Slot, answer: bool) -> None:
         self._send(slot, self.state.ping(slot, answer))
@@ -359,6 +360,10 @@ class SimWorker:
 
     def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None:
         self.effect("word")
+        faults = self.world.faults
+        if isinstance(word, StateTaken) and self.alive and faults.may_lose_vm and faults.strikes("move"):
+            self.agent.lose()
+            raise Killed("word")
         self.world.met["ranges moved"] += isinstance(word, StateTaken)
         slot = self._slot_of.get(word.target)
         if slot == self.slot:
@@ -386,4 +391,9 @@ class SimStore:
 
     def of(self, thread: int) -> Snapshot | None:
         data = self._disk.get((self._task, thread))
-        return None if data is None else msgspec.msgpack.decode(data, type=Snapshot)
+        if data is None:
+            return None
+        snapshot = msgspec.msgpack.decode(data, type=Snapshot)
+        if thread != self._thread:
+            self._agent.world.met["ranges taken over"] += sum(bool(copy.data) for copy in snapshot.copies)
+        return snapshot

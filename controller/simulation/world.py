@@ -38,6 +38,7 @@ LOOK_S = 0.5
 FAULTS = (0, 2, 3, 3, 4, 5, 6)  # of which a seed has one number
 MEMORY = "/dev/shm"
 REPLANS_LEAST = 2
+QUIET_S = 5.0
 SWAPPED, AT_ONCE = 0.4, 0.5  # shares of proposals that swap VMs, of plans that are followed at once
 
 
@@ -180,8 +181,8 @@ class World:
             self.clock.at(at_ns, "", self._set_rate if r.random() < 0.3 else self._propose)
         self.clock.run_until(end_ns)
 
-    def _set_rate(self) -> None:
-        rate = self.random.choice(self.shape.rates_tps)
+    def _set_rate(self, rate: float = 0.0) -> None:
+        rate = rate or self.random.choice(self.shape.rates_tps)
         reply = self.controller.ask("rate_set", rate_tps=rate) if self.controller.alive else None
         self.clock.say(f"rate {rate}: {reply.error if reply else 'no controller'}")
 
@@ -218,6 +219,8 @@ class World:
         self.faults.stop()
         for agent in self.agents.values():
             self.later(self.delay_ns(10, 500), agent.start)
+        if self.faults.silent_until_ns > self.now_ns + QUIET_S * S:
+            self._set_rate(self.shape.rates_tps[0])  # a long silence shows nothing more with many rows
         self.clock.run_until(max(self.now_ns + 2 * S, self.faults.silent_until_ns))
         self._replan_at_least()
         self._wait("the plan is in force", lambda: self.unsettled, SETTLE_S)
