@@ -5,7 +5,8 @@
 2. Every position that was read is done, or open in a live ledger, or a source that starts (or reads)
    now gets to it: no tuple is unaccounted for.
 3. What the controller believes (or kept) as acked is done, and in one life it only moves forward.
-4. Rows in flight stay within the window; a root is not sent again without end.
+4. Rows in flight stay within the window; a root is not sent again without end: all that were in flight once
+   for each fault, and each by its own deadline.
 5. Dead letters are the rows that must fail, and no others.
 6. A row reaches the sinks again only if it was sent again or read again.
 """
@@ -68,6 +69,9 @@ class Watch:
     position: int
     standing: tuple[int, int, int] = (-1, 0, 0)
     replayed: int = 0
+    most: int = 0  # rows in flight
+    expired: int = 0  # rows whose deadline passed, each time
+    expiries: dict[int, int] = field(default_factory=dict)
     open: dict[int, range] = field(default_factory=dict)
 
     @property
@@ -150,6 +154,7 @@ class Account:
         ledger = thread.source.ledger
         if watch is None or ledger is None:
             return
+        watch.most = max(watch.most, ledger.in_flight)
         standing = ledger.position, ledger.in_flight, ledger.replayed
         if standing == watch.standing:
             return
@@ -187,6 +192,10 @@ class Account:
         most, name = ATTEMPTS_MOST + watch.thread.faults, watch.thread.name
         for root in ledger.open_roots():
             assert root.attempt <= most, f"a replay storm: attempt {root.attempt} in {name}"
+            before, watch.expiries[root.sequence] = watch.expiries.get(root.sequence, 0), root.expiries
+            watch.expired += (root.expiries - before) * len(root.rows)
+        most = watch.most * watch.thread.faults + watch.expired
+        assert ledger.replayed <= most, f"{ledger.replayed} rows sent again in {name}, {most} were to be"
 
     def gone(self, worker: SimWorker) -> None:
         """A worker is no more, and its ledgers with it."""

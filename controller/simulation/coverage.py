@@ -21,7 +21,8 @@ EXPECTED = (
     "marks lost", "frames lost", "acks lost", "frames out of order", "replays by fault", "replays by deadline",
     "sources restarted", "sources read again", "spools drained", "dead letters", "exclusive hand-overs",
     "ranges moved", "ranges taken over", "ranges thawed",
-    "ranges restored", "snapshots restored", "spools lost", "journal failures", "VMs held dead", "no fault at all",
+    "ranges restored", "snapshots restored", "journal failures", "VMs held dead", "no fault at all",
+    "stretches without faults",
 )  # fmt: skip
 
 

@@ -80,6 +80,7 @@ class SimWorker:
             return
         self.world.clock.say(f"worker {self.slot} dies: {why}")
         self.world.met[f"worker killed in {self.world.phase}"] += 1
+        self.world.killed += 1
         self._gone(killed=True)
         self.world.later(self.world.delay_ns(1, 20), lambda: self.agent.worker_exited(self, why, False))
 

@@ -22,6 +22,7 @@ from controller.simulation.checks import Checks
 from controller.simulation.clock import MS, WALL0_NS, Clock, S
 from controller.simulation.controller import Control, Disk, SimController
 from controller.simulation.faults import Faults
+from controller.simulation.liveness import Liveness
 from controller.simulation.spool import SimSpool
 from controller.simulation.tallies import KeyedAccount
 from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, swapped
@@ -84,6 +85,7 @@ class World:
         self.spools: list[SimSpool] = []
         self._directory = ""
         self.disk = Disk()
+        self.killed = 0  # workers
         self.endpoints: dict[str, SimWorker] = {}
         self.agents = {shape.vm: SimAgent(self, shape) for shape in shapes}
         self.controller = SimController(self, self.disk)
@@ -167,6 +169,7 @@ class World:
 
     def _begin(self) -> None:
         self.controller.start()
+        Liveness(self).start()
         for agent in self.agents.values():
             self.later(self.delay_ns(0, 100), agent.start)
 
