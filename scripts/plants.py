@@ -5,5 +5,6 @@ from __future__ import annotations
 from planting import Plant
 from plants_of_plans import OF_PLANS
 from plants_of_rows import OF_ROWS
+from plants_of_state import OF_STATE
 
-PLANTS: tuple[Plant, ...] = (*OF_ROWS, *OF_PLANS)
+PLANTS: tuple[Plant, ...] = (*OF_ROWS, *OF_PLANS, *OF_STATE)

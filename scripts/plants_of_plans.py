@@ -68,7 +68,11 @@ PLANS = (
         test="tests/worker/test_worker_state.py",
     ),
     one(
-        "thread numbers are given twice", FOLDING, "        next_thread=r.next_thread,\n", "", ("one number",)
+        "thread numbers are given twice",
+        FOLDING,
+        "        next_thread=r.next_thread,\n",
+        "",
+        ("one number", "full ledger"),
     ),
     one(
         "epochs are given twice",
@@ -103,7 +107,7 @@ PLANS = (
         "controller/recovery.py",
         "turn.record(Booted(d.boot + 1, now.wall_ns))",
         "turn.record(Booted(max(d.boot, 1), now.wall_ns))",
-        ("two wanted states", "journaled", *LATE),
+        ("two wanted states", "journaled", "workers are left", *LATE),
     ),
 )
 
@@ -122,7 +126,7 @@ FENCING = (
         STATE,
         '            self._lose(f"the link to {slot} broke")\n',
         "            pass\n",
-        LATE,
+        (*LATE, "the summary"),
         kinds=("break_data", "half_open_data"),
     ),
     one(
@@ -130,7 +134,7 @@ FENCING = (
         STATE,
         '            self._lost = f"worker {ping.slot} lost something"\n',
         "            pass\n",
-        LATE,
+        (*LATE, "the summary"),
         kinds=("break_data", "half_open_data"),
     ),
     one(

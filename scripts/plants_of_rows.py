@@ -50,7 +50,7 @@ LEDGERS = (
         "return self.window_rows",
         ("rows in flight",),
         shape="line",
-        more={"queue_ms": 8000, "faults": 0, "rate_tps": 45.0},
+        more={"queue_ms": 1800, "faults": 0, "rate_tps": 45.0},
     ),
     one(
         "a replay has the name of the first attempt",

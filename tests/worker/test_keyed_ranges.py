@@ -189,6 +189,23 @@ def test_going_back_a_frozen_copy_is_no_match_for_a_newer_one() -> None:
     is_exact(family)
 
 
+def test_a_range_that_came_back_before_it_was_taken_leaves_again_with_what_was_counted_since() -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.members[TWO].hangs = True
+    family.enter("switched")
+    family.run(1.0)
+    family.members[TWO].inbox.clear()  # what was sent is lost on its way
+    family.plan(all_of(ONE))
+    family.members[TWO].hangs = False
+    family.settle()
+    family.offer(50)
+    is_exact(family)
+    family.plan(all_of(TWO))
+    family.settle()
+    is_exact(family)
+
+
 def test_rows_at_the_side_follow_their_range() -> None:
     family = running(all_of(ONE))
     family.plan(all_of(TWO))

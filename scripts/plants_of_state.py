@@ -1,0 +1,149 @@
+"""Bugs in keyed state that moves, in what is believed of dead VMs, and in what only faults aimed at it show."""
+
+from __future__ import annotations
+
+from planting import CORE, FOLDING, KEYED, LATE, LEDGER, LOST, SAVED, SOURCE, WANTED, WORKER, Plant, one
+
+RANGES, MOVES, KEYED_CORE = f"{WORKER}/ranges.py", f"{WORKER}/moves.py", f"{WORKER}/keyed_core.py"
+CLAIMS = "controller/monitor/claims.py"
+COUNTED = ("lacks", "twice", "says", "counted", "owners")  # the state of a key is not that of its rows
+
+MOVING = (
+    Plant(
+        "rows are taken after the state has left (A5)",
+        (
+            (
+                KEYED_CORE,
+                "self.orders is not None and self.marked >= self.orders.number:",
+                "self.orders is not None:",
+            ),
+            (
+                KEYED,
+                "        if key_range in self.ranges.owned:\n",
+                "        if key_range in self.ranges.versions:\n",
+            ),
+        ),
+        COUNTED,
+        shape="keyed",
+    ),
+    one(
+        "state that moves is sent once (B4)",
+        MOVES,
+        "            if now_ns - message.sent_ns < RESEND_NS or room <= 0:\n",
+        "            if message.sent_ns >= 0 or room <= 0:\n",
+        LATE,
+        shape="keyed",
+        kinds=("break_data",),
+        seeds=500,
+        more={"faults": 12},
+    ),
+    one(
+        "an owner waits for no keeper",
+        RANGES,
+        "        return {thread for thread in waited if not self._silent(thread)}\n",
+        "        return set()\n",
+        COUNTED,
+        shape="keyed",
+    ),
+    one(
+        "what a dead owner had is not taken over",
+        KEYED_CORE,
+        "self.keyed.offered(thread, saved.copies if saved is not None else ())",
+        "self.keyed.offered(thread, ())",
+        COUNTED,
+        shape="keyed",
+        kinds=("kill_worker",),
+        seeds=200,
+    ),
+    one(
+        "rows are let go before the snapshot is there",
+        KEYED_CORE,
+        "            self.saves_failed += 1\n            return\n",
+        "            self.saves_failed += 1\n",
+        (*COUNTED, *LATE),
+        shape="keyed",
+        kinds=("fill_disk", "kill_worker"),
+        seeds=200,
+    ),
+    one(
+        "a thawed range stays as it was frozen",
+        KEYED,
+        "        self._frozen.pop(key_range, None)\n        self.ranges.claim(",
+        "        self.ranges.claim(",
+        test="tests/worker/test_keyed_ranges.py",
+    ),
+)
+
+DEAD = (
+    one(
+        "a VM that is lost is not held dead",
+        FOLDING,
+        "    return replace(d, held_dead=r.vms)\n",
+        "    return d\n",
+        test="tests/enactment/test_claims_about_positions.py",
+    ),
+    one(
+        "words of a VM held dead are taken",
+        WANTED,
+        'yield m.WorkerAt(slot, incarnation + 1, "")',
+        'yield m.WorkerAt(slot, incarnation, "")',
+        test="tests/enactment/test_faults_and_stories.py",
+    ),
+    one(
+        "a VM that does not have a source is believed",
+        CLAIMS,
+        "    return (thread.slot.vm, thread.task, thread.partition) == (vm, now.task, now.partition)\n",
+        "    return (thread.task, thread.partition) == (now.task, now.partition)\n",
+        (*SAVED, "emitted"),
+        kinds=("forge_report",),
+    ),
+    one(
+        "positions that cannot be are believed",
+        CLAIMS,
+        "    if now.emitted and now.acked",
+        "    if not now.emitted and now.acked",
+        (*SAVED, "emitted"),
+        kinds=("forge_report",),
+    ),
+    one(
+        "what a leaver has open is forgotten",
+        "controller/knowledge/knowledge.py",
+        "return min((self.main, *(one.acked for one in self.apart.values() if one.open)))",
+        "return self.main",
+        test="tests/simulation/test_impatient_hand_over.py",
+    ),
+)
+
+AIMED = (
+    one(
+        "rows are acked before they are recorded",
+        CORE,
+        "        self._record(self.flow)\n        self.post.send_acks(acks)\n",
+        "        self.post.send_acks(acks)\n        self._record(self.flow)\n",
+        LOST,
+        shape="line",
+        kinds=("kill_worker_somewhere",),
+        seeds=500,
+        more={"faults": 8},
+    ),
+    one(
+        "a fault sends again what waits to be sent",
+        LEDGER,
+        "self._again.extend(s for s in self._open if s not in waiting)",
+        "self._again.extend([*self._open] * 2)",
+        ("rows sent again",),
+        kinds=("kill_worker",),
+    ),
+    one(
+        "a source stands still for a while",
+        SOURCE,
+        "        schedule = orders.schedule\n        if schedule is None or now_ns",
+        "        schedule = orders.schedule\n        if 30 <= ledger.position < 33 and now_ns % (64 * NS) > 8 * NS:\n"
+        "            return\n        if schedule is None or now_ns",
+        ("without a fault", *LATE),
+        shape="line",
+        more={"faults": 0},
+    ),
+)
+
+OF_STATE: tuple[Plant, ...] = (*MOVING, *DEAD, *AIMED)
