@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planting import CORE, FOLDING, KEYED, LATE, LEDGER, LOST, SAVED, SOURCE, WANTED, WORKER, Plant, one
+from planting import CORE, FOLDING, KEYED, LATE, LEDGER, SAVED, SOURCE, WANTED, WORKER, Plant, one
 
 RANGES, MOVES, KEYED_CORE = f"{WORKER}/ranges.py", f"{WORKER}/moves.py", f"{WORKER}/keyed_core.py"
 CLAIMS = "controller/monitor/claims.py"
@@ -120,11 +120,7 @@ AIMED = (
         CORE,
         "        self._record(self.flow)\n        self.post.send_acks(acks)\n",
         "        self.post.send_acks(acks)\n        self._record(self.flow)\n",
-        LOST,
-        shape="line",
-        kinds=("kill_worker_somewhere",),
-        seeds=500,
-        more={"faults": 8},
+        test="tests/worker/test_recorded_before_acked.py",
     ),
     one(
         "a fault sends again what waits to be sent",
@@ -138,7 +134,7 @@ AIMED = (
         "a source stands still for a while",
         SOURCE,
         "        schedule = orders.schedule\n        if schedule is None or now_ns",
-        "        schedule = orders.schedule\n        if 30 <= ledger.position < 33 and now_ns % (64 * NS) > 8 * NS:\n"
+        "        schedule = orders.schedule\n        if 30 <= ledger.position < 33 and now_ns < 10 * NS:\n"
         "            return\n        if schedule is None or now_ns",
         ("without a fault", *LATE),
         shape="line",

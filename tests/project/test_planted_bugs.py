@@ -23,7 +23,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-for part in ("planting", "plants_of_rows", "plants_of_plans"):
+for part in ("planting", "plants_of_rows", "plants_of_plans", "plants_of_state"):
     load(part)
 PLANTS = load("plants").PLANTS
 

@@ -1,0 +1,41 @@
+"""A worker that is killed between the two has recorded rows that come again, never acked rows that are nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import ThreadWanted
+from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.worker.flow import Addressed
+from topology_runtime.worker.task_core import TaskCore
+
+SLOT = Slot("vm1", 0)
+STATIC = Static(1, 0.1, 0.1)
+TOPOLOGY = Topology(
+    "line", (Task("source", kind="source", static=STATIC), Task("sink")), (Edge("source", "sink"),)
+)
+
+
+class Worker:
+    slot, incarnation = SLOT, 1
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def deliver(self, frames: Iterable[Any]) -> None: ...
+    def send_word(self, word: Any) -> None: ...
+
+    def send_acks(self, acks: Iterable[Addressed]) -> None:
+        self.done.append("acked")
+
+
+def test_what_was_finished_is_recorded_before_it_is_acked() -> None:
+    worker = Worker()
+    core = TaskCore(
+        ThreadWanted(1, "sink", SLOT), TOPOLOGY, worker, lambda: 1, lambda _: worker.done.append("recorded")
+    )
+    core.adopt(lambda row: row, lambda _: None)
+    core.settle([])
+    assert worker.done == ["recorded", "acked"]
