@@ -171,6 +171,7 @@ FENCING = (
         "return max(wall_ns, state.incarnation + 1, *(n + 1 for n in named))",
         "return state.incarnation + 1",
         LATE,
+        shape="join",
         kinds=("kill_agent",),
     ),
     one(
