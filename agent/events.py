@@ -45,7 +45,7 @@ class SourcesRead(msgspec.Struct, frozen=True):
 
 
 class WorkerExited(msgspec.Struct, frozen=True):
-    """A worker's process has ended and was reaped. clean: exit code 0. how: a few words for people.
+    """A worker's process has ended and was reaped. clean: it ended itself in order. how: a few words for people.
     by_itself: nobody ended it, nor was it about to end. calls: of user code that were under way. unlogged: rows
     that its sinks were at and had not logged."""
 

@@ -123,9 +123,9 @@ class SlotState:
         return True
 
     def exited(self, how: str, clean: bool, now_ns: int, epoch: int, excused: bool = False) -> None:
-        """Its process is gone. Not a crash: it was told to quit, or it left as it said it would, or a row
+        """Its process is gone. Not a crash: it was told to quit, or it ended itself in order, or a row
         is to blame."""
-        excused = excused or self.quitting or (self.leaving and clean)
+        excused = excused or self.quitting or clean
         self.last_exit = f"{self.killed_for}: {how}" if self.killed_for and not clean else how
         self.status = "exited"
         self._forget_worker()

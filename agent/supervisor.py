@@ -60,7 +60,7 @@ class Worker:
 
 
 class End(NamedTuple):
-    """How a worker ended, in a few words; clean: exit code 0; by_itself: nobody ended it from outside, and
+    """How a worker ended, in a few words; clean: it ended itself in order; by_itself: nobody ended it from outside, and
     it had not begun to end."""
 
     how: str
@@ -178,7 +178,7 @@ class Supervisor:
         starved = self._binding.oom_kills(worker.slot) > worker.oom_kills
         fatal = starved or code >= 0 or -code in OWN_SIGNALS
         by_itself = fatal and not worker.why and not worker.reader.ending
-        return End(self._how(worker, code), code == 0, by_itself)
+        return End(self._how(worker, code), code == 0 and worker.reader.ending, by_itself)
 
     def _how(self, worker: Worker, code: int) -> str:
         how = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"

@@ -85,6 +85,19 @@ def free_ports(count: int) -> list[int]:
         return [server.getsockname()[1] for server in servers]
 
 
+def free_port(port: int, option: str) -> int:
+    """`port`, which somebody chose with `option`. Raises Conflict when it cannot be had."""
+    try:
+        socket.create_server((HOST, port)).close()
+    except OSError as error:
+        raise Conflict(
+            f"{option} {port} cannot be had",
+            cause=error.strerror,
+            hint=f"give another {option}, or leave it out: any",
+        ) from error
+    return port
+
+
 def _server() -> socket.socket:
     beyond = int(CONNECTIONS.read_text("ascii").split()[0]) if CONNECTIONS.exists() else LOWEST
     for _ in range(TRIES if beyond > LOWEST else 0):

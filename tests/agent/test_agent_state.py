@@ -226,6 +226,14 @@ def test_a_worker_that_leaves_while_it_is_wanted_again_is_replaced_without_blame
     assert mind.told().workers[0].crashes == 0
 
 
+def test_a_worker_that_left_before_its_report_of_it_came_has_not_crashed() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    assert only(mind.dies(clean=True), e.SpawnWorker)
+    assert mind.told().workers[0].crashes == 0
+
+
 def test_a_worker_that_says_it_leaves_because_a_thread_crashed_has_crashed() -> None:
     mind = Mind()
     mind.want(thread(1, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import stat
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from dashboards.cli import run
 from dashboards.up_settings import UpSettings, check
 from dashboards.web.cli import token_of
-from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.errors import Conflict, InvalidInput, UsageError
 
 
 def test_a_token_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
@@ -62,3 +63,23 @@ def test_a_port_without_a_page_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
         check(UpSettings(dashboard_port=8000))
     assert any("--dashboard-port" in fault for fault in refused.value.faults)
+
+
+def test_a_port_that_somebody_has_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Conflict, match=f"--dashboard-port {port}"):
+            run(
+                [
+                    "up",
+                    "--dashboard",
+                    "--dashboard-port",
+                    str(port),
+                    "--state-dir",
+                    str(state),
+                    "--seconds",
+                    "1",
+                ]
+            )
+    assert not state.exists() or list(state.iterdir()) == []
