@@ -14,6 +14,12 @@ from dashboards.terminal.connection import asked, controller_option
 from topology_runtime.errors import CheckFailed
 from topology_runtime.output import Format, Row, console, emit, format_options, write_table
 
+# Of tasks, for people: it fits 80 columns; -o json has all.
+SHOWN = {
+    "task": "task", "threads": "threads", "rate_in_tps": "in/s", "rate_out_tps": "out/s", "queue": "queue",
+    "busy_share": "busy", "latency_p50_ms": "p50 ms", "latency_p99_ms": "p99 ms", "cpu_cores": "cores",
+}  # fmt: skip
+
 
 @click.command()
 @controller_option
@@ -51,7 +57,7 @@ def print_status(found: Mapping[str, Any]) -> None:
     console(sys.stdout).print(picture(view_of(found), (), None))
     if found.get("tasks"):
         sys.stdout.write("\n")
-        write_table(found["tasks"])
+        write_table([{name: task.get(key) for key, name in SHOWN.items()} for task in found["tasks"]])
     decision = found.get("last_decision")
     if decision:
         sys.stdout.write(

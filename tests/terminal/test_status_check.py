@@ -6,7 +6,7 @@ import pytest
 from test_top_rows import FIRST, STABLE
 
 from dashboards import cli
-from dashboards.terminal.status import check_stable
+from dashboards.terminal.status import check_stable, print_status
 from topology_runtime.errors import CheckFailed
 
 
@@ -22,6 +22,18 @@ def test_any_other_verdict_ends_8_and_says_why(verdict):
         check_stable({**FIRST.status, "verdict": verdict})
     assert caught.value.exit_code == 8
     assert (verdict or {}).get("text") == caught.value.cause
+
+
+def test_at_80_columns_every_task_has_a_line_with_all_its_figures(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_status(STABLE.status)
+    lines = capsys.readouterr().out.splitlines()
+    head = next(n for n, line in enumerate(lines) if line.startswith("task "))
+    assert lines[head].split() == "task threads in/s out/s queue busy p50 ms p99 ms cores".split()
+    for number, task in enumerate(STABLE.status["tasks"], start=1):
+        words = lines[head + number].split()
+        assert words[0] == task["task"]
+        assert len(words) == 9
 
 
 def completed(monkeypatch, capsys, words: str) -> str:
