@@ -29,7 +29,7 @@ def test_at_80_columns_every_task_has_a_line_with_all_its_figures(monkeypatch, c
     print_status(STABLE.status)
     lines = capsys.readouterr().out.splitlines()
     head = next(n for n, line in enumerate(lines) if line.startswith("task "))
-    assert lines[head].split() == "task threads in/s out/s queue busy p50 ms p99 ms cores".split()
+    assert " ".join(lines[head].split()) == "task threads in/s out/s queue busy p50 ms p99 ms cores"
     for number, task in enumerate(STABLE.status["tasks"], start=1):
         words = lines[head + number].split()
         assert words[0] == task["task"]
