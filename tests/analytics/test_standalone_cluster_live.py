@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from generate_trace import Wanted, generate  # noqa: E402
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.full]
 START_S, LIMIT_S = 90, 500
 DEPLOY = "org.apache.spark.deploy"
 

@@ -56,6 +56,7 @@ def heaps(page, browser, ticks, ready):
     return sizes
 
 
+@pytest.mark.full
 def test_three_thousand_ticks_leave_the_heap_as_it_was(page, browser):
     """Of the page itself; charts are asked for and drawn by nobody."""
     nothing = "globalThis.Plotly = { react() {}, purge() {} }"
@@ -64,6 +65,7 @@ def test_three_thousand_ticks_leave_the_heap_as_it_was(page, browser):
     assert sizes[-1] - sizes[0] < PAGE_GROWTH_BYTES
 
 
+@pytest.mark.full
 def test_charts_keep_no_more_than_the_sizes_of_their_labels(page, browser):
     """plotly remembers how large each text was that it drew, for at most 10,000 texts."""
     sizes = heaps(page, browser, 2 * WARM, "[data-chart=slope][data-drawn]")

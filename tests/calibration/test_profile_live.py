@@ -134,6 +134,7 @@ def test_a_task_that_cannot_work_is_said_in_words(tmp_path, tasks, name, words):
     assert "Traceback" not in stderr
 
 
+@pytest.mark.full
 def test_one_task_that_fails_stops_no_other_and_keeps_what_was_measured(tmp_path, tasks):
     words = ("--seconds", "1", "--threads", "1", "--repeats", "2", "--budget", "1")
     code, document, stderr = profile(tmp_path, f"{tasks}:Sulks", f"{tasks}:spin", *words)

@@ -36,7 +36,7 @@ def run(tmp_path: Path, disk: SmallDisk) -> Iterator[Run]:
     one.close()
 
 
-@pytest.mark.parametrize("what", ["bytes", "files"])
+@pytest.mark.parametrize("what", ["bytes", pytest.param("files", marks=pytest.mark.full)])
 def test_a_disk_that_is_full_for_a_while_costs_no_tuple(disk: SmallDisk, run: Run, what: str) -> None:
     run.until(lambda: run.count() > 200, START_S)
     pid = run.asked("status")["pid"]

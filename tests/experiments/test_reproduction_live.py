@@ -14,7 +14,11 @@ from controller.knowledge.model_files import read_models
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]  # it offers real rates and judges what is carried
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.alone,
+    pytest.mark.full,
+]  # it offers real rates and judges what is carried
 LIMIT_S = 240
 MODELS = ROOT / "docs" / "experiments" / "models-fresh"
 MODELLED = min(float(model.more["reference_speed"]) for model in read_models(MODELS).values())

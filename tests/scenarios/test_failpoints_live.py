@@ -1,6 +1,6 @@
 """A process dies at points of an enactment: ten seconds later the plan is the old or the new one, no third.
 
-A fifth of the 36 points, another one each day; `scripts/bench failpoints` has them all.
+Three of the 36 points, others each day; `scripts/test full` and `scripts/bench failpoints` have them all.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ from failpoints import Enactments, share_of, told
 pytestmark = pytest.mark.live
 
 
-def test_a_death_at_any_point_of_an_enactment_leaves_the_old_plan_or_the_new_one(tmp_path: Path) -> None:
-    points = share_of(datetime.date.today().toordinal(), 5)
+PARTS = 12
+TODAY = datetime.date.today().toordinal() % PARTS
+
+
+@pytest.mark.parametrize(
+    "part", [pytest.param(n, marks=() if n == TODAY else pytest.mark.full) for n in range(PARTS)]
+)
+def test_a_death_at_a_point_of_an_enactment_leaves_the_old_plan_or_the_new_one(
+    tmp_path: Path, part: int
+) -> None:
+    points = share_of(part, PARTS)
     enactments = Enactments(tmp_path, 600)
     try:
         enactments.begin()

@@ -65,7 +65,7 @@ def have_azurite() -> str | None:
     return "Azure's SDKs are an extra"
 
 
-@pytest.fixture(scope="module", params=["azurite", "embedded"])
+@pytest.fixture(scope="module", params=[pytest.param("azurite", marks=pytest.mark.full), "embedded"])
 def services(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "azurite" and (why := have_azurite()):

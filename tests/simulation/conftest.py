@@ -1,5 +1,6 @@
 """`pytest tests/simulation --seeds 17` runs seed 17 alone, `--seeds 200:2200` two thousand fresh ones. Without it,
-two hundred that are always the same and as many that are others every day."""
+two hundred that are always the same and as many that are others every day; but for the first few they are marked
+`seeds`, which `scripts/test` runs as a part of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-FIXED = 200
+FIXED, QUICK = 200, 20
 TODAY = 1_000_000 + FIXED * datetime.now(UTC).toordinal()
 USUAL = f"0:{FIXED},{TODAY}:{TODAY + FIXED}"
 
@@ -35,4 +36,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames and "seed" not in {
         name for mark in metafunc.definition.iter_markers("parametrize") for name in mark.args[0].split(",")
     }:
-        metafunc.parametrize("seed", seeds_of(str(metafunc.config.getoption("--seeds", default=USUAL))))
+        seeds = seeds_of(str(metafunc.config.getoption("--seeds", default=USUAL)))
+        metafunc.parametrize(
+            "seed",
+            [
+                pytest.param(seed, marks=() if n < QUICK else pytest.mark.seeds)
+                for n, seed in enumerate(seeds)
+            ],
+        )
