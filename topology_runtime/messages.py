@@ -416,13 +416,16 @@ class Word(msgspec.Struct, frozen=True, tag="w", array_like=True):
 
 class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     """Is the way there and back open? `losses`: how often something on a link from or to the sender was
-    lost since it came up; `heard`: the highest such number that it has heard from whom it writes to."""
+    lost since it came up; `heard`: the highest such number that it has heard from whom it writes to. `round`: of
+    its questions; `seen`: the highest that it has seen of whom it writes to."""
 
     slot: Slot
     incarnation: int
     answer: bool
     losses: int = 0
     heard: int = 0
+    round: int = 0
+    seen: int = 0
 
 
 Tuples = WireFrame | Acks | Word | Ping

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.simulation.clock import MS, S
 from controller.simulation.world import Options, World
 from topology_runtime.worker.state import WorkerState
 
@@ -29,3 +30,36 @@ def test_a_break_that_no_worker_notices_is_seen(monkeypatch: pytest.MonkeyPatch)
             caught += 1
             break
     assert caught
+
+
+@pytest.mark.parametrize("number", [1, 4, 12])
+def test_what_a_leaver_wrote_into_a_half_open_link_is_sent_again_soon(number: int) -> None:
+    """Its worker was wanted no more before the link watch had noticed, and nobody looked any more."""
+    world = World(number, Options(shape="feeds", faults=0, rate_tps=4.0, vms_least=2))
+    world._begin()
+    world.clock.run_until(5 * S)
+    planned(world, 45.0)
+    world.clock.run_until(world.now_ns + 5 * S)
+    for worker in world.workers():
+        if not {"source", "other"} & {thread.wanted.task for thread in worker.threads.values()}:
+            for slot in worker.linked:
+                worker.half_open(slot, 4 * S)
+    world.clock.run_until(world.now_ns + S // 2)
+    planned(world, 4.0)
+    assert world.met["frames lost"]
+    world.clock.run_until(world.now_ns + 9 * S)
+    known = world.controller.loop.knowledge.counts.source("source", 0)
+    assert known.emitted - known.acked < 5, "not only after the deadline of 30 s"
+    assert world.met["replays by fault"] and not world.met["replays by deadline"]
+
+
+def planned(world: World, rate_tps: float) -> None:
+    """A plan for this rate, as an operator orders it, until it is committed."""
+    world.controller.ask("plan", rate_tps=rate_tps, propose=True)
+    world._swap()
+    reply = world.controller.ask("apply")
+    assert reply is not None and reply.error is None
+    end_ns = world.now_ns + 20 * S
+    while world.controller.loop.knowledge.durable.phase != "committed":
+        world.clock.run_until(world.now_ns + 2 * MS)
+        assert world.now_ns < end_ns

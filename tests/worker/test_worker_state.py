@@ -150,6 +150,21 @@ def test_a_leaver_ends_when_it_is_empty_marked_and_committed(
     assert mind.on_threads([now], []) == [], "once"
 
 
+def test_a_leaver_ends_once_every_peer_has_answered_since_it_was_empty() -> None:
+    mind = state(wanted([thread(1, leaving=True), thread(2, slot=YOU)], number=2))
+    mind.on_ping(Ping(YOU, 1, True))
+    empty = ThreadNow(1, 2, 2, True)
+    assert mind.on_threads([empty], []) == [s.AskPeer(YOU)] and mind.ping(YOU, False).round == 1
+    assert mind.on_threads([empty], []) == [], "asked again with the next tick"
+    assert mind.on_ping(Ping(YOU, 1, True)) == [], "an answer to an older question"
+    mind.on_threads([ThreadNow(1, 2, 2, False)], [])
+    mind.on_threads([empty], [])
+    assert mind.on_ping(Ping(YOU, 1, True, seen=1)) == [], "it has sent something since"
+    assert mind.on_ping(Ping(YOU, 1, True, seen=2)) == [s.EndThread(1)]
+    mind.on_ping(Ping(YOU, 1, False, round=7))
+    assert mind.ping(YOU, True).seen == 7
+
+
 def test_a_thread_that_stays_does_not_end_however_empty_it_is() -> None:
     mind = state(wanted([thread(1)], number=2))
     assert mind.on_threads([ThreadNow(1, 2, 9, True)], []) == []

@@ -4,7 +4,8 @@ Pure: events in, instructions out; worker.py performs them, the simulator too. R
  1. Only the highest token counts; a lower one is answered with a report.
  2. A wanted thread of this slot that is neither here nor ended is started once.
  3. A thread that is wanted no more ends at once; one that is leaving ends when the plan is COMMITTED
-    and the thread is empty and marked (an exclusive one already when it is marked and empty).
+    and the thread is empty and marked (an exclusive one already when it is marked and empty), and every
+    peer has answered a question since: what it wrote has arrived, or its loss was told (rule 7).
  4. A peer of a higher incarnation replaces the old one; what was open on the way to it is sent again.
     So it is when new routes lead away from a worker that is no more. Only a wanted state names an
     incarnation; who is not named, or is named no more, is not heard.
@@ -110,6 +111,16 @@ class WorkerState:
     links: dict[Slot, bool] = field(default_factory=dict)  # those that were up once: are they now?
     heard: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → its losses
     told: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → losses of ours it knows of
+    round: int = 0  # of our questions
+    asked: dict[tuple[Slot, int], int] = field(
+        default_factory=dict
+    )  # worker → the last round of its questions
+    seen: dict[tuple[Slot, int], int] = field(
+        default_factory=dict
+    )  # worker → the last round of ours it answered
+    emptied: dict[int, int] = field(
+        default_factory=dict
+    )  # leaver → the round that was begun when it was empty
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
     _lost: str = ""  # why sources are to send again
@@ -154,6 +165,7 @@ class WorkerState:
         if self.fenced(ping.slot, ping.incarnation):
             return []
         who = ping.slot, ping.incarnation
+        self.asked[who] = max(ping.round, self.asked.get(who, 0))
         if ping.losses > self.heard.get(who, 0):
             self.heard[who] = ping.losses
             self._lost = f"worker {ping.slot} lost something"
@@ -161,7 +173,8 @@ class WorkerState:
             return [AnswerPeer(ping.slot)] if ping.slot in self.peers else []
         self.answered.add(who)
         self.told[who] = max(ping.heard, self.told.get(who, 0))
-        return []
+        self.seen[who] = max(ping.seen, self.seen.get(who, 0))
+        return self._end_some()
 
     def on_link(self, slot: Slot, up: bool) -> list[Instruction]:
         """The connection to a peer stands, or broke."""
@@ -190,7 +203,8 @@ class WorkerState:
             if now.thread in self.threads and now.thread not in self.ended:
                 self.threads[now.thread] = now
         self.sources.update({now.thread: now for now in sources})
-        return self._end_some()
+        before, out = self.round, self._end_some()
+        return out + (self._ask() if self.round > before else [])
 
     def on_tick(self, now_ns: int) -> list[Instruction]:
         """Ask the peers that have not answered, or not heard of all losses; leave when there is nothing to
@@ -225,8 +239,9 @@ class WorkerState:
 
     def ping(self, slot: Slot, answer: bool) -> Ping:
         """A question or an answer to the worker in `slot`."""
-        heard = self.heard.get((slot, self.known.get(slot, 0)), 0)
-        return Ping(self.slot, self.incarnation, answer, self.losses, heard)
+        who = slot, self.known.get(slot, 0)
+        heard, asked = self.heard.get(who, 0), self.asked.get(who, 0)
+        return Ping(self.slot, self.incarnation, answer, self.losses, heard, self.round, asked)
 
     def validate(self) -> None:
         """Raises AssertionError when the state contradicts itself (called in every test)."""
@@ -271,6 +286,8 @@ class WorkerState:
         self.answered = {who for who in self.answered if not self.fenced(*who)}
         self.heard = {who: n for who, n in self.heard.items() if not self.fenced(*who)}
         self.told = {who: n for who, n in self.told.items() if not self.fenced(*who)}
+        self.asked = {who: n for who, n in self.asked.items() if not self.fenced(*who)}
+        self.seen = {who: n for who, n in self.seen.items() if not self.fenced(*who)}
         return out
 
     def _part(self, slot: Slot) -> Instruction:
@@ -316,7 +333,8 @@ class WorkerState:
 
     def _knows_all(self, slot: Slot, incarnation: int) -> bool:
         who = slot, incarnation
-        return who in self.answered and self.told.get(who, 0) >= self.losses
+        current = self.told.get(who, 0) >= self.losses and self.seen.get(who, 0) >= self.round
+        return who in self.answered and current
 
     def _leave(self) -> list[Instruction]:
         idle = self.wanted is not None and not self._mine() and all(t in self.ended for t in self.threads)
@@ -332,6 +350,7 @@ class WorkerState:
                 continue
             if now.thread not in mine or self._may_end(mine[now.thread], now):
                 self.ended.add(now.thread)
+                self.emptied.pop(now.thread, None)
                 self.threads[now.thread] = ThreadNow(now.thread, ended=True)
                 out.append(EndThread(now.thread))
         for thread in self.ended - mine.keys():
@@ -344,9 +363,19 @@ class WorkerState:
     def _may_end(self, thread: ThreadWanted, now: ThreadNow) -> bool:
         assert self.wanted is not None
         if not thread.leaving or not now.empty or now.marked < self.wanted.routes_number:
+            self.emptied.pop(thread.thread, None)
             return False
-        exclusive = self.wanted.topology.by_name[thread.task].exclusive
-        return self.wanted.phase == "committed" or (exclusive and self.wanted.phase == "switched")
+        if self.wanted.topology.by_name[thread.task].exclusive:
+            return self.wanted.phase in ("switched", "committed")
+        return self.wanted.phase == "committed" and self._arrived(thread.thread)
+
+    def _arrived(self, thread: int) -> bool:
+        """Has every peer answered since this thread was empty? Links keep their order."""
+        if thread not in self.emptied:
+            self.round += 1
+            self.emptied[thread] = self.round
+        begun = self.emptied[thread]
+        return all(self.seen.get((slot, p.incarnation), 0) >= begun for slot, p in self.peers.items())
 
 
 def _left_behind(before: Wanted, after: Wanted) -> str:
