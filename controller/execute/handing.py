@@ -2,15 +2,18 @@
 ledgers is counted apart, so that a position counts as done only when both are past it. Pure.
 
 A leaver that dies is started again by its agent and reads again what it had open. One that is lost with its VM
-cannot: its partition's position stays where it left it, and whoever reads next begins there.
+cannot: a stand-in, in the slot of the thread that reads now, reads it again in its place. (Not out of a spool: that was
+on the lost VM.) Where nobody reads, whoever reads next begins there.
 """
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from controller.execute.steps import Sight
 from controller.execute.wanted import busy, reads, routes_now, runs
 from controller.knowledge.knowledge import Apart, Knowledge
-from controller.knowledge.records import HandedOver
+from controller.knowledge.records import HandedOver, StandIn
 from controller.knowledge.turn import Turn
 from topology_runtime.messages import ThreadWanted
 
@@ -43,7 +46,20 @@ def _settle(turn: Turn, sight: Sight) -> bool:
             known.fall_back(gap.thread)
             turn.record(HandedOver(gap.task, gap.partition, gap.thread, gap.emitted, gap.emitted))
             return True
+        if gap.thread not in there and reader is not None and _may_stand_in(k, reader):
+            stand_in = replace(reader, thread=k.durable.next_thread, leaving=True)
+            known.apart[stand_in.thread] = known.apart.pop(gap.thread)
+            turn.record(StandIn(stand_in, gap.thread))
+            where = f"{gap.task} {gap.partition}"
+            turn.event("source", f"{where}: what a lost VM had open from {gap.acked} on is read again")
+            return True
     return False
+
+
+def _may_stand_in(k: Knowledge, reader: ThreadWanted) -> bool:
+    """Can it be read again, and would a leaving thread read now?"""
+    settled = k.durable.phase in ("switched", "probation", "committed") and k.durable.waiting is None
+    return settled and (reader.task, reader.partition) not in k.spools
 
 
 def _reader(k: Knowledge, gap: HandedOver) -> ThreadWanted | None:

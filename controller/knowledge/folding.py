@@ -31,6 +31,7 @@ from controller.knowledge.records import (
     Scheduled,
     Seen,
     SoFar,
+    StandIn,
     StateLost,
     Submitted,
 )
@@ -152,6 +153,17 @@ def _handed_over(d: Durable, r: HandedOver) -> Durable:
     return replace(d, apart=(*others, r) if r.acked < r.emitted else others)
 
 
+def _stand_in(d: Durable, r: StandIn) -> Durable:
+    if d.reign is None:
+        return d
+    number = r.thread.thread
+    apart = tuple(replace(gap, thread=number) if gap.thread == r.lost else gap for gap in d.apart)
+    modelled = d.reign.modelled_tps.get(r.lost)
+    tps = d.reign.modelled_tps | ({number: modelled} if modelled is not None else {})
+    reign = replace(d.reign, threads=(*d.reign.threads, r.thread), modelled_tps=tps)
+    return replace(d, reign=reign, apart=apart, next_thread=number + 1)
+
+
 def _holds(d: Durable, r: Holds) -> Durable:
     return replace(d, holders=(*(known for known in d.holders if known.task != r.task), r))
 
@@ -207,6 +219,7 @@ _FOLDS: dict[type, Any] = {
     Scheduled: _scheduled,
     Draining: _draining,
     HandedOver: _handed_over,
+    StandIn: _stand_in,
     HeldDead: _held_dead,
     Holds: _holds,
     Joined: _joined,

@@ -147,6 +147,13 @@ class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
     emitted: int
 
 
+class StandIn(msgspec.Struct, frozen=True, tag="stand_in"):
+    """A leaving source thread is lost with its VM: from now on `thread`, leaving too, reads again what it had open."""
+
+    thread: ThreadWanted
+    lost: int
+
+
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
     """From now on this thread is the one of its exclusive task that may work, and no other."""
 
@@ -272,6 +279,7 @@ Record = (
     | MachineAsked
     | MachineReleased
     | Seen
+    | StandIn
     | StateLost
     | Ended
     | SoFar

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.knowledge.folding import fold
-from controller.knowledge.records import Durable, Entered, Planned, Record
+from controller.knowledge.records import Durable, Entered, Planned, Record, StandIn
 from controller.knowledge.store import Tallies
 from topology_runtime import messages as m
 
@@ -46,6 +46,8 @@ class Checks:
         if isinstance(record, Planned):
             self._states.add((record.epoch, "prepared"))
             self._threads[record.epoch] = {t.thread for t in record.threads}
+        elif isinstance(record, StandIn) and self.durable.reign is not None:
+            self._threads[self.durable.reign.epoch].add(record.thread.thread)
         elif isinstance(record, Entered):
             self._states.add((record.epoch, record.phase))
             if record.phase == "committed":

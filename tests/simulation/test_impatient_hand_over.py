@@ -73,3 +73,21 @@ def test_so_it_does_when_the_controller_is_killed_as_well() -> None:
     world.controller.kill("kill -9")
     old.worker.kill("kill -9")
     finish(world)
+
+
+def test_a_leaver_that_is_lost_with_its_vm_is_read_again_at_once() -> None:
+    world, old = handed_over()
+    assert old.source.ledger is not None
+    left_open = old.source.ledger.acked
+    known = world.controller.loop.knowledge.counts.source("source", 0)
+    assert known.acked <= left_open < known.emitted
+    old.worker.agent.lose()
+    finish(world)
+
+
+def test_so_it_is_when_the_controller_is_killed_as_well() -> None:
+    world, old = handed_over()
+    old.worker.agent.lose()
+    world.clock.run_until(world.now_ns + 100 * MS)
+    world.controller.kill("kill -9")
+    finish(world)
