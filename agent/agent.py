@@ -291,8 +291,9 @@ class Agent:
         self.peers.pop(worker.slot, None)
         self._read_sources_of(worker)
         self.sampler.over(worker.slot, worker.incarnation)
-        slot, which = self.state.slots[worker.slot].slot, worker.incarnation
-        self.do(e.WorkerExited(slot, which, *end, self._under_way(worker), worker.reader.unlogged))
+        state, left = self.state.slots[worker.slot], (self._under_way(worker), worker.reader.unlogged)
+        letters = self.supervisor.letters_left(worker, state.letters)
+        self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, letters))
 
     def _under_way(self, worker: Worker) -> tuple[UnderWay, ...]:
         """The calls of user code that its end broke off, with their stacks as far as it wrote them."""
@@ -309,9 +310,7 @@ class Agent:
             self._read_sources_of(worker)
 
     def _read_sources_of(self, worker: Worker) -> None:
-        if not self._names:
-            return
-        sources = worker.reader.sources(self._names)
+        sources = worker.reader.sources(self._names) if self._names else ()
         if sources:
             self.do(e.SourcesRead(self.state.slots[worker.slot].slot, worker.incarnation, sources))
 

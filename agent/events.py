@@ -10,6 +10,7 @@ import msgspec
 from agent.strikes import UnderWay
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
+    DeadLetter,
     DeadLetters,
     Goodbye,
     Hello,
@@ -47,7 +48,7 @@ class SourcesRead(msgspec.Struct, frozen=True):
 class WorkerExited(msgspec.Struct, frozen=True):
     """A worker's process has ended and was reaped. clean: it ended itself in order. how: a few words for people.
     by_itself: nobody ended it, nor was it about to end. calls: of user code that were under way. unlogged: rows
-    that its sinks were at and had not logged."""
+    that its sinks were at and had not logged. letters: that it had not told."""
 
     slot: Slot
     incarnation: int
@@ -56,6 +57,7 @@ class WorkerExited(msgspec.Struct, frozen=True):
     by_itself: bool = False
     calls: tuple[UnderWay, ...] = ()
     unlogged: int = 0
+    letters: tuple[DeadLetter, ...] = ()
 
 
 class WorkerHung(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ class SlotState:
     that it exits. quitting: it was told to. kill_at_ns: when it is killed (again) for `kill_why` if it
     still lives then. killed_for: why it was. hung: the thread whose call took too long, −1 none. troubles:
     of its worker with the disk. unlogged, unlogged_before: finished rows without a log, of its worker and of
-    those before it."""
+    those before it. letters: dead letters that its worker has told."""
 
     slot: Slot
     status: Status = "empty"
@@ -48,6 +48,7 @@ class SlotState:
     troubles: tuple[str, ...] = ()
     unlogged: int = 0
     unlogged_before: int = 0
+    letters: int = 0
 
     @property
     def live(self) -> bool:
@@ -87,7 +88,7 @@ class SlotState:
             self.crashed_ns.clear()
 
     def spawned(self, incarnation: int, now_ns: int) -> None:
-        self.status, self.incarnation = "starting", incarnation
+        self.status, self.incarnation, self.letters = "starting", incarnation, 0
         self._forget_worker()
         self.kill_at_ns = now_ns + START_LIMIT_NS
         self.kill_why = f"no word from it for {START_LIMIT_NS // NS} s"
@@ -107,6 +108,7 @@ class SlotState:
             here = {thread.thread for thread in self.wanted}
             self.ended.update({now.thread: now for now in report.threads if now.ended and now.thread in here})
         self.leaving = self.leaving or report.leaving
+        self.letters += len(report.letters)
         self.troubles, self.unlogged = report.troubles, report.unlogged
 
     def kill_at(self, when_ns: int, why: str) -> None:

@@ -278,6 +278,7 @@ class AgentState:
             return []
         blamed, out = self._blame(state, event, now_ns)
         state.unlogged += event.unlogged
+        out += [e.SendDeadLetters(letters) for letters in self._letters.add(event.letters, now_ns)]
         state.exited(event.how, event.clean, now_ns, self.token.epoch, blamed)
         if state.status == "quarantined":
             crashes = len(state.crashed_ns)

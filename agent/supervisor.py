@@ -26,7 +26,9 @@ from agent.hang import Hang, HangWatch
 from agent.meter_reader import MeterReader
 from agent.slots import SlotBinding
 from topology_runtime.disk import DiskTroubles
+from topology_runtime.letters_kept import left_by
 from topology_runtime.logs import open_log, trim
+from topology_runtime.messages import DeadLetter
 from topology_runtime.worker import meter as mt
 
 LAST_WORDS_BYTES = 256 * 1024  # of a worker's log are read at its end, for the stacks in them
@@ -161,6 +163,10 @@ class Supervisor:
         os.close(worker.pidfd)
         del self.workers[worker.slot]
         return self._end(worker, code)
+
+    def letters_left(self, worker: Worker, told: int) -> tuple[DeadLetter, ...]:
+        """Dead letters that it had kept and, after so many, not told."""
+        return left_by(self._config.directory, worker.slot, worker.incarnation, told)
 
     def words(self, worker: Worker) -> str:
         """The end of what it wrote into its log."""

@@ -91,6 +91,7 @@ class SimAgent:
         self.kill("the VM is gone")
         self.world.account.vm_lost(self.name)
         self.gone = True
+        self.world.account.vm_lost(self.name)
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
@@ -136,7 +137,9 @@ class SimAgent:
         if self.alive and self.workers.get(worker.slot.number) is worker:
             self._read_sources(worker)
             del self.workers[worker.slot.number]
-            self.do(e.WorkerExited(worker.slot, worker.incarnation, how, clean))
+            told = self.state.slots[worker.slot.number].letters
+            left = tuple(worker.letters_kept[told:])
+            self.do(e.WorkerExited(worker.slot, worker.incarnation, how, clean, letters=left))
 
     def _read_sources(self, worker: SimWorker) -> None:
         """Its meter outlives a worker."""

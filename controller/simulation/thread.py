@@ -180,6 +180,7 @@ class SimThread:
             letters, flow.letters = flow.letters, []
             self.world.account.buried(letters)
             self.worker.letters += letters
+            self.worker.letters_kept += letters
 
     def end(self) -> None:
         """The worker says: it is empty, or wanted no more."""

@@ -53,6 +53,7 @@ class SimWorker:
         self.inboxes: dict[int, deque[Any]] = {}
         self.closed: set[int] = set()
         self.letters: list[m.DeadLetter] = []
+        self.letters_kept: list[m.DeadLetter] = []  # on its VM's disk
         self._links: dict[Slot, Link] = {}
         self._pending: dict[Slot, list[Any]] = {}
         self._slot_of: dict[int, Slot] = {}

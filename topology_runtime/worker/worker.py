@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-import msgspec
-
 from topology_runtime import channels, failpoints
 from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Wake
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import BadMessage, BadRow
+from topology_runtime.letters_kept import LettersKept
 from topology_runtime.logs import hold_out
 from topology_runtime.messages import (
     DeadLetter,
@@ -64,7 +63,6 @@ CALM_S = 0.2  # … else: what happens wakes the main thread
 REPORT_EVERY_NS = 500_000_000
 HELLO_EVERY_NS = 200_000_000
 LETTERS_A_REPORT = 100  # of 6 kB at most: below what a message may have
-LETTERS_WHOLE = 1000  # that wait to be reported
 SHUTDOWN_NS = 300_000_000  # for all threads together to let their objects go
 LEAVING_NS = 4_000_000_000  # … when nobody waits for this worker's end but its agent, which does for 5 s
 
@@ -95,7 +93,6 @@ class Worker:
         self.records: dict[int, int] = {}
         self.threads: dict[int, TaskThread] = {}
         self.closing: dict[int, TaskThread] = {}
-        self.letters: SimpleQueue[DeadLetter] = SimpleQueue()
         self.pings: SimpleQueue[Ping] = SimpleQueue()
         self.sender = Sender(self.board, self.meter, self.records, self.wake)
         self.pull = PullChannel(place.host)
@@ -107,6 +104,7 @@ class Worker:
         self.exit_code = 0
         self.mirror = Mirror(place.slot, place.directory)
         self.disk = DiskTroubles()
+        self.letters = LettersKept(place.directory, place.slot.number, place.incarnation, self.disk)
         self._paths: tuple[str, ...] = ()
         self._struck: tuple[Struck, ...] = ()
         self._cleaned = 0  # number of the routes under which old snapshots were removed
@@ -134,7 +132,7 @@ class Worker:
             self.on_turn(ready)
 
     def _patience_s(self) -> float:
-        if not self.letters.empty():
+        if not self.letters.empty:
             return TICK_S / 10
         going = any(thread.core.going for thread in self.threads.values())
         return TICK_S if going or not self.state.ready else CALM_S
@@ -273,9 +271,7 @@ class Worker:
             if now_ns - self._reported_ns >= HELLO_EVERY_NS:
                 self._hello()
             return
-        letters: list[DeadLetter] = []
-        while len(letters) < LETTERS_A_REPORT and not self.letters.empty():
-            letters.append(self.letters.get_nowait())
+        letters = self.letters.take(LETTERS_A_REPORT)
         state = self.state
         report = WorkerReport(
             self.place.slot,
@@ -284,7 +280,7 @@ class Worker:
             state.ready,
             tuple(state.threads.values()),
             tuple(state.sources.values()),
-            tuple(letters),
+            letters,
             self.stop is not None,
             self.disk.texts(),
             self._unlogged_of_gone + sum(thread.unlogged for thread in self.threads.values()),
@@ -355,7 +351,7 @@ class Worker:
             self.board,
             self.meter,
             self.place.directory,
-            self._bury,
+            self.letters.put,
             self.wake.set,
             self._crashed,
             self._lock,
@@ -391,12 +387,7 @@ class Worker:
         while not self.sender.bad_rows.empty():
             frame, bad = self.sender.bad_rows.get_nowait()
             for place, error in bad:
-                self._bury(self._letter(frame, place, error))
-
-    def _bury(self, letter: DeadLetter) -> None:
-        """Any thread may call. In a flood of them most come without row and traceback: memory is bounded."""
-        flood = self.letters.qsize() >= LETTERS_WHOLE
-        self.letters.put(msgspec.structs.replace(letter, row="", traceback="") if flood else letter)
+                self.letters.put(self._letter(frame, place, error))
 
     def _letter(self, frame: Frame, place: int, error: BadRow) -> DeadLetter:
         number, offset, _ = list(r.single(frame.runs))[place]

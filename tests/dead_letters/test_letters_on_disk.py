@@ -1,0 +1,64 @@
+"""Dead letters of a worker that is killed: those that it had not told yet are read from its VM's disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from topology_runtime import letters_kept
+from topology_runtime.disk import DiskTroubles
+from topology_runtime.letters_kept import FOLDER, LettersKept, left_by
+from topology_runtime.messages import DeadLetter
+
+
+def letter(position: int) -> DeadLetter:
+    return DeadLetter("work", 1, "source", 0, position, "row\n", "ValueError: no", "trace\nback")
+
+
+def test_what_was_not_told_is_left_and_read_once(tmp_path: Path) -> None:
+    kept = LettersKept(str(tmp_path), 2, 7, DiskTroubles())
+    for position in range(5):
+        kept.put(letter(position))
+    assert kept.take(3) == tuple(letter(p) for p in range(3)) and not kept.empty
+    other = LettersKept(str(tmp_path), 3, 7, DiskTroubles())
+    other.put(letter(9))
+    assert left_by(str(tmp_path), 2, 7, told=3) == (letter(3), letter(4))
+    assert left_by(str(tmp_path), 2, 7, told=3) == ()
+    assert left_by(str(tmp_path), 3, 7, told=0) == (letter(9),), "of another slot"
+
+
+def test_files_of_an_earlier_worker_go_and_a_torn_line_is_none(tmp_path: Path) -> None:
+    LettersKept(str(tmp_path), 2, 6, DiskTroubles()).put(letter(1))
+    LettersKept(str(tmp_path), 2, 7, DiskTroubles()).put(letter(2))
+    with open(tmp_path / FOLDER / "2-7-0", "ab") as file:
+        file.write(b'["work"')
+    assert left_by(str(tmp_path), 2, 7, told=0) == (letter(2),)
+    assert os.listdir(tmp_path / FOLDER) == []
+    assert left_by(str(tmp_path / "never"), 2, 7, told=0) == ()
+
+
+def test_a_flood_takes_bounded_disk_and_the_newest_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters_kept, "PART_BYTES", 1000)
+    monkeypatch.setattr(letters_kept, "WHOLE_MOST", 3)
+    kept = LettersKept(str(tmp_path), 0, 1, DiskTroubles())
+    for position in range(200):
+        kept.put(letter(position))
+        if position < 190:
+            kept.take(1)
+    assert len(os.listdir(tmp_path / FOLDER)) == 2
+    left = left_by(str(tmp_path), 0, 1, told=190)
+    bare = [replace(letter(p), row="", traceback="") for p in range(193, 200)]
+    assert left == (letter(190), letter(191), letter(192), *bare)
+
+
+def test_a_disk_that_takes_nothing_stops_no_row(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).write_text("no folder")
+    disk = DiskTroubles()
+    kept = LettersKept(str(tmp_path), 0, 1, disk)
+    kept.put(letter(1))
+    assert kept.take(9) == (letter(1),) and disk.has("dead letters")

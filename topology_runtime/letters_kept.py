@@ -1,0 +1,97 @@
+"""Dead letters of one worker on their way to its agent, and on its VM's disk: a row is acked only once its letter is
+there, so a worker that is killed then takes none along.
+
+The page cache keeps what was written, whoever is killed. Letters are numbered from 0 on in a worker's life. Two files
+at most: another is begun when one is large enough, and what was in the one before was told long ago.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections import deque
+
+import msgspec
+
+from topology_runtime.disk import DiskTroubles
+from topology_runtime.messages import DeadLetter
+
+FOLDER = "letters"
+FILE_NAME = re.compile(r"(\d+)-(\d+)-(\d+)")  # slot, incarnation, number of the first letter in it
+PART_BYTES = 1 << 20
+WHOLE_MOST = 1000  # that wait to be told; of more only what they are of
+
+log = logging.getLogger("headgate.agent")
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(DeadLetter).decode
+
+
+class LettersKept:
+    """The worker's side. `put`: any thread; `take`: the main thread."""
+
+    def __init__(self, directory: str, slot: int, incarnation: int, disk: DiskTroubles) -> None:
+        self._folder = os.path.join(directory, FOLDER)
+        self._who = slot, incarnation
+        self._disk = disk
+        self._lock = threading.Lock()
+        self._waiting: deque[DeadLetter] = deque()
+        self._number = self._size = 0
+        self._fd = -1
+        self._paths: list[str] = []
+
+    @property
+    def empty(self) -> bool:
+        return not self._waiting
+
+    def put(self, letter: DeadLetter) -> None:
+        """In a flood most come without row and traceback: memory is bounded."""
+        with self._lock:
+            if len(self._waiting) >= WHOLE_MOST:
+                letter = msgspec.structs.replace(letter, row="", traceback="")
+            with self._disk.writing("dead letters", self._folder):
+                self._write(_encode(letter) + b"\n")
+            self._waiting.append(letter)
+            self._number += 1
+
+    def take(self, most: int) -> tuple[DeadLetter, ...]:
+        return tuple(self._waiting.popleft() for _ in range(min(most, len(self._waiting))))
+
+    def _write(self, line: bytes) -> None:
+        if self._fd < 0 or self._size >= PART_BYTES:
+            self._next()
+        self._size += os.write(self._fd, line)
+
+    def _next(self) -> None:
+        os.makedirs(self._folder, exist_ok=True)
+        path = os.path.join(self._folder, "-".join(map(str, (*self._who, self._number))))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._size = fd, 0
+        self._paths.append(path)
+        if len(self._paths) > 2:
+            os.remove(self._paths.pop(0))
+
+
+def left_by(directory: str, slot: int, incarnation: int, told: int) -> tuple[DeadLetter, ...]:
+    """What a worker that is no more has kept and not told; `told`: how many it has. The files of this slot go."""
+    folder = os.path.join(directory, FOLDER)
+    found: list[DeadLetter] = []
+    try:
+        names = [match for name in os.listdir(folder) if (match := FILE_NAME.fullmatch(name))]
+        for match in sorted(names, key=lambda match: int(match[3])):
+            if int(match[1]) != slot:
+                continue
+            path = os.path.join(folder, match[0])
+            if int(match[2]) == incarnation:
+                with open(path, "rb") as file:
+                    lines = file.read().split(b"\n")[:-1]  # a torn line was never acked
+                found += [_decode(line) for line in lines[max(0, told - int(match[3])) :]]
+            os.remove(path)
+    except (OSError, msgspec.DecodeError) as error:
+        if not isinstance(error, FileNotFoundError):
+            log.error("%s: %s", folder, error)
+    return tuple(found)
