@@ -22,7 +22,7 @@ class LetterBox:
         self._vm, self._boot = vm, boot
         self._first = 0  # number of the first that waits
         self._waiting: deque[DeadLetter] = deque()
-        self._said_ns = 0
+        self._said_ns = 0  # when the first that waits was said last; −1: it has only now become the first
 
     def add(self, letters: Iterable[DeadLetter], now_ns: int) -> list[DeadLetters]:
         """New ones; what to say of them."""
@@ -37,16 +37,18 @@ class LetterBox:
         while word.boot == self._boot and self._waiting and self._first < word.below:
             self._waiting.popleft()
             self._first += 1
+            self._said_ns = -1
 
     def again(self, now_ns: int) -> list[DeadLetters]:
         """What waits, once more: bounded, the others follow when these are taken."""
         return self._say(0, min(len(self._waiting), AGAIN_MOST), now_ns)
 
     def overdue(self, now_ns: int) -> bool:
+        self._said_ns = now_ns if self._said_ns < 0 else self._said_ns
         return bool(self._waiting) and now_ns - self._said_ns >= AGAIN_NS
 
     def _say(self, begin: int, end: int, now_ns: int) -> list[DeadLetters]:
-        self._said_ns = now_ns if end > begin else self._said_ns
+        self._said_ns = now_ns if begin == 0 else self._said_ns
         letters = tuple(islice(self._waiting, begin, end))
         return [
             DeadLetters(

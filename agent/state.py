@@ -435,6 +435,7 @@ class AgentState:
             e.Note(f"the worker of {slot} does not end even when killed") for slot in alive
         ]
         if self.controller_boot and not self.refused:
+            out += self._letters_again(now_ns)
             out += [self._report(now_ns), e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot))]
         self._exiting = True
         return [*out, e.Exit(self.stopping, self.refused)]

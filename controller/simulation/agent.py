@@ -89,7 +89,6 @@ class SimAgent:
         """The VM is gone for good."""
         self.world.tallies.states_lost += 1
         self.kill("the VM is gone")
-        self.world.account.vm_lost(self.name)
         self.gone = True
         self.world.account.vm_lost(self.name)
 

@@ -56,6 +56,17 @@ def test_letters_are_said_again_until_they_are_taken() -> None:
     assert box.again(0) == [] and not box.overdue(9 * AGAIN_NS)
 
 
+def test_one_that_was_missed_is_said_again_however_many_follow() -> None:
+    box = LetterBox("vm1", 7)
+    second_ns = 1_000_000_000
+    for number in range(6):
+        assert not box.overdue(number * second_ns - 1)
+        box.add([letter(number)], number * second_ns)
+    assert box.overdue(AGAIN_NS)
+    box.taken(LettersTaken(7, 1))
+    assert not box.overdue(AGAIN_NS) and not box.overdue(2 * AGAIN_NS - 1) and box.overdue(2 * AGAIN_NS)
+
+
 def test_a_flood_goes_in_parts_and_is_bounded_while_the_controller_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controller.simulation.clock import MS, S
 from controller.simulation.world import Options, World
+
+
+@pytest.mark.parametrize("seed", [23, 33, 54])
+def test_a_killed_worker_takes_no_dead_letter_along(seed: int) -> None:
+    World(seed, Options(shape="failing", kinds=("kill_worker", "kill_worker_somewhere"), faults=5)).run()
 
 
 def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:
