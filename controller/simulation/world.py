@@ -40,7 +40,14 @@ FAULTS = (0, 2, 3, 3, 4, 5, 6)  # of which a seed has one number
 MEMORY = "/dev/shm"
 REPLANS_LEAST = 2
 QUIET_S = 5.0
-LETTERS_LOST = {"kill_agent", "kill_agent_somewhere", "cut_vm", "lose_vm", "killed at agent"}
+LETTERS_LOST = {
+    "kill_agent",
+    "kill_controller",
+    "cut_vm",
+    "lose_vm",
+    "killed at agent",
+    "killed at controller",
+}
 SWAPPED, AT_ONCE = 0.4, 0.5  # shares of proposals that swap VMs, of plans that are followed at once
 
 
