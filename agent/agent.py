@@ -286,14 +286,14 @@ class Agent:
                 self._on_exit(worker, end)
 
     def _on_exit(self, worker: Worker, end: End) -> None:
-        level = logging.INFO if end.clean else logging.WARNING
-        log.log(level, "the worker of slot %d ended: %s", worker.slot, end.how)
+        (log.info if end.clean else log.warning)("the worker of slot %d ended: %s", worker.slot, end.how)
         self.peers.pop(worker.slot, None)
         self._read_sources_of(worker)
         self.sampler.over(worker.slot, worker.incarnation)
         state, left = self.state.slots[worker.slot], (self._under_way(worker), worker.reader.unlogged)
         letters = self.supervisor.letters_left(worker, state.letters)
-        self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, letters))
+        spooled = spools.left_over(self.config.directory)
+        self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, letters, spooled))
 
     def _under_way(self, worker: Worker) -> tuple[UnderWay, ...]:
         """The calls of user code that its end broke off, with their stacks as far as it wrote them."""

@@ -18,6 +18,7 @@ from topology_runtime.messages import (
     Report,
     Shutdown,
     SourceNow,
+    SpoolLeft,
     Wanted,
     Welcome,
     WorkerHello,
@@ -48,7 +49,8 @@ class SourcesRead(msgspec.Struct, frozen=True):
 class WorkerExited(msgspec.Struct, frozen=True):
     """A worker's process has ended and was reaped. clean: it ended itself in order. how: a few words for people.
     by_itself: nobody ended it, nor was it about to end. calls: of user code that were under way. unlogged: rows
-    that its sinks were at and had not logged. letters: that it had not told."""
+    that its sinks were at and had not logged. letters: that it had not told. spools: what is left in the VM's then
+    (None: as before)."""
 
     slot: Slot
     incarnation: int
@@ -58,6 +60,7 @@ class WorkerExited(msgspec.Struct, frozen=True):
     calls: tuple[UnderWay, ...] = ()
     unlogged: int = 0
     letters: tuple[DeadLetter, ...] = ()
+    spools: tuple[SpoolLeft, ...] | None = None
 
 
 class WorkerHung(msgspec.Struct, frozen=True):

@@ -71,6 +71,7 @@ class AgentState:
         self.refused = ""
         self._data = b""
         self._troubles: tuple[str, ...] = ()
+        self._spools = hello.spools
         self._wanted_here: set[int] = set()
         self._sources: dict[int, tuple[int, SourceNow, int]] = {}
         self._letters = LetterBox(hello.vm, hello.boot)
@@ -279,6 +280,7 @@ class AgentState:
         blamed, out = self._blame(state, event, now_ns)
         state.unlogged += event.unlogged
         out += [e.SendDeadLetters(letters) for letters in self._letters.add(event.letters, now_ns)]
+        self._spools = self._spools if event.spools is None else event.spools
         state.exited(event.how, event.clean, now_ns, self.token.epoch, blamed)
         if state.status == "quarantined":
             crashes = len(state.crashed_ns)
@@ -399,6 +401,7 @@ class AgentState:
                 self.source_positions(),
                 self._disk(),
                 unlogged,
+                self._spools,
             )
         )
 

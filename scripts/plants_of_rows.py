@@ -297,8 +297,8 @@ SOURCES = (
     one(
         "a start is where reading ended",
         WANTED,
-        "for thread in old) else known.main\n",
-        "for thread in old) else known.emitted\n",
+        "return None if waits else known.main\n",
+        "return None if waits else known.emitted\n",
         ("unaccounted", "reached no sink", "lacks", *SAVED),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planting import CORE, FOLDING, KEYED, LATE, LEDGER, SAVED, SOURCE, WANTED, WORKER, Plant, one
+from planting import AGENT, CORE, FOLDING, KEYED, LATE, LEDGER, SAVED, SOURCE, WANTED, WORKER, Plant, one
 
 RANGES, MOVES, KEYED_CORE = f"{WORKER}/ranges.py", f"{WORKER}/moves.py", f"{WORKER}/keyed_core.py"
 CLAIMS = "controller/monitor/claims.py"
@@ -121,6 +121,20 @@ AIMED = (
         "        self._record(self.flow)\n        self.post.send_acks(acks)\n",
         "        self.post.send_acks(acks)\n        self._record(self.flow)\n",
         test="tests/worker/test_recorded_before_acked.py",
+    ),
+    one(
+        "a leaver's spool is left behind",
+        WANTED,
+        "    return end if vm == thread.slot.vm != reader",
+        "    return 0 if vm == thread.slot.vm != reader",
+        test="tests/simulation/test_spools_of_leavers.py",
+    ),
+    one(
+        "spools are told when an agent starts only",
+        AGENT,
+        "        self._spools = self._spools if event.spools is None else event.spools\n",
+        "",
+        test="tests/simulation/test_spools_of_leavers.py",
     ),
     one(
         "a fault sends again what waits to be sent",

@@ -254,6 +254,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     sources: tuple[SourceNow, ...] = ()
     troubles: tuple[str, ...] = ()  # what the VM's disk does not take now, at most 16
     unlogged: int = 0  # rows that (may have) reached a sink and are in no log, since this agent's boot
+    spools: tuple[SpoolLeft, ...] = ()  # as they were when a worker ended here last
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):

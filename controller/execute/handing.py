@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.execute.steps import Sight
-from controller.execute.wanted import busy, reads, routes_now, runs
+from controller.execute.wanted import busy, left_behind, reads, routes_now, runs
 from controller.knowledge.knowledge import Apart, Knowledge
 from controller.knowledge.records import HandedOver, StandIn
 from controller.knowledge.turn import Turn
@@ -23,14 +23,13 @@ def hand_over(turn: Turn, sight: Sight) -> bool:
     k = turn.knowledge
     if k.durable.reign is None:
         return False
-    return _settle(turn, sight) or (k.impatient and _part(turn, sight))
+    return _settle(turn, sight) or _part(turn, sight)
 
 
 def still_open(k: Knowledge, thread: ThreadWanted) -> bool:
     """Has this leaving thread, on a VM that lives, positions of its own that are not done?"""
     known = k.counts.sources.get((thread.task, thread.partition))
-    one = known.apart.get(thread.thread) if known is not None else None
-    return one is not None and one.open
+    return known is not None and known.has_open(thread.thread)
 
 
 def _settle(turn: Turn, sight: Sight) -> bool:
@@ -62,14 +61,14 @@ def _may_stand_in(k: Knowledge, reader: ThreadWanted) -> bool:
     return settled and (reader.task, reader.partition) not in k.spools
 
 
-def _reader(k: Knowledge, gap: HandedOver) -> ThreadWanted | None:
+def _reader(k: Knowledge, gap: HandedOver | ThreadWanted) -> ThreadWanted | None:
     assert k.durable.reign is not None
     staying = [t for t in k.durable.reign.threads if not t.leaving]
     return next((t for t in staying if (t.task, t.partition) == (gap.task, gap.partition)), None)
 
 
 def _part(turn: Turn, sight: Sight) -> bool:
-    """A leaver that reads no more and is not empty, while its successor waits."""
+    """A leaver that died and has a spool; or that reads no more and is not empty, while its successor waits."""
     k = turn.knowledge
     assert k.durable.reign is not None and k.topology is not None
     number, _ = routes_now(k.durable)
@@ -79,7 +78,14 @@ def _part(turn: Turn, sight: Sight) -> bool:
         known = k.counts.sources.get((thread.task, thread.partition))
         if thread.task not in sources or known is None or thread.thread in apart:
             continue
-        if busy(thread, sight, number) and not reads(thread, sight, number):
+        if busy(thread, sight, number):
+            due = k.impatient and not reads(thread, sight, number)
+        else:
+            reader = None if k.durable.phase == "prepared" else _reader(k, thread)
+            end = left_behind(k, thread, reader) if reader is not None else 0
+            known.emitted = max(known.emitted, end)
+            due = end > 0 or known.has_open(thread.thread)  # what the journal did not take is tried again
+        if due:
             one = known.apart.get(thread.thread) or known.part(thread.thread)
             turn.record(HandedOver(thread.task, thread.partition, thread.thread, one.acked, one.emitted))
             return True

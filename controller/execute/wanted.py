@@ -7,7 +7,8 @@ Rules:
     of the partition is busy; the position is the highest ever reported as acked. A predecessor whose
     ledger does not empty (rows that a task keeps until more come) is waited for `HAND_OVER_NS`, then the
     successor starts where it stopped reading, and what is open there is counted apart (handing.py). If it is
-    started anew, it is told to read that again.
+    started anew, it is told to read that again. So is one that died while its spool held events that nobody
+    else can read: its successor starts behind these.
  3. A thread that was leaving before stays leaving on the wire while the next enactment is PREPARED, and
     the wire's phase stays "switched" for it: a source that has stopped reading never reads again.
 """
@@ -151,9 +152,14 @@ def _start_of(k: Knowledge, sight: Sight, those: list[m.ThreadWanted]) -> int | 
     known = k.counts.source(staying[0].task, staying[0].partition)
     if runs(k, sight, staying[0]):
         return None
-    old = [thread for thread in those if thread.leaving and thread.thread not in known.apart]
+    apart = {gap.thread for gap in k.durable.apart}
     number, _ = routes_now(k.durable)
-    return None if any(busy(thread, sight, number) for thread in old) else known.main
+    waits = any(
+        busy(thread, sight, number) or left_behind(k, thread, staying[0]) or known.has_open(thread.thread)
+        for thread in those
+        if thread.leaving and thread.thread not in apart
+    )
+    return None if waits else known.main
 
 
 def runs(k: Knowledge, sight: Sight, thread: m.ThreadWanted) -> bool:
@@ -171,6 +177,14 @@ def busy(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:
     now = sight.sources.get(thread.thread)
     never_read = now is not None and now.emitted == 0 and not reads(thread, sight, number)
     return not (present.ended or never_read or (now is not None and now.stopped))
+
+
+def left_behind(k: Knowledge, thread: m.ThreadWanted, reader: m.ThreadWanted) -> int:
+    """The end of the spool on its VM that a leaving source thread that died is to read before it goes, for its
+    successor is on another VM; 0: there is none."""
+    place = thread.task, thread.partition
+    vm, end = k.spools.get(place, ("", 0))
+    return end if vm == thread.slot.vm != reader.slot.vm and end > k.counts.source(*place).main else 0
 
 
 def reads(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:

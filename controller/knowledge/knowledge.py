@@ -77,6 +77,10 @@ class SourceKnown:
         self.main = self.main_done = self.emitted
         return self.apart[thread]
 
+    def has_open(self, thread: int) -> bool:
+        """Has it positions of its own that are not done?"""
+        return thread in self.apart and self.apart[thread].open
+
     def fall_back(self, thread: int) -> None:
         """That thread is no more: who reads next begins where it left something open."""
         one = self.apart.pop(thread)

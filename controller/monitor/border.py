@@ -78,8 +78,12 @@ def _check_hello(hello: m.Hello) -> None:
         raise BadMessage("a boot number that cannot be", cause=str(hello.boot))
     _numbers("a hello", hello.boot, hello.slot_memory_bytes, hello.pid, hello.protocol)
     _texts("a hello", hello.binding, hello.version, most=NAME_MOST)
-    _many("spools", hello.spools)
-    for spool in hello.spools:
+    _check_spools(hello.spools)
+
+
+def _check_spools(spools: tuple[m.SpoolLeft, ...]) -> None:
+    _many("spools", spools)
+    for spool in spools:
         _texts("a spool", spool.task, most=NAME_MOST)
         _numbers("a spool", spool.partition, spool.acked, spool.end)
         if spool.acked > spool.end:
@@ -95,6 +99,7 @@ def _check_report(report: m.Report) -> None:
         raise BadMessage("a report of too many threads")
     for worker in report.workers:
         _check_worker(report, worker)
+    _check_spools(report.spools)
     _many("sources", report.sources)
     for source in report.sources:
         _check_source(source)

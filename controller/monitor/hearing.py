@@ -27,11 +27,7 @@ def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Change, ..
     changes = members.hello(message, turn.now)
     k = turn.knowledge
     k.sent.pop(message.vm, None)
-    for spool in message.spools:
-        k.spools[spool.task, spool.partition] = (message.vm, spool.end)
-        if claims.spool_counts(k, message.vm, spool):
-            known = k.counts.source(spool.task, spool.partition)
-            known.main = max(known.main, spool.acked)
+    _spools(turn, message.vm, message.spools)
     vm = members.members[message.vm].vm
     if vm not in k.durable.joined:
         turn.record(Joined(vm))
@@ -54,6 +50,8 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Change, 
     for worker in message.workers if message.workers != known else ():
         k.incarnations[worker.slot] = max(worker.incarnation, k.incarnations.get(worker.slot, 0))
         _told_of_worker(turn, workers.get(worker.slot), worker)
+    if message.vm not in k.durable.held_dead:
+        _spools(turn, message.vm, message.spools)
     for source in message.sources:
         if claims.owns(k, message.vm, source):
             _source(turn, message.vm, source)
@@ -77,6 +75,18 @@ def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
     else:
         del alarms[what]
         turn.event("alarm_over", f"{where}: the disk takes everything again", where=where)
+
+
+def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
+    """What is left in a VM's spools. It is told again and again, also when it is long done."""
+    k = turn.knowledge
+    for spool in spools:
+        place = spool.task, spool.partition
+        if claims.spool_counts(k, vm, spool):
+            known = k.counts.source(*place)
+            known.main = max(known.main, spool.acked)
+        if place not in k.counts.sources or spool.end > k.counts.sources[place].acked:
+            k.spools[place] = (vm, spool.end)
 
 
 def _source(turn: Turn, vm: str, now: m.SourceNow) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from agent import events as e
+from agent.spools import left_over
 from agent.state import AgentState
 from controller.simulation.clock import S
 from controller.simulation.spool import SimSpool
@@ -57,6 +58,9 @@ class SimAgent:
         self.world.met["spools drained"] += spool.end > spool.acked
         return spool
 
+    def _spools(self) -> tuple[m.SpoolLeft, ...]:
+        return left_over(os.path.join(self.world.directory(), self.name)) if self.world.shape.live else ()
+
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
@@ -66,7 +70,9 @@ class SimAgent:
         self.alive = True
         s = self.shape
         self.boot = self.world.wall_ns
-        hello = m.Hello(s.vm, self.boot, s.slots, s.slot_cores, s.slot_memory_bytes, "cgroup1", 7)
+        hello = m.Hello(
+            s.vm, self.boot, s.slots, s.slot_cores, s.slot_memory_bytes, "cgroup1", 7, spools=self._spools()
+        )
         self.state = AgentState(hello, self.world.now_ns)
         self.token = m.Token()
         self._wake_ns = -1
@@ -137,8 +143,8 @@ class SimAgent:
             self._read_sources(worker)
             del self.workers[worker.slot.number]
             told = self.state.slots[worker.slot.number].letters
-            left = tuple(worker.letters_kept[told:])
-            self.do(e.WorkerExited(worker.slot, worker.incarnation, how, clean, letters=left))
+            left = tuple(worker.letters_kept[told:]), self._spools()
+            self.do(e.WorkerExited(worker.slot, worker.incarnation, how, clean, False, (), 0, *left))
 
     def _read_sources(self, worker: SimWorker) -> None:
         """Its meter outlives a worker."""

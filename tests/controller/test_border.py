@@ -77,6 +77,7 @@ def test_what_agents_say_is_let_in() -> None:
         m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadNow(1, failed="x" * 20_000),)),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(),) * 1025),
         m.Report("vm1", 3, 1, m.Token(), troubles=("x" * 20_000,)),
+        m.Report("vm1", 3, 1, m.Token(), spools=(m.SpoolLeft("s", 0, 9, 8),)),
         m.DeadLetters("vm1", (letter(),) * 257),
         m.DeadLetters("vm1", (letter(traceback="x" * 20_000),)),
         m.DeadLetters("vm1", (letter(position=-1),)),
