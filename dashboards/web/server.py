@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 STATIC = Path(__file__).parent / "static"
 WEEK = "public, max-age=604800"
 END_S = 1
-CONNECTIONS_MOST = 256
+CONNECTIONS_MOST = 1024  # and requests under way; those that say nothing are far fewer (connections.py)
 THINKING_MOST = 2  # what-if questions at once
 
 
@@ -122,11 +122,11 @@ def serve(web: Web, sock: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT."""
     import uvicorn
 
-    from dashboards.web.connections import protocol_of
+    from dashboards.web.connections import Limits, protocol_of
 
     config = uvicorn.Config(
         application(web),
-        http=protocol_of(),
+        http=protocol_of(Limits()),
         log_level="warning",
         access_log=False,
         ws="websockets-sansio",

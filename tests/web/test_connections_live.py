@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 
-from dashboards.web.connections import protocol_of
+from dashboards.web.connections import Limits, protocol_of
+from dashboards.web.server import CONNECTIONS_MOST
 from topology_runtime.metrics_port import MetricsPort, gauge
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
@@ -20,9 +21,15 @@ VISIT_S = 2.0  # a machine with nothing else to do needs a tenth of it
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n"
 
 
+stalled, go_on = threading.Event(), threading.Event()
+
+
 async def application(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
     """Takes the body, answers with what the path asks for: little, or more than a socket holds."""
     assert scope["type"] == "http"
+    if scope["path"] == "/stall":
+        stalled.set()
+        go_on.wait(10)
     while (await receive()).get("more_body"):
         pass
     size = 64 << 20 if scope["path"] == "/large" else 5
@@ -33,9 +40,9 @@ async def application(scope, receive, send) -> None:  # type: ignore[no-untyped-
 @contextmanager
 def page() -> Iterator[int]:
     sock = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    protocol = protocol_of(REQUEST_S, ANSWER_S)
+    protocol = protocol_of(Limits(REQUEST_S, ANSWER_S))
     config = uvicorn.Config(
-        application, http=protocol, lifespan="off", log_level="warning", limit_concurrency=256
+        application, http=protocol, lifespan="off", log_level="warning", limit_concurrency=CONNECTIONS_MOST
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=[[sock]], daemon=True)
@@ -79,6 +86,17 @@ def hanging(port: int, first: bytes) -> Iterator[list[socket.socket]]:
     finally:
         for sock in socks:
             sock.close()
+
+
+def test_a_request_that_came_while_the_page_was_slow_is_read_before_its_sender_makes_room() -> None:
+    with page() as port, socket.create_connection(("127.0.0.1", port), 10) as slow:
+        slow.sendall(b"GET /stall HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert stalled.wait(10)
+        with socket.create_connection(("127.0.0.1", port), 10) as visitor:
+            visitor.sendall(GET + b"\r\n")
+            with hanging(port, b""):
+                go_on.set()
+                assert b" 200 " in visitor.recv(4096).split(b"\r\n")[0]
 
 
 @pytest.mark.parametrize("served", [page, metrics])
