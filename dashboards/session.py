@@ -90,9 +90,9 @@ class Session:
         command = headgate_command("controller", "run", *self.controller_options, *owner_option())
         self.controller = Child("the controller", command, self.places.log("controller"))
         self.machines = LocalMachines(self.places.machines, self.agent_for)
-        self.feed = StatusFeed(self.places.commands)
         settings = self.settings
         self.page = LivePage(self.places, settings.dashboard_port) if settings.dashboard else None
+        self.feed = StatusFeed(self.places.commands)
 
     def agent_for(self, vm: Vm) -> Child:
         """The agent of a VM, not started."""
