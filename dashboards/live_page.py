@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.places import HOST, Places, free_port, free_ports
+from dashboards.places import HOST, Places, free_ports
 from dashboards.supervisor import Child, ChildRefused, GaveUp, headgate_command, owner_option
 
 
@@ -13,7 +13,7 @@ class LivePage:
         from dashboards.web.cli import check_installed
 
         check_installed()
-        self._port = free_port(port, "--dashboard-port") if port else free_ports(1)[0]
+        self._port = port or free_ports(1)[0]
         self._token_file = places.state / "page-token"
         words = ["--controller", places.commands, "--port", str(self._port)]
         words += ["--token-file", str(self._token_file), *owner_option()]

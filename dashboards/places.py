@@ -72,6 +72,8 @@ def places_of(settings: UpSettings) -> Places:
     run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     state = settings.state_dir or RUNS / run
     control, command, service = free_ports(3)
+    if settings.dashboard_port:
+        check_free(settings.dashboard_port, "--dashboard-port")
     return Places(run, state.absolute(), settings.trace_dir, settings.port or control, command, service)
 
 
@@ -85,8 +87,8 @@ def free_ports(count: int) -> list[int]:
         return [server.getsockname()[1] for server in servers]
 
 
-def free_port(port: int, option: str) -> int:
-    """`port`, which somebody chose with `option`. Raises Conflict when it cannot be had."""
+def check_free(port: int, option: str) -> None:
+    """Raises Conflict when the port that somebody chose with `option` cannot be had."""
     try:
         socket.create_server((HOST, port)).close()
     except OSError as error:
@@ -95,7 +97,6 @@ def free_port(port: int, option: str) -> int:
             cause=error.strerror,
             hint=f"give another {option}, or leave it out: any",
         ) from error
-    return port
 
 
 def _server() -> socket.socket:
