@@ -32,7 +32,7 @@ from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import HeadgateError, Unreachable
 
 TURN_S = 0.05  # machines are reconciled, children looked at so often
-END_S = 40.0  # the controller's own limits for its end add up to half of this
+END_S = 60.0  # the controller's own limits for its end add up to two thirds of this
 AGENTS_END_S = 3.0  # agents that were told to go
 AT_ONCE_S = 0.5  # after a second Ctrl-C: time for agents to remove their cgroups
 QUIET_KINDS = frozenset({"prepared", "switched"})  # steps of a plan: `events` shows them

@@ -1,7 +1,7 @@
 """How a run ends: the offer ends, sources stop reading, everything runs empty, agents are told to go. Pure.
 
     running → ending    no more is offered; what is due already is still read      ≤ 1 s
-            → draining  sources read no more, ledgers run empty                    ≤ 10 s
+            → draining  sources read no more, ledgers run empty                    ≤ 30 s; 10 s without a row done
             → settling  the last samples and counts of every VM come in            ≤ 2.5 s
             → leaving   agents end their workers and say goodbye                   ≤ 4 s
             → over
@@ -25,7 +25,7 @@ from topology_runtime.messages import SampleBlock, Shutdown, Token
 NS = 1_000_000_000
 SCHEDULE_LEAD_NS = NS // 5  # a change of the offer lies so far ahead that every source knows it in time
 CATCH_UP_NS = NS
-DRAIN_NS = 10 * NS
+DRAIN_NS, IDLE_NS = 30 * NS, 10 * NS  # in all, and while no row gets done: who is behind may catch up
 SETTLE_NS = 5 * NS // 2  # two blocks of a second each, and half a second to come
 LEAVE_NS = 4 * NS
 
@@ -41,6 +41,7 @@ class Ending:
     settled_wall_ns: int = 0
     intake_ended_ns: int = 0
     blocks: set[str] = field(default_factory=set)
+    _done: tuple[int, int] = (-1, 0)  # rows, and since when it is so many
 
     def ask(self, turn: Turn, reason: str) -> None:
         """Somebody or something asks the run to end; asked again, it ends at once."""
@@ -77,10 +78,10 @@ class Ending:
             turn.record(Draining(turn.knowledge.ending_reason, turn.now.wall_ns))
             self._go(turn, "draining")
         elif self.stage == "draining":
-            drained = all_stopped(turn.knowledge, members)
-            if not drained and waited_ns >= DRAIN_NS:
-                turn.event("alarm", f"not empty after {DRAIN_NS / NS:g} s of draining", level="warning")
-            if drained or waited_ns >= DRAIN_NS:
+            drained, over = all_stopped(turn.knowledge, members), self._waited_enough(turn)
+            if not drained and over:
+                turn.event("alarm", f"not empty after {waited_ns / NS:.0f} s of draining", level="warning")
+            if drained or over:
                 self.settled_wall_ns = turn.now.wall_ns
                 self._go(turn, "settling")
         elif self.stage == "settling":
@@ -89,6 +90,13 @@ class Ending:
                 self._leave(turn, turn.knowledge.ending_reason)
         elif self.stage == "leaving" and (not members.up() or waited_ns >= LEAVE_NS):
             self._over(turn)
+
+    def _waited_enough(self, turn: Turn) -> bool:
+        """Is nothing got done any more, or is the time for it over?"""
+        done, now_ns = turn.knowledge.counts.done, turn.now.mono_ns
+        if done != self._done[0]:
+            self._done = done, now_ns
+        return now_ns - self._done[1] >= IDLE_NS or now_ns - self.since_ns >= DRAIN_NS
 
     def _go(self, turn: Turn, stage: Stage) -> None:
         self.stage, self.since_ns = stage, turn.now.mono_ns

@@ -162,7 +162,7 @@ class FakeVm:
             if source.reading and schedule is not None:
                 source.emitted = max(source.emitted, schedule.due(wall_ns))
             if not self.world.hold_acks:
-                source.acked = source.emitted
+                source.acked = min(source.emitted, source.acked + self.world.acks_at_once)
             if not source.reading and self.wanted is not None and source.acked == source.emitted:
                 thread = next((t for t in self.wanted.threads if t.thread == source.thread), None)
                 source.stopped = thread is not None and (thread.leaving or self.wanted.draining)
@@ -261,7 +261,7 @@ class World:
         self._number = 0
         self._compared: Durable | None = None
         self._folded: tuple[int, Durable] = (0, Durable())
-        self.mono_ns, self.hold_acks = S, False
+        self.mono_ns, self.hold_acks, self.acks_at_once = S, False, 1 << 40
         self.vms: dict[str, FakeVm] = {}
         self.settings = Settings("test", initial=shapes, **settings)
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)

@@ -240,6 +240,23 @@ def test_a_run_that_does_not_run_empty_ends_after_ten_seconds() -> None:
     assert world.finish is not None
 
 
+@pytest.mark.parametrize(("backlog_s", "empty"), [(20.0, True), (60.0, False)])
+def test_a_run_that_is_behind_and_catches_up_has_its_time_for_it(backlog_s: float, empty: bool) -> None:
+    world = running()
+    world.hold_acks = True
+    world.run(20)
+    world.ask("stop")
+    world.run(2)
+    behind = world.loop.knowledge.counts.emitted - world.loop.knowledge.counts.acked
+    began = world.mono_ns
+    world.run(0.05)
+    world.hold_acks, world.acks_at_once = False, max(1, int(behind / (backlog_s * 20)))
+    world.run(36)
+    assert world.finish is not None and world.finish.summary is not None
+    lost = world.finish.summary["tuples"]["lost"]
+    assert (lost == 0) == empty, (lost, behind, began)
+
+
 def test_a_run_of_so_many_seconds_ends_by_itself() -> None:
     world = World(seconds=12.0).start().run(30)
     assert world.finish is not None and world.finish.summary is not None
