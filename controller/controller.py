@@ -372,8 +372,7 @@ class Controller:
         with self._disk.writing("dead letters", self._letters.path):
             self._letters.append(records, whole)
         if self._recorder is not None:
-            for record in records:
-                self._recorder.letter(record)
+            self._recorder.letters(records)
 
     def _send(self, vm: str, message: FromController) -> None:
         """To a VM that is not connected: nothing; it gets the newest state when it is back."""
@@ -416,6 +415,7 @@ class Controller:
         with self._disk.writing("the trace", self._place.trace):
             told = partial(_say, "info")
             self._recorder = Recorder(self._place.trace, run, keep=self._place.keep, tell=told)
+            self._recorder.letters(self._loop.knowledge.counts.letters.whole())
             self._run = None
             for now, event in self._early:
                 self._recorder.input(now, kind_of(event), event)

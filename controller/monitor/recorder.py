@@ -10,7 +10,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,10 @@ class Recorder:
         line = _json.encode(decision)
         self._put(lambda: self._writer.add_line(DECISIONS, line), 1)
 
-    def letter(self, record: msgspec.Struct) -> None:
-        """One line of `dead_letters.jsonl`."""
-        self._put(lambda: self._writer.add_line(DEAD_LETTERS, _json.encode(record)), 1)
+    def letters(self, records: Iterable[msgspec.Struct]) -> None:
+        """Lines of `dead_letters.jsonl`; those of an earlier life come again, it may have died before."""
+        for line in map(_json.encode, records):
+            self._put(partial(self._writer.add_line, DEAD_LETTERS, line), 1)
 
     def input(self, now: int | msgspec.Struct, kind: str, event: bytes | msgspec.Struct) -> None:
         """One line of `inputs.jsonl`: what the loop's step is given. `event`: JSON bytes as they are, or a
