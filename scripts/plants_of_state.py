@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from planting import AGENT, CORE, FOLDING, KEYED, LATE, LEDGER, SAVED, SOURCE, WANTED, WORKER, Plant, one
+from planting import (
+    AGENT,
+    CORE,
+    FOLDING,
+    KEYED,
+    LATE,
+    LEDGER,
+    LOST,
+    SAVED,
+    SOURCE,
+    WANTED,
+    WORKER,
+    Plant,
+    one,
+)
 
 RANGES, MOVES, KEYED_CORE = f"{WORKER}/ranges.py", f"{WORKER}/moves.py", f"{WORKER}/keyed_core.py"
 CLAIMS = "controller/monitor/claims.py"
@@ -120,7 +134,8 @@ AIMED = (
         CORE,
         "        self._record(self.flow)\n        self.post.send_acks(acks)\n",
         "        self.post.send_acks(acks)\n        self._record(self.flow)\n",
-        test="tests/worker/test_recorded_before_acked.py",
+        LOST,
+        kinds=("kill_worker_somewhere",),
     ),
     one(
         "a leaver's spool is left behind",

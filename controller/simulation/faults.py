@@ -173,13 +173,16 @@ class Faults:
         agent.full_until_ns = self.world.now_ns + self.world.delay_ns(100, 4000)
 
     def lose_vm(self) -> None:
-        if self.may_lose_vm:
-            self.random.choice([agent for agent in self.world.agents.values() if not agent.gone]).lose()
+        agents = [agent for agent in self.world.agents.values() if not agent.gone]
+        agent = self.random.choice(agents)
+        if self.may_lose(agent):
+            agent.lose()
 
-    @property
-    def may_lose_vm(self) -> bool:
-        left = sum(not agent.gone for agent in self.world.agents.values())
-        return left > self.world.options.vms_least
+    def may_lose(self, agent: SimAgent) -> bool:
+        """Do the others suffice?"""
+        left = [other for other in self.world.agents.values() if other is not agent and not other.gone]
+        slots = sum(other.shape.slots for other in left)
+        return len(left) >= self.world.options.vms_least and slots >= self.world.slots_least
 
     def lose_vm_at_move(self) -> None:
         """A VM that has ranges at last is gone before their old owner knows."""

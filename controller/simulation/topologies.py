@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from topology_runtime.topology import Edge, Static, Task, Topology
 
 MEMORY = 1 << 29
 TPS_A_THREAD = 12.0
+PARTED_TPS = 30.0  # four slots suffice
+SINKS_CPU, SLOT_CPU = 0.95, 1.05  # of `parted` sinks together; of one of their threads and a source's
 RATES_TPS = (8.0, 12.0, 20.0, 30.0, 45.0)
 HERE = "controller.simulation.logic"
 
@@ -41,6 +44,28 @@ class Shape:
         points = tuple(Point(n, TPS_A_THREAD * n, 0.2 * n, 0.1 * n) for n in (1, 2, 3, 4))
         slot = ModelSlot(1.0, MEMORY)
         return tuple(Model(task.name, slot, points) for task in self.topology.tasks if task.static is None)
+
+
+def parted(shape: Shape) -> Shape:
+    """The same with sinks too large for a slot that a source is in: one of them dies without the other. (Keyed
+    state of a slot that is given up is lost where its VM has no other worker: docs/promises.md.)"""
+    t = shape.topology
+    threads = sum(sink.static.threads for sink in t.sinks if sink.static)
+    sink_cpu = SINKS_CPU / threads
+    cpu = dict.fromkeys([task.name for task in t.sources], SLOT_CPU - sink_cpu)
+    cpu |= dict.fromkeys([task.name for task in t.sinks], sink_cpu)
+    tasks = tuple(
+        replace(task, static=replace(task.static, cpu=cpu[task.name]))
+        if task.static and task.name in cpu
+        else task
+        for task in t.tasks
+    )
+    return dataclasses.replace(
+        shape,
+        topology=replace(t, tasks=tasks),
+        machines=() if shape.keys else ((), (1, 1, 2), (1, 2, 1)),
+        rates_tps=tuple(rate for rate in shape.rates_tps if rate <= PARTED_TPS),
+    )
 
 
 def swapped(plan: Plan, one: str, other: str) -> Plan:

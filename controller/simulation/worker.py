@@ -363,7 +363,12 @@ class SimWorker:
     def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None:
         self.effect("word")
         faults = self.world.faults
-        if isinstance(word, StateTaken) and self.alive and faults.may_lose_vm and faults.strikes("move"):
+        if (
+            isinstance(word, StateTaken)
+            and self.alive
+            and faults.may_lose(self.agent)
+            and faults.strikes("move")
+        ):
             self.agent.lose()
             raise Killed("word")
         self.world.met["ranges moved"] += isinstance(word, StateTaken)

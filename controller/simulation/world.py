@@ -25,7 +25,7 @@ from controller.simulation.faults import Faults
 from controller.simulation.liveness import Liveness
 from controller.simulation.spool import SimSpool
 from controller.simulation.tallies import KeyedAccount
-from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, swapped
+from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, parted, swapped
 from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
@@ -60,6 +60,7 @@ class Options:
     kinds: tuple[str, ...] = ()  # of faults; none: all
     rate_tps: float | None = None
     vms_least: int = 1
+    parted: bool | None = None  # sinks live in other workers than sources
     strict: bool = False  # check also what is not yet promised when something goes wrong
     queue_ms: float = 0.0  # frames wait so long in the inboxes of sinks
 
@@ -74,7 +75,10 @@ class World:
         self.clock = Clock()
         self.met: Counter[str] = Counter()  # what happened how often (coverage.py)
         self.name = options.shape or r.choice(DRAWN)
-        self.shape: Shape = SHAPES[self.name]
+        shape: Shape = SHAPES[self.name]
+        may_part = not shape.machines and (seed % 2 if options.parted is None else options.parted)
+        self.shape = parted(shape) if may_part else shape
+        self.slots_least = 2 if may_part else 1
         shapes = self._machines()
         self.settings = Settings(
             "sim",
@@ -220,6 +224,15 @@ class World:
 
     def committed(self) -> None:
         """A plan is committed: now and then the next one comes at once, while threads still end."""
+        reign = self.checks.durable.reign
+        assert reign is not None
+        ends = (
+            {task.name for task in self.shape.topology.sinks},
+            {t.name for t in self.shape.topology.sources},
+        )
+        sinks, sources = ({t.slot for t in reign.threads if t.task in end and not t.leaving} for end in ends)
+        self.met["sinks in workers of their own"] += not sinks & sources
+        self.met["sinks on VMs of their own"] += not {s.vm for s in sinks} & {s.vm for s in sources}
         if self.faults.active and self.random.random() < AT_ONCE:
             self.later(self.delay_ns(1, 12), self._propose)
 

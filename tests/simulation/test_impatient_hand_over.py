@@ -18,7 +18,7 @@ def sources(world: World) -> list[SimSource]:
 
 def handed_over() -> tuple[World, SimSource]:
     """A world in which the successor reads and the leaver has rows open; the leaver."""
-    world = World(SEED, Options(shape="line", faults=0, rate_tps=8.0, vms_least=2))
+    world = World(SEED, Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, parted=False))
     world._begin()
     world.clock.run_until(4 * S)
     world.options = Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, queue_ms=WAIT_MS)
