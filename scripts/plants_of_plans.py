@@ -42,7 +42,7 @@ PLANS = (
         EXECUTOR,
         "return tuple(_around(route, alive, fresh) for route in before)",
         "return before",
-        LATE,
+        ("without a fault", *LATE),
         kinds=("lose_vm",),
         seeds=200,
     ),
