@@ -28,7 +28,7 @@ def test_the_document_has_the_hash_of_all_seeds_whoever_runs_them(capsys):
 
 def test_a_violation_is_told_with_the_command_that_shows_it_again(capsys, monkeypatch):
     monkeypatch.setattr(Ledger, "acked", property(lambda self: self.position))
-    assert main([*FEW, "--jobs", "1"]) == 8
+    assert main([*FEW[:3], "--from", "4", *FEW[5:], "--jobs", "1"]) == 8
     told = capsys.readouterr()
     violation = json.loads(told.out)["violations"][0]
     assert "saved as acked" in violation["message"] and violation["shape"] == "line"
