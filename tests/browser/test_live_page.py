@@ -107,6 +107,7 @@ def test_levels_have_a_word_beside_their_colour(page):
             assert word[cell.get_attribute("data-level")] in cell.text_content()
 
 
+@pytest.mark.alone  # it is timed
 def test_a_dead_server_is_shown_within_three_seconds_and_a_new_one_is_found(page):
     with opened(page) as (server, _):
         page.wait_for_selector("#feed-state[data-state=live]")
@@ -119,6 +120,7 @@ def test_a_dead_server_is_shown_within_three_seconds_and_a_new_one_is_found(page
         assert snapshot(again)["boot"] == 2
 
 
+@pytest.mark.alone  # it is timed
 def test_silence_is_stale_too(page):
     with opened(page) as (_, feed):
         feed.tick()
