@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from planting import AGENT, CORE, EXECUTOR, FOLDING, LATE, LOOP, ORDERS, STATE, STEPS, WANTED, Plant, one
+from planting import (
+    AGENT,
+    CORE,
+    EXECUTOR,
+    FOLDING,
+    LATE,
+    LOOP,
+    LOST,
+    ORDERS,
+    STATE,
+    STEPS,
+    WANTED,
+    Plant,
+    one,
+)
 
 PLANS = (
     one(
@@ -170,7 +184,7 @@ FENCING = (
         AGENT,
         "return max(wall_ns, state.incarnation + 1, *(n + 1 for n in named))",
         "return state.incarnation + 1",
-        LATE,
+        (*LATE, *LOST),
         shape="join",
         kinds=("kill_agent",),
     ),
