@@ -67,8 +67,8 @@ class Journal:
             self.shorten()
 
     def shorten(self) -> None:
-        """Write anew what the records add up to; raises OSError, and then the journal is as it was."""
-        records, _, _ = read(self.path)
+        """Write anew what the records add up to; raises OSError, and then the journal says the same as before."""
+        records = self._all()
         new = self.path.with_name(self.path.name + ".new")
         frame = _frame(0, (SoFar(fold_all(records)),))
         fd = _opened(new)
@@ -85,6 +85,16 @@ class Journal:
         self._fd, self._sequence, self._broken = fd, 1, False
         self._end = self._short = len(frame)
         _sync_directory(self.path.parent)
+
+    def _all(self) -> tuple[Record, ...]:
+        """Every record that was appended; raises OSError when the disk has lost some."""
+        try:
+            records, _, sequence = read(self.path)
+        except InvalidInput as error:
+            raise OSError(f"it does not read back: {error.what}") from error
+        if sequence != self._sequence:
+            raise OSError(f"it does not read back: {sequence} frames of {self._sequence}")
+        return records
 
     def append(self, records: Sequence[Record]) -> None:
         """Write and fsync; raises OSError, and then nothing was written."""

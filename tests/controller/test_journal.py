@@ -148,6 +148,23 @@ def test_a_journal_that_cannot_be_shortened_stays_as_it_is(
     assert records(tmp_path) == (BOOTED, HELD, DRAINING)
 
 
+@pytest.mark.parametrize("spoil", ["its end", "its middle"])
+def test_a_journal_that_does_not_read_back_is_not_shortened(tmp_path: Path, spoil: str) -> None:
+    """What the disk damaged meanwhile must not pass for all there was; nor does it end who runs on it."""
+    journal = j.Journal(tmp_path)
+    for record in (BOOTED, HELD, DRAINING):
+        journal.append((record,))
+    data = bytearray(journal.path.read_bytes())
+    at = len(data) - 1 if spoil == "its end" else 10
+    data[at] ^= 1
+    journal.path.write_bytes(data)
+    with pytest.raises(OSError, match="does not read back"):
+        journal.shorten()
+    assert journal.path.read_bytes() == bytes(data)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["journal.bin", "lock"]
+    journal.close()
+
+
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, bytes(data)[:3], at))
