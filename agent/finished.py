@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from topology_runtime.finished_kept import FinishedKept
@@ -57,14 +57,11 @@ class Log:
             self.highest[key] = max(last, self.highest.get(key, -1))
         return data
 
-    def needless(self, kept: FinishedKept, name: str) -> bool:
-        """Is all that was sent of it counted for good, and is there no more?"""
-        ends = {(task, thread, boot): end for task, thread, boot, end in kept.logs}
-        floors = {(source, partition): floor for source, partition, floor in kept.floors}
-        counted = ends.get((name, self.thread, self.incarnation), 0) >= self.begin + self.sent
+    def needless(self, counted: int, floors: Mapping[tuple[int, int], int]) -> bool:
+        """Is all that was sent of it counted for good, and is there no more? counted: so many bytes of the whole
+        log; floors: (source number, partition) → below which all is."""
         return (
-            self.sent > 0
-            and counted
+            0 < self.sent <= counted - self.begin
             and not self.waiting()
             and all(last < floors.get(key, 0) for key, last in self.highest.items())
         )
@@ -140,8 +137,11 @@ class FinishedTail:
 
     def trim(self, kept: FinishedKept, names: Sequence[str]) -> None:
         """Remove parts that the controller has counted for good and nobody writes to. Raises OSError."""
+        ends = {(task, thread, boot): end for task, thread, boot, end in kept.logs}
+        floors = {(source, partition): floor for source, partition, floor in kept.floors}
         for file, log in list(self._logs.items()):
-            if log.needless(kept, names[log.task_number]) and log.remove():
+            counted = ends.get((names[log.task_number], log.thread, log.incarnation), 0)
+            if log.needless(counted, floors) and log.remove():
                 del self._logs[file]
 
     def _find(self) -> None:

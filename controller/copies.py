@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,8 +46,8 @@ def _unlogged(k: Knowledge) -> list[str]:
 
 def _agents_killed(counts: Counts) -> list[str]:
     """VMs that were reported of by more than one life of an agent."""
-    vms = [vm for vm, _ in counts.unlogged]
-    return sorted({vm for vm in vms if vms.count(vm) > 1})
+    lives = Counter(vm for vm, _ in counts.unlogged)
+    return sorted(vm for vm, number in lives.items() if number > 1)
 
 
 def rebuilt_sinks(topology: Topology) -> dict[str, str]:

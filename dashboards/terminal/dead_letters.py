@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from topology_runtime.clock import utc_iso
 from topology_runtime.errors import InvalidInput
 from topology_runtime.trace_tables import DEAD_LETTERS, RUN_FILE
 
@@ -61,10 +61,9 @@ def _records(folder: Path) -> list[Found]:
 
 
 def _letter(record: Found) -> Found:
-    time = datetime.fromtimestamp(record["wall_ns"] / 1e9, UTC)
     return {
         "id": record["number"],
-        "time": time.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "time": utc_iso(record["wall_ns"]),
         **{name: record[name] for name in ("task", "source", "partition", "position")},
         "n": 1,
         **{name: record[name] for name in ("error", "thread", "row", "traceback")},

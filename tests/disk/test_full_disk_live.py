@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_disk import START_S, Run, SmallDisk, project
@@ -36,6 +37,16 @@ def run(tmp_path: Path, disk: SmallDisk) -> Iterator[Run]:
     one.close()
 
 
+def ended_whole(run: Run) -> tuple[dict[str, Any], set[int]]:
+    """The run's counts and its dead rows; every other one is at the sink."""
+    tuples: dict[str, Any] = run.end()["tuples"]
+    assert tuples["lost"] == 0 and tuples["in_flight"] == 0, tuples
+    rows = Counter(json.loads(line) for line in run.rows.read_text().splitlines())
+    dead = {n for n in range(tuples["emitted"]) if n % 500 == 13}
+    assert set(rows) == set(range(tuples["emitted"])) - dead
+    return tuples, dead
+
+
 @pytest.mark.parametrize("what", ["bytes", pytest.param("files", marks=pytest.mark.full)])
 def test_a_disk_that_is_full_for_a_while_costs_no_tuple(disk: SmallDisk, run: Run, what: str) -> None:
     run.until(lambda: run.count() > 200, START_S)
@@ -54,12 +65,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_tuple(disk: SmallDisk, run: Ru
     again = run.count()
     run.until(lambda: run.count() - again > 2 * RATE_TPS, 10.0)
     assert run.asked("status")["pid"] == pid
-    summary = run.end()
-    tuples = summary["tuples"]
-    assert tuples["lost"] == 0 and tuples["in_flight"] == 0, tuples
-    rows = Counter(json.loads(line) for line in run.rows.read_text().splitlines())
-    dead = {n for n in range(tuples["emitted"]) if n % 500 == 13}
-    assert set(rows) == set(range(tuples["emitted"])) - dead
+    tuples, dead = ended_whole(run)
     assert tuples["dead_lettered"] == len(dead)
     missing = not tuples["duplicates_exact"]
     assert missing == (what == "bytes"), "a log that is there grows, files or no files"
@@ -70,9 +76,4 @@ def test_a_run_ends_in_order_while_the_disk_is_full(disk: SmallDisk, run: Run) -
     run.until(lambda: run.count() > 200, START_S)
     disk.fill()
     run.until(lambda: bool(run.alarms()), 15.0)
-    summary = run.end()
-    tuples = summary["tuples"]
-    assert tuples["lost"] == 0 and tuples["in_flight"] == 0, tuples
-    rows = Counter(json.loads(line) for line in run.rows.read_text().splitlines())
-    dead = {n for n in range(tuples["emitted"]) if n % 500 == 13}
-    assert set(rows) == set(range(tuples["emitted"])) - dead
+    ended_whole(run)

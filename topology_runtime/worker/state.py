@@ -118,9 +118,7 @@ class WorkerState:
     seen: dict[tuple[Slot, int], int] = field(
         default_factory=dict
     )  # worker → the last round of ours it answered
-    emptied: dict[int, int] = field(
-        default_factory=dict
-    )  # leaver → the round that was begun when it was empty
+    emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round begun when it was empty
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
     _lost: str = ""  # why sources are to send again
