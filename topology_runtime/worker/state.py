@@ -112,12 +112,8 @@ class WorkerState:
     heard: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → its losses
     told: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → losses of ours it knows of
     round: int = 0  # of our questions
-    asked: dict[tuple[Slot, int], int] = field(
-        default_factory=dict
-    )  # worker → the last round of its questions
-    seen: dict[tuple[Slot, int], int] = field(
-        default_factory=dict
-    )  # worker → the last round of ours it answered
+    asked: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → the last round it asked
+    seen: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → the last round it answered
     emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round begun when it was empty
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
