@@ -174,7 +174,8 @@ class Loop:
         told = k.wanted
         recovery.adopted(turn, self.members)
         profiling.watch(turn, self.members, self.ending.stage)
-        enact(turn, self.members)
+        if self.ending.stage not in ("leaving", "over"):  # agents that were told to go are not lost
+            enact(turn, self.members)
         self.ending.advance(turn, self.members)
         if self.ending.stage == "over":
             hearing.keep_letters(turn)

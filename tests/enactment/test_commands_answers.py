@@ -218,6 +218,21 @@ def test_stop_drains_and_tells_the_run_in_numbers() -> None:
     assert all(one.shut_down for one in world.vms.values())
 
 
+def test_a_vm_that_says_goodbye_at_the_end_is_not_told_as_lost() -> None:
+    """Also when a plan is under way whose leaving threads were there."""
+    world = World(rate_tps=1000.0).start().until("committed")
+    assert {slot.vm for slot in world.reign.slots} == {"vm1", "vm2"}
+    world.ask("rate_set", rate_tps=20.0)
+    world.until("probation", 60)
+    assert {thread.slot.vm for thread in world.reign.leaving} >= {"vm2"}
+    world.ask("stop")
+    world.run(10)
+    assert world.finish is not None and world.finish.summary is not None
+    tuples = world.finish.summary["tuples"]
+    assert (tuples["duplicates_exact"], tuples["duplicates_why"]) == (True, [])
+    assert world.durable.held_dead == ()
+
+
 def test_a_second_stop_ends_at_once() -> None:
     world = running()
     world.hold_acks = True
