@@ -71,6 +71,17 @@ def demand(window: Window, planned_tps: float, past: Past, headroom: float = HEA
     )
 
 
+def planned_for(offered_tps: float, planned_tps: float, headroom: float = HEADROOM) -> float:
+    """The rate of the plan in force once `offered_tps` has been offered for a while and nothing else was: that
+    of the present plan where it stays."""
+    wanted_tps = offered_tps * headroom
+    if offered_tps > UP_SHARE * planned_tps:
+        return wanted_tps
+    if planned_tps > FLOOR_TPS and wanted_tps < DOWN_SHARE * planned_tps:
+        return max(wanted_tps, LEAST_SHARE * planned_tps)
+    return planned_tps
+
+
 def offered_rates(window: Window) -> Floats:
     """Rates over one second each, ending now, half a second ago, … (newest first)."""
     offered = np.array(window.progress.offered)

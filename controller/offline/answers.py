@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from controller.knowledge.plans import usd_per_hour
 from controller.offline.request import Asked
-from topology_runtime.cluster import Vm
 from topology_runtime.errors import UsageError
 from topology_runtime.faults.words import did_you_mean
 
@@ -70,11 +66,6 @@ def pairs_of(text: str | None) -> tuple[str, ...]:
     return tuple(pairs)
 
 
-def sizes_text(vms: Sequence[Vm]) -> str:
-    """Slots of each VM: `4,4,2`."""
-    return ",".join(str(vm.slots) for vm in vms)
-
-
 def short_sizes(vms: str) -> str:
     """The same for people: many of one size are counted (`12×4,2`)."""
     sizes = vms.split(",")
@@ -83,19 +74,16 @@ def short_sizes(vms: str) -> str:
     return ",".join(f"{n}×{size}" if n > 1 else size for size, n in Counter(sizes).items())
 
 
-def slot_counts(plan: Plan) -> Row:
-    counts: Row = msgspec.to_builtins(plan.slots)
-    return counts
-
-
 def comparison_row(cell: Comparison) -> Row:
     """A cell as JSON has it; what an infeasible one lacks is null."""
+    from controller.plan.outlook_rows import sizes_text, slot_counts
+
     allocator, mapper = cell.pair.split("+")
     row: Row = {"pair": cell.pair, "allocator": allocator, "mapper": mapper, "rate_tps": cell.rate_tps}
     plan = cell.plan
     return {
         **row,
-        "slots": slot_counts(plan) if plan else None,
+        "slots": slot_counts(plan.slots) if plan else None,
         "vms": sizes_text(plan.vms) if plan else None,
         "usd_per_hour": usd_per_hour(plan.vms) if plan else None,
         "weighted_tps": cell.weighted_tps,

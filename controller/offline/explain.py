@@ -8,11 +8,10 @@ import click
 import msgspec
 
 from controller.knowledge.plans import usd_per_hour
-from controller.offline.answers import comparison_row, sizes_text, slot_counts, supply_of
+from controller.offline.answers import comparison_row, supply_of
 from controller.offline.explain_words import text_of
 from controller.offline.options import asked, planner_options, rate_option
 from controller.offline.waiting import waited
-from controller.offline.whatif import reach_row
 from controller.plan.acquire import MIXES
 from topology_runtime.errors import UsageError
 from topology_runtime.output import Format, emit, format_options
@@ -48,6 +47,7 @@ def explain(output: Format, **options: Any) -> None:
 def explanation(question: Asked) -> Row:
     """All reasons as data (`headgate/explanation/v1`). Raises Infeasible when there is no plan."""
     from controller.plan.outlook import outlook, step_for
+    from controller.plan.outlook_rows import reach_row, sizes_text, slot_counts
     from controller.plan.reasons import ceilings, limit_reason, threads_reasons
 
     plan, topology, models = question.plan(), question.topology, question.models
@@ -63,7 +63,7 @@ def explanation(question: Asked) -> Row:
         "interference": plan.interference,
         "plan": plan.id,
         "fixed": question.acquire is None,
-        "slots": slot_counts(plan),
+        "slots": slot_counts(plan.slots),
         "vms": sizes_text(plan.vms),
         "usd_per_hour": usd_per_hour(plan.vms),
         "predicted_tps": plan.prediction.rate_tps,
@@ -133,6 +133,8 @@ def other_pairs(question: Asked) -> list[Row]:
 
 def other_mixes(question: Asked, plan: Plan) -> list[Row]:
     """What each way of acquiring as many slots as the plan needs would buy; none for fixed VMs."""
+    from controller.plan.outlook_rows import sizes_text
+
     if question.acquire is None:
         return []
     needed, rows = plan.slots.estimated + plan.slots.extra, []

@@ -97,9 +97,11 @@ def next_step(row: Row) -> str:
     same, more = row["same_slots"], row["more_slots"]
     if same is None:
         return "No rate needs more slots than these."
-    start = f"The same slots do no more than {_up_to(same)}"
+    all_ = same["slots"] != row["slots"]["used"]
+    which = f"all {counted(same['slots'], 'slot')}" if all_ else "the same slots"
+    start = f"{which[0].upper()}{which[1:]} do no more than {_up_to(same)}"
     if same["rate_tps"] > row["rate_tps"]:
-        start = f"Planned anew, the same slots do up to {_up_to(same)}"
+        start = f"Planned anew, {which} do up to {_up_to(same)}"
     if more is None:
         return f"{start}, and a few slots more would not help."
     extra = more["slots"] - same["slots"]

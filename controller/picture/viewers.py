@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from queue import Empty, Full, Queue
 from typing import Any
 
+from controller.analyze.demand import planned_for
 from controller.commands import refusal
 from controller.deciding import question
 from controller.knowledge.turns import Now
@@ -94,6 +95,8 @@ class Viewers:
     def _ask(self, peer: bytes, arguments: dict[str, Any]) -> None:
         rates = rates_asked(arguments)
         loop = self._loop
+        if arguments.get("offered"):
+            rates = self._planned(rates)
         request = question(loop.knowledge, loop.members, QUIET_TPS, False).request
         try:
             self._questions.put_nowait((peer, request, rates, bool(arguments.get("full"))))
@@ -102,6 +105,12 @@ class Viewers:
         if self._thinker is None:
             self._thinker = threading.Thread(target=self._think, name="whatif", daemon=True)
             self._thinker.start()
+
+    def _planned(self, offered: tuple[float, ...]) -> tuple[float, ...]:
+        """What would be planned for if these rates were offered."""
+        k = self._loop.knowledge
+        planned_tps = k.plan.rate_tps if k.plan else 0.0
+        return tuple(planned_for(rate_tps, planned_tps, k.settings.headroom) for rate_tps in offered)
 
     def _think(self) -> None:
         while True:

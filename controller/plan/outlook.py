@@ -1,6 +1,7 @@
 """What-if: what a rate needs and costs, how far the same slots reach, and what one more would buy. Pure.
 
-Slots are either *fixed* (the request's VMs) or *acquired* for each plan from sizes.
+Slots are *fixed* (the request's VMs, paid for whole), *acquired* for each plan from sizes, or *had*: VMs that are
+there or may be, of which a plan uses some slots and leaves the others free.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from controller.plan.highest import LEAST_TPS, MOST_STEPS, highest_plan, most_st
 from controller.plan.linear_program import TOLERANCE
 from controller.plan.planner import PlanRequest, allocation_within, check, make_plan
 from controller.plan.reasons import LimitReason, limit_reason, supported
-from topology_runtime.cluster import Vm
+from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError, Infeasible, InvalidInput
 
 BASELINE = "lsa+rsm"  # what savings are against (paper 0, section 8.4)
@@ -33,7 +34,7 @@ Highest = Callable[[PlanRequest, float], Plan]  # of a step in tuples/s
 
 class Supply(msgspec.Struct, frozen=True):
     """What to plan (all of `request` but its rate), what plans it and finds the highest rate, and where
-    slots come from: `sizes` bought by `acquire`; without `acquire` the request's own VMs, which are fixed."""
+    slots come from: `sizes` bought by `acquire`; without `acquire` the request's own VMs, fixed or had."""
 
     request: PlanRequest
     planner: Planner = make_plan
@@ -52,14 +53,53 @@ class Supply(msgspec.Struct, frozen=True):
         allocator, mapper = pair.split("+")
         return replace(self.request, allocator=allocator, mapper=mapper)
 
-    def more(self, vms: tuple[Vm, ...], slots: int) -> tuple[Vm, ...]:
-        """`vms` with `slots` slots more: acquired anew, or single slots at the last VM's price per slot."""
+    def ground(self, plan: Plan) -> Ground:
+        """The slots that are the plan's: of VMs that are had those with threads, else all of its VMs."""
+        barred = self.request.excluded
+        if self.acquire is None and not self.request.fixed:
+            used = {bundle.slot for bundle in plan.placement.bundles}
+            barred |= {slot for vm in plan.vms for slot in vm.all_slots()} - used
+        return Ground(plan.vms, barred)
+
+    def more(self, ground: Ground, slots: int) -> Ground:
+        """`ground` with `slots` slots more: acquired anew; else free ones of VMs that are had, then single
+        slots at the last VM's price per slot."""
         if self.acquire is not None:
-            return self.acquire(sum(vm.slots for vm in vms) + slots, self.sizes)
-        last, names = vms[-1], {vm.vm for vm in vms}
-        fresh = (name for n in range(1, len(vms) + slots + 1) if (name := f"more{n}") not in names)
+            vms = self.acquire(sum(vm.slots for vm in ground.vms) + slots, self.sizes)
+            return Ground(vms, ground.barred)
+        for vm, free in self._free(ground):
+            taken = free[:slots]
+            slots -= len(taken)
+            vms = ground.vms if vm in ground.vms else (*ground.vms, vm)
+            barred = ground.barred.union(free) if taken else ground.barred
+            ground = Ground(vms if taken else ground.vms, barred.difference(taken))
+        last, names = ground.vms[-1], {vm.vm for vm in ground.vms}
+        fresh = (name for n in range(1, len(names) + slots + 1) if (name := f"more{n}") not in names)
         price = last.usd_per_hour / last.slots
-        return (*vms, *(replace(last, vm=next(fresh), slots=1, usd_per_hour=price) for _ in range(slots)))
+        single = (replace(last, vm=next(fresh), slots=1, usd_per_hour=price) for _ in range(slots))
+        return Ground((*ground.vms, *single), ground.barred)
+
+    def _free(self, ground: Ground) -> list[tuple[Vm, list[Slot]]]:
+        """VMs that are had and their slots that are not in `ground`; those of its own VMs first."""
+        if self.request.fixed:
+            return []
+        others = (vm for vm in (*self.request.vms, *self.request.may_add) if vm not in ground.vms)
+        return [
+            (vm, [slot for slot in vm.all_slots() if slot not in self.request.excluded
+                  and (vm not in ground.vms or slot in ground.barred)])
+            for vm in (*ground.vms, *others)
+        ]  # fmt: skip
+
+
+class Ground(msgspec.Struct, frozen=True):
+    """Slots to plan on: those of `vms` that are not `barred`."""
+
+    vms: tuple[Vm, ...]
+    barred: frozenset[Slot] = frozenset()
+
+    @property
+    def slots(self) -> int:
+        return sum(slot not in self.barred for vm in self.vms for slot in vm.all_slots())
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -119,26 +159,37 @@ def why_not(error: HeadgateError) -> str:
     return f"{error.what}: {'; '.join(causes)}" if causes else error.what
 
 
-def outlook(supply: Supply, rate_tps: float) -> Outlook:
-    """What this rate needs, what it costs, what breaks first and what comes next."""
+def glance(supply: Supply, rate_tps: float) -> Outlook:
+    """What this rate needs, what it costs and what breaks first; not what comes next."""
     try:
         plan = supply.plan(rate_tps)
     except Infeasible as error:
         return Outlook(rate_tps, reason=why_not(error))
     limit = limit_reason(plan, supply.request.topology, supply.request.models)
-    step_tps, baseline = step_for(rate_tps), compared(supply, BASELINE, rate_tps)
+    return Outlook(rate_tps, plan, limit, baseline=compared(supply, BASELINE, rate_tps))
+
+
+def outlook(supply: Supply, rate_tps: float) -> Outlook:
+    """What this rate needs, what it costs, what breaks first and what comes next."""
+    found = glance(supply, rate_tps)
+    plan, step_tps = found.plan, step_for(rate_tps)
+    if plan is None:
+        return found
     try:
-        here = reach(supply, plan.vms, rate_tps, step_tps) or _reached(plan)
-        more = next_reach(supply, here, step_tps)
+        ground = supply.ground(plan)
+        here = reach(supply, ground, rate_tps, step_tps) or _reached(plan, ground)
+        more = next_reach(supply, ground, here, step_tps)
     except InvalidInput:  # there is a plan, so the request is sound: no rate is the highest
-        return Outlook(rate_tps, plan, limit, baseline=baseline)
-    return Outlook(rate_tps, plan, limit, here, more, baseline)
+        return found
+    return replace(found, same_slots=here, more_slots=more)
 
 
-def reach(supply: Supply, vms: tuple[Vm, ...], rate_tps: float, step_tps: float) -> Reach | None:
-    """The highest multiple of `step_tps` that plans on these VMs (of a larger step, when they carry far more
+def reach(supply: Supply, ground: Ground, rate_tps: float, step_tps: float) -> Reach | None:
+    """The highest multiple of `step_tps` that plans on these slots (of a larger step, when they carry far more
     than `rate_tps`); None if that is below `rate_tps`. Raises InvalidInput when any rate fits."""
-    request = replace(supply.request, rate_tps=rate_tps, vms=vms, may_add=(), fixed=True)
+    request = replace(
+        supply.request, rate_tps=rate_tps, vms=ground.vms, may_add=(), excluded=ground.barred, fixed=True
+    )
     steps = most_steps(request, step_tps)
     if steps > MOST_STEPS:  # the slots carry far more than was asked for
         step_tps = step_for(steps * step_tps)
@@ -146,21 +197,21 @@ def reach(supply: Supply, vms: tuple[Vm, ...], rate_tps: float, step_tps: float)
         plan = supply.highest(request, step_tps)
     except Infeasible:
         return None
-    return _reached(plan) if plan.rate_tps >= rate_tps else None
+    return _reached(plan, ground) if plan.rate_tps >= rate_tps else None
 
 
-def next_reach(supply: Supply, here: Reach, step_tps: float) -> Reach | None:
+def next_reach(supply: Supply, ground: Ground, here: Reach, step_tps: float) -> Reach | None:
     """With as few slots more as carry more than `here`."""
     for slots in range(1, MOST_MORE + 1):
-        found = reach(supply, supply.more(here.vms, slots), here.rate_tps, step_tps)
+        found = reach(supply, supply.more(ground, slots), here.rate_tps, step_tps)
         if found is not None and found.carried_tps > here.carried_tps * (1 + TOLERANCE):
             return found
     return None
 
 
-def _reached(plan: Plan) -> Reach:
+def _reached(plan: Plan, ground: Ground) -> Reach:
     supported_tps = plan.prediction.rate_tps
-    return Reach(plan.slots.total, plan.vms, usd_per_hour(plan.vms), plan.rate_tps, supported_tps)
+    return Reach(ground.slots, plan.vms, usd_per_hour(plan.vms), plan.rate_tps, supported_tps)
 
 
 def step_for(rate_tps: float) -> float:

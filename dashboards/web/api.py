@@ -38,10 +38,12 @@ class Refusal(Exception):
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of `whatif`. full: also how far the same slots reach, and what one slot more would buy."""
+    """Body of `whatif`. full: also how far the same slots reach, and what one slot more would buy. offered: the
+    rates are offered, and the rows are of what the controller would plan for then."""
 
     rates: list[float]
     full: bool = False
+    offered: bool = False
 
 
 class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,7 +142,7 @@ async def rate(request: Request) -> Response:
     now = document_of(request)
     row = None
     if body.rate_tps > 0:
-        row = (await _thought(request, Rates([body.rate_tps])))["rows"][0]
+        row = (await _thought(request, Rates([body.rate_tps], offered=True)))["rows"][0]
     return _proposed(request, now, p.rate_proposal(body.rate_tps, now, row))
 
 

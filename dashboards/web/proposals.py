@@ -15,6 +15,7 @@ from topology_runtime.errors import Conflict
 NS = 1_000_000_000
 EXPIRES_S = 300
 WAITING_MOST = 32
+SAME_TPS = 1e-3  # rates of plans are told to a thousandth
 
 Kind = Literal["rate", "stop", "approve"]
 
@@ -73,12 +74,13 @@ def place_of(now: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def rate_proposal(rate_tps: float, now: Mapping[str, Any], needs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a proposal to offer another rate says. needs: the what-if row of that rate, if it is known."""
+    """What a proposal to offer another rate says. needs: the what-if row of what would be planned for then, if
+    it is known."""
     before = (now.get("rates") or {}).get("offered_tps")
     diff = [] if before is None else [f"- {before:g} t/s offered"]
     diff.append(f"+ {rate_tps:g} t/s offered")
     if needs is not None:
-        diff.append(needed(needs, (now.get("plan") or {}).get("slots", {}).get("used")))
+        diff.append(needed(needs, now.get("plan") or {}))
     was = "the present rate" if before is None else f"{before:g} t/s"
     return {
         "kind": "rate",
@@ -89,13 +91,17 @@ def rate_proposal(rate_tps: float, now: Mapping[str, Any], needs: Mapping[str, A
     }
 
 
-def needed(row: Mapping[str, Any], used: int | None) -> str:
-    """What the planner says of a rate, in one line of a diff."""
+def needed(row: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    """What the planner says of the rate that would be planned for, in one line of a diff. plan: the present one."""
+    planned = f"planned for {row['rate_tps']:.4g} t/s"
     if row.get("slots") is None:
-        return f"~ no plan carries it: {row.get('reason')}"
-    slots = f"{used} → {row['slots']} slots" if used is not None else f"{row['slots']} slots"
+        return f"~ no plan carries it, {planned}: {row.get('reason')}"
+    used, slots = plan.get("slots", {}).get("used"), row["slots"]["used"]
+    if used is not None and abs(row["rate_tps"] - plan["rate_tps"]) <= SAME_TPS:
+        return f"~ the plan stays: {used} slots, {planned}"
+    told = f"{used} → {slots} slots" if used is not None else f"{slots} slots"
     fits = "" if row.get("fits") else ", more than may be had here"
-    return f"~ {slots} at this very rate{fits}"
+    return f"~ {told}, {planned}{fits}"
 
 
 def stop_proposal(now: Mapping[str, Any]) -> dict[str, Any]:

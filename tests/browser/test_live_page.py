@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 from contextlib import contextmanager
 
 import pytest
 from feed_made import NOW_S, example, plain
-from pages import TOKEN, Asked, MadeFeed, served
+from msgspec.structs import replace
+from pages import TOKEN, Asked, MadeFeed, question, served
+
+from controller.plan.planner import make_plan
+from topology_runtime.cluster import Vm
+from topology_runtime.errors import Infeasible
 
 pytestmark = pytest.mark.live
 VIEWS = ("topology", "slots", "charts", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
@@ -171,7 +177,13 @@ def test_a_paused_page_stands_still_and_goes_on_where_the_run_is(page):
 def test_what_if_asks_the_planner_and_shows_both_pairs_and_what_a_slot_more_buys(page):
     with opened(page):
         page.wait_for_selector("[data-answer=one-more-slot][data-buys]", timeout=SOON_MS)
-        assert "t/s more" in page.inner_text("[data-answer=one-more-slot] .said")
+        told = page.inner_text("[data-answer=one-more-slot]")
+        most = re.search(r"(\d+) slots carry at most (\d+) t/s, and (\d+) carry (\d+) t/s", told)
+        buys = float(re.search(r"(\d+) t/s more", told)[1])
+        slots, rate, more, next_rate = (int(number) for number in most.groups())
+        assert more == slots + 1 and abs(next_rate - rate - buys) <= 1
+        for count, carried in ((slots, rate), (more, next_rate)):  # by the planner, on just these slots
+            assert carries(count, carried * 0.98) and not carries(count, carried * 1.03)
         page.locator("#whatif").scroll_into_view_if_needed()
         page.fill("#whatif-rate", "300")
         page.wait_for_selector("#whatif[data-rate='300']", timeout=SOON_MS)
@@ -181,6 +193,14 @@ def test_what_if_asks_the_planner_and_shows_both_pairs_and_what_a_slot_more_buys
         page.locator("#whatif-slider").focus()
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("#whatif[data-rate]:not([data-rate='300'])", timeout=SOON_MS)
+
+
+def carries(slots, rate_tps):
+    try:
+        plan = make_plan(replace(question(), rate_tps=rate_tps, vms=(Vm("vm1", slots),), fixed=True))
+    except Infeasible:
+        return False
+    return plan.prediction.rate_tps >= rate_tps
 
 
 def test_without_the_token_the_page_only_reads(page):

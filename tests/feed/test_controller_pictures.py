@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import sys
 from array import array
 from pathlib import Path
@@ -10,12 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from controller.offline.whatif import whatif as whatif_command
 from controller.picture.in_task import InTask
 from controller.picture.picture import Picture
 from controller.picture.sight import Sight
+from controller.picture.viewers import Viewers
 from controller.picture.whatif import rates_asked, whatif
 from controller.plan.planner import PlanRequest
+from topology_runtime.channels import Wake
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput
 from topology_runtime.messages import ProfileWanted, Request, SampleBlock
@@ -30,6 +35,7 @@ from enactment_world import World, t  # noqa: E402
 from picture_cluster import Cluster, models_of  # noqa: E402
 
 TICK_MOST_BYTES = 2000
+ANSWER_S = 30.0
 
 
 def received(delta: Delta) -> dict[str, Any]:
@@ -199,20 +205,68 @@ def request(slots: int = 20) -> PlanRequest:
 
 def test_what_if_answers_with_slots_cost_and_the_baseline() -> None:
     found = whatif(request(), (50.0, 200.0, 900.0), full=False)
-    slots = [row["slots"] for row in found["rows"]]
+    slots = [row["slots"]["used"] for row in found["rows"]]
     assert slots == sorted(slots) and slots[0] < slots[-1]
     assert [row["fits"] for row in found["rows"]] == [True, True, False]
     for row in found["rows"]:
         assert row["predicted_tps"] >= row["rate_tps"] * 0.999
-        assert row["usd_per_hour"] == pytest.approx(0.1 * row["vm_count"])
-        assert row["lsa"]["pair"] == "lsa+rsm" and row["limited_by"]
+        assert row["usd_per_hour"] == pytest.approx(0.1 * len(row["vms"].split(",")))
+        assert row["baseline"]["pair"] == "lsa+rsm" and row["limited_by"]
     json.dumps(found, allow_nan=False)
 
 
 def test_what_if_says_what_one_slot_more_would_buy() -> None:
     row = whatif(request(), (100.0,), full=True)["rows"][0]
-    assert row["same_slots_up_to_tps"] >= 100.0
-    assert row["more_slots"]["slots"] >= 1 and row["more_slots"]["buys_tps"] > 0
+    same, more = row["same_slots"], row["more_slots"]
+    assert same["slots"] == row["slots"]["used"] < row["slots"]["total"]
+    assert more["slots"] > same["slots"] and more["carried_tps"] > same["carried_tps"] >= 100.0
+
+
+def test_what_if_of_a_run_and_of_a_command_have_one_shape() -> None:
+    told = CliRunner().invoke(
+        whatif_command, ["linear", "--rates", "50,100", "-o", "json"], standalone_mode=False
+    )
+    command, live = json.loads(told.stdout), whatif(request(), (50.0, 100.0), full=True)
+    assert shape(live) == shape(command)
+    assert [set(row) for row in live["rows"]] == [set(row) for row in command["rows"]]
+
+
+def shape(value: Any) -> Any:
+    """Names and kinds of all that is there, of a list that of its first item."""
+    if isinstance(value, dict):
+        return {name: shape(part) for name, part in value.items() if name not in ("answers", "vms")}
+    if isinstance(value, list | tuple):
+        return [shape(part) for part in value[:1]]
+    return (
+        "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+    )
+
+
+@pytest.mark.parametrize("offered_tps", [90.0, 118.0, 200.0, 300.0, 20.0])
+def test_the_preview_of_a_rate_is_of_the_plan_that_then_comes(offered_tps: float) -> None:
+    """The whole core is asked, and then made to do it."""
+    world = World(rate_tps=100.0).start()
+    world.run(30)
+    wake = Wake()
+    viewers = Viewers(world.loop, wake)
+    try:
+        asked = {"rates": [offered_tps], "offered": True}
+        assert viewers.answer(b"peer", Request("whatif", asked), world.now) is None
+        assert select.select([wake.fd], [], [], ANSWER_S)[0]
+        [(_, reply)] = viewers.answers()
+    finally:
+        viewers.close()
+        wake.close()
+    assert reply.data is not None
+    row = reply.data["rows"][0]
+    world.do(t.Command(1, Request("rate_set", {"rate_tps": offered_tps})))
+    world.run(60)
+    plan = world.loop.knowledge.plan
+    assert plan is not None
+    assert (row["slots"]["used"], row["rate_tps"]) == (
+        plan.slots.used,
+        pytest.approx(plan.rate_tps, rel=0.02),
+    )
 
 
 @pytest.mark.parametrize("rates", [None, [], "100", [0], [-1], [True], ["x"], [1e12], [100.0] * 41], ids=str)

@@ -13,7 +13,7 @@ from controller.plan.highest import highest_plan
 from controller.plan.outlook import Supply, compared, outlook, step_for, usual_rates
 from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
 from topology_runtime.cluster import Vm
-from topology_runtime.errors import InvalidInput
+from topology_runtime.errors import Infeasible, InvalidInput
 from topology_runtime.topology import Static, Task, Topology
 
 WORK = model_of("work", (1, 100, 0.9, 0.2))
@@ -73,6 +73,37 @@ def test_fixed_vms_grow_by_single_slots_of_the_last_ones_price():
     assert (found.same_slots.slots, found.same_slots.rate_tps) == (3, 300)
     assert [(vm.vm, vm.slots) for vm in found.more_slots.vms] == [("vm1", 2), ("vm2", 1), ("more1", 1)]
     assert (found.more_slots.rate_tps, found.more_slots.usd_per_hour) == (400, 0.4)
+
+
+def fits(request: PlanRequest, slots: int, rate_tps: float) -> bool:
+    """Does a plan on so many slots of one VM carry this rate?"""
+    try:
+        plan = make_plan(replace(request, rate_tps=rate_tps, vms=vms_of(slots), may_add=(), fixed=True))
+    except Infeasible:
+        return False
+    return plan.prediction.rate_tps >= rate_tps * (1 - 1e-9)
+
+
+def is_highest(request: PlanRequest, slots: int, rate_tps: float, step_tps: float) -> bool:
+    """It fits, and no higher rate does: the next fifty steps and then many further ones are tried."""
+    higher = [rate_tps + step_tps * n for n in range(1, 51)] + [rate_tps * (1.25 + n / 8) for n in range(30)]
+    return fits(request, slots, rate_tps) and not any(fits(request, slots, rate) for rate in higher)
+
+
+@pytest.mark.parametrize("rate_tps", [40.0, 90.0, 110.0, 170.0])
+@pytest.mark.parametrize("sizes", [(4, 4), (8,), (2, 2, 2)])
+def test_of_vms_that_are_had_the_plans_own_slots_reach_as_far_as_a_plan_on_just_these(sizes, rate_tps):
+    a, b = model_of("a", (1, 37, 0.6, 0.2), (2, 61, 0.9, 0.3)), model_of("b", (1, 90, 0.95, 0.1))
+    vms = vms_of(*sizes)
+    request = PlanRequest(chain("a", "b"), {"a": a, "b": b}, 1.0, vms[:1], may_add=vms[1:])
+    found = outlook(Supply(request), rate_tps)
+    used, step = found.plan.slots.used, step_for(rate_tps)
+    assert found.same_slots.slots == used
+    assert is_highest(request, used, found.same_slots.rate_tps, step)
+    more = found.more_slots.slots
+    assert is_highest(request, more, found.more_slots.rate_tps, step)
+    for between in range(used + 1, more):
+        assert is_highest(request, between, found.same_slots.rate_tps, step)
 
 
 def test_what_does_not_fit_is_a_cell_with_its_reason():

@@ -190,7 +190,7 @@ def test_up_shows_its_page_and_takes_it_with_it(tmp_path: Path) -> None:
         assert now["topology"]["order"] == ["numbers", "double", "store"] and now["plan"]["epoch"] == 1
         assert sum(sum(slot["threads"].values()) for slot in now["slots"].values()) == now["plan"]["threads"]
         row = write(port, token, "whatif", {"rates": [80.0], "full": True})[1]["rows"][0]
-        assert row["slots"] >= 1 and row["lsa"]["pair"] == "lsa+rsm"
+        assert row["slots"]["used"] >= 1 and row["baseline"]["pair"] == "lsa+rsm"
         status, proposed = write(port, token, "rate", {"rate_tps": 60})
         assert status == 200 and "+ 60 t/s offered" in proposed["diff"]
         assert write(port, "no", "apply", {"id": proposed["id"]})[0] == 401

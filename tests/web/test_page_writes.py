@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
 
 from feed_made import example, plain
 
-ROW = {"rate_tps": 300.0, "slots": 8, "fits": False, "reason": None}
+ROW = {"rate_tps": 300.0, "slots": {"used": 8, "total": 8}, "fits": False, "reason": None}
 
 
 class Controller:
@@ -30,7 +30,9 @@ class Controller:
     def __call__(self, command: str, arguments: dict[str, Any]) -> Any:
         if self.error is not None:
             raise self.error
-        return {"rows": [{**ROW, "rate_tps": rate} for rate in arguments.get("rates", ())], "did": command}
+        headroom = 1.25 if arguments.get("offered") else 1.0
+        rows = [{**ROW, "rate_tps": rate * headroom} for rate in arguments.get("rates", ())]
+        return {"rows": rows, "did": command}
 
 
 @pytest.fixture
@@ -51,11 +53,17 @@ def test_a_rate_is_shown_before_it_is_set(shown: Page) -> None:
     assert proposed.json()["diff"] == [
         "- 212 t/s offered",
         "+ 300 t/s offered",
-        "~ 6 → 8 slots at this very rate, more than may be had here",
+        "~ 6 → 8 slots, planned for 375 t/s, more than may be had here",
     ]
-    assert [command for command, _ in shown.asked] == ["whatif"]
+    assert shown.asked == [("whatif", {"rates": [300.0], "full": False, "offered": True})]
     done = shown.post("/api/apply", {"id": proposed.json()["id"]})
     assert done.json()["kind"] == "rate" and shown.asked[-1] == ("rate_set", {"rate_tps": 300.0})
+
+
+def test_a_rate_that_the_plan_holds_already_is_told_to_change_no_slot(shown: Page) -> None:
+    planned = plain(example())["plan"]
+    proposed = shown.post("/api/rate", {"rate_tps": planned["rate_tps"] / 1.25}).json()
+    assert proposed["diff"][-1] == f"~ the plan stays: {planned['slots']['used']} slots, planned for 240 t/s"
 
 
 def test_a_proposal_is_applied_once(shown: Page) -> None:
@@ -103,7 +111,7 @@ def test_a_rate_that_is_none_is_refused(shown: Page, rate: float) -> None:
 def test_what_if_is_the_controllers_own_answer_and_needs_no_token(shown: Page) -> None:
     answer = shown.post("/api/whatif", {"rates": [100, 200], "full": True}, token=None)
     assert [row["rate_tps"] for row in answer.json()["rows"]] == [100, 200]
-    assert shown.asked == [("whatif", {"rates": [100.0, 200.0], "full": True})]
+    assert shown.asked == [("whatif", {"rates": [100.0, 200.0], "full": True, "offered": False})]
 
 
 @pytest.mark.parametrize(

@@ -109,39 +109,36 @@ async function inquire(own, rateTps) {
 function tell(own, found) {
   const row = found.rows[0];
   mark(own.section, "data-rate", row.rate_tps);
-  mark(own.section, "data-slots", row.slots);
+  mark(own.section, "data-slots", row.slots?.used);
   say(own.said, sentence(row));
   say(own.more, oneMore(row)?.join(" ") ?? "");
   const pair = `${found.allocator}+${found.mapper}`;
-  keyed(
-    own.body,
-    [
-      ["this", { ...row, pair, asked: row.rate_tps }],
-      ["lsa", { ...row.lsa, asked: row.rate_tps }],
-    ],
-    newRow,
-    drawRow,
-  );
+  const rows = [["this", { ...row, pair, used: row.slots?.used, asked: row.rate_tps }]];
+  if (row.baseline) rows.push(["lsa", { ...row.baseline, used: row.baseline.slots_used, asked: row.rate_tps }]);
+  keyed(own.body, rows, newRow, drawRow);
 }
 
 function sentence(row) {
   if (row.slots === null) return `No plan carries ${rateText(row.rate_tps)}: ${row.reason}.`;
   const fits = row.fits ? "" : ", more VMs than there are here";
   const first = row.limited_by ? `; then ${row.limited_by} on ${row.limited_by_slot} saturates first` : "";
+  const { used } = row.slots;
+  const other = row.baseline;
   const saved =
-    known(row.lsa?.slots) && row.lsa.slots > row.slots && row.lsa.predicted_tps >= row.rate_tps * 0.999
-      ? ` ${row.lsa.pair.toUpperCase()} would take ${some(row.lsa.slots - row.slots, "slot")} more.`
+    known(other?.slots_used) && other.slots_used > used && other.predicted_tps >= row.rate_tps * 0.999
+      ? ` ${other.pair.toUpperCase()} would take ${some(other.slots_used - used, "slot")} more.`
       : "";
-  return `${rateText(row.rate_tps)} need ${some(row.slots, "slot")} on ${some(row.vm_count, "VM")}${fits}, ${price(row.usd_per_hour)}${first}.${saved}`;
+  return `${rateText(row.rate_tps)} need ${some(used, "slot")} on ${some(row.vms.split(",").length, "VM")}${fits}, ${price(row.usd_per_hour)}${first}.${saved}`;
 }
 
 // [what, how far] of the next slots; null when that is not known.
 function oneMore(row) {
-  if (!row.more_slots) return null;
-  const { slots, carried_tps: carried, buys_tps: buys } = row.more_slots;
+  const { same_slots: same, more_slots: more } = row;
+  if (!same || !more) return null;
+  const slots = more.slots - same.slots;
   return [
-    `${slots === 1 ? "One slot" : some(slots, "slot")} more would buy ${rateText(buys)}:`,
-    `it could carry ${rateText(carried)} instead of ${rateText(carried - buys)} on the ${some(row.slots, "slot")} that ${rate(row.rate_tps)} need.`,
+    `${slots === 1 ? "One slot" : some(slots, "slot")} more would buy ${rateText(more.carried_tps - same.carried_tps)}:`,
+    `it could carry ${rateText(more.carried_tps)} instead of ${rateText(same.carried_tps)} on the ${some(same.slots, "slot")} that ${rate(row.rate_tps)} need.`,
   ];
 }
 
@@ -151,18 +148,19 @@ async function askOneMore(own, plan) {
     const found = await ask("/api/whatif", { rates: [plan.rate_tps], full: true });
     if (own.plan !== plan) return;
     const row = found.rows[0];
-    const told = row.more_slots;
-    mark(node, "data-buys", told?.buys_tps);
-    if (!told) {
+    const { same_slots: same, more_slots: next } = row;
+    const buys = next && next.carried_tps - same.carried_tps;
+    mark(node, "data-buys", next && Number(buys.toPrecision(4)));
+    if (!next) {
       say(said, "Not known");
       say(more, row.reason ?? "The planner finds no next step.");
       return;
     }
-    const slots = told.slots === 1 ? "" : `, with ${told.slots} slots`;
-    say(said, `${rateText(told.buys_tps)} more${slots}`);
+    const slots = next.slots === same.slots + 1 ? "" : `, with ${next.slots - same.slots} slots`;
+    say(said, `${rateText(buys)} more${slots}`);
     say(
       more,
-      `Planned anew, ${some(row.slots, "slot")} carry at most ${rateText(told.carried_tps - told.buys_tps)}, and ${row.slots + told.slots} carry ${rateText(told.carried_tps)}.`,
+      `Planned anew, ${some(same.slots, "slot")} carry at most ${rateText(same.carried_tps)}, and ${next.slots} carry ${rateText(next.carried_tps)}.`,
     );
   } catch (error) {
     if (own.plan !== plan) return;
@@ -199,7 +197,7 @@ function drawRow(node, row) {
       : (row.reason ?? "");
   const texts = [
     (row.pair ?? "").toUpperCase().replace("+", " + "),
-    count(row.slots),
+    count(row.used),
     vmsText(row),
     known(row.usd_per_hour) ? price(row.usd_per_hour) : NONE,
     rateText(row.predicted_tps),
