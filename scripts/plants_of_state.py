@@ -12,6 +12,7 @@ from planting import (
     LOST,
     SAVED,
     SOURCE,
+    SPOOL,
     WANTED,
     WORKER,
     Plant,
@@ -143,6 +144,20 @@ AIMED = (
         "    return end if vm == thread.slot.vm != reader",
         "    return 0 if vm == thread.slot.vm != reader",
         test="tests/simulation/test_spools_of_leavers.py",
+    ),
+    one(
+        "a leaver removes what its successor accepted",
+        SPOOL,
+        "[first for first in firsts if first < self.end] if everything",
+        "firsts if everything",
+        test="tests/simulation/test_spools_shared.py",
+    ),
+    one(
+        "a leaver that was killed goes by its successor's position",
+        SPOOL,
+        "_read_acked(folder) if until is None else 0",
+        "_read_acked(folder)",
+        test="tests/simulation/test_spools_shared.py",
     ),
     one(
         "spools are told when an agent starts only",

@@ -50,10 +50,10 @@ class SimAgent:
     def full(self) -> bool:
         return self.world.now_ns < self.full_until_ns
 
-    def spool_of(self, place: tuple[str, int], position: int) -> SimSpool:
+    def spool_of(self, place: tuple[str, int], position: int, until: int | None, alone: bool) -> SimSpool:
         """The spool of a source partition on this VM's disk."""
         folder = folder_of(os.path.join(self.world.directory(), self.name), *place)
-        spool = SimSpool(folder, position, lambda: self.full)
+        spool = SimSpool(folder, position, until, alone, lambda: self.full)
         self.world.spools.append(spool)
         self.world.met["spools drained"] += spool.end > spool.acked
         return spool

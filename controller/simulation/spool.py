@@ -10,9 +10,11 @@ from topology_runtime.worker.spool import Spool
 class SimSpool(Spool):
     """`full()`: does the VM's disk take no more?"""
 
-    def __init__(self, folder: str, position: int, full: Callable[[], bool]) -> None:
+    def __init__(
+        self, folder: str, position: int, until: int | None, alone: bool, full: Callable[[], bool]
+    ) -> None:
         self._full = full
-        super().__init__(folder, position)
+        super().__init__(folder, position, until, alone)
 
     def _write(self, data: bytes) -> None:
         if self._full():

@@ -252,7 +252,8 @@ class SimSource(SimThread):
         position = self.source.start_position()
         if position is not None:
             if self.world.shape.live:
-                self.spool = self.worker.agent.spool_of(self.place, position)
+                core = self.source
+                self.spool = self.worker.agent.spool_of(self.place, position, core.again_until, core.alone)
                 position = max(position, self.spool.acked)
             self.source.begin(position)
             self.world.clock.say(f"{self.name} reads from {position}")
@@ -275,8 +276,9 @@ class SimSource(SimThread):
 
     def _forget(self, kept: spool.SimSpool, acked: int) -> None:
         with suppress(OSError):
+            kept.leaving = self.source.leaving
             kept.done_below(acked, self.world.now_ns)
-            if kept.waiting and not self.source.reading:
+            if kept.waiting and not self.source.reading and not kept.leaving:
                 kept.accept()
 
     def gone(self, killed: bool) -> None:

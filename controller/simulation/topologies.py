@@ -71,17 +71,23 @@ def parted(shape: Shape) -> Shape:
 def swapped(plan: Plan, one: str, other: str) -> Plan:
     """The same plan with two VMs of one size in each other's place."""
     to = {one: other, other: one}
+    return _moved(plan, lambda slot: Slot(to.get(slot.vm, slot.vm), slot.number))
 
-    def place(slot: Slot) -> Slot:
-        return Slot(to.get(slot.vm, slot.vm), slot.number)
 
+def turned(plan: Plan, vm: Vm) -> Plan:
+    """The same plan with all that is in a slot of this VM in the next one."""
+    return _moved(plan, lambda slot: Slot(vm.vm, (slot.number + 1) % vm.slots) if slot.vm == vm.vm else slot)
+
+
+def _moved(plan: Plan, place: Callable[[Slot], Slot]) -> Plan:
     bundles = tuple(replace(b, slot=place(b.slot)) for b in plan.placement.bundles)
     order = sorted(range(len(bundles)), key=lambda n: (bundles[n].slot, n))
     p = plan.prediction
+    slots = [(place(Slot(use.vm, use.slot)), use) for use in p.slots]
     prediction = replace(
         p,
-        slots=tuple(replace(use, vm=to.get(use.vm, use.vm)) for use in p.slots),
-        vms=tuple(replace(use, vm=to.get(use.vm, use.vm)) for use in p.vms),
+        slots=tuple(replace(use, vm=slot.vm, slot=slot.number) for slot, use in slots),
+        vms=tuple(replace(use, vm=place(Slot(use.vm, 0)).vm) for use in p.vms),
         shares=tuple(replace(share, slot=place(share.slot)) for share in p.shares),
     )
     return replace(plan, placement=Placement(tuple(bundles[n] for n in order)), prediction=prediction)

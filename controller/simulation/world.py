@@ -25,7 +25,7 @@ from controller.simulation.faults import Faults
 from controller.simulation.liveness import Liveness
 from controller.simulation.spool import SimSpool
 from controller.simulation.tallies import KeyedAccount
-from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, parted, swapped
+from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, parted, swapped, turned
 from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
@@ -49,6 +49,7 @@ LETTERS_LOST = {
     "killed at controller",
 }
 SWAPPED, AT_ONCE = 0.4, 0.5  # shares of proposals that swap VMs, of plans that are followed at once
+TURNED = 0.3  # of those that swap: slots of one VM instead
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ class World:
         reply = self.controller.ask("plan", rate_tps=rate, propose=True) if self.controller.alive else None
         if reply is not None and reply.error is None:
             if self.random.random() < SWAPPED:
-                self._swap()
+                self._turn() if self.random.random() < TURNED else self._swap()
             reply = self.controller.ask("apply")
         self.clock.say(f"plan for {rate}: {reply.error if reply else 'no controller'}")
 
@@ -221,6 +222,13 @@ class World:
         pairs = [(a.vm, b.vm) for a in up for b in up if a.vm < b.vm and a.slots == b.slots]
         if pairs:
             proposal.plan = swapped(proposal.plan, *self.random.choice(pairs))
+
+    def _turn(self) -> None:
+        """All of one VM goes to its next slots."""
+        proposal = self.controller.loop.knowledge.proposal
+        assert proposal is not None
+        vms = [member.vm for member in self.controller.loop.members.up()]
+        proposal.plan = turned(proposal.plan, self.random.choice(vms))
 
     def committed(self) -> None:
         """A plan is committed: now and then the next one comes at once, while threads still end."""

@@ -223,6 +223,39 @@ def test_rows_missing_in_the_middle_are_refused_loudly(
     assert Spool(str(tmp_path), 8).read(8, 9) == [8, 9, 10, 11], "unless all below is acked"
 
 
+def test_who_leaves_closes_without_the_rows_of_who_follows(tmp_path: Path) -> None:
+    leaver = Spool(str(tmp_path))
+    leaver.append(list(range(5)))
+    leaver.leaving = True
+    successor = Spool(str(tmp_path), 5, alone=False)
+    successor.append(["next"])
+    leaver.done_below(5, S)
+    leaver.close()
+    assert segments(tmp_path) == [f"{5:020d}.spool"]
+    assert Spool(str(tmp_path), 5).read(5, 9) == ["next"], "the successor was killed"
+
+
+def test_who_follows_removes_nothing_that_the_leaver_has_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sp, "SEGMENT_ROWS", 2)
+    leaver = Spool(str(tmp_path))
+    leaver.append(list(range(5)))
+    leaver.done_below(1, S)
+    successor = Spool(str(tmp_path), 5, alone=False)
+    successor.append(list("abcde"))
+    successor.done_below(9, S)
+    again = Spool(str(tmp_path), 1, until=5)  # the leaver was killed
+    assert (again.acked, again.end) == (1, 5) and again.read(1, 99) == [1, 2, 3, 4]
+    again.done_below(5, 2 * S)
+    again.close()
+    after = Spool(str(tmp_path))
+    assert (after.acked, after.read(9, 9)) == (9, ["e"]), "the leaver does not write the file `acked`"
+    after.done_below(10, 3 * S)
+    after.close()
+    assert segments(tmp_path) == []
+
+
 @searching(60)
 @given(
     st.lists(

@@ -132,7 +132,7 @@ class SourceThread(TaskThread):
     def _open_spool(self, position: int) -> bool:
         """False when the disk does not let us yet: tried again at the next turn. Lost rows are no such thing."""
         try:
-            self._spool = Spool(self._folder, position)
+            self._spool = Spool(self._folder, position, self.source.again_until, self.source.alone)
         except OSError as error:
             if error.errno is None:
                 raise
@@ -202,9 +202,10 @@ class SourceThread(TaskThread):
 
     def _forget(self, spool: Spool, acked: int) -> None:
         with self.host.disk.writing(f"the acked position of {self.task.name}", self._folder):
+            spool.leaving = self.source.leaving
             spool.done_below(acked, monotonic_ns())
-            if spool.waiting and not self.source.reading:  # a run that ends: what was read is to last
-                spool.accept()
+            if spool.waiting and not (self.source.reading or spool.leaving):
+                spool.accept()  # a run that ends: what was read is to last
 
     def _count(self) -> None:
         core, words, at = self.source, self.host.meter.words, self.at

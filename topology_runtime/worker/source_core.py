@@ -76,6 +76,19 @@ class SourceCore(TaskCore):
         return self._until if self.orders is not None and self.orders.wanted.draining else None
 
     @property
+    def again_until(self) -> int | None:
+        """A leaving thread that was started anew reads again up to here only."""
+        return self._gap_end if self.leaving else None
+
+    @property
+    def alone(self) -> bool:
+        """Is no other thread of its partition on this VM?"""
+        mine, threads = self.wanted, self.orders.wanted.threads if self.orders is not None else ()
+        place = mine.task, mine.partition, mine.slot.vm
+        there = {t.thread for t in threads if (t.task, t.partition, t.slot.vm) == place}
+        return there <= {mine.thread}
+
+    @property
     def number(self) -> int:
         """Which of the topology's sources this is."""
         return [task.name for task in self.topology.sources].index(self.task.name)

@@ -6,6 +6,9 @@ Segments wholly below it are removed. What `write` took survives a killed proces
 is the stated exception. A row that was half written (a killed process, a full disk) ends its segment and is
 not accepted; rows missing between two segments are refused loudly.
 
+A leaving thread and its successor may share a folder for a while, each with positions of its own: who leaves
+writes `acked` no more, and nobody removes what is the other's.
+
 A full disk: what was read of the source and not written waits in memory, and nothing more is read until it is
 written (`waiting`). A reserve of some pages is given up for it, so that what was read before one knew fits.
 """
@@ -36,20 +39,25 @@ def folder_of(directory: str, task: str, partition: int) -> str:
 
 
 class Spool:
-    """One partition's spool; one thread writes it."""
+    """One partition's spool; one thread accepts rows into it."""
 
-    def __init__(self, folder: str, position: int = 0) -> None:
+    def __init__(self, folder: str, position: int = 0, until: int | None = None, alone: bool = True) -> None:
         """Opens the spool. All below `position` is known to be acked, whatever the file `acked` says;
-        an empty spool begins there. OSError when rows that were accepted are missing."""
+        an empty spool begins there. OSError when rows that were accepted are missing. until: of a thread that
+        leaves and was started anew: it reads again up to here, what follows is its successor's. Not `alone`:
+        another thread may still need what is below `position`."""
         os.makedirs(folder, exist_ok=True)
         self._folder = folder
+        self._first = 0 if alone else position  # of the segments that it may remove
+        self.leaving = until is not None  # its thread leaves: the file `acked` is the successor's
         self._fd = -1
         self._saved = self._acked_ns = 0
         self._waiting: list[bytes] = []
         self._reserved = False
         rows: dict[int, bytes] = {}
-        end, gap = _load(folder, rows)
-        self.acked = max(_read_acked(folder), position, min(rows, default=end))
+        end, gap = _load(folder, rows, until)
+        saved = _read_acked(folder) if until is None else 0
+        self.acked = max(saved, position, min(rows, default=end))
         if gap > self.acked:
             raise OSError(f"the spool {folder} has lost rows before position {gap}")
         self.end = max(self.acked, end)
@@ -155,6 +163,8 @@ class Spool:
             self._fd = -1
 
     def _save_acked(self) -> None:
+        if self.leaving:
+            return
         path = os.path.join(self._folder, "acked")
         with open(path + ".new", "w", encoding="ascii") as file:
             file.write(str(self.acked))
@@ -162,12 +172,11 @@ class Spool:
         self._saved = self.acked
 
     def _remove_old(self, everything: bool = False) -> None:
-        firsts = _segments(self._folder)
-        for first, following in itertools.pairwise(firsts):
-            if following <= self.acked:
-                os.unlink(os.path.join(self._folder, f"{first:020d}.spool"))
-        if everything and firsts:
-            os.unlink(os.path.join(self._folder, f"{firsts[-1]:020d}.spool"))
+        """Its own segments that are wholly below `acked`; what is behind its end is another thread's."""
+        firsts = [first for first in _segments(self._folder) if first >= self._first]
+        old = [first for first, following in itertools.pairwise(firsts) if following <= self.acked]
+        for first in [first for first in firsts if first < self.end] if everything else old:
+            os.unlink(os.path.join(self._folder, f"{first:020d}.spool"))
 
 
 def _segments(folder: str) -> list[int]:
@@ -182,15 +191,19 @@ def _read_acked(folder: str) -> int:
         return 0
 
 
-def _load(folder: str, rows: dict[int, bytes]) -> tuple[int, int]:
-    """All whole rows on disk by position; returns the position after the last, and the last position
-    that rows are missing before (0: none). A torn tail ends a segment."""
+def _load(folder: str, rows: dict[int, bytes], until: int | None = None) -> tuple[int, int]:
+    """All whole rows on disk (below `until`) by position; returns the position after the last, and the last
+    position that rows are missing before (0: none). A torn tail ends a segment."""
     end = gap = 0
     for first in _segments(folder):
+        if until is not None and first >= until:
+            break
         if rows and first > end:
             gap = first
         position = first
         for data in _whole_rows(os.path.join(folder, f"{first:020d}.spool")):
+            if position == until:
+                break
             rows[position] = data
             position += 1
         end = max(end, position)

@@ -1,0 +1,88 @@
+"""A live source moves to another slot of its VM while rows of it are open: leaver and successor share one folder of
+accepted events, and whoever dies, nothing of either is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from controller.simulation.clock import MS, S
+from controller.simulation.thread import SimSource
+from controller.simulation.topologies import turned
+from controller.simulation.world import Options, World
+from topology_runtime.messages import Frame
+
+SEED = 3
+CALM = Options(shape="live", faults=0, rate_tps=8.0, parted=False)
+
+
+def sources(world: World) -> list[SimSource]:
+    threads = [t for worker in world.workers() for t in worker.threads.values()]
+    return [t for t in threads if isinstance(t, SimSource)]
+
+
+def moved(queue_ms: float) -> tuple[World, SimSource, SimSource]:
+    """A world in which the source went to another slot of its VM while rows wait so long at the sink; leaver and
+    successor, which reads."""
+    world = World(SEED, CALM)
+    world._begin()
+    world.clock.run_until(5 * S)
+    world.options = replace(CALM, queue_ms=queue_ms)
+    (old,) = sources(world)
+    reply = world.controller.ask("plan", rate_tps=20.0, propose=True)
+    assert reply is not None and reply.error is None
+    proposal = world.controller.loop.knowledge.proposal
+    assert proposal is not None
+    proposal.plan = turned(proposal.plan, old.worker.agent.shape)
+    world.controller.ask("apply")
+    while not (new := [t for t in sources(world) if t is not old and t.source.ledger]):
+        world.clock.run_until(world.now_ns + MS)
+        assert world.now_ns < 40 * S, "no successor begins"
+    assert new[0].worker is not old.worker and new[0].worker.agent is old.worker.agent
+    return world, old, new[0]
+
+
+def finish(world: World) -> None:
+    world.options = CALM
+    world._wait("the plan is in force", lambda: world.unsettled, 30)
+    known = world.controller.loop.knowledge.counts.source("source", 0)
+    assert not known.apart and not world.controller.loop.knowledge.spools
+    world._end()
+    world._clean_up()
+
+
+def wait_on(world: World, leaver: SimSource) -> None:
+    """What the leaver sent goes on waiting at the sinks, what others send does not."""
+    world.options = replace(CALM, queue_ms=1)
+    for thread in leaver.worker.threads.values():
+        waiting = [item for item in thread.inbox if isinstance(item, Frame)]
+        thread.inbox.clear()
+        thread.inbox.extend(structs.replace(frame, flushed_ns=world.now_ns + 20 * S) for frame in waiting)
+
+
+def test_the_leaver_dies_when_its_successor_has_acked_what_follows() -> None:
+    world, old, new = moved(queue_ms=33_000)
+    assert old.alive and old.source.ledger is not None and not old.source.ledger.empty
+    assert new.source.ledger is not None
+    least = new.source.ledger.position + 5
+    assert old.source.ledger.acked < old.source.ledger.position <= new.source.ledger.position
+    wait_on(world, old)
+    while new.source.ledger.acked < least:
+        world.clock.run_until(world.now_ns + MS)
+        assert world.now_ns < 60 * S, "the successor's rows are not done"
+    world.clock.run_until(world.now_ns + 300 * MS)  # and its disk knows
+    assert not old.source.ledger.empty
+    old.worker.kill("kill -9")
+    finish(world)
+
+
+def test_the_successor_dies_when_the_leaver_has_closed_the_folder() -> None:
+    world, old, new = moved(queue_ms=600)
+    world.clock.run_until(world.now_ns + S // 2)
+    assert new.source.ledger is not None and not new.source.ledger.empty
+    while old.alive:
+        world.clock.run_until(world.now_ns + MS)
+        assert world.now_ns < 30 * S, "the leaver never ends"
+    new.worker.kill("kill -9")
+    finish(world)
