@@ -124,7 +124,7 @@ class Agent:
         undo.callback(self._end_workers)
         self.spare = SpareSlot(config, self.binding)
         undo.callback(self.spare.close)
-        self.state = AgentState(self._hello(boot), now_ns)
+        self.state = AgentState(self._hello(boot), now_ns, self.supervisor.letters_before())
         self.state.strikes.take_up(struck_file.load(config.directory, config.run))
         if config.metrics_port is not None:
             self.metrics = Told(config.vm, config.metrics_host, config.metrics_port)
@@ -377,10 +377,11 @@ class Agent:
                 self.uplink.send(report)
                 if self.state.wanted is not None:
                     self._reach(self.state.wanted, "reported")
-            case e.SendHello(message):
+            case e.SendHello(message) | e.SendDeadLetters(message) | e.SendProfiled(message):
                 self.uplink.send(message)
-            case e.SendDeadLetters(message) | e.SendProfiled(message):
-                self.uplink.send(message)
+            case e.ForgetLetters():
+                with self.disk.writing("dead letters that are told", self.config.directory):
+                    self.supervisor.forget_letters()
             case e.SendGoodbye(goodbye):
                 self._send_rest()
                 self._give_back()

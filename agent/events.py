@@ -179,6 +179,10 @@ class SendDeadLetters(msgspec.Struct, frozen=True):
     letters: DeadLetters
 
 
+class ForgetLetters(msgspec.Struct, frozen=True):
+    """The controller has all that workers which are no more have left on this VM's disk."""
+
+
 class StartProfile(msgspec.Struct, frozen=True):
     profile: ProfileWanted
     topology: Topology
@@ -232,6 +236,7 @@ Instruction = (
     | SendHello
     | SendReport
     | SendDeadLetters
+    | ForgetLetters
     | StartProfile
     | EndProfile
     | SendProfiled

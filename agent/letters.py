@@ -16,21 +16,31 @@ AGAIN_NS = 5_000_000_000  # not taken for so long: said again
 
 
 class LetterBox:
-    """Letters are numbered from 0 on in an agent's life (`boot`)."""
+    """Letters are numbered from 0 on in an agent's life (`boot`). What workers that are no more have `left` on the
+    VM's disk may go once the controller has it."""
 
-    def __init__(self, vm: str, boot: int) -> None:
+    def __init__(self, vm: str, boot: int, left: Iterable[DeadLetter] = ()) -> None:
         self._vm, self._boot = vm, boot
         self._first = 0  # number of the first that waits
         self._waiting: deque[DeadLetter] = deque()
         self._said_ns = 0  # when the first that waits was said last; −1: it has only now become the first
+        self._left = -1  # those below this number are on the disk; −1: none is
+        self.add(left, 0, left=True)
 
-    def add(self, letters: Iterable[DeadLetter], now_ns: int) -> list[DeadLetters]:
-        """New ones; what to say of them."""
+    def add(self, letters: Iterable[DeadLetter], now_ns: int, left: bool = False) -> list[DeadLetters]:
+        """New ones; what to say of them. left: a worker has ended, these were the last of it."""
         begin = len(self._waiting)
         for letter in letters:
             whole = len(self._waiting) < WHOLE_MOST
             self._waiting.append(letter if whole else replace(letter, row="", traceback=""))
+        self._left = self._first + len(self._waiting) if left else self._left
         return self._say(begin, len(self._waiting), now_ns)
+
+    def over(self) -> bool:
+        """True once, when the controller has all that is on the disk of workers that are no more."""
+        over = 0 <= self._left <= self._first
+        self._left = -1 if over else self._left
+        return over
 
     def taken(self, word: LettersTaken) -> None:
         """The controller has those below this number."""

@@ -29,6 +29,7 @@ from agent.slot_state import NS, SlotState
 from agent.strikes import Strikes, UnderWay, described
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
+    DeadLetter,
     Goodbye,
     Hello,
     LettersTaken,
@@ -55,9 +56,10 @@ TROUBLES_MOST = 16  # told of a disk
 
 
 class AgentState:
-    """One agent's life. `hello` is who it is; its `boot` is the UTC time in ns at `now_ns`."""
+    """One agent's life. `hello` is who it is; its `boot` is the UTC time in ns at `now_ns`. letters: those that
+    workers of an earlier life left on this VM's disk."""
 
-    def __init__(self, hello: Hello, now_ns: int) -> None:
+    def __init__(self, hello: Hello, now_ns: int, letters: tuple[DeadLetter, ...] = ()) -> None:
         self.hello = hello
         self.slots = {number: SlotState(Slot(hello.vm, number)) for number in range(hello.slots)}
         self.wanted: Wanted | None = None
@@ -74,7 +76,7 @@ class AgentState:
         self._spools = hello.spools
         self._wanted_here: set[int] = set()
         self._sources: dict[int, tuple[int, SourceNow, int]] = {}
-        self._letters = LetterBox(hello.vm, hello.boot)
+        self._letters = LetterBox(hello.vm, hello.boot, letters)
         self._started_ns = now_ns
         self._heard_ns = self._hello_ns = self._report_ns = self._stop_ns = -1
         self._told: object = None
@@ -91,6 +93,7 @@ class AgentState:
         out += self.profile.due(now_ns)
         out += self._spawn_wanted(now_ns)
         out += self._kill_overdue(now_ns)
+        out += [e.ForgetLetters()] if self._letters.over() else []
         ending = self._end(now_ns)
         return out + (ending or self._speak(now_ns))
 
@@ -190,7 +193,7 @@ class AgentState:
         self._told = None
         self._report_ns = -1
         if first:
-            return leased
+            return [*leased, *self._letters_again(now_ns)]
         self._hello_ns = now_ns
         return [
             *leased,
@@ -279,7 +282,7 @@ class AgentState:
             return []
         blamed, out = self._blame(state, event, now_ns)
         state.unlogged += event.unlogged
-        out += [e.SendDeadLetters(letters) for letters in self._letters.add(event.letters, now_ns)]
+        out += [e.SendDeadLetters(said) for said in self._letters.add(event.letters, now_ns, left=True)]
         self._spools = self._spools if event.spools is None else event.spools
         state.exited(event.how, event.clean, now_ns, self.token.epoch, blamed)
         if state.status == "quarantined":

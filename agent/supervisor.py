@@ -26,7 +26,7 @@ from agent.hang import Hang, HangWatch
 from agent.meter_reader import MeterReader
 from agent.slots import SlotBinding
 from topology_runtime.disk import DiskTroubles
-from topology_runtime.letters_kept import left_by
+from topology_runtime.letters_kept import forget, left_before, left_by
 from topology_runtime.logs import open_log, trim
 from topology_runtime.messages import DeadLetter
 from topology_runtime.worker import meter as mt
@@ -167,6 +167,15 @@ class Supervisor:
     def letters_left(self, worker: Worker, told: int) -> tuple[DeadLetter, ...]:
         """Dead letters that it had kept and, after so many, not told."""
         return left_by(self._config.directory, worker.slot, worker.incarnation, told)
+
+    def letters_before(self) -> tuple[DeadLetter, ...]:
+        """Those that workers of an earlier life of this agent had kept."""
+        return left_before(self._config.directory, self._config.run)
+
+    def forget_letters(self) -> None:
+        """Of workers that are no more. Raises OSError."""
+        living = {(worker.slot, worker.incarnation) for worker in self.workers.values()}
+        forget(self._config.directory, living)
 
     def words(self, worker: Worker) -> str:
         """The end of what it wrote into its log."""

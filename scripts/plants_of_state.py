@@ -160,6 +160,15 @@ AIMED = (
         test="tests/simulation/test_spools_shared.py",
     ),
     one(
+        "an agent forgets what workers of its earlier life left",
+        AGENT,
+        "LetterBox(hello.vm, hello.boot, letters)",
+        "LetterBox(hello.vm, hello.boot)",
+        ("dead letters, the summary says",),
+        shape="failing",
+        kinds=("kill_agent", "kill_agent_somewhere"),
+    ),
+    one(
         "spools are told when an agent starts only",
         AGENT,
         "        self._spools = self._spools if event.spools is None else event.spools\n",

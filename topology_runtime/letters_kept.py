@@ -1,5 +1,6 @@
 """Dead letters of one worker on their way to its agent, and on its VM's disk: a row is acked only once its letter is
-there, so a worker that is killed then takes none along.
+there, so a worker that is killed then takes none along, and an agent neither: what workers left stays until the
+controller has it.
 
 The page cache keeps what was written, whoever is killed. Letters are numbered from 0 on in a worker's life. Two files
 at most: another is begun when one is large enough, and what was in the one before was told long ago.
@@ -12,6 +13,7 @@ import os
 import re
 import threading
 from collections import deque
+from collections.abc import Container
 
 import msgspec
 
@@ -19,6 +21,7 @@ from topology_runtime.disk import DiskTroubles
 from topology_runtime.messages import DeadLetter
 
 FOLDER = "letters"
+RUN_NOTE = "run"  # holds the name of the run whose letters are here
 FILE_NAME = re.compile(r"(\d+)-(\d+)-(\d+)")  # slot, incarnation, number of the first letter in it
 PART_BYTES = 1 << 20
 WHOLE_MOST = 1000  # that wait to be told; of more only what they are of
@@ -77,21 +80,60 @@ class LettersKept:
 
 
 def left_by(directory: str, slot: int, incarnation: int, told: int) -> tuple[DeadLetter, ...]:
-    """What a worker that is no more has kept and not told; `told`: how many it has. The files of this slot go."""
+    """What a worker that is no more has kept and not told; `told`: how many it has."""
+    try:
+        return _left(directory, (slot, incarnation), told)
+    except (OSError, msgspec.DecodeError) as error:
+        log.error("dead letters under %s: %s", directory, error)
+        return ()
+
+
+def left_before(directory: str, run: str) -> tuple[DeadLetter, ...]:
+    """What workers of an earlier life of the agent have kept in this run, told or not. Those of another run, in the
+    same folder, go."""
     folder = os.path.join(directory, FOLDER)
+    note = os.path.join(folder, RUN_NOTE)
     found: list[DeadLetter] = []
     try:
-        names = [match for name in os.listdir(folder) if (match := FILE_NAME.fullmatch(name))]
-        for match in sorted(names, key=lambda match: int(match[3])):
-            if int(match[1]) != slot:
-                continue
-            path = os.path.join(folder, match[0])
-            if int(match[2]) == incarnation:
-                with open(path, "rb") as file:
-                    lines = file.read().split(b"\n")[:-1]  # a torn line was never acked
-                found += [_decode(line) for line in lines[max(0, told - int(match[3])) :]]
-            os.remove(path)
-    except (OSError, msgspec.DecodeError) as error:
-        if not isinstance(error, FileNotFoundError):
-            log.error("%s: %s", folder, error)
+        if _text(note) != run:
+            forget(directory, ())
+            os.makedirs(folder, exist_ok=True)
+            with open(note, "w", encoding="utf-8") as file:
+                file.write(run)
+        for who in sorted({(int(match[1]), int(match[2])) for match in _files(directory)}):
+            found += left_by(directory, *who, told=0)
+    except OSError as error:
+        log.error("dead letters under %s: %s", directory, error)
     return tuple(found)
+
+
+def forget(directory: str, living: Container[tuple[int, int]]) -> None:
+    """Remove the files of all workers but these (slot, incarnation). Raises OSError."""
+    for match in _files(directory):
+        if (int(match[1]), int(match[2])) not in living:
+            os.remove(os.path.join(directory, FOLDER, match[0]))
+
+
+def _left(directory: str, who: tuple[int, int], told: int) -> tuple[DeadLetter, ...]:
+    found: list[DeadLetter] = []
+    for match in _files(directory):
+        if (int(match[1]), int(match[2])) == who:
+            with open(os.path.join(directory, FOLDER, match[0]), "rb") as file:
+                lines = file.read().split(b"\n")[:-1]  # a torn line was never acked
+            found += [_decode(line) for line in lines[max(0, told - int(match[3])) :]]
+    return tuple(found)
+
+
+def _files(directory: str) -> list[re.Match[str]]:
+    """By the numbers of their first letters."""
+    folder = os.path.join(directory, FOLDER)
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted(filter(None, map(FILE_NAME.fullmatch, names)), key=lambda match: int(match[3]))
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""

@@ -31,6 +31,7 @@ class SimAgent:
     def __init__(self, world: World, shape: Vm) -> None:
         self.world, self.shape = world, shape
         self.disk: dict[tuple[str, int], bytes] = {}
+        self.letters: list[m.DeadLetter] = []  # on its disk, of workers that are no more
         self.workers: dict[int, SimWorker] = {}
         self.lives = 0
         self.alive = self.gone = self.left = False
@@ -73,7 +74,7 @@ class SimAgent:
         hello = m.Hello(
             s.vm, self.boot, s.slots, s.slot_cores, s.slot_memory_bytes, "cgroup1", 7, spools=self._spools()
         )
-        self.state = AgentState(hello, self.world.now_ns)
+        self.state = AgentState(hello, self.world.now_ns, tuple(self.letters))
         self.token = m.Token()
         self._wake_ns = -1
         self._wakes = self._blocks = 0
@@ -89,6 +90,7 @@ class SimAgent:
         self.alive = False
         for worker in list(self.workers.values()):
             worker.kill("its agent died")
+            self.letters += worker.letters_kept
         self.workers.clear()
 
     def lose(self) -> None:
@@ -143,6 +145,7 @@ class SimAgent:
             self._read_sources(worker)
             del self.workers[worker.slot.number]
             told = self.state.slots[worker.slot.number].letters
+            self.letters += worker.letters_kept
             left = tuple(worker.letters_kept[told:]), self._spools()
             self.do(e.WorkerExited(worker.slot, worker.incarnation, how, clean, False, (), 0, *left))
 
@@ -181,6 +184,8 @@ class SimAgent:
                 self.world.control.to_controller(self, message)
             case e.SendGoodbye(goodbye):
                 self.world.control.to_controller(self, goodbye)
+            case e.ForgetLetters():
+                self.letters.clear()
             case e.Note(text):
                 self.world.clock.say(f"agent {self.name}: {text}")
             case e.Exit(reason, error):

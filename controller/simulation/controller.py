@@ -10,6 +10,7 @@ import msgspec
 
 from controller.knowledge import turns as t
 from controller.knowledge.folding import fold_all
+from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import Record, SoFar
 from controller.knowledge.store import Tallies
 from controller.loop import Loop
@@ -30,6 +31,7 @@ class Disk:
         self.synced: list[Record] = []
         self.unsynced: list[Record] = []
         self.tallies: Tallies | None = None
+        self.letters: list[LetterRecord] = []
         self.fails = False
 
     def append(self, records: tuple[Record, ...]) -> None:
@@ -72,7 +74,8 @@ class SimController:
         self.disk.unsynced = []
         self.world.clock.say(f"controller starts with {len(self.disk.synced)} records")
         self.loop = Loop(self.world.settings, self.world.submitted)
-        self.do(t.Started(self.disk.read(shortened=self.lives % 2 == 0), self.disk.tallies, self.lives))
+        records, letters = self.disk.read(shortened=self.lives % 2 == 0), tuple(self.disk.letters)
+        self.do(t.Started(records, self.disk.tallies, self.lives, letters))
         self._tick(self.lives)
 
     def kill(self, why: str) -> None:
@@ -121,6 +124,8 @@ class SimController:
                 if self.world.random.random() < 0.8:
                     self.disk.tallies = tallies
                     self.world.checks.kept(tallies)
+            case t.KeepLetters(records):
+                self.disk.letters += records
             case t.Send(name, message):
                 if isinstance(message, m.Wanted):
                     self.world.checks.told(message)

@@ -55,9 +55,9 @@ def hello(slots: int = 4) -> m.Hello:
 class Mind:
     """An `AgentState` with its clock; `all` is everything it ever ordered."""
 
-    def __init__(self, slots: int = 4, welcomed: bool = True) -> None:
+    def __init__(self, slots: int = 4, welcomed: bool = True, letters: tuple[m.DeadLetter, ...] = ()) -> None:
         self.now_ns = 5 * NS
-        self.state = AgentState(hello(slots), self.now_ns)
+        self.state = AgentState(hello(slots), self.now_ns, letters)
         self.all: list[e.Instruction] = []
         if welcomed:
             self.tell(m.Welcome(1, "run", BOOT))
