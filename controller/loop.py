@@ -13,6 +13,7 @@ from controller import commands, deciding, profiling, recovery
 from controller.analyze.constraints import violations
 from controller.analyze.demand import demand
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
+from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
 from controller.config import Settings
@@ -123,7 +124,8 @@ class Loop:
         )
         deciding.decide(turn, self.members, diagnosis)
         profiling.consider(turn, self.members, off, self.ending.stage)
-        self._seen = Seen(window, verdict, need, off, late, slots)
+        near = nearness(window, plan, topology, k.models, slots)
+        self._seen = Seen(window, verdict, need, off, late, slots, near, growing(window, verdict))
         for row in rates_of(k, window, now):
             turn.do(row)
 

@@ -21,7 +21,6 @@ from controller.knowledge.turns import Now
 from controller.picture.in_task import counted
 from controller.status import lost_now
 from topology_runtime.messages import SampleBlock
-from topology_runtime.picturing.load import Place, loads
 from topology_runtime.worker.meter import BUCKETS
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> View:
         slope=verdict["slope"] if judged else None,
         tasks_tps=_task_rates(k, measured),
         errors={r["where"]: r["ratio"] - 1 for r in measured.get("residuals", ()) if r["what"] == "rate"},
-        loads=_loads(k, measured),
+        loads={task: load.share for task, load in loop.seen.loads.items()} if loop.seen else {},
         slots=measured.get("slots", {}),
         states=slot_states(k, loop.members),
         replans={**dict.fromkeys(REASONS, 0), **_replans(k.durable)},
@@ -169,20 +168,6 @@ def _task_rates(k: Knowledge, measured: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _loads(k: Knowledge, measured: Mapping[str, Any]) -> dict[str, float]:
-    """How near each task is to its limit; the time of a source's threads is not measured."""
-    sources = {task.name for task in k.topology.sources} if k.topology else set()
-    tasks = measured.get("tasks", ())
-    busy = {task["task"]: None if task["task"] in sources else task["busy_share"] for task in tasks}
-    placed: dict[str, set[str]] = {}
-    for thread in k.durable.reign.threads if k.durable.reign else ():
-        if not thread.leaving:
-            placed.setdefault(str(thread.slot), set()).add(thread.task)
-    slots = measured.get("slots", {})
-    places = (Place(slot, names, slots.get(slot, {}).get("cpu")) for slot, names in placed.items())
-    return {task: load.share for task, load in loads(busy, places).items()}
-
-
 def slot_states(k: Knowledge, members: Membership) -> dict[str, int]:
     """How many slots of the VMs that are there have threads, have none, are given up."""
     slots = {slot for member in members.up() for slot in member.vm.all_slots()}
@@ -216,7 +201,7 @@ def families(view: View) -> Iterable[Metric]:
     )
     yield from gauges(
         "headgate_task_load_ratio",
-        "How near a task is to its limit: its threads' time or the CPU of its fullest slot.",
+        "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot.",
         ["task"],
         {(task,): load for task, load in view.loads.items()},
     )

@@ -14,6 +14,7 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.windows import Window
 from controller.plan.resident import held_memory
 from topology_runtime.cluster import Slot
+from topology_runtime.picturing.load import Load
 from topology_runtime.topology import Topology
 
 DIGITS = 4
@@ -29,6 +30,8 @@ class Seen:
     residuals: tuple[Residual, ...]
     violations: tuple[Violation, ...]
     predicted: dict[Slot, tuple[float, float]]  # CPU and memory at the present rate
+    loads: dict[str, Load]  # task → how near to its limit
+    growing: frozenset[str]  # tasks before which rows pile up
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,19 @@ def data(seen: Seen) -> dict[str, Any]:
         if latency.rows
         else None,
         "slots": {str(slot): _slot(seen, slot) for slot in sorted({*window.slots, *seen.predicted})},
-        "tasks": [{"task": name, **rounded(asdict(task))} for name, task in window.tasks.items()],
+        "tasks": [{**_task(seen, name), **rounded(asdict(task))} for name, task in window.tasks.items()],
         "residuals": [rounded(asdict(residual)) for residual in seen.residuals],
         "violations": [asdict(violation) for violation in seen.violations],
+    }
+
+
+def _task(seen: Seen, name: str) -> dict[str, Any]:
+    load = seen.loads.get(name)
+    return {
+        "task": name,
+        "load": round(load.share, DIGITS) if load else None,
+        "load_slot": load.slot if load else None,
+        "grows": name in seen.growing,
     }
 
 

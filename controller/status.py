@@ -11,7 +11,6 @@ from controller.execute.executor import sight_of, stand_of
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.letters import Letter, Letters
 from controller.knowledge.membership import Member, Membership, natural
-from controller.knowledge.plans import Plan
 from controller.knowledge.turns import Now
 from controller.monitor.hearing import in_flight
 from controller.summary import latency_ms, state_of
@@ -206,7 +205,6 @@ def _slot(k: Knowledge, vm: str, number: int, worker: WorkerNow | None, measured
             if not thread.leaving:
                 threads[thread.task] = threads.get(thread.task, 0) + 1
     seen = measured.get("slots", {}).get(f"{vm}/{number}", {})
-    cpu, memory = predicted(k.plan, vm, number)
     profile = k.profiles.wanted
     profiled = profile is not None and (profile.slot.vm, profile.slot.number) == (vm, number)
     return {
@@ -215,19 +213,11 @@ def _slot(k: Knowledge, vm: str, number: int, worker: WorkerNow | None, measured
         "threads": threads,
         "leaving": leaving,
         "cpu": seen.get("cpu"),
-        "predicted_cpu": cpu,
+        "predicted_cpu": seen.get("predicted_cpu"),
         "memory": seen.get("memory"),
-        "predicted_memory": memory,
+        "predicted_memory": seen.get("predicted_memory"),
         "crashes": worker.crashes if worker else 0,
     }
-
-
-def predicted(plan: Plan | None, vm: str, number: int) -> tuple[float | None, float | None]:
-    """CPU and memory (fractions of the slot) that the plan predicts for a slot; None without threads."""
-    for use in plan.prediction.slots if plan else ():
-        if (use.vm, use.slot) == (vm, number):
-            return use.cpu, use.memory
-    return None, None
 
 
 def _rates(k: Knowledge, measured: Measured, now: Now) -> dict[str, Any]:

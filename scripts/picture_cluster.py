@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots
 from controller.config import Settings
 from controller.knowledge import diagnoses as d
@@ -95,7 +96,9 @@ class Cluster:
         )
         need = d.Demand(window.offered_tps, window.offered_tps, "same", "as planned", (), {})
         predicted = predicted_slots(self.plan.prediction, self.topology, window.emitted_tps, {})
-        seen = Seen(window, stable, need, (), (), predicted)
+        models = {model.task: model for model in models_of(self.topology)}
+        near = nearness(window, self.plan, self.topology, models, predicted)
+        seen = Seen(window, stable, need, (), (), predicted, near, growing(window, stable))
         for known in self.members.members.values():
             assert known.report is not None
             known.report = replace(known.report, sequence=known.report.sequence + 1)

@@ -26,9 +26,9 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class TaskNow(Part, frozen=True, kw_only=True):
     """A task, all its threads together. busy: share of their time in the task's logic (not of a source).
-    load: how near to its limit, the higher of that and the CPU of the fullest slot with its threads. queue:
-    rows waiting. Latency: from arrival in the task's queue to completion. predicted_tps: its rate if every
-    row that the sources emit arrives. static: its size is fixed."""
+    load: how near to its limit by the models, in load_slot: the peak of its threads there, or the slot's CPU.
+    queue: rows waiting; grows: they pile up. Latency: from arrival in the task's queue to completion.
+    predicted_tps: its rate if every row that the sources emit arrives. static: its size is fixed."""
 
     kind: str
     static: bool
@@ -38,6 +38,8 @@ class TaskNow(Part, frozen=True, kw_only=True):
     predicted_tps: float | None = None
     busy: float | None = None
     load: float | None = None
+    load_slot: str | None = None
+    grows: bool = False
     queue: float | None = None
     p50_ms: float | None = None
     p95_ms: float | None = None

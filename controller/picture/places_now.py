@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from controller.knowledge.knowledge import Knowledge
@@ -18,7 +17,7 @@ from topology_runtime import snapshot as s
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import WorkerNow
 from topology_runtime.picturing.figures import figure, share
-from topology_runtime.picturing.load import Load, Place, loads
+from topology_runtime.picturing.load import Load
 from topology_runtime.topology import Edge, Task, Topology
 
 
@@ -30,13 +29,13 @@ def topology_now(sight: Sight, layout: Layout) -> s.TopologyNow | None:
     expected = _expected(topology, sight.k.plan, window)
     measured = window.tasks if window else {}
     busy = {task.name: _busy(task, measured.get(task.name)) for task in topology.tasks}
-    near = loads(busy, _places(layout, window))
     tasks = {
         name: _task(
             topology.by_name[name],
             measured.get(name),
             sight.in_task.get(name),
-            near.get(name),
+            sight.seen.loads.get(name) if sight.seen else None,
+            grows=sight.seen is not None and name in sight.seen.growing,
             threads=layout.by_task[name],
             predicted_tps=figure(expected.get(name)) if name in measured else None,
             busy=share(busy[name]),
@@ -60,12 +59,6 @@ def _busy(task: Task, now: TaskWindow | None) -> float | None:
     return now.busy_share if now is not None and task.kind != "source" else None
 
 
-def _places(layout: Layout, window: Window | None) -> Iterator[Place]:
-    for slot, tasks in layout.by_slot.items():
-        measured = window.slots.get(slot) if window else None
-        yield Place(str(slot), tasks, measured.cpu if measured else None)
-
-
 def _task(
     task: Task, now: TaskWindow | None, latency: Percentiles | None, near: Load | None, **known: Any
 ) -> s.TaskNow:
@@ -77,7 +70,8 @@ def _task(
         **known,
         rate_tps=figure(rate_in),
         rate_out_tps=figure(rate_out) if rate_out != rate_in else None,
-        load=share(near.share) if near else None,
+        load=round(near.share, 2) if near else None,
+        load_slot=near.slot if near else None,
         queue=figure(now.queue, 2) if now else None,
         p50_ms=figure(p50, 2),
         p95_ms=figure(p95, 2),

@@ -63,7 +63,7 @@ class TracePicture:
             topology=s.TopologyNow(
                 name=file.topology.name,
                 order=tuple(task.name for task in file.topology.breadth_first),
-                tasks=tasks_at(run, at_s, slots, rates),
+                tasks=tasks_at(run, at_s, slots, rates, stable.verdict),
                 edges=edges_at(run, at_s),
             ),
             plan=plan,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from dashboards.feeding.trace_run import Sizes, TraceRun
 from dashboards.feeding.trace_tables import Array, Cut
 from topology_runtime import snapshot as s
 from topology_runtime.picturing.figures import figure, share
-from topology_runtime.picturing.load import Load, Place, loads
+from topology_runtime.picturing.load import Load, Place, grows, loads
 from topology_runtime.topology import Task
 
 WINDOW_S = 10.0
@@ -47,7 +48,7 @@ def _sizes(run: TraceRun, vm: str, least: int) -> Sizes:
 
 
 def tasks_at(
-    run: TraceRun, at_s: float, slots: Mapping[str, s.SlotNow], rates: s.RatesNow
+    run: TraceRun, at_s: float, slots: Mapping[str, s.SlotNow], rates: s.RatesNow, verdict: str
 ) -> dict[str, s.TaskNow]:
     topology = run.file.topology
     rows = run.tables["samples"].between(at_s - WINDOW_S, at_s)
@@ -61,12 +62,14 @@ def tasks_at(
     cover_s = min(WINDOW_S, max(1.0, at_s - run.began_s + 1.0))
     of_task = {task.name: rows.where(names == task.name) for task in topology.tasks}
     busy = {task.name: _busy(task, of_task[task.name]) for task in topology.tasks}
-    near = loads(busy, (Place(name, slot.threads, slot.cpu) for name, slot in slots.items()))
+    taken = {name: float(rows["tuples_in"].sum()) / cover_s for name, rows in of_task.items() if len(rows)}
+    near = loads(_places(run, slots, taken))
     return {
         task.name: _task(
             of_task[task.name],
             cover_s,
             near.get(task.name),
+            grows=_grows(of_task[task.name], at_s, verdict),
             kind=task.kind,
             static=task.static is not None,
             threads=sum(slot.threads.get(task.name, 0) for slot in slots.values()),
@@ -83,6 +86,33 @@ def _busy(task: Task, rows: Cut) -> float | None:
     return float(rows["busy_s"].sum()) / counted_s if counted_s and task.kind != "source" else None
 
 
+def _places(run: TraceRun, slots: Mapping[str, s.SlotNow], taken_tps: Mapping[str, float]) -> Iterator[Place]:
+    """A trace does not tell how rows were shared out: here by threads."""
+    points = {curve.task: sorted((p.threads, p.rate_tps) for p in curve.points) for curve in run.file.models}
+    threads = Counter({task: 0 for task in taken_tps})
+    for slot in slots.values():
+        threads.update(slot.threads)
+    for name, slot in slots.items():
+        parts: dict[str, float | None] = {}
+        for task, count in slot.threads.items():
+            curve = points.get(run.file.topology.by_name[task].model_name, [])
+            peak_tps = float(np.interp(count, *np.transpose([(0.0, 0.0), *curve])))
+            known = task in taken_tps and peak_tps > 0
+            parts[task] = taken_tps[task] * count / threads[task] / peak_tps if known else None
+        yield Place(name, parts, slot.predicted_cpu)
+
+
+def _grows(rows: Cut, at_s: float, verdict: str) -> bool:
+    """By the rows that waited in the newer and in the older half of the window."""
+    if verdict != "unstable" or not len(rows):
+        return False
+    half_s = WINDOW_S / 2
+    newer = rows["time"] > at_s - half_s
+    held = rows["queue"] * rows["window_s"]
+    growth_tps = float(held[newer].sum() - held[~newer].sum()) / half_s / half_s
+    return grows(verdict, growth_tps, float(rows["tuples_in"].sum()) / WINDOW_S)
+
+
 def _task(rows: Cut, cover_s: float, near: Load | None, **known: object) -> s.TaskNow:
     if not len(rows):
         return s.TaskNow(**known)  # type: ignore[arg-type]
@@ -92,7 +122,8 @@ def _task(rows: Cut, cover_s: float, near: Load | None, **known: object) -> s.Ta
         **known,  # type: ignore[arg-type]
         rate_tps=rate if taken else out,
         rate_out_tps=out if out != rate and taken else None,
-        load=share(near.share) if near else None,
+        load=round(near.share, 2) if near else None,
+        load_slot=near.slot if near else None,
         queue=figure(float((rows["queue"] * rows["window_s"]).sum()) / cover_s, 2),
         p50_ms=_weighted_ms(rows["latency_p50_s"], rows["tuples_in"]),
         p99_ms=_weighted_ms(rows["latency_p99_s"], rows["tuples_in"]),

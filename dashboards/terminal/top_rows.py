@@ -11,7 +11,6 @@ from typing import Any
 
 from dashboards.live_view import number, verdict
 from dashboards.status_view import view_of
-from topology_runtime.picturing.load import Place, loads
 
 Data = Mapping[str, Any]
 Cell = str | int | float | None
@@ -75,7 +74,6 @@ def whole(value: float) -> str:
 
 def tasks(reading: Reading) -> list[Row]:
     off = {r["where"]: r["ratio"] - 1 for r in reading.status.get("residuals") or () if r["what"] == "rate"}
-    near = _loads(reading)
     return [
         (
             task["task"],
@@ -85,7 +83,8 @@ def tasks(reading: Reading) -> list[Row]:
             off.get(task["task"]),
             task.get("queue"),
             _busy(task),
-            *near.get(task["task"], (None, None)),
+            task.get("load"),
+            task.get("load_slot"),
             task.get("latency_p50_ms"),
             task.get("latency_p99_ms"),
             task.get("cpu_cores"),
@@ -98,17 +97,6 @@ def _busy(task: Data) -> float | None:
     """Of a source, which takes in nothing, it is not measured."""
     given = bool(task.get("rate_out_tps")) and not task.get("rate_in_tps")
     return None if given else task.get("busy_share")
-
-
-def _loads(reading: Reading) -> dict[str, tuple[float, str]]:
-    """Task → how near to its limit, and the slot whose CPU says so; "–" for its threads' own time."""
-    busy = {task["task"]: _busy(task) for task in reading.status.get("tasks") or ()}
-    places = (
-        Place(f"{vm['vm']}/{slot['slot']}", slot.get("threads") or {}, slot.get("cpu"))
-        for vm in _vms(reading)
-        for slot in vm.get("slots") or ()
-    )
-    return {task: (load.share, load.slot or "–") for task, load in loads(busy, places).items()}
 
 
 def slots(reading: Reading) -> list[Row]:

@@ -262,22 +262,35 @@ def test_a_recorded_run_whose_server_hangs_is_stale_though_it_is_paused(page):
         page.wait_for_selector("#feed-state[data-state=stale]", timeout=SOON_MS)
 
 
-def test_a_task_with_idle_threads_in_a_full_slot_is_near_its_limit(page):
+def test_a_stable_run_in_full_slots_has_no_task_near_its_limit(page):
     document = plain(example())
-    document["topology"]["tasks"]["parse"] |= {"busy": 0.07, "load": 0.98, "p95_ms": 41.0}
-    document["slots"]["vm1/3"]["cpu"] = 0.98
+    for slot in document["slots"].values():
+        slot["cpu"] = 0.97
+    with opened(page, document=document):
+        levels = {n.get_attribute("data-task"): n.get_attribute("data-level")
+                  for n in page.locator("#topology [data-task]").all()}  # fmt: skip
+        assert set(levels) == set(document["topology"]["order"]) and "limit" not in levels.values()
+
+
+def test_a_task_is_near_its_limit_by_its_models_or_where_rows_pile_up(page):
+    document = plain(example())
+    document["topology"]["tasks"]["parse"] |= {"busy": 0.07, "load": 0.98, "load_slot": "vm1/3",
+                                               "p95_ms": 41.0}  # fmt: skip
     with opened(page, document=document) as (_, feed):
         node = page.locator("#topology [data-task=parse]")
         assert node.get_attribute("data-level") == "limit"
-        assert "98\u00a0% near its limit" in node.text_content() and "CPU of vm1/3" in node.text_content()
+        assert "98\u00a0% near its limit" in node.text_content() and "on vm1/3" in node.text_content()
+        assert "pile up" not in page.inner_text("[data-answer=saturates-first]")
+        document["topology"]["tasks"]["parse"] |= {"load": 0.4, "grows": True}
         document["next_bottleneck"] = {"task": "score", "slot": "vm2/1", "at_tps": 243.0}
         feed.whole({**document, "number": document["number"] + 1})
         page.wait_for_selector("[data-answer=saturates-first][data-task=score]", timeout=SOON_MS)
         said = page.inner_text("[data-answer=saturates-first]")
-        assert "parse is nearer to its limit: the CPU of vm1/3 is at 98\u00a0%" in said
+        assert "rows pile up before parse" in said
+        assert node.get_attribute("data-level") == "limit" and "its queue grows" in node.text_content()
         look_at_everything(page)
         row = page.locator("#tasks tr[data-task=parse]").inner_text()
-        assert "CPU of vm1/3" in row and "7\u00a0%" in row and "41 ms" in row
+        assert "its queue grows, on vm1/3" in row and "7\u00a0%" in row and "41 ms" in row
 
 
 def test_a_planner_that_does_not_answer_is_asked_again_but_not_at_every_tick(page):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from topology_runtime.picturing.figures import figure, share
 from topology_runtime.picturing.figures import plain as flat
 from topology_runtime.picturing.history import FINE_S, HistoryRing
-from topology_runtime.picturing.load import Load, Place, loads
+from topology_runtime.picturing.load import Load, Place, grows, loads
 from topology_runtime.picturing.merge_patch import advanced, appended, patch_between, patched
 from topology_runtime.picturing.words import diff_of, header_of
 from topology_runtime.snapshot import HISTORY_S, Snapshot
@@ -160,15 +160,24 @@ def test_figures_are_short() -> None:
     assert json.dumps(share(-0.001)) == "0.0"
 
 
-def test_a_task_is_as_loaded_as_its_threads_or_its_fullest_slot() -> None:
-    busy = {"source": None, "parse": 0.07, "score": 0.9, "idle": None}
-    places = (Place("vm1/0", ("source", "parse"), 0.98), Place("vm1/1", ("parse", "score"), 0.5),
-              Place("vm1/2", ("idle", "parse"), None))  # fmt: skip
-    assert loads(busy, places) == {
+def test_a_task_is_as_loaded_as_where_it_is_nearest_to_a_peak_or_a_full_slot() -> None:
+    places = (Place("vm1/0", {"source": None, "parse": 0.4}, 0.98), Place("vm1/1", {"parse": 1.2, "score": 0.7}, 0.5),
+              Place("vm1/2", {"idle": None, "score": 0.6}, None))  # fmt: skip
+    assert loads(places) == {
         "source": Load(0.98, "vm1/0"),
-        "parse": Load(0.98, "vm1/0"),
-        "score": Load(0.9),
+        "parse": Load(1.2, "vm1/1"),
+        "score": Load(0.7, "vm1/1"),
     }
+
+
+@pytest.mark.parametrize(
+    ("verdict", "growth", "expected"),
+    [("stable", 50.0, False), ("unknown", 50.0, False), ("unstable", 50.0, True), ("unstable", 1.0, False)],
+)
+def test_rows_pile_up_only_where_the_run_does_not_keep_up(
+    verdict: str, growth: float, expected: bool
+) -> None:
+    assert grows(verdict, growth, 100.0) is expected
 
 
 def test_evidence_becomes_one_flat_object() -> None:

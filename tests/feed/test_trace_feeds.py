@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from dashboards.feed import Change, TraceFeed, Whole, from_trace
@@ -104,13 +105,21 @@ def test_whether_it_is_paused_or_at_its_end_is_told(trace: Path) -> None:
     assert not feed.ended
 
 
-def test_a_task_is_as_near_to_its_limit_as_its_fullest_slot(trace: Path) -> None:
+def test_a_task_is_as_near_to_its_limit_as_the_models_say(trace: Path) -> None:
     feed = TraceFeed(trace)
     now = msgspec.convert(whole_at(feed, feed.length_s / 2), Snapshot)
     assert now.topology is not None
     for name, task in now.topology.tasks.items():
-        cpu = max((slot.cpu or 0.0 for slot in now.slots.values() if name in slot.threads), default=0.0)
-        assert task.load == max(cpu, task.busy or 0.0), name
+        points = now.models[name].points if name in now.models else ()
+        found = [slot.predicted_cpu or 0.0 for slot in now.slots.values() if name in slot.threads]
+        for slot in now.slots.values():
+            if points and name in slot.threads:
+                peak = np.interp(
+                    slot.threads[name], [0, *(p[0] for p in points)], [0, *(p[1] for p in points)]
+                )
+                found.append((task.rate_tps or 0.0) * slot.threads[name] / task.threads / peak)
+        assert task.load == pytest.approx(max(found), rel=0.02), name
+        assert not task.grows
         assert (task.busy is None) == (task.kind == "source")
     assert all(vm.cpu and vm.memory for vm in now.vms.values() if vm.slots_used)
 

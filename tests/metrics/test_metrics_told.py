@@ -26,6 +26,9 @@ from agent import metrics as of_agent
 from agent.slot_state import SlotState
 from controller import metrics as of_controller
 from controller.knowledge import turns as t
+from controller.picture.picture import Picture
+from controller.picture.sight import Sight
+from controller.plan.predict import predict
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.metrics_port import BOUNDS, defined
@@ -101,17 +104,38 @@ def test_dead_letters_and_disks_are_told():
     assert told["headgate_disk_trouble", (("vm", "controller"),)] == 0
 
 
-def test_a_task_is_as_near_to_its_limit_as_its_fullest_slot():
-    world = World().start().run(20.0)
-    status = world.ask("status").data
-    cpu = {
-        task: max(slot["cpu"] for v in status["vms"] for slot in v["slots"] if task in slot["threads"])
-        for task in ("source", "work", "sink")
-    }
-    busy = {task["task"]: task["busy_share"] for task in status["tasks"]} | {"source": 0.0}
-    told = scraped(world)
-    for task, share in cpu.items():
-        assert told["headgate_task_load_ratio", (("task", task),)] == max(share, busy[task])
+def test_a_task_is_as_near_to_its_limit_as_the_models_say():
+    """100 of the 150 tuples/s that three threads of `work` carry in one slot; source and sink have no peak."""
+    world = World(rate_tps=100.0).start().run(30.0)
+    status, told = world.ask("status").data, scraped(world)
+    tasks = {task["task"]: task for task in status["tasks"]}
+    slots = {f"{vm['vm']}/{slot['slot']}": slot for vm in status["vms"] for slot in vm["slots"]}
+    for name, task in tasks.items():
+        assert told["headgate_task_load_ratio", (("task", name),)] == pytest.approx(task["load"], abs=1e-3)
+        assert name in slots[task["load_slot"]]["threads"] and task["grows"] is False
+    threads = slots[tasks["work"]["load_slot"]]["threads"]["work"]
+    peak = tasks["work"]["rate_in_tps"] / (50.0 * threads)
+    cpu = slots[tasks["work"]["load_slot"]]["predicted_cpu"]
+    assert tasks["work"]["load"] == pytest.approx(max(peak, cpu), abs=1e-3)
+
+
+def test_what_is_predicted_of_a_slot_is_for_the_present_rate_in_status_metrics_and_picture():
+    world = World(rate_tps=100.0).start().run(30.0)
+    status, told = world.ask("status").data, scraped(world)
+    k, seen = world.loop.knowledge, world.loop.seen
+    plan = k.plan
+    by_definition = predict(k.topology, k.models, plan.placement, plan.vms, seen.window.emitted_tps)
+    picture = Picture()
+    picture.advance(Sight(k, world.loop.members, seen, 0, "running", world.now))
+    drawn = picture.snapshot()["slots"]
+    shown = {(vm["vm"], slot["slot"]): slot["predicted_cpu"] for vm in status["vms"] for slot in vm["slots"]}
+    for use in by_definition.slots:
+        labels = (("slot", str(use.slot)), ("source", "predicted"), ("vm", use.vm))
+        assert shown[use.vm, use.slot] == pytest.approx(use.cpu, abs=1e-3)
+        assert told["headgate_slot_cpu_ratio", labels] == pytest.approx(use.cpu, abs=1e-3)
+        assert drawn[f"{use.vm}/{use.slot}"]["predicted_cpu"] == pytest.approx(use.cpu, abs=1e-2)
+    planned = {(use.vm, use.slot): use.cpu for use in plan.prediction.slots}
+    assert any(planned[at] > shown[at] + 0.05 for at in planned)
 
 
 def test_a_verdict_that_is_not_known_is_not_told():

@@ -1,32 +1,50 @@
-"""How near a task is to its limit: by the time of its own threads, or by the slots that they share. Pure."""
+"""How near a task is to what the models say that it can carry, and whether rows pile up before it. Pure.
+
+Not by measured CPU: a slot that is planned to be well used is no trouble, and a task with idle threads in it neither.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+ALIKE = 0.95  # of the highest
+GROWS = 0.02  # of a task's rate that is added to its queue each second: 2 % overload
+
 
 class Load(NamedTuple):
-    """share: 1 is the limit. slot: whose CPU that is; None when the threads' own time is higher."""
+    """share: 1 is the limit, the peak of the task's threads in `slot` or the slot's CPU, whichever is nearer."""
 
     share: float
-    slot: str | None = None
+    slot: str
 
 
 class Place(NamedTuple):
-    """A slot, the tasks that have threads in it, and its CPU as a fraction of it (None: not known)."""
+    """A slot at the present rate. parts: task → its rate here as a part of the peak that its model gives its
+    threads here; cpu: what the models predict, as a fraction of the slot. None: not known."""
 
     slot: str
-    tasks: Iterable[str]
+    parts: Mapping[str, float | None]
     cpu: float | None
 
 
-def loads(busy: Mapping[str, float | None], places: Iterable[Place]) -> dict[str, Load]:
-    """Task → the higher of its busy share and the CPU of its fullest slot. Threads that wait for the CPU of a
-    slot that others use up are hardly busy, and still can do no more. What is not known is left out."""
-    found = {task: Load(share) for task, share in busy.items() if share is not None}
-    for slot, tasks, cpu in places:
-        for task in tasks:
-            if cpu is not None and cpu > found.get(task, Load(-1.0)).share:
-                found[task] = Load(cpu, slot)
-    return found
+def loads(places: Iterable[Place]) -> dict[str, Load]:
+    """Task → the highest part of a peak or of a slot's CPU where it has threads. Of slots that are about as full
+    the first is named, always the same one. What is not known is left out."""
+    found: dict[str, list[Load]] = {}
+    for slot, parts, cpu in places:
+        for task, part in parts.items():
+            known = [share for share in (part, cpu) if share is not None]
+            if known:
+                found.setdefault(task, []).append(Load(max(known), slot))
+    return {task: _nearest(there) for task, there in found.items()}
+
+
+def _nearest(there: list[Load]) -> Load:
+    most = max(load.share for load in there)
+    return Load(most, next(load.slot for load in there if load.share >= ALIKE * most))
+
+
+def grows(verdict: str, growth_tps: float, rate_tps: float) -> bool:
+    """Do rows pile up before a task? Only where the run does not keep up: queues of a stable one come and go."""
+    return verdict == "unstable" and growth_tps > GROWS * rate_tps

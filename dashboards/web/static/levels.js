@@ -11,14 +11,22 @@ export const LEVELS = {
 const BUSY_FROM = 0.6;
 const LIMIT_FROM = 0.85;
 
-export function levelOf(share) {
+// grows: rows pile up, whatever the models say.
+export function levelOf(share, grows = false) {
+  if (grows) return "limit";
   if (!known(share)) return "none";
   return share >= LIMIT_FROM ? "limit" : share >= BUSY_FROM ? "busy" : "easy";
 }
 
-// `● 98 % near its limit`
-export const levelText = (share) =>
-  known(share) ? `${LEVELS[levelOf(share)].glyph} ${percent(share)} ${LEVELS[levelOf(share)].word}` : NONE;
+// `● 98 % near its limit`, of a task.
+export function levelText({ load, grows }) {
+  const { glyph, word } = LEVELS[levelOf(load, grows)];
+  if (grows) return `${glyph} its queue grows`;
+  return known(load) ? `${glyph} ${percent(load)} ${word}` : NONE;
+}
+
+// Where a task's load is.
+export const loadPlace = ({ load_slot: slot }) => (slot ? `on ${slot}, by its model` : "");
 
 // For a legend: all of `table` that have a colour.
 const keysOf = (table, attribute) =>

@@ -1,4 +1,4 @@
-// How near a task is to its limit: by its load, and each of its bundles by the task's model. Pure.
+// How near each bundle of a task is to its limit, by the task's model. Pure.
 import { known } from "./numbers.js";
 
 // Peak rate of so many threads in one slot: lines from nothing through the points, flat above the largest.
@@ -12,14 +12,6 @@ export function peakOf(points, threads) {
     before = point;
   }
   return before[1];
-}
-
-// Whose share a task's load is: the fullest slot with its threads; null when they are busier themselves.
-export function loadSlot(picture, name) {
-  const { load, busy } = picture.topology.tasks[name];
-  if (!known(load) || load <= (busy ?? -1)) return null;
-  const own = Object.entries(picture.slots).filter(([, slot]) => slot.threads[name] && known(slot.cpu));
-  return own.reduce((most, slot) => (most && most[1].cpu >= slot[1].cpu ? most : slot), null)?.[0] ?? null;
 }
 
 // Of a task: [{slot, threads, rate, peak, part}] with part = rate / peak, the nearest to its peak first.

@@ -1,7 +1,7 @@
 // The run in one sentence, what needs attention, what saturates first, and the numbers of now.
 import { keyed, make, mark, say } from "./elements.js";
-import { levelOf, VERDICTS } from "./levels.js";
-import { loadSlot, operating } from "./model_reading.js";
+import { VERDICTS } from "./levels.js";
+import { operating } from "./model_reading.js";
 import {
   clock,
   count,
@@ -61,13 +61,9 @@ function drawFirst({ node, said, more }, picture) {
 
 // Where what is measured says otherwise than the plan's prediction.
 function measuredText(picture, found) {
-  const tasks = Object.entries(picture.topology?.tasks ?? {}).filter(([, task]) => known(task.load));
-  const [name, { load }] = tasks.sort((a, b) => b[1].load - a[1].load)[0] ?? ["", {}];
-  if (levelOf(load) !== "limit" || name === found.task) return "";
-  const slot = loadSlot(picture, name);
-  if (slot === found.slot) return "";
-  const whose = slot ? `the CPU of ${slot} is at` : "its threads work";
-  return ` Measured now, ${name} is nearer to its limit: ${whose} ${percent(load)}${slot ? "" : " of their time"}.`;
+  const growing = (picture.topology?.order ?? []).filter((name) => picture.topology.tasks[name].grows);
+  const others = growing.filter((name) => name !== found.task);
+  return others.length ? ` Measured now, rows pile up before ${others.join(", ")}.` : "";
 }
 
 function roomText(offered, most) {

@@ -1,10 +1,9 @@
 // Tables of tasks and VMs that can be sorted by every column.
 import { keyed, make, mark, say, scrolled } from "./elements.js";
-import { levelOf, levelText } from "./levels.js";
-import { loadSlot } from "./model_reading.js";
+import { levelOf, levelText, loadPlace } from "./levels.js";
 import { count, figure, flowOf, known, milliseconds, money, NONE, percent, rate } from "./numbers.js";
 
-const loadText = (task) => levelText(task.load) + (task.slot ? `, CPU of ${task.slot}` : "");
+const loadText = (task) => [levelText(task), loadPlace(task)].filter(Boolean).join(", ");
 const bytes = (value) => (known(value) ? `${figure(value / 1024 ** 2)} MiB` : NONE);
 
 const TASKS = [
@@ -40,8 +39,7 @@ export function createTasks(section, redraw) {
       (picture.topology?.order ?? []).map((name) => ({
         name,
         ...picture.topology.tasks[name],
-        slot: loadSlot(picture, name),
-        level: levelOf(picture.topology.tasks[name].load),
+        level: levelOf(picture.topology.tasks[name].load, picture.topology.tasks[name].grows),
       })),
     );
 }

@@ -1,7 +1,6 @@
 // The topology: tasks coloured by how near they are to their limit, edges as wide as their rate, with how full their queues are.
 import { draw, keyed, make, mark, say, scrolled } from "./elements.js";
-import { levelKeys, levelOf, LEVELS, levelText } from "./levels.js";
-import { loadSlot } from "./model_reading.js";
+import { levelKeys, levelOf, LEVELS, levelText, loadPlace } from "./levels.js";
 import { count, flowOf, known, percent, rate, rateText, some } from "./numbers.js";
 import { layoutOf } from "./topology_layout.js";
 
@@ -54,9 +53,9 @@ function legend() {
   return make(
     "p",
     { class: "legend" },
-    "Load of a task, the higher of the time its threads work and the CPU of its fullest slot: ",
+    "Load of a task, how much of what its models say it can carry it carries now: ",
     ...levelKeys(),
-    " · wider edge: more rows · its bar: how many of a second's rows wait",
+    " or its queue grows · wider edge: more rows · its bar: how many of a second's rows wait",
   );
 }
 
@@ -107,9 +106,8 @@ function newNode(task, name) {
 
 function drawNode(node, task, name, plan, picture) {
   const { x, y } = plan.nodes.get(name);
-  const level = levelOf(task.load);
+  const level = levelOf(task.load, task.grows);
   const isFirst = picture.next_bottleneck?.task === name;
-  const slot = loadSlot(picture, name);
   mark(node, "transform", `translate(${x} ${y})`);
   mark(node, "data-level", level);
   mark(node, "data-busy", known(task.busy) ? task.busy.toFixed(2) : null);
@@ -119,8 +117,8 @@ function drawNode(node, task, name, plan, picture) {
   mark(fill, "width", known(task.load) ? Math.round((NODE.width - 20) * Math.min(1, task.load)) : 0);
   say(title, name.length > 19 ? `${name.slice(0, 18)}…` : name);
   say(rates, `${rateText(flowOf(task))} · ${some(task.threads, "thread")}`);
-  say(word, known(task.load) ? levelText(task.load) : `${LEVELS.none.glyph} ${LEVELS.none.word}`);
-  say(whose, slot ? `CPU of ${slot}` : known(task.load) ? "time of its threads" : "");
+  say(word, level === "none" ? `${LEVELS.none.glyph} ${LEVELS.none.word}` : levelText(task));
+  say(whose, loadPlace(task));
   say(tag, isFirst ? "▼ saturates first" : "");
   say(
     hint,
@@ -184,7 +182,7 @@ function curve(a, b, down) {
 }
 
 function summary(topology, first) {
-  const levels = Object.values(topology.tasks).map((task) => levelOf(task.load));
+  const levels = Object.values(topology.tasks).map((task) => levelOf(task.load, task.grows));
   const much = levels.filter((level) => level === "limit").length;
   const next = first ? `; ${first.task} saturates first` : "";
   return `${topology.name}: ${some(topology.order.length, "task")}, ${much} near their limit${next}. The table of tasks says the same.`;
