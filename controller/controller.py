@@ -173,7 +173,7 @@ class Controller:
             self._endpoint.unlink(missing_ok=True)
         self._control.close(LINGER_MS)
         self._commands.close(LINGER_MS)
-        self._viewers.close()
+        self._viewers.close(_now() if self._finish is not None else None)
         self._wake.close()
         if self._metrics is not None:
             self._metrics.close()

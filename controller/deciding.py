@@ -26,9 +26,11 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.records import Adopted
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
+from controller.monitor.hearing import in_flight
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.relabel import relabel
 from controller.plan.verify import faults_of
+from controller.status import lost_now
 from controller.tracing import enacted_of
 from topology_runtime.clock import utc_iso
 from topology_runtime.cluster import Slot, Vm
@@ -50,20 +52,20 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     """Do what the diagnosis asks for, as far as mode and enactment allow; record it in any case."""
     k = turn.knowledge
     if diagnosis.kind == "none" or diagnosis.rate_tps is None:
-        _record(turn, diagnosis, "none", diagnosis.text)
+        _record(turn, members, diagnosis, "none", diagnosis.text)
         return
     if k.settings.plan is not None:
-        _record(turn, diagnosis, "none", f"{diagnosis.text} – but the plan was given and is held")
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but the plan was given and is held")
         return
     still = why_still(k, diagnosis, turn.now.mono_ns)
     if still:
-        _record(turn, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
         return
     try:
         choice = choose(question(k, members, diagnosis.rate_tps, diagnosis.reason in FAULTS))
     except HeadgateError as error:
         k.alarms["plan"] = f"no plan for {diagnosis.rate_tps:.1f} tuples/s: {error.what}"
-        _record(turn, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
     k.alarms.pop("plan", None)
     k.considered = frozenset(vm.vm for vm in present(k, members))
@@ -75,22 +77,29 @@ def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: Choice) -
     k = turn.knowledge
     plan = choice.plan
     if plan is None or choice.action == "none":
-        _record(turn, diagnosis, "none", f"{diagnosis.text} – {choice.text}", choice)
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {choice.text}", choice)
     elif choice.action == "adopt":
         turn.record(Adopted(k.epoch, plan, choice.degraded, turn.now.wall_ns))
-        _record(turn, diagnosis, "adopt", f"{diagnosis.text} – {choice.text}", choice)
+        _record(turn, members, diagnosis, "adopt", f"{diagnosis.text} – {choice.text}", choice)
     elif k.mode == "advise":
-        _record(turn, diagnosis, "advise", f"{diagnosis.text} – advice: {choice.text}", choice)
+        _record(turn, members, diagnosis, "advise", f"{diagnosis.text} – advice: {choice.text}", choice)
     elif k.mode == "approve" and diagnosis.reason not in FAULTS:
         k.proposal = Proposal(plan, diagnosis.reason, choice.text, k.epoch, choice.asked, choice.degraded)
-        _record(turn, diagnosis, "propose", f"{diagnosis.text} – waits for approval: {choice.text}", choice)
+        _record(
+            turn,
+            members,
+            diagnosis,
+            "propose",
+            f"{diagnosis.text} – waits for approval: {choice.text}",
+            choice,
+        )
     else:
         k.proposal = None
         order = Order(
             plan, diagnosis.reason, f"{diagnosis.text}; {choice.text}", choice.asked, 0, choice.degraded
         )
         begin(turn, members, order)
-        _record(turn, diagnosis, "plan", f"{diagnosis.text} – {choice.text}", choice)
+        _record(turn, members, diagnosis, "plan", f"{diagnosis.text} – {choice.text}", choice)
 
 
 def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:
@@ -111,7 +120,14 @@ def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:
     return ""
 
 
-def _record(turn: Turn, diagnosis: Diagnosis, action: str, text: str, choice: Choice | None = None) -> None:
+def _record(
+    turn: Turn,
+    members: Membership,
+    diagnosis: Diagnosis,
+    action: str,
+    text: str,
+    choice: Choice | None = None,
+) -> None:
     k = turn.knowledge
     plan = choice.plan if choice else None
     turn.decided(
@@ -125,9 +141,23 @@ def _record(turn: Turn, diagnosis: Diagnosis, action: str, text: str, choice: Ch
             "action": action,
             "text": text,
             "plan": _plan(plan, choice) if plan and choice else None,
+            "tuples": _tuples(k, members),
             "enacted": enacted_of(k.durable),
         }
     )
+
+
+def _tuples(k: Knowledge, members: Membership) -> dict[str, int]:
+    """What had become of the tuples, for whoever looks at the trace."""
+    counts = k.counts
+    return {
+        "emitted": counts.emitted,
+        "acked": counts.acked,
+        "in_flight": in_flight(members.up()),
+        "lost": lost_now(k, members),
+        "dead_lettered": counts.letters.count,
+        "replayed": counts.replayed,
+    }
 
 
 def _plan(plan: Plan, choice: Choice) -> dict[str, Any]:
@@ -263,7 +293,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
     k.considered = frozenset(vm.vm for vm in present(k, members))
     text = f"{diagnosis.text}; {choice.text}"
     begin(turn, members, Order(choice.plan, "start", text, choice.asked, 0, choice.degraded))
-    _record(turn, diagnosis, "plan", text, choice)
+    _record(turn, members, diagnosis, "plan", text, choice)
 
 
 def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
@@ -284,7 +314,7 @@ def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
     text = f"the plan that was given: {plan.slots.used} slots for {plan.rate_tps:g} tuples/s"
     begin(turn, members, Order(plan, "start", text))
     diagnosis = Diagnosis("replan", "start", text, plan.rate_tps, {}, ())
-    _record(turn, diagnosis, "plan", text, Choice("enact", text, plan))
+    _record(turn, members, diagnosis, "plan", text, Choice("enact", text, plan))
 
 
 def gathered(turn: Turn, members: Membership) -> bool:

@@ -156,7 +156,8 @@ class VmNow(Part, frozen=True, kw_only=True):
 
 
 class RatesNow(Part, frozen=True, kw_only=True):
-    """offered: by the schedule, now. headroom: predicted − offered. The measured ones are means of a window."""
+    """offered: by the schedule, now. headroom: predicted − offered. emitted, acked: of the last two seconds. A
+    trace tells means of ten seconds of all three."""
 
     offered_tps: float | None = None
     emitted_tps: float | None = None

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Reign
 from controller.picture.layout import Layout
+from controller.picture.run_now import lately
 from controller.picture.sight import Sight
 from controller.status import lost_now
 from topology_runtime.picturing.decisions import decision_now, is_new
@@ -164,8 +165,8 @@ def _row(sight: Sight, now_s: float) -> Row:
     return {
         "time": now_s,
         "offered_tps": figure(schedule.rate_at(sight.now.wall_ns)) if schedule else None,
-        "emitted_tps": figure(window.emitted_tps) if window else None,
-        "acked_tps": figure(window.acked_tps) if window else None,
+        "emitted_tps": figure(lately(window.progress, "emitted")) if window else None,
+        "acked_tps": figure(lately(window.progress, "acked")) if window else None,
         "planned_tps": figure(plan.rate_tps) if plan else None,
         "predicted_tps": figure(plan.prediction.rate_tps) if plan else None,
         "p50_ms": figure(latency.p50_ms) if latency else None,

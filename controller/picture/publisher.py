@@ -21,7 +21,7 @@ from topology_runtime.messages import SampleBlock
 
 EVERY_NS = 500_000_000  # between two deltas: people read no faster
 FRESH_NS = EVERY_NS + EVERY_NS // 2  # a snapshot for who asks while nobody listens is not older
-LINGER_MS = 0
+LINGER_MS = 200
 NOTHING: Mapping[str, Percentiles] = {}
 
 
@@ -70,5 +70,8 @@ class Publisher:
             loop.knowledge, loop.members, loop.seen, loop.finished.duplicates, loop.ending.stage, now, in_task
         )
 
-    def close(self) -> None:
+    def close(self, now: Now | None = None) -> None:
+        """now: the run is over, and whoever listens gets its last moment."""
+        if now is not None and self._channel.heard:
+            self._advance(now, whole=True)
         self._channel.close(LINGER_MS)

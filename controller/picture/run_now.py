@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec.structs import asdict
 
 from controller.execute.ending import offered_of
@@ -10,6 +12,7 @@ from controller.execute.steps import waits_for
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.plans import usd_per_hour
+from controller.knowledge.windows import SERIES_STEP_S, Progress
 from controller.monitor.hearing import in_flight
 from controller.picture.layout import Layout
 from controller.picture.sight import Sight
@@ -19,6 +22,8 @@ from topology_runtime.clock import utc_iso
 from topology_runtime.picturing.figures import figure
 from topology_runtime.picturing.parts import stable_of
 from topology_runtime.picturing.words import diff_of
+
+LATELY_S = 2.0
 
 
 def plan_now(k: Knowledge) -> s.PlanNow | None:
@@ -86,12 +91,19 @@ def rates_now(sight: Sight) -> s.RatesNow:
     spare = supported - offered if supported is not None and offered is not None else None
     return s.RatesNow(
         offered_tps=figure(offered),
-        emitted_tps=figure(seen.window.emitted_tps) if seen else None,
-        acked_tps=figure(seen.window.acked_tps) if seen else None,
+        emitted_tps=figure(lately(seen.window.progress, "emitted")) if seen else None,
+        acked_tps=figure(lately(seen.window.progress, "acked")) if seen else None,
         planned_tps=figure(k.plan.rate_tps) if k.plan else None,
         predicted_tps=figure(supported),
         headroom_tps=figure(spare),
     )
+
+
+def lately(progress: Progress, what: Literal["emitted", "acked"]) -> float | None:
+    """Rows/s of the last `LATELY_S`, beside what is offered now; None before there is so much to tell of."""
+    sums, at_s = getattr(progress, what), progress.at_s
+    points = round(LATELY_S / SERIES_STEP_S)
+    return (sums[-1] - sums[-1 - points]) / (at_s[-1] - at_s[-1 - points]) if len(at_s) > points else None
 
 
 def latency_now(sight: Sight) -> s.LatencyNow:

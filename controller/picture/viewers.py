@@ -72,9 +72,10 @@ class Viewers:
             except Empty:
                 return found
 
-    def close(self) -> None:
+    def close(self, now: Now | None = None) -> None:
+        """now: the run is over, and whoever looks is shown its end."""
         if self._publisher is not None:
-            self._publisher.close()
+            self._publisher.close(now)
 
     def _snapshot(self, now: Now) -> dict[str, Any]:
         if self._publisher is not None:

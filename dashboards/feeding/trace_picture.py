@@ -22,6 +22,7 @@ from topology_runtime.picturing.history import Row
 from topology_runtime.picturing.parts import bottleneck_of, stable_of
 from topology_runtime.picturing.words import diff_of, header_of
 
+COUNTED = ("emitted", "acked", "in_flight", "lost", "dead_lettered", "replayed")  # in a decision's `tuples`
 WINDOW_S = 10.0
 SETTLED_S = 20.0  # after a plan its threads are where they stay
 
@@ -133,7 +134,10 @@ class TracePicture:
         return s.LatencyNow(p50=p50, p95=p95, p99=p99)
 
     def _tuples(self, at_s: float) -> s.TuplesNow:
-        """What the sources' threads gave until now."""
+        """As the newest decision knew it; in an older trace only what the sources' threads gave."""
+        known = (self.run.decision_at(at_s) or {}).get("tuples")
+        if isinstance(known, dict):
+            return s.TuplesNow(**{name: known.get(name) for name in COUNTED})
         times, sums = self._emitted
         place = int(np.searchsorted(times, at_s, side="right"))
         return s.TuplesNow(emitted=int(sums[place - 1]) if place else 0)
@@ -147,11 +151,12 @@ class TracePicture:
         if decision is None:
             return None
         plan, settings = decision["plan"], self.run.file.settings
+        first = decision is self.run.plans[0][1]
         used = plan["slots"]
         now = self.run.decision_at(at_s) or decision
         return s.PlanNow(
             id=plan["id"],
-            epoch=max(decision["epoch"], now["epoch"]),
+            epoch=max(decision["epoch"], now["epoch"], int(first)),
             phase="committed",
             reason=decision["trigger"],
             text=decision["text"],
@@ -191,9 +196,11 @@ class TracePicture:
         changed: dict[str, Any] = {"diff": diff_of(_flat(self.run, at_s - 1.0), _flat(self.run, settled_s))}
         if stable_s is not None:
             changed["time_to_stable_s"] = round(stable_s, 1)
-        pauses = (enacted["pause_ms"] for _, later in self.run.decisions_after(at_s)
-                  if (enacted := later.get("enacted")) and enacted["decided"] == decision["time"])  # fmt: skip
-        changed["pause_ms"] = next(pauses, None)
+        enacted = (found for _, later in self.run.decisions_after(at_s)
+                   if (found := later.get("enacted")) and found["decided"] == decision["time"])  # fmt: skip
+        came = next(enacted, None)
+        changed["pause_ms"] = came["pause_ms"] if came else None
+        changed["epoch"] = came["epoch"] if came else decision["epoch"] + 1  # of the plan that was decided
         return replace(told, **changed)
 
 

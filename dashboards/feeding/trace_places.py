@@ -28,6 +28,12 @@ class Places:
 
 
 def places_at(run: TraceRun, at_s: float) -> Places:
+    """When nobody sends any more, as at the last samples; before the first ones the VMs of the beginning."""
+    times = run.tables["samples"].times
+    sent = int(np.searchsorted(times, at_s, side="right"))
+    if not sent:
+        return Places({}, {vm.vm: vm for vm in run.file.vms})
+    at_s = min(at_s, float(times[sent - 1]))
     rows = run.tables["samples"].between(at_s - PRESENT_S, at_s)
     threads: dict[str, dict[str, int]] = {}
     seen = sorted(set(zip(rows["vm"], rows["slot"], rows["task"], rows["thread"], strict=True)))

@@ -126,6 +126,40 @@ def test_a_dead_server_is_shown_within_three_seconds_and_a_new_one_is_found(page
         assert snapshot(again)["boot"] == 2
 
 
+def test_a_run_that_is_over_is_not_stale_nor_tried_again(page):
+    with opened(page) as (_, feed):
+        feed.tick(changed(1, stage="over"))
+        page.wait_for_selector("#feed-state[data-state=over]", timeout=SOON_MS)
+    page.wait_for_timeout(3000)  # its server is gone, too
+    assert page.get_attribute("body", "data-state") == "over"
+    assert "the run's last moment" in page.inner_text("#feed-state")
+    assert "trying" not in page.inner_text("body")
+
+
+def test_the_axis_of_latency_says_that_it_is_logarithmic(page):
+    with opened(page):
+        look_at_everything(page)
+        kinds = page.evaluate(
+            "Object.fromEntries([...document.querySelectorAll('[data-chart]')].map("
+            "plot => [plot.dataset.chart, plot._fullLayout.yaxis.type]))"
+        )
+        titles = page.locator("#charts figcaption").all_inner_texts()
+        assert kinds == {"rate": "linear", "latency": "log", "slope": "linear"}
+        assert ["logarithmic" in title for title in titles] == [kind == "log" for kind in kinds.values()]
+
+
+def test_over_a_trace_the_first_plan_is_no_re_plan_and_means_are_called_means(page):
+    replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0}
+    with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
+        look_at_everything(page)
+        first = page.inner_text("#timeline [data-trigger=start] summary")
+        assert "planned" in first and "re-planned" not in first
+        assert "means of ten seconds" in page.inner_text("#charts .legend")
+    with opened(page):
+        look_at_everything(page)
+        assert "means" not in page.inner_text("#charts .legend")
+
+
 @pytest.mark.alone  # it is timed
 def test_silence_is_stale_too(page):
     with opened(page) as (_, feed):

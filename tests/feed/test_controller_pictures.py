@@ -190,6 +190,30 @@ def test_a_replan_is_told_with_its_diff_and_its_rule() -> None:
     assert numbers == sorted(numbers)
 
 
+def test_what_is_acked_stands_beside_what_is_offered_at_the_same_time() -> None:
+    world, picture = World(rate_tps=100.0).start(), Picture()
+    watched(world, picture, 30)
+    world.do(t.Command(1, Request("rate_set", {"rate_tps": 300.0})))
+    watched(world, picture, 4)
+    source = next(source for vm in world.vms.values() for source in vm.sources.values())
+    before = source.acked
+    watched(world, picture, 2)
+    picture.advance(look(world), whole=True)
+    now = picture.snapshot()
+    assert now["rates"]["offered_tps"] == 300
+    assert now["rates"]["acked_tps"] == pytest.approx((source.acked - before) / 2, rel=0.1)
+    assert now["history"]["acked_tps"][-1] == pytest.approx(300, rel=0.1)
+
+
+def test_every_decision_tells_what_became_of_the_tuples() -> None:
+    world = World(rate_tps=100.0).start().run(20)
+    told = world.loop.knowledge.last_decision["tuples"]
+    counted = world.ask("status").data["tuples"]
+    for name, rows in told.items():
+        assert 0 <= counted[name] - rows <= 150, name  # the decision is at most a second old
+    assert set(told) == {"emitted", "acked", "in_flight", "lost", "dead_lettered", "replayed"}
+
+
 def test_looking_changes_nothing_of_what_is_decided() -> None:
     alone, seen, picture = World().start(), World().start(), Picture()
     alone.run(20)

@@ -93,6 +93,15 @@ def test_a_controller_that_vanishes_is_stale_within_three_seconds_and_whole_when
             until(feed, Change)
 
 
+def test_the_last_that_is_heard_of_a_run_is_that_it_is_over(tmp_path: Path) -> None:
+    with controller(tmp_path) as one, closing(LiveFeed(one.commands)) as feed:
+        until(feed, Change)
+        channels.ask(one.commands, Request("stop"), LIMIT_S)
+        until(feed, Stale)
+        assert feed.document is not None and feed.document["stage"] == "over"
+        assert one.popen.wait(LIMIT_S) == 0
+
+
 def test_listeners_that_read_nothing_neither_hold_up_the_controller_nor_each_other(tmp_path: Path) -> None:
     with controller(tmp_path) as one, closing(LiveFeed(one.commands)) as feed:
         until(feed, Whole)

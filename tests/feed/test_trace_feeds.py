@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -151,6 +152,52 @@ def test_the_pause_of_a_plan_is_told_when_it_is_recorded(trace: Path, tmp_path: 
     (copy / "decisions.jsonl").write_text("".join(json.dumps(d) + "\n" for d in decisions))
     told = msgspec.convert(whole_at(TraceFeed(copy), 1e9), Snapshot).decisions
     assert [d.pause_ms for d in told.values() if d.time == plan["time"]] == [84.0]
+
+
+def decided(trace: Path, folder: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """A copy of a trace, and its decisions, to be changed."""
+    copy = shutil.copytree(trace, folder / "copy")
+    return copy, [json.loads(line) for line in (copy / "decisions.jsonl").read_text().splitlines()]
+
+
+def test_the_first_plan_has_the_number_that_it_came_into_force_with(trace: Path, tmp_path: Path) -> None:
+    """When it is decided there is no plan yet: a real trace says epoch 0 there."""
+    copy, decisions = decided(trace, tmp_path)
+    first = next(decision for decision in decisions if decision["action"] == "plan")
+    first |= {"epoch": 0, "trigger": "start"}
+    (copy / "decisions.jsonl").write_text("".join(json.dumps(d) + "\n" for d in decisions))
+    now = msgspec.convert(whole_at(TraceFeed(copy), 1e9), Snapshot)
+    assert [d.epoch for d in now.decisions.values() if d.time == first["time"]] == [1]
+    begun = msgspec.convert(whole_at(TraceFeed(copy), 1.0), Snapshot)
+    assert begun.plan is not None and begun.plan.epoch == 1
+
+
+def test_what_became_of_the_tuples_is_told_as_the_newest_decision_knew_it(
+    trace: Path, tmp_path: Path
+) -> None:
+    copy, decisions = decided(trace, tmp_path)
+    for number, decision in enumerate(decisions):
+        decision["tuples"] = {"emitted": 9 * number, "acked": 8 * number, "in_flight": number, "lost": 0,
+                              "dead_lettered": 3, "replayed": 2}  # fmt: skip
+    (copy / "decisions.jsonl").write_text("".join(json.dumps(d) + "\n" for d in decisions))
+    now = msgspec.convert(whole_at(TraceFeed(copy), 1e9), Snapshot).tuples
+    last = len(decisions) - 1
+    assert (now.emitted, now.acked, now.in_flight) == (9 * last, 8 * last, last)
+    assert (now.lost, now.dead_lettered, now.replayed) == (0, 3, 2)
+
+
+def test_a_plan_is_never_on_more_slots_than_there_are(trace: Path, tmp_path: Path) -> None:
+    """Samples begin after the first plan, and end before the last rates."""
+    copy, _decisions = decided(trace, tmp_path)
+    segments = sorted((copy / "samples").iterdir())
+    for segment in (segments[0], segments[-1]):
+        segment.unlink()
+    feed = TraceFeed(copy)
+    for at_s in (1.0, 60.0, feed.length_s):
+        now = msgspec.convert(whole_at(feed, at_s), Snapshot)
+        slots = sum(vm.slots for vm in now.vms.values())
+        assert now.plan is not None and 0 < now.plan.slots.used <= slots, at_s
+        assert f"{now.plan.slots.used} of {slots} slots" in now.header
 
 
 def test_it_ends_with_the_trace(trace: Path) -> None:

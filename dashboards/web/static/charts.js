@@ -20,7 +20,7 @@ const CHARTS = [
   {
     name: "latency",
     title: "Latency, due to done",
-    unit: "ms",
+    unit: "ms, logarithmic axis",
     log: true,
     lines: [
       ["p50_ms", "p50", "blue", "solid"],
@@ -40,12 +40,18 @@ export function createCharts(section) {
   const view = section.querySelector(".view");
   const frame = make("div", { class: "charts" });
   view.append(
-    make("p", { class: "legend" }, "▽ and an upright line: a new plan · all times are UTC"),
+    make(
+      "p",
+      { class: "legend" },
+      "▽ and an upright line: a new plan · all times are UTC",
+      make("span", { class: "means" }),
+    ),
     frame,
   );
   const charts = CHARTS.map((chart) => newChart(frame, chart));
   let turn = 0;
   const draw = (picture) => {
+    say(view.querySelector(".means"), meansText(picture));
     turn += 1; // one chart at a time: each costs as much as the rest of the page
     charts.forEach((chart, n) => {
       if (turn <= 1 || turn % charts.length === n) drawChart(chart, picture, section);
@@ -58,6 +64,10 @@ export function createCharts(section) {
     },
   };
 }
+
+// A trace holds rates as means; of a run they are told as they are.
+const meansText = (picture) =>
+  picture.origin === "trace" ? " · rates of a recorded run are means of ten seconds" : "";
 
 function newChart(frame, chart) {
   const plot = make("div", {
@@ -213,7 +223,7 @@ function withPlotly(then, section) {
     () => then(globalThis.Plotly),
     () => {
       say(
-        section.querySelector(".legend"),
+        section.querySelector(".legend").firstChild,
         "The charts cannot be drawn: plotly.js did not come. The tables below hold the numbers.",
       );
     },

@@ -75,7 +75,9 @@ function tellState() {
   const badge = part("feed-state");
   const { state, why, asked, document: picture } = stream;
   const recorded = standing(picture);
-  const shown = state !== "live" ? state : paused.on ? "paused" : (recorded ?? "live");
+  const stage = picture?.stage;
+  const over = stage === "over" || (stage === "leaving" && state === "stale");
+  const shown = over ? "over" : state !== "live" ? state : paused.on ? "paused" : (recorded ?? "live");
   const at = recorded ? duration(picture.replay.at_s) : paused.at;
   const words = {
     waiting: "waiting for a picture",
@@ -83,6 +85,7 @@ function tellState() {
     paused: `❚❚ paused at ${at}`,
     replay: "▶ recorded run",
     ended: "■ ended: this was the last moment of the run",
+    over: "■ over: this was the run's last moment",
     stale: `▲ stale: ${why}`,
   };
   show(part("pause"), recorded === null); // a recorded run is held where it is

@@ -60,7 +60,7 @@ function drawDecision(node, decision) {
   mark(time, "datetime", decision.time);
   say(
     word,
-    `${GLYPHS[kind]} ${decision.action === "plan" && decision.epoch === 1 ? "planned" : WORDS[kind]}`,
+    `${GLYPHS[kind]} ${decision.action === "plan" && decision.trigger === "start" ? "planned" : WORDS[kind]}`,
   );
   say(text, decision.text);
   say(brief, briefOf(decision));
