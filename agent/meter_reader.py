@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from agent.hang import Call, Reading
 from agent.strikes import UnderWay
+from topology_runtime.latency_buckets import BUCKETS, bucket_ns
 from topology_runtime.messages import SourceNow
 from topology_runtime.worker import meter as mt
 
@@ -19,7 +20,7 @@ RECORD_BYTES = mt.THREAD_WORDS * 8
 FIELDS = struct.Struct(f"<{mt.FIELDS}q")
 FIELDS_BYTES = mt.FIELDS * 8
 BUCKET_BITS = 64
-LATENCY_END = FIELDS_BYTES + mt.BUCKETS * 8
+LATENCY_END = FIELDS_BYTES + BUCKETS * 8
 LINK = struct.Struct(f"<{mt.LINK_WORDS}q")
 LINK_COUNTS = mt.L_STATE  # words before it
 LINK_BYTES = mt.LINK_WORDS * 8
@@ -204,5 +205,5 @@ def quantiles_ns(buckets: Buckets, counted: int, shares: tuple[float, float]) ->
     for bucket, count in buckets:
         seen += count
         while len(found) < 2 and seen >= shares[len(found)] * counted:
-            found.append(mt.bucket_ns(bucket))
+            found.append(bucket_ns(bucket))
     return found[0], found[1]

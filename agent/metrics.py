@@ -69,7 +69,7 @@ def families(vm: str, view: View) -> Iterable[Metric]:
     """A view as Prometheus's families."""
     from prometheus_client.core import CounterMetricFamily
 
-    from topology_runtime.metrics_port import gauges
+    from topology_runtime.metric_families import gauges
 
     def counter(name: str, about: str, value: float) -> Metric:
         family = CounterMetricFamily(name, about, labels=["vm"])

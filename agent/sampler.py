@@ -21,6 +21,7 @@ from agent.finished import FinishedTail
 from agent.meter_reader import Counts, MeterReader, ThreadDelta, quantiles_ns
 from agent.slots import SlotBinding
 from topology_runtime.finished_kept import FinishedKept
+from topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS
 from topology_runtime.messages import (
     LINK_COLUMNS,
     SAMPLE_COLUMNS,
@@ -144,7 +145,7 @@ class Sampler:
                 for sink, buckets in latency.items()
             ),
             finished=self.finished.take(self._names, now_ns),
-            task_latency=columns(mt.LATENCY_COLUMNS, [(*place, count) for place, count in in_task.items()]),
+            task_latency=columns(LATENCY_COLUMNS, [(*place, count) for place, count in in_task.items()]),
             cost_ns=time.thread_time_ns() - begin_ns,
         )
 
@@ -192,7 +193,7 @@ class Sampler:
             for bucket, count in delta.latency:
                 in_task[task, bucket] = in_task.get((task, bucket), 0) + count
             if delta.end_to_end and task in self._source_of:
-                buckets = latency.setdefault(task, [0] * mt.BUCKETS)
+                buckets = latency.setdefault(task, [0] * BUCKETS)
                 for bucket, count in delta.end_to_end:
                     buckets[bucket] += count
 

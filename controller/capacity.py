@@ -23,7 +23,7 @@ HIGHEST_TPS = 1e9  # beyond any machine: then the topology has no task that a mo
 @click.option("--routing", default="weighted", show_default=True)
 def capacity(topology: Path, models: Path, vms: str, allocator: str, mapper: str, routing: str) -> None:
     """Print the highest input rate, in tuples/s, for which TOPOLOGY (a file) fits these VMs."""
-    from controller.knowledge.model_files import read_models
+    from controller.files.model_files import read_models
     from controller.plan.planner import PlanRequest
     from topology_runtime.cluster import Vm
     from topology_runtime.loading import load

@@ -76,11 +76,11 @@ def run(**options: Any) -> None:
 
 def start(options: dict[str, Any]) -> None:
     """Build the controller from its options and run it. Raises HeadgateError."""
-    from controller.config import Settings
     from controller.controller import Controller, Place
-    from controller.execute.machines import FileMachines, NoMachines
-    from controller.knowledge.plan_files import read_plan
-    from controller.loop import Loop
+    from controller.core.loop import Loop
+    from controller.files.machines import FileMachines, NoMachines
+    from controller.files.plan_files import read_plan
+    from controller.knowledge.config import Settings
     from topology_runtime.logs import hold_out
     from topology_runtime.messages import Settings as DataPlane
     from topology_runtime.owner import die_with
@@ -151,7 +151,7 @@ def submitted_of(options: dict[str, Any]) -> Any:
         return None
     if options["models"] is None:
         raise UsageError("--topology needs --models")
-    from controller.knowledge.model_files import read_models
+    from controller.files.model_files import read_models
     from controller.knowledge.records import Submitted
     from topology_runtime.clock import wall_ns
     from topology_runtime.topology import Topology
@@ -164,7 +164,7 @@ def submitted_of(options: dict[str, Any]) -> Any:
 
 def stale_of(submitted: Any) -> dict[str, str]:
     """Model → why it may no longer hold on this machine."""
-    from controller.knowledge.model_files import stale
+    from controller.files.model_files import stale
 
     found = {model.task: stale(model, submitted.user_paths) for model in submitted.models}
     return {name: "; ".join(reasons) for name, reasons in found.items() if reasons}

@@ -23,21 +23,21 @@ from typing import Any
 
 import msgspec
 
-from controller.commands import refusal
-from controller.execute.machines import Listing, Machines
+from controller.core.commands import refusal
+from controller.core.loop import Loop
+from controller.files.journal import Journal
+from controller.files.letter_file import LetterFile
+from controller.files.machines import Listing, Machines
+from controller.files.tally_file import Store
 from controller.knowledge import turns as t
-from controller.knowledge.journal import Journal
-from controller.knowledge.letter_file import LetterFile
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import Entered, Planned, Record
-from controller.knowledge.store import Store
-from controller.loop import Loop
-from controller.metrics import Told
+from controller.metrics_told import Told
 from controller.monitor.border import Conduct, Gate, check
-from controller.monitor.recorder import Recorder
-from controller.monitor.trace import Rates
-from controller.picture.viewers import COMMANDS as OF_VIEWERS
-from controller.picture.viewers import Viewers
+from controller.recording.recorder import Recorder
+from controller.recording.trace import Rates
+from controller.viewers import COMMANDS as OF_VIEWERS
+from controller.viewers import Viewers
 from topology_runtime import channels, failpoints
 from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns

@@ -14,7 +14,7 @@ from topology_runtime.errors import CheckFailed, InvalidInput, UsageError
 from topology_runtime.output import Format, emit, emit_line, format_options, to_json, write_table
 
 if TYPE_CHECKING:
-    from controller.config import Settings
+    from controller.knowledge.config import Settings
     from controller.replaying.account import Account
     from controller.replaying.again import Again, Moment
     from controller.replaying.comparing import Comparison, Difference
@@ -110,7 +110,7 @@ def models_of(folder: Path | None, recording: Recording) -> dict[str, Any] | Non
     """`--models`: task → model. Raises InvalidInput, also when they do not suffice for the topology."""
     if folder is None:
         return None
-    from controller.knowledge.model_files import read_models
+    from controller.files.model_files import read_models
     from controller.knowledge.models import missing_models
 
     models = read_models(folder)

@@ -1,6 +1,6 @@
 """What people see while a run goes on: a picture on a terminal, one line per tick elsewhere.
 
-Pure: a `RunView` and the rates seen so far in, text out.
+Functions only: a `RunView` and the rates seen so far in, text out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a controller's `status` to what is drawn. Pure; what a status lacks is None or empty."""
+"""From a controller's `status` to what is drawn; what a status lacks is None or empty."""
 
 from __future__ import annotations
 

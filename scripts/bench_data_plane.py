@@ -26,9 +26,9 @@ import bench_tasks as bt  # noqa: E402
 
 from topology_runtime import messages as m  # noqa: E402
 from topology_runtime.channels import PullChannel, PushChannel, encode  # noqa: E402
+from topology_runtime.latency_buckets import percentile_ns  # noqa: E402
 from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
 from topology_runtime.worker import rows as wire  # noqa: E402
-from topology_runtime.worker.meter import percentile_ns  # noqa: E402
 from topology_runtime.worker.rig import Rig  # noqa: E402
 
 FRAME = 512

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from controller.config import Settings
+from controller.core.loop import Loop
+from controller.files.letter_file import LetterFile
+from controller.files.tally_file import Store
 from controller.knowledge import turns as t
-from controller.knowledge.letter_file import LetterFile
+from controller.knowledge.config import Settings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
-from controller.knowledge.store import Store
-from controller.loop import Loop
 from topology_runtime.messages import DeadLetter, DeadLetters
 from topology_runtime.topology import Edge, Static, Task, Topology
 

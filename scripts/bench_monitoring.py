@@ -24,12 +24,13 @@ from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.stability import stability
 from controller.knowledge.diagnoses import Past
 from controller.monitor.intake import Intake
+from controller.monitor.windows import window_of
 from topology_runtime.channels import encode
 from topology_runtime.cluster import Vm
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
 from topology_runtime.schedule import NS
 from topology_runtime.topology import Edge, Task, Topology
-from topology_runtime.worker.meter import BUCKETS
 
 TASKS, SLOTS, LINKS_PER_THREAD = 12, 8, 3
 WINDOW_S = 10.0
@@ -108,7 +109,7 @@ class Second:
         return {"decode": decoded - begin, "intake": taken - decoded, "turn": judged - taken}
 
     def _turn(self, now_ns: int) -> None:
-        window = self.intake.window(now_ns, WINDOW_S)
+        window = window_of(self.intake, now_ns, WINDOW_S)
         verdict = stability(window, 60.0)
         need = demand(window, 1250.0, Past(60.0))
         diagnose(DiagnosisInput(window, verdict, need, 1250.0, 60.0))

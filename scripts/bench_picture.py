@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from picture_cluster import Cluster
 from telling import parser_of, tell
 
-from controller.picture.picture import Picture
+from controller.views.picture import Picture
 from topology_runtime.channels import PublisherChannel, SubscriberChannel
 
 WARM = 5

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from controller.execute.diff import diff
 from controller.execute.routes import routes
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.plan.planner import ALLOCATORS, PAIRS, PlanRequest, make_plan
 from controller.plan.relabel import relabel
 from controller.plan.verify import faults_of

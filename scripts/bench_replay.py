@@ -21,21 +21,21 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from telling import parser_of, tell
 
-from controller.config import Settings
+from controller.core.loop import Loop
+from controller.core.tracing import run_of
+from controller.knowledge.config import Settings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
-from controller.loop import Loop
-from controller.monitor.trace import DECISIONS, INPUTS, RUN
+from controller.recording.trace import DECISIONS, INPUTS, RUN
 from controller.replaying.account import Account
 from controller.replaying.again import Again, decisions_of
 from controller.replaying.comparing import compare
 from controller.replaying.reading import Recording
 from controller.replaying.world import World
-from controller.tracing import run_of
 from topology_runtime.cluster import Vm
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
 from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.meter import BUCKETS
 
 GOAL = 1000.0
 TASKS, THREADS_EACH = 5, 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.knowledge.plans import Allocation, Plan, TaskAllocation
 from controller.plan.highest import highest_plan
 from controller.plan.planner import ALLOCATORS, PlanRequest, plan_acquiring

@@ -10,18 +10,18 @@ from msgspec.structs import replace
 
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots
-from controller.config import Settings
+from controller.core.seen import Seen
 from controller.knowledge import diagnoses as d
 from controller.knowledge import windows as w
+from controller.knowledge.config import Settings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member, Membership
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, Planned, Reign, Submitted
 from controller.knowledge.turns import Now
-from controller.picture.sight import Sight
 from controller.plan.planner import PlanRequest, best_plan
-from controller.seen import Seen
+from controller.views.sight import Sight
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Report, ThreadWanted, Token, WorkerNow
 from topology_runtime.schedule import Schedule

@@ -118,7 +118,7 @@ PLANS = (
     ),
     one(
         "a new life under the old boot",
-        "controller/recovery.py",
+        "controller/core/recovery.py",
         "turn.record(Booted(d.boot + 1, now.wall_ns))",
         "turn.record(Booted(max(d.boot, 1), now.wall_ns))",
         ("two wanted states", "journaled", "workers are left", *LATE),

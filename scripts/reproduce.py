@@ -27,8 +27,8 @@ from reproducing.stair import Pace  # noqa: E402
 from reproducing.store import Store, alone_in  # noqa: E402
 from reproducing.writing import analysed, data_of, machine, write  # noqa: E402
 
-from controller.knowledge.model_files import read_models  # noqa: E402
-from controller.knowledge.plan_files import plan_data  # noqa: E402
+from controller.files.model_files import read_models  # noqa: E402
+from controller.files.plan_files import plan_data  # noqa: E402
 from topology_runtime.errors import HeadgateError, Infeasible, UsageError  # noqa: E402
 from topology_runtime.faults.words import did_you_mean  # noqa: E402
 from topology_runtime.loading import check_runs  # noqa: E402

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from prediction_scores import check_speeds, scored, table
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.knowledge.models import Model, peak_rate
 from controller.knowledge.plans import Bundle, Placement
 from controller.plan.planner import PlanRequest, make_plan

@@ -24,10 +24,11 @@ import msgspec
 from topology_runtime.calibration import lines, search, store
 from topology_runtime.calibration.collecting import ENDING_S, IMPORTS_S, TEMPORARY, collect_rows, own_folder
 from topology_runtime.calibration.lines import Speaker
-from topology_runtime.clock import utc_iso, wall_ns
+from topology_runtime.clock import wall_ns
 from topology_runtime.errors import HeadgateError, InvalidInput
 from topology_runtime.owner import die_with
 from topology_runtime.topology import Topology
+from topology_runtime.utc import utc_iso
 
 SECONDS = 2.0  # per point: a hundred periods of the slot's quota
 

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 
 monotonic_ns = time.monotonic_ns
 wall_ns = time.time_ns
-
-
-def utc_iso(wall_ns_: int) -> str:
-    """`2026-01-31T12:00:00.000000Z` of nanoseconds since 1970."""
-    stamp = datetime.fromtimestamp(wall_ns_ / 1e9, UTC)
-    return stamp.isoformat(timespec="microseconds").replace("+00:00", "Z")

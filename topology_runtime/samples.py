@@ -20,7 +20,8 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     """One second of a VM, columnar: name → little-endian int64; times in ns, counts since the last block.
 
     Threads: `SAMPLE_COLUMNS`, `tasks` names each row's task. `latency`: (sink, source, buckets of the meter),
-    `task_latency`: `meter.LATENCY_COLUMNS`. Link latencies: means per frame. `finished`: how sinks' logs grew."""
+    `task_latency`: `latency_buckets.LATENCY_COLUMNS`. Link latencies: means per frame.
+    `finished`: how sinks' logs grew."""
 
     vm: str
     boot: int

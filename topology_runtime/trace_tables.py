@@ -6,11 +6,6 @@ The recorder writes by it and whoever analyses reads by it. Units are in the nam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 SCHEMA = "headgate/trace/v1"
 ANY_VERSION = SCHEMA.removesuffix("v1")
 RUN_FILE, DECISIONS, INPUTS = "run.json", "decisions.jsonl", "inputs.jsonl"
@@ -44,16 +39,3 @@ TABLES: dict[str, dict[str, str]] = {
         "buffer_latency_s": NUMBER, "channel_latency_s": NUMBER,
     },
 }  # fmt: skip
-
-
-def arrow_schema(table: str) -> pa.Schema:
-    """The Arrow schema of one of `TABLES`."""
-    import pyarrow as pa
-
-    types: dict[str, Any] = {
-        TIME: pa.timestamp("us", tz="UTC"),
-        TEXT: pa.string(),
-        COUNT: pa.int64(),
-        NUMBER: pa.float64(),
-    }
-    return pa.schema([(name, types[kind]) for name, kind in TABLES[table].items()])

@@ -1,13 +1,10 @@
-"""Reading files field by field: every fault is noted with its place, and reading goes on.
+"""Reading what files hold, field by field: every fault is noted with its place, and reading goes on.
 
 Unknown keys are let pass, but for those within two letters of a known one: typing errors.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,29 +14,6 @@ NEAR_LETTERS = 2  # an unknown key this near to a known one is a typing error
 MAX_KEY = 64  # letters of a key that may be a typing error
 MAX_TEXT = 128  # letters of a text
 LARGEST = 1e300  # a number beyond is no measurement, and an integer beyond no float
-
-
-def content_of(path: str | os.PathLike[str], most_bytes: int) -> tuple[bytes, str | None]:
-    """(content, fault) of a regular file of at most so many bytes."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a named pipe would wait for its writer
-            return b"", "is not a regular file"
-        with open(path, "rb") as file:
-            content = file.read(most_bytes + 1)
-    except OSError as error:
-        return b"", f"cannot be read: {error.strerror}"
-    return content, f"is larger than {most_bytes:,} bytes" if len(content) > most_bytes else None
-
-
-def json_of(path: str | os.PathLike[str], most_bytes: int) -> tuple[Any, str | None]:
-    """(plain data, fault) of a JSON file of at most so many bytes."""
-    content, fault = content_of(path, most_bytes)
-    if fault is not None:
-        return None, fault
-    try:
-        return json.loads(content), None
-    except (ValueError, RecursionError) as error:
-        return None, f"is not JSON: {error}"
 
 
 def near_key(key: str, known: Iterable[str]) -> str | None:

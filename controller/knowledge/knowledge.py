@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
-from controller.config import Settings
+from controller.knowledge.config import Settings
 from controller.knowledge.letters import Letters
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, HandedOver
-from controller.knowledge.store import FinishedTally, SourceTally, Tallies
+from controller.knowledge.tallies import FinishedTally, SourceTally, Tallies
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import Report, SourceNow, Token, Wanted, WorkerNow
 from topology_runtime.profiles import ProfileWanted
 from topology_runtime.topology import Topology
-from topology_runtime.worker.meter import BUCKETS
 
 ACTIONS_KEPT, EVENTS_KEPT = 200, 2000
 

@@ -12,7 +12,7 @@ from controller.knowledge.folding import fold
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Record
 from controller.knowledge.turns import Instruction, Now, Persist, Say, Trace
-from topology_runtime.clock import utc_iso
+from topology_runtime.utc import utc_iso
 
 
 class Turn:

@@ -14,7 +14,7 @@ import msgspec
 
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import Record
-from controller.knowledge.store import Tallies
+from controller.knowledge.tallies import Tallies
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import FromAgent, FromController, Reply, Request, SampleBlock

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topology_runtime.errors import BadMessage
+from topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS
 from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
-from topology_runtime.worker.meter import BUCKETS, LATENCY_COLUMNS
 
 Ints = NDArray[np.int64]
 

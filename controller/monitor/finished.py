@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from controller.knowledge.spans import Spans
-from controller.knowledge.store import FinishedTally
+from controller.knowledge.tallies import FinishedTally
 from topology_runtime.errors import BadMessage
 from topology_runtime.messages import FinishedRuns
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from topology_runtime.worker.meter import BUCKETS, lowest_ns
+from topology_runtime.latency_buckets import BUCKETS, lowest_ns
 
 Floats = NDArray[np.float64]
 

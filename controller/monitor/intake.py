@@ -13,16 +13,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from controller.knowledge.windows import HISTORY_S, Window
-from controller.monitor import windows
+from controller.knowledge.windows import HISTORY_S
 from controller.monitor.blocks import Arrays, Ints, arrays_of
-from controller.monitor.layout import Floats, TaskMap, one_hot
+from controller.monitor.layout import (
+    EDGE_COLUMNS,
+    MEAN,
+    QUEUE,
+    SLOT_COLUMNS,
+    TASK_COLUMNS,
+    TASK_COUNTS,
+    THREADS,
+    Floats,
+    TaskMap,
+    one_hot,
+)
 from controller.monitor.rings import NS, Marks, Timeline
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import BadMessage
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import SAMPLE_COLUMNS, SampleBlock
 from topology_runtime.topology import Topology
-from topology_runtime.worker.meter import BUCKETS
 
 OFFSETS_KEPT = 10  # blocks among which the quickest tells how far a VM's clock is off
 CLOCK_STEP_NS = 1_000_000_000  # a VM's clock that jumps this far makes its window unusable
@@ -31,7 +41,7 @@ PROGRESS_STEP_NS = 200_000_000
 PROGRESS_KEPT = (HISTORY_S + 10) * NS // PROGRESS_STEP_NS
 
 _ROW = {name: row for row, name in enumerate(SAMPLE_COLUMNS)}
-_COUNTS = np.array([_ROW[name] for name in windows.TASK_COUNTS])
+_COUNTS = np.array([_ROW[name] for name in TASK_COUNTS])
 _LATENCIES = slice(_ROW["latency_mean_ns"], _ROW["latency_p99_ns"] + 1)  # mean, p50, p99
 
 
@@ -57,9 +67,9 @@ class Intake:
     def __init__(self, topology: Topology) -> None:
         self.map = TaskMap(topology)
         self.timeline = Timeline()
-        self.tasks = self.timeline.ring(windows.TASK_COLUMNS, len(self.map.tasks))
-        self.edges = self.timeline.ring(windows.EDGE_COLUMNS, len(self.map.edges))
-        self.slots = self.timeline.ring(windows.SLOT_COLUMNS)
+        self.tasks = self.timeline.ring(TASK_COLUMNS, len(self.map.tasks))
+        self.edges = self.timeline.ring(EDGE_COLUMNS, len(self.map.edges))
+        self.slots = self.timeline.ring(SLOT_COLUMNS)
         self.coverage = self.timeline.ring(1)
         self.latency = self.timeline.ring(BUCKETS)
         self.pairs: dict[tuple[str, str], int] = {}  # (source, sink) → series of `latency`
@@ -109,10 +119,6 @@ class Intake:
         low rates look noisy. Best several times a second: a step of the rate is seen two points later."""
         self.progress.add(now_ns, (offered, emitted, acked))
 
-    def window(self, now_ns: int, seconds: float) -> Window:
-        """What was measured over the last `seconds`, up to the newest second that all samples are in for."""
-        return windows.window_of(self, now_ns, seconds)
-
     @staticmethod
     def _is_new(sender: _Sender, block: SampleBlock) -> bool:
         if block.boot != sender.boot:
@@ -160,11 +166,11 @@ class Intake:
     def _sums(self, sender: _Sender, block: SampleBlock, arrays: Arrays) -> _Sums:
         window_s = block.window_ns / NS
         threads = arrays.threads.astype(np.float64)
-        tasks = np.empty((windows.TASK_COLUMNS, threads.shape[1]))
-        tasks[: windows.MEAN] = threads[_COUNTS]
-        tasks[windows.MEAN : windows.QUEUE] = threads[_LATENCIES] * threads[_ROW["tuples_in"]]
-        tasks[windows.QUEUE] = threads[_ROW["queue"]] * window_s
-        tasks[windows.THREADS] = window_s
+        tasks = np.empty((TASK_COLUMNS, threads.shape[1]))
+        tasks[:MEAN] = threads[_COUNTS]
+        tasks[MEAN:QUEUE] = threads[_LATENCIES] * threads[_ROW["tuples_in"]]
+        tasks[QUEUE] = threads[_ROW["queue"]] * window_s
+        tasks[THREADS] = window_s
         slots = arrays.slots.astype(np.float64)
         slots[3] *= window_s  # memory is a gauge
         links = arrays.links.astype(np.float64)

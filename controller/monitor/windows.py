@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.knowledge import windows as w
 from controller.monitor.histograms import mean_ns, percentiles_ns
+from controller.monitor.intake import Intake
+from controller.monitor.layout import (
+    BUFFER,
+    BUSY,
+    BYTES,
+    BYTES_IN,
+    BYTES_OUT,
+    CHANNEL,
+    CPU,
+    DELAY,
+    FRAMES,
+    IN,
+    MEAN,
+    OUT,
+    P99,
+    QUEUE,
+    SLOT_CPU,
+    SLOT_KILLS,
+    SLOT_MEMORY,
+    SLOT_THROTTLED,
+    SLOT_TIME,
+    THREADS,
+    TUPLES,
+    WAIT,
+)
 from controller.monitor.rings import NS
 from topology_runtime.cluster import Slot
 from topology_runtime.stability.slopes import theil_sen, theil_sen_each
 
-if TYPE_CHECKING:
-    from controller.monitor.intake import Intake
-
 Floats = NDArray[np.float64]
 Seconds = NDArray[np.int64]
-
-TASK_COUNTS = (
-    "tuples_in", "tuples_out", "cpu_ns", "run_delay_ns", "busy_ns", "wait_ns", "bytes_in", "bytes_out",
-)  # fmt: skip
-IN, OUT, CPU, DELAY, BUSY, WAIT, BYTES_IN, BYTES_OUT = range(8)
-MEAN, P50, P99, QUEUE, THREADS = range(8, 13)  # latencies × rows, then gauges × seconds
-TASK_COLUMNS = 13
-SLOT_CPU, SLOT_THROTTLED, SLOT_MEMORY, SLOT_KILLS, SLOT_TIME = range(5)
-SLOT_COLUMNS = 5
-TUPLES, BYTES, FRAMES, BUFFER, CHANNEL = range(5)
-EDGE_COLUMNS = 5
 
 LATE_S = 3  # samples that are not in so long after a second ended are missing
 COVERED_SHARE = 0.9  # of a second: blocks of one VM meet within a few ms
@@ -37,7 +46,7 @@ ABSENT_S = 3  # a slot without samples for so long is not there any more
 
 
 def window_of(intake: Intake, now_ns: int, seconds: float) -> w.Window:
-    """The window of the last `seconds` (see `Intake.window`)."""
+    """What was measured over the last `seconds`, up to the newest second that all samples are in for."""
     rows = _seconds(intake, now_ns, seconds)
     span_s = float(len(rows))
     cover_s, complete = _coverage(intake, rows)

@@ -25,7 +25,7 @@ def diff(old: str, new: str, output: Format) -> None:
     """Threads that stay, move, start and stop from plan OLD to plan NEW, by slot; VMs and cost.
 
     OLD and NEW are files that `headgate plan … -o json` wrote."""
-    from controller.knowledge.plan_files import read_plan
+    from controller.files.plan_files import read_plan
     from controller.offline.changes import changes_data
 
     before, after = read_plan(old), read_plan(new)

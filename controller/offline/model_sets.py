@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.knowledge.fields import json_of
-from controller.knowledge.model_files import model_of, read_model
+from controller.files.contents import json_of
+from controller.files.model_files import read_model
+from controller.knowledge.model_data import model_of
 from controller.knowledge.models import Model
 from topology_runtime.calibration import store
 from topology_runtime.errors import InvalidInput

@@ -64,7 +64,7 @@ def list_models(directory: Path | None, paths: tuple[str, ...], output: Format) 
 
 
 def _listed(kept: Kept, paths: Sequence[str]) -> dict[str, Any]:
-    from controller.knowledge.model_files import stale
+    from controller.files.model_files import stale
     from controller.offline import model_sets
     from controller.offline.model_facts import summary
     from topology_runtime.clock import wall_ns
@@ -119,7 +119,7 @@ def show(
     Without a name all models of --models DIR. The same task in several places: the one measured last."""
     _check_plot(plot)
     chosen = _chosen(names, models)
-    from controller.knowledge.model_files import model_data
+    from controller.knowledge.model_data import model_data
     from controller.offline.model_facts import point_rows
 
     rows = [row for kept in chosen for row in point_rows(kept.model)]
@@ -298,7 +298,7 @@ def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Form
 
     FROM is a model file, a folder of models, or a trace (its models are in run.json). When one model is
     not sound, or is there already without --force, nothing is copied."""
-    from controller.knowledge.model_files import write_model
+    from controller.files.model_files import write_model
 
     incoming = _incoming(sources, to, force)
     rows = []
@@ -340,7 +340,8 @@ def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[Kept]:
 def _with_origin(kept: Kept) -> Model:
     from msgspec.structs import replace
 
-    from topology_runtime.clock import utc_iso, wall_ns
+    from topology_runtime.clock import wall_ns
+    from topology_runtime.utc import utc_iso
 
     origin = {"imported_from": str(kept.file.resolve()), "imported_at": utc_iso(wall_ns())}
     return replace(kept.model, more={**kept.model.more, **origin})

@@ -162,7 +162,7 @@ def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
 
 def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str, Model]]:
     """TOPOLOGY and `--models`; a shipped example (named by a bare word) has models of its own."""
-    from controller.knowledge.model_files import read_models
+    from controller.files.model_files import read_models
     from topology_runtime.examples import MODELS, example
     from topology_runtime.loading import load
 
@@ -232,7 +232,7 @@ def sizes_of(text: str) -> tuple[Vm, ...]:
 
 def priced(named: str) -> tuple[Vm, ...]:
     """The VMs of a price list: a file, or a shipped list by its bare word."""
-    from controller.knowledge.price_files import read_prices
+    from controller.files.price_files import read_prices
 
     path = Path(named)
     if not path.suffix and len(path.parts) == 1 and not path.exists():

@@ -70,7 +70,7 @@ def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) 
 
 def answered(question: Asked, base: str | None) -> tuple[Plan, Plan | None]:
     """(the plan, the plan of the file `base` that it is to replace or None)."""
-    from controller.knowledge.plan_files import read_plan
+    from controller.files.plan_files import read_plan
     from controller.offline.basing import based_on
     from controller.offline.request import check
 
@@ -89,7 +89,7 @@ def answered(question: Asked, base: str | None) -> tuple[Plan, Plan | None]:
 
 def write_plan(output: Format, plan: Plan, before: Plan | None) -> None:
     """For programs; CSV and JSON lines have the slots."""
-    from controller.knowledge.plan_files import plan_data
+    from controller.files.plan_files import plan_data
     from controller.offline.changes import changes_data
     from controller.offline.tables import slot_rows
 

@@ -42,7 +42,7 @@ def predict(output: Format, **options: Any) -> None:
 
     CPU and memory are those at --rate, as far as the placement carries it; without --rate those at the
     highest rate that it carries."""
-    from controller.knowledge.plan_files import PREDICTION_SCHEMA, placement_of, prediction_data, read_json
+    from controller.files.plan_files import PREDICTION_SCHEMA, placement_of, prediction_data, read_json
     from controller.offline.tables import carries, readable_slots, slot_rows
 
     refuse_unknown_choices(options)

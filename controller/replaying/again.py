@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
+from controller.core.loop import Loop
 from controller.knowledge import turns as t
-from controller.loop import Loop
 from controller.monitor.finished import FinishedRows
 from controller.replaying.recorded import Line, Run
-from topology_runtime.clock import utc_iso
 from topology_runtime.messages import FinishedRuns, Request
+from topology_runtime.utc import utc_iso
 
 QUESTIONS = frozenset({"status", "events", "summary", "explain"})
 _PING = Request("ping")

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from controller.replaying.again import Life
-from topology_runtime.clock import utc_iso
+from topology_runtime.utc import utc_iso
 
 LATE_NS = 1_000_000_000
 NEVER = "9999"

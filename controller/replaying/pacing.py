@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.knowledge import turns as t
 from controller.replaying.again import Moment, decisions_of
-from topology_runtime.clock import utc_iso
+from topology_runtime.utc import utc_iso
 
 NS = 1_000_000_000
 SLEEP_MOST_S = 3600.0

@@ -14,10 +14,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.config import Settings
+from controller.core.loop import Loop
+from controller.knowledge.config import Settings
 from controller.knowledge.models import Model
 from controller.knowledge.records import Submitted
-from controller.loop import Loop
 from controller.plan.planner import ALLOCATORS, MAPPERS
 from controller.replaying.account import Account
 from controller.replaying.again import Moment

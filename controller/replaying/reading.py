@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.monitor.lines import number_of, parts_of
+from controller.recording.lines import number_of, parts_of
 from controller.replaying.recorded import Line, Run, decisions_of, in_order, lines_of, run_of
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from controller.config import Settings
 from controller.knowledge import turns as t
-from controller.knowledge.model_files import model_of
+from controller.knowledge.config import Settings
+from controller.knowledge.model_data import model_of
 from controller.knowledge.models import Model
 from controller.knowledge.records import Submitted
 from topology_runtime.errors import InvalidInput

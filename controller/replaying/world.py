@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from controller.core.loop import Loop
 from controller.knowledge import turns as t
-from controller.loop import Loop
 from controller.replaying.account import Account
 from controller.replaying.again import Moment
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot, Vm
+from topology_runtime.latency_buckets import BUCKETS, bucket_of
 from topology_runtime.topology import Topology
-from topology_runtime.worker.meter import BUCKETS, bucket_of
 
 NS = 1_000_000_000
 TICK_NS = NS // 4

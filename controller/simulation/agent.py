@@ -16,7 +16,7 @@ from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
 from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.worker.meter import BUCKETS
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.worker.spool import folder_of
 
 if TYPE_CHECKING:

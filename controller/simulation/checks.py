@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from controller.knowledge.folding import fold
 from controller.knowledge.records import Durable, Entered, Planned, Record, StandIn
-from controller.knowledge.store import Tallies
+from controller.knowledge.tallies import Tallies
 from topology_runtime import messages as m
 
 if TYPE_CHECKING:

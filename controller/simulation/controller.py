@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.knowledge.folding import fold_all
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import Record, SoFar
-from controller.knowledge.store import Tallies
-from controller.loop import Loop
+from controller.knowledge.tallies import Tallies
 from controller.simulation.clock import MS
 from topology_runtime import messages as m
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from tempfile import mkdtemp
 
-from controller.config import Settings
+from controller.knowledge.config import Settings
 from controller.knowledge.records import Submitted
 from controller.simulation.account import Account
 from controller.simulation.agent import SimAgent

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.places import Place
-from topology_runtime.trace_tables import COUNT, TABLES, TEXT, TIME, arrow_schema
+from topology_runtime.arrow_schema import arrow_schema
+from topology_runtime.trace_tables import COUNT, TABLES, TEXT, TIME
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -159,7 +159,9 @@ def _packed(folder: Path) -> Path:
     root = Path(__file__).parents[2]
     file = folder / "headgate.zip"
     names = ["dashboards/__init__.py"]
-    names += [f"topology_runtime/{name}.py" for name in ("__init__", "errors", "trace_tables")]
+    names += [
+        f"topology_runtime/{name}.py" for name in ("__init__", "arrow_schema", "errors", "trace_tables")
+    ]
     names += [f"dashboards/analytics/{path.name}" for path in sorted(Path(__file__).parent.glob("*.py"))]
     with zipfile.ZipFile(file, "w") as packed:
         for name in names:

@@ -1,4 +1,4 @@
-"""A recorded run at one moment, as the same document that its controller published. Pure.
+"""A recorded run at one moment, as the same document that its controller published. Functions only.
 
 What a trace does not hold is absent: rows in flight, p95 of a task, in older ones also what saturates first.
 """
@@ -15,12 +15,12 @@ from dashboards.feeding.trace_places import Places, edges_at, places_at, slots_a
 from dashboards.feeding.trace_run import Decision, TraceRun
 from dashboards.feeding.trace_tables import Array, quantiles
 from topology_runtime import snapshot as s
-from topology_runtime.clock import utc_iso
 from topology_runtime.picturing.decisions import decision_now, is_new
 from topology_runtime.picturing.figures import figure
 from topology_runtime.picturing.history import Row
 from topology_runtime.picturing.parts import bottleneck_of, stable_of
 from topology_runtime.picturing.words import diff_of, header_of
+from topology_runtime.utc import utc_iso
 
 COUNTED = ("emitted", "acked", "in_flight", "lost", "dead_lettered", "replayed")  # in a decision's `tuples`
 WINDOW_S = 10.0

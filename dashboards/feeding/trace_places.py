@@ -1,4 +1,4 @@
-"""Of a recorded run at one moment: tasks, edges, slots, VMs. Pure."""
+"""Of a recorded run at one moment: tasks, edges, slots, VMs. Functions only."""
 
 from __future__ import annotations
 

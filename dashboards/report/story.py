@@ -1,4 +1,4 @@
-"""The run's story in words: what came, when it re-planned and why, what that cost, what broke. Pure."""
+"""The run's story in words: what came, when it re-planned and why, what that cost, what broke. Functions only."""
 
 from __future__ import annotations
 

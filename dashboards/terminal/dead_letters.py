@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.clock import utc_iso
 from topology_runtime.errors import InvalidInput
 from topology_runtime.trace_tables import DEAD_LETTERS, RUN_FILE
+from topology_runtime.utc import utc_iso
 
 Found = dict[str, Any]
 Spans = list[tuple[int, int]]  # begin … end − 1 each

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.plan_files import plan_data
+from controller.files.plan_files import plan_data
 from controller.knowledge.plans import Plan
 from dashboards.terminal.connection import ENDPOINT
 from reproducing.stair import Pace, Stair

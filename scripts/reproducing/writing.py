@@ -11,8 +11,8 @@ from typing import Any
 
 from prediction_scores import at_speed, check_speeds
 
+from controller.files.plan_files import plan_of
 from controller.knowledge.models import Model
-from controller.knowledge.plan_files import plan_of
 from controller.plan.predict import predict
 from reproducing.answers import latency_facts, plan_facts, slots_used, stable_rate
 from reproducing.cells import Planner

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.meter_reader import MeterReader
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.worker import meter as mt
 
 NAMES = ("source", "work")
@@ -48,7 +49,7 @@ class Model:
 
     def count(self) -> None:
         number, at = self.random.choice(list(self.threads.items()))
-        more, bucket = self.random.randrange(1, 9), self.random.randrange(mt.BUCKETS)
+        more, bucket = self.random.randrange(1, 9), self.random.randrange(BUCKETS)
         self.worker.words[at + mt.TUPLES_IN] += more
         self.worker.words[at + mt.FIELDS + bucket] += more
         self.counted[number] += more

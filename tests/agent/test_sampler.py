@@ -20,6 +20,7 @@ from agent.sampler import Sampler, columns, first_source, unthrottled_share
 from agent.slot_size import SlotSize
 from topology_runtime import channels
 from topology_runtime import messages as m
+from topology_runtime.latency_buckets import BUCKETS, bucket_of, percentile_ns
 from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.worker import meter as mt
 
@@ -127,14 +128,14 @@ def test_every_column_of_the_message_is_there_for_every_row(stand: Stand) -> Non
 def test_latency_is_told_as_mean_and_percentiles_of_this_second(stand: Stand) -> None:
     at = stand.record(7, WORK)
     words = stand.meter.words
-    words[at + mt.FIELDS + mt.bucket_of(1_000_000)] += 98
-    words[at + mt.FIELDS + mt.bucket_of(50_000_000)] += 2
+    words[at + mt.FIELDS + bucket_of(1_000_000)] += 98
+    words[at + mt.FIELDS + bucket_of(50_000_000)] += 2
     stand.add(at, LATENCY_SUM_NS=98 * 1_000_000 + 2 * 50_000_000)
     row = rows(stand.block())[0]
     assert row["latency_mean_ns"] == 1_980_000
     assert row["latency_p50_ns"] == pytest.approx(1_000_000, rel=0.13)
     assert row["latency_p99_ns"] == pytest.approx(50_000_000, rel=0.13)
-    words[at + mt.FIELDS + mt.bucket_of(4_000_000)] += 1
+    words[at + mt.FIELDS + bucket_of(4_000_000)] += 1
     stand.add(at, LATENCY_SUM_NS=4_000_000)
     assert rows(stand.block())[0]["latency_p99_ns"] == pytest.approx(4_000_000, rel=0.13)
     assert rows(stand.block())[0]["latency_p50_ns"] == 0
@@ -142,12 +143,12 @@ def test_latency_is_told_as_mean_and_percentiles_of_this_second(stand: Stand) ->
 
 def test_percentiles_agree_with_the_meters_own(stand: Stand) -> None:
     at = stand.record(7, WORK)
-    counts = [0] * mt.BUCKETS
-    for k in range(mt.BUCKETS):
+    counts = [0] * BUCKETS
+    for k in range(BUCKETS):
         counts[k] = stand.meter.words[at + mt.FIELDS + k] = (k * 7919) % 13
     row = rows(stand.block())[0]
-    assert row["latency_p50_ns"] == mt.percentile_ns(counts, 0.5)
-    assert row["latency_p99_ns"] == mt.percentile_ns(counts, 0.99)
+    assert row["latency_p50_ns"] == percentile_ns(counts, 0.5)
+    assert row["latency_p99_ns"] == percentile_ns(counts, 0.99)
 
 
 def test_a_thread_that_has_ended_is_told_one_last_time(stand: Stand) -> None:

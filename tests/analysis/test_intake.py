@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from controller.knowledge.windows import Window
 from controller.monitor.intake import Intake
+from controller.monitor.windows import window_of
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import BadMessage
+from topology_runtime.latency_buckets import BUCKETS, bucket_of
 from topology_runtime.messages import SampleBlock
 from topology_runtime.schedule import NS
-from topology_runtime.worker.meter import BUCKETS, bucket_of
 
 
 def intake(*vms: Vm) -> Intake:
@@ -59,7 +60,7 @@ def test_rates_do_not_depend_on_when_in_the_second_agents_sample(phase_ms: int) 
     for k in range(12):
         end = START_NS + k * NS + phase_ms * 1_000_000
         assert made.add_block(scored("vm1", k, end), end + 3_000_000, 1)
-    window = made.window(START_NS + 12 * NS, 5.0)
+    window = window_of(made, START_NS + 12 * NS, 5.0)
     score, slot = window.tasks["score"], window.slots[Slot("vm1", 2)]
     assert window.complete == pytest.approx(1.0, abs=0.01)
     assert window.seconds == 5.0
@@ -78,7 +79,7 @@ def test_uneven_sampling_is_split_between_the_seconds_it_covers() -> None:
     for k, window_ns in enumerate([NS, 1_300_000_000, 700_000_000, 900_000_000, 1_100_000_000] * 3):
         at += window_ns
         made.add_block(scored("vm1", k, at, rows=window_ns // 10_000_000, window_ns=window_ns), at, 1)
-    window = made.window(at + NS, 8.0)
+    window = window_of(made, at + NS, 8.0)
     assert window.tasks["score"].rate_in_tps == pytest.approx(100, rel=0.01)
     assert window.complete > 0.99
 
@@ -90,12 +91,12 @@ def test_tasks_add_up_over_vms_and_a_lost_block_lowers_completeness_not_the_rate
         made.add_block(scored("vm1", k, end), end, 1)
         if k not in (13, 14):
             made.add_block(scored("vm2", k, end), end, 1)
-    window = made.window(START_NS + 20 * NS, 10.0)
+    window = window_of(made, START_NS + 20 * NS, 10.0)
     assert window.complete == pytest.approx(0.9)
     assert not window.is_complete
     assert made.lost == 2
     assert window.tasks["score"].rate_in_tps == pytest.approx(200, rel=0.01)
-    assert made.window(START_NS + 20 * NS, 4.0).is_complete
+    assert window_of(made, START_NS + 20 * NS, 4.0).is_complete
 
 
 def test_a_vm_that_falls_silent_makes_the_window_incomplete_until_it_is_expected_no_more() -> None:
@@ -105,9 +106,9 @@ def test_a_vm_that_falls_silent_makes_the_window_incomplete_until_it_is_expected
         made.add_block(scored("vm1", k, end), end, 1)
         if k < 12:
             made.add_block(scored("vm2", k, end), end, 1)
-    assert made.window(START_NS + 19 * NS, 10.0).complete < 0.75
+    assert window_of(made, START_NS + 19 * NS, 10.0).complete < 0.75
     made.expect([VM1])
-    window = made.window(START_NS + 19 * NS, 10.0)
+    window = window_of(made, START_NS + 19 * NS, 10.0)
     assert window.is_complete
     assert {slot.vm for slot in window.slots} == {"vm1"}
     assert not made.add_block(scored("vm2", 12, START_NS + 19 * NS), START_NS + 19 * NS, 1)
@@ -118,7 +119,7 @@ def test_silence_is_not_filled_with_what_was_two_minutes_ago() -> None:
     made = intake()
     for k in range(30):
         made.add_block(scored("vm1", k, START_NS + k * NS), START_NS + k * NS, 1)
-    window = made.window(START_NS + (128 + 20) * NS, 10.0)
+    window = window_of(made, START_NS + (128 + 20) * NS, 10.0)
     assert window.complete == 0.0
     assert window.tasks["score"].rate_in_tps == 0.0
     assert finite(window)
@@ -131,14 +132,14 @@ def test_a_new_vm_counts_from_its_first_whole_second() -> None:
         made.add_block(scored("vm1", k, end), end, 1)
         if k >= 11:
             made.add_block(scored("vm2", k - 11, end), end, 1)
-    assert made.window(START_NS + 15 * NS, 10.0).is_complete
+    assert window_of(made, START_NS + 15 * NS, 10.0).is_complete
 
 
 def test_nothing_known_yet() -> None:
-    window = intake().window(START_NS, 10.0)
+    window = window_of(intake(), START_NS, 10.0)
     assert (window.complete, window.seconds, window.backlog) == (0.0, 0.0, 0.0)
     assert finite(window)
-    assert finite(Intake(line_topology()).window(START_NS, 10.0))
+    assert finite(window_of(Intake(line_topology()), START_NS, 10.0))
 
 
 def test_a_restarted_agent_counts_anew() -> None:
@@ -155,7 +156,7 @@ def test_only_the_distance_between_blocks_is_taken_from_a_vms_clock() -> None:
     for k in range(12):
         end = START_NS + k * NS
         made.add_block(scored("vm1", k, end + ahead_ns), end + 2_000_000, 1)
-    window = made.window(START_NS + 12 * NS, 8.0)
+    window = window_of(made, START_NS + 12 * NS, 8.0)
     assert window.is_complete
     assert window.tasks["score"].rate_in_tps == pytest.approx(100, rel=0.01)
 
@@ -167,7 +168,7 @@ def test_a_clock_that_steps_makes_the_window_unusable_for_a_while(step_s: int) -
     for k in range(60):
         end = START_NS + k * NS
         made.add_block(scored("vm1", k, end + (step_s * NS if k >= 20 else 0)), end, 1)
-        verdicts.append(made.window(end, 8.0).is_complete)
+        verdicts.append(window_of(made, end, 8.0).is_complete)
     assert all(verdicts[12:20])
     assert not all(verdicts[20:30])
     assert all(verdicts[40:])
@@ -178,7 +179,7 @@ def test_a_stalled_controller_still_puts_blocks_where_they_belong() -> None:
     for k in range(20):
         end = START_NS + k * NS
         made.add_block(scored("vm1", k, end), max(end, START_NS + 14 * NS if k > 9 else end), 1)
-    window = made.window(START_NS + 20 * NS, 12.0)
+    window = window_of(made, START_NS + 20 * NS, 12.0)
     assert window.is_complete
     assert window.tasks["score"].rate_in_tps == pytest.approx(100, rel=0.01)
 
@@ -199,7 +200,7 @@ def test_edges_and_latency() -> None:
             "vm1", k, end, links=[link, empty, unknown], latency=(("sink", "source", tuple(counts)),)
         )
         made.add_block(sent, end, 1)
-    window = made.window(START_NS + 10 * NS, 5.0)
+    window = window_of(made, START_NS + 10 * NS, 5.0)
     edge = window.edges["score", "sink"]
     assert (edge.rate_tps, edge.bytes_per_s) == pytest.approx((200, 4000))
     assert (edge.buffer_latency_ms, edge.channel_latency_ms) == pytest.approx((1, 3))
@@ -216,7 +217,7 @@ def test_progress() -> None:
     for tenths in range(0, 400):
         at_s = tenths / 10
         made.add_progress(START_NS + int(at_s * NS), 50 * at_s, int(50 * at_s), int(40 * at_s))
-    window = made.window(START_NS + int(39.9 * NS), 10.0)
+    window = window_of(made, START_NS + int(39.9 * NS), 10.0)
     rates = window.offered_tps, window.emitted_tps, window.acked_tps
     assert rates == pytest.approx((50, 50, 40), rel=0.02)
     assert window.backlog == pytest.approx(0.2 * 50 * 39.9, rel=0.02)
@@ -229,7 +230,7 @@ def test_progress_reaches_back_two_minutes_however_often_it_is_told() -> None:
     made = intake()
     for k in range(200 * 50):
         made.add_progress(START_NS + k * NS // 50, k * 2.0, 0, 0)
-    window = made.window(START_NS + 200 * NS, 10.0)
+    window = window_of(made, START_NS + 200 * NS, 10.0)
     assert window.progress.at_s[0] == -120.0
     assert window.offered_tps == pytest.approx(100, rel=0.01)
 
@@ -279,6 +280,6 @@ def test_an_agent_may_wait_long_for_its_first_topology() -> None:
     assert made.add_block(scored("vm1", 1, START_NS, window_ns=3600 * NS), START_NS, 1)
     for k in range(1, 10):
         made.add_block(scored("vm1", k + 1, START_NS + k * NS), START_NS + k * NS, 1)
-    window = made.window(START_NS + 10 * NS, 5.0)
+    window = window_of(made, START_NS + 10 * NS, 5.0)
     assert window.is_complete
     assert window.tasks["score"].rate_in_tps == pytest.approx(100, rel=0.01)

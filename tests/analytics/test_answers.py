@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from controller.knowledge.model_files import model_of, read_models
+from controller.files.model_files import read_models
+from controller.knowledge.model_data import model_of
 from dashboards.analytics.aggregates import FINE_PER_DOUBLING
 from dashboards.analytics.analyses import latency, refit, replans, residuals, seasons
 from dashboards.analytics.analyze_cli import _report, beside, rows_of

@@ -13,7 +13,7 @@ from dashboards.analytics.manifest import Manifest, Part
 from dashboards.analytics.places import place
 from dashboards.analytics.runs import run_of
 from dashboards.analytics.segments import Segment
-from topology_runtime.trace_tables import arrow_schema
+from topology_runtime.arrow_schema import arrow_schema
 
 
 def rows(begin_s, count, table="rates", drop=()):

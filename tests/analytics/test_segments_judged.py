@@ -9,8 +9,8 @@ import pytest
 
 from dashboards.analytics import runs
 from dashboards.analytics.segments import judged
+from topology_runtime.arrow_schema import arrow_schema
 from topology_runtime.errors import InvalidInput
-from topology_runtime.trace_tables import arrow_schema
 
 BEGIN = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
 

@@ -18,14 +18,14 @@ import msgspec
 import uvicorn
 
 from controller.knowledge.models import Model, ModelSlot, Point
-from controller.picture.whatif import rates_asked, whatif
 from controller.plan.planner import PlanRequest
+from controller.views.whatif import rates_asked, whatif
 from dashboards.feed import Change, Document, Item, Whole
 from dashboards.web.server import Web, application, hosts_of, listening
-from topology_runtime.clock import utc_iso
 from topology_runtime.cluster import Vm
 from topology_runtime.picturing.merge_patch import APART, advanced, patch_between
 from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.utc import utc_iso
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
 from feed_made import example, models, plain

@@ -11,8 +11,8 @@ from topology_runtime.calibration import samples
 from topology_runtime.calibration.bench import Bench, Place, bench_topology
 from topology_runtime.calibration.open_loop import quantile_s, run_trial
 from topology_runtime.calibration.quota import Quotas
+from topology_runtime.latency_buckets import BUCKETS, bucket_of
 from topology_runtime.topology import Edge, Task, Topology
-from topology_runtime.worker import meter as mt
 
 CORES, THREADS = 0.2, 2
 WAIT = Task("wait", run="topology_runtime.tasks.wait:Wait", params={"ms": 20.0})  # 2 threads: 100 tuples/s
@@ -43,10 +43,10 @@ def test_half_the_capacity_is_stable_and_half_more_is_not(tmp_path: Path) -> Non
 
 
 def test_a_latency_is_read_finer_than_its_bucket() -> None:
-    assert quantile_s([0] * mt.BUCKETS, 0.5) is None
+    assert quantile_s([0] * BUCKETS, 0.5) is None
     for seconds in (0.0031, 0.05, 0.72):
-        buckets = [0] * mt.BUCKETS
+        buckets = [0] * BUCKETS
         for n in range(1000):
-            buckets[mt.bucket_of(int(seconds * 1e9 * (0.5 + n / 1000)))] += 1
+            buckets[bucket_of(int(seconds * 1e9 * (0.5 + n / 1000)))] += 1
         assert quantile_s(buckets, 0.5) == pytest.approx(seconds, rel=0.02)
         assert quantile_s(buckets, 0.99) == pytest.approx(1.49 * seconds, rel=0.13)

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from topology_runtime.calibration.awake import Awake
 
 pytestmark = pytest.mark.live

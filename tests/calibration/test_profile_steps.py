@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from controller.knowledge.model_files import model_of as read_model
+from controller.knowledge.model_data import model_of as read_model
 from topology_runtime.calibration import steps
 from topology_runtime.calibration.record import read_record
 from topology_runtime.calibration.steps import Probe, Tried, Wish

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.config import Settings
-from controller.copies import copies_of, rebuilt_sinks
+from controller.core.copies import copies_of, rebuilt_sinks
+from controller.knowledge.config import Settings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Durable, Submitted
 from topology_runtime.messages import SourceNow

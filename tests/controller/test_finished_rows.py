@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from controller.knowledge.store import FinishedTally
+from controller.knowledge.tallies import FinishedTally
 from controller.monitor.finished import CHUNK, RUN_BYTES, FinishedRows
 from topology_runtime.messages import FinishedRuns
 

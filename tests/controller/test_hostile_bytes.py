@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.config import Settings
+from controller.core.loop import Loop
 from controller.knowledge import turns as t
+from controller.knowledge.config import Settings
 from controller.knowledge.records import Submitted
-from controller.loop import Loop
 from controller.monitor.border import check
 from controller.simulation.topologies import SHAPES
 from topology_runtime import channels

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.knowledge import journal as j
+from controller.files import journal as j
 from controller.knowledge.folding import fold_all
 from controller.knowledge.records import Booted, Draining, HeldDead, Record
 from topology_runtime.errors import Conflict, InvalidInput

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller.execute.machines import FileMachines, Listing, Machines, NoMachines
+from controller.files.machines import FileMachines, Listing, Machines, NoMachines
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import Infeasible
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from controller.files.tally_file import Store
 from controller.knowledge.knowledge import Counts
-from controller.knowledge.store import SourceTally, Store, Tallies
+from controller.knowledge.tallies import SourceTally, Tallies
 from topology_runtime.messages import DeadLetter, SourceNow
 
 TALLIES = Tallies(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.knowledge import letter_file, letters
-from controller.knowledge.letter_file import LetterFile
+from controller.files import letter_file
+from controller.files.letter_file import LetterFile
+from controller.knowledge import letters
 from controller.knowledge.letters import Dead, Dropped, Letter, LetterRecord, Letters
 from topology_runtime.messages import DeadLetter
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from agent import letters
 from agent.letters import AGAIN_NS, LetterBox
-from controller.config import Settings
 from controller.knowledge import turns as t
+from controller.knowledge.config import Settings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turn import Turn

@@ -11,17 +11,17 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from controller.config import Settings
+from controller.core.loop import Loop
 from controller.knowledge import turns as t
+from controller.knowledge.config import Settings
 from controller.knowledge.folding import fold_all
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Durable, Planned, Record, Submitted
-from controller.knowledge.store import Tallies
-from controller.loop import Loop
+from controller.knowledge.tallies import Tallies
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot, Vm
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.meter import BUCKETS
 
 S = 1_000_000_000
 WALL0 = 1_700_000_000 * S

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from enactment_world import MODELS, TOPOLOGY, World, vm
 
-from controller.config import Settings
+from controller.core.loop import Loop
 from controller.knowledge import turns as t
-from controller.loop import Loop
+from controller.knowledge.config import Settings
 from topology_runtime import messages as m
 
 S = 1_000_000_000

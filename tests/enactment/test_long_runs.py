@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controller.knowledge import folding
 from controller.knowledge.folding import fold, fold_all
 from controller.knowledge.records import Durable, Planned, Record, SoFar
-from controller.metrics import view_of
+from controller.views.metrics import view_of
 
 S = 1_000_000_000
 

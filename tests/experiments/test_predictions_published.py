@@ -14,7 +14,7 @@ sys.path.append(str(ROOT / "scripts"))
 import trial_predictions as tp  # noqa: E402
 from prediction_scores import scored, table  # noqa: E402
 
-from controller.knowledge.model_files import read_models  # noqa: E402
+from controller.files.model_files import read_models  # noqa: E402
 from topology_runtime.loading import load  # noqa: E402
 
 DATA = ROOT / "docs" / "experiments"

@@ -26,7 +26,7 @@ from reproducing.stair import Pace, Stair  # noqa: E402
 from reproducing.store import Store  # noqa: E402
 from reproducing.writing import judged, models_at  # noqa: E402
 
-from controller.knowledge.model_files import read_models  # noqa: E402
+from controller.files.model_files import read_models  # noqa: E402
 from controller.plan.predict import predict  # noqa: E402
 from topology_runtime.errors import InvalidInput  # noqa: E402
 

@@ -14,19 +14,19 @@ import pytest
 from click.testing import CliRunner
 
 from controller.offline.whatif import whatif as whatif_command
-from controller.picture.in_task import InTask
-from controller.picture.picture import Picture
-from controller.picture.sight import Sight
-from controller.picture.viewers import Viewers
-from controller.picture.whatif import rates_asked, whatif
 from controller.plan.planner import PlanRequest
+from controller.viewers import Viewers
+from controller.views.in_task import InTask
+from controller.views.picture import Picture
+from controller.views.sight import Sight
+from controller.views.whatif import rates_asked, whatif
 from topology_runtime.channels import Wake
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput
+from topology_runtime.latency_buckets import BUCKETS, bucket_of
 from topology_runtime.messages import ProfileWanted, Request, SampleBlock
 from topology_runtime.picturing.merge_patch import advanced
 from topology_runtime.snapshot import Delta, Snapshot
-from topology_runtime.worker.meter import BUCKETS, bucket_of
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "enactment")]

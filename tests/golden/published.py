@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.plan.planner import PlanRequest
 from topology_runtime import examples
 from topology_runtime.cluster import Vm

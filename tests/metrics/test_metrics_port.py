@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import Metric
 from told import FULL, names, samples_of
 
-from controller.metrics import families
+from controller.views.metrics import families
 from topology_runtime.errors import Unreachable
 from topology_runtime.metrics_port import MetricsPort
 

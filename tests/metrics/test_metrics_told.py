@@ -24,15 +24,15 @@ from told import (
 
 from agent import metrics as of_agent
 from agent.slot_state import SlotState
-from controller import metrics as of_controller
 from controller.knowledge import turns as t
-from controller.picture.picture import Picture
-from controller.picture.sight import Sight
 from controller.plan.predict import predict
+from controller.views import metrics as of_controller
+from controller.views.picture import Picture
+from controller.views.sight import Sight
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
-from topology_runtime.metrics_port import BOUNDS, defined
-from topology_runtime.worker.meter import BUCKETS, bucket_of
+from topology_runtime.latency_buckets import BUCKETS, bucket_of
+from topology_runtime.metric_families import BOUNDS, defined
 
 HISTOGRAM = ("_bucket", "_sum", "_count")
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "enactment"))
 from enactment_world import World, vm
 
 from agent import metrics as of_agent
-from controller import metrics as of_controller
+from controller.views import metrics as of_controller
 from topology_runtime.messages import SampleBlock
 
 __all__ = ["World", "vm"]  # told further

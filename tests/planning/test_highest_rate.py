@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked, model_of, requests, vms_of
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.plan.highest import highest_plan
 from controller.plan.planner import PlanRequest, make_plan
 from topology_runtime import examples

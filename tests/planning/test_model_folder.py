@@ -7,8 +7,8 @@ import os
 
 import pytest
 
+from controller.files.model_files import MAX_BYTES, read_models, write_model
 from controller.knowledge.fields import within_letters
-from controller.knowledge.model_files import MAX_BYTES, read_models, write_model
 from controller.knowledge.models import Model, ModelSlot, Point, Spread
 from topology_runtime.errors import InvalidInput
 

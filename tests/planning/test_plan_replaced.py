@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from worlds import chain, model_of, vms_of
 
-from controller.decide import Question, choose
+from controller.core.decide import Question, choose
 from controller.execute.diff import diff
 from controller.plan.planner import PlanRequest, make_plan
 from topology_runtime.cluster import Slot

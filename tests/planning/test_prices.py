@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller import offline
-from controller.knowledge.price_files import read_prices
+from controller.files.price_files import read_prices
 from controller.plan.acquire import cheapest
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import checked, models, requests, vms_of
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.knowledge.models import EPSILON
 from controller.knowledge.plans import Allocation, Placement, TaskAllocation
 from controller.plan.acquire import exact

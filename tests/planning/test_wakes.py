@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.plans import Bundle, Placement
 from controller.plan.load import load_of

@@ -10,7 +10,7 @@ import shutil
 import pytest
 from scene import COUNT, PARSE
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.knowledge.models import Model, ModelSlot, Point, Spread, half_widths
 from controller.offline.model_facts import compared
 from topology_runtime.calibration import store

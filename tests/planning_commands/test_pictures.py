@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.knowledge.models import Model, ModelSlot, Point, Spread
 from controller.offline.pictures import (
     comparison,

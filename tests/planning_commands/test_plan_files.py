@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from scene import FLOW, PLACED
 
-from controller.knowledge import plan_files
-from controller.knowledge.plan_files import placement_of, plan_of, read_json, read_plan
+from controller.files import plan_files
+from controller.files.plan_files import placement_of, plan_of, read_json, read_plan
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput
 from topology_runtime.topology import Topology

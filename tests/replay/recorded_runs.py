@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from controller.config import Settings
+from controller.core.loop import Loop
+from controller.core.tracing import run_of
 from controller.knowledge import turns as t
+from controller.knowledge.config import Settings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
-from controller.loop import Loop
-from controller.monitor.recorder import input_line
+from controller.recording.recorder import input_line
 from controller.replaying.account import Account
 from controller.replaying.again import Moment, decisions_of
 from controller.replaying.world import World
-from controller.tracing import run_of
 from topology_runtime.cluster import Vm
 from topology_runtime.topology import Edge, Static, Task, Topology
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from recorded_runs import input_of, later, moments, settings, submitted, write
 
+from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.knowledge.records import Record
-from controller.loop import Loop
-from controller.monitor.lines import PartedLines
-from controller.monitor.trace import Rates, TraceWriter
+from controller.recording.lines import PartedLines
+from controller.recording.trace import Rates, TraceWriter
 from controller.replaying.account import Account
 from controller.replaying.again import Again, Moment, decisions_of
 from controller.replaying.comparing import Comparison, compare, first_field
@@ -80,7 +80,7 @@ def test_lines_written_otherwise_but_with_the_same_values_are_equal(
 def test_inputs_in_parts_are_replayed_as_those_in_one_file(
     tmp_path: Path, found: list[Moment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.monitor.lines.PART_BYTES", 20_000)
+    monkeypatch.setattr("controller.recording.lines.PART_BYTES", 20_000)
     folder = write(tmp_path, found)
     lines = (folder / "inputs.jsonl").read_bytes().splitlines(keepends=True)
     whole = list(Recording(folder).lines())
@@ -218,7 +218,7 @@ def test_what_a_killed_controller_did_not_write_in_its_last_second_is_no_differe
     folder = write(tmp_path, found)
     restart = next(m.now for m in found[1:] if isinstance(m.event, t.Started))
     lines = (folder / "decisions.jsonl").read_text().splitlines()
-    from topology_runtime.clock import utc_iso
+    from topology_runtime.utc import utc_iso
 
     before = [n for n, line in enumerate(lines) if json.loads(line)["time"] < utc_iso(restart.wall_ns)]
     edited(folder / "decisions.jsonl", lambda lines: lines.pop(before[-1]))

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from recorded_runs import moments, write
 
-from controller.config import Settings
+from controller.knowledge.config import Settings
 from controller.replay_cli import replay, vms_of
 from controller.replaying.account import Account
 from controller.replaying.again import Moment

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from controller.knowledge.model_files import read_models
+from controller.files.model_files import read_models
 from controller.plan.planner import PlanRequest, plan_acquiring
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Vm

@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from generate_trace import generate
 from made_runs import BESIDE, COST_S, TASKS, Wanted
 
-from controller.knowledge.model_files import model_of
-from topology_runtime.trace_tables import TABLES, arrow_schema
+from controller.knowledge.model_data import model_of
+from topology_runtime.arrow_schema import arrow_schema
+from topology_runtime.trace_tables import TABLES
 from topology_runtime.validate import topology_of
 
 SMALL = Wanted(24_000, threads=20, slots=8, runs=2, segment_rows=5_000)

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from controller.monitor.lines import LineFile, PartedLines, number_of, parts_of
-from controller.monitor.recorder import Recorder
-from controller.monitor.segments import ROTATE_BYTES, ROTATE_S, Segments
-from controller.monitor.trace import Rates, TraceWriter
+from controller.recording.lines import LineFile, PartedLines, number_of, parts_of
+from controller.recording.recorder import Recorder
+from controller.recording.segments import ROTATE_BYTES, ROTATE_S, Segments
+from controller.recording.trace import Rates, TraceWriter
 from topology_runtime.trace_keep import Keep
 from topology_runtime.trace_tables import TABLES, TEXT
 
@@ -116,7 +116,7 @@ def part(folder: Path, name: str) -> bytes:
 
 
 def test_inputs_are_put_aside_in_compressed_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.monitor.lines.PART_BYTES", 1000)
+    monkeypatch.setattr("controller.recording.lines.PART_BYTES", 1000)
     grown: list[int] = []
     writer = TraceWriter(tmp_path, RUN, lambda: grown.append(len(list(tmp_path.glob("inputs-*")))))
     lines = [b'{"n":%d}' % number for number in range(300)]
@@ -209,7 +209,7 @@ def test_lines_wait_for_a_full_disk_and_come_in_their_order(tmp_path: Path) -> N
 
 
 def test_lines_do_not_wait_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.monitor.trace.LINES_WAIT_BYTES", 500)
+    monkeypatch.setattr("controller.recording.trace.LINES_WAIT_BYTES", 500)
     writer = TraceWriter(tmp_path, RUN)
     with files_at_most(0):
         for _ in range(6):
@@ -253,10 +253,10 @@ def test_what_a_killed_controller_left_unfinished_goes(tmp_path: Path) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-import controller.monitor.segments as segments
+import controller.recording.segments as segments
 segments.ROTATE_S = 0.05
-from controller.monitor.recorder import Recorder
-from controller.monitor.trace import Rates
+from controller.recording.recorder import Recorder
+from controller.recording.trace import Rates
 recorder = Recorder(Path(sys.argv[1]), {"schema": "headgate/trace/v1"})
 for number in range(10**9):
     recorder.rates(Rates(number * 1000, 1.0, 1, "s", 1.0, 1.0, 1.0, 1.0, 1.0))

@@ -13,7 +13,8 @@ import uvicorn
 
 from dashboards.web.connections import Limits, protocol_of
 from dashboards.web.server import CONNECTIONS_MOST
-from topology_runtime.metrics_port import MetricsPort, gauge
+from topology_runtime.metric_families import gauge
+from topology_runtime.metrics_port import MetricsPort
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 MANY, REQUEST_S, ANSWER_S = 400, 1.0, 2.0

@@ -12,6 +12,7 @@ from plane_tasks import searching
 
 from topology_runtime.cluster import Slot
 from topology_runtime.disk import DiskTroubles
+from topology_runtime.latency_buckets import BUCKETS, bucket_ns, bucket_of, lowest_ns, percentile_ns
 from topology_runtime.messages import RootKey, RootPart
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.finished import FOLDER, WORDS_PER_RUN, FinishedLog, log_name
@@ -52,39 +53,39 @@ def test_records_do_not_overlap_and_end(fd: int) -> None:
 @searching(300)
 @given(st.integers(4 << 10, 1 << 50))
 def test_a_bucket_says_a_latency_within_an_eighth(ns: int) -> None:
-    assert abs(mt.bucket_ns(mt.bucket_of(ns)) - ns) <= 0.13 * ns
+    assert abs(bucket_ns(bucket_of(ns)) - ns) <= 0.13 * ns
 
 
 @searching(300)
 @given(st.integers(0, 1 << 62), st.integers(0, 1 << 62))
 def test_buckets_rise_with_the_latency(a: int, b: int) -> None:
     low, high = sorted((a, b))
-    assert 0 <= mt.bucket_of(low) <= mt.bucket_of(high) < mt.BUCKETS
+    assert 0 <= bucket_of(low) <= bucket_of(high) < BUCKETS
 
 
 def test_a_bucket_reaches_from_its_lowest_latency_to_the_next_ones() -> None:
-    edges = [mt.lowest_ns(bucket) for bucket in range(mt.BUCKETS)]
-    assert [mt.bucket_of(ns) for ns in edges] == list(range(mt.BUCKETS))
-    assert all(mt.bucket_of(after - 1) == bucket for bucket, after in enumerate(edges[1:]))
+    edges = [lowest_ns(bucket) for bucket in range(BUCKETS)]
+    assert [bucket_of(ns) for ns in edges] == list(range(BUCKETS))
+    assert all(bucket_of(after - 1) == bucket for bucket, after in enumerate(edges[1:]))
 
 
 def test_every_bucket_is_hit_by_its_own_middle() -> None:
-    assert [mt.bucket_of(mt.bucket_ns(n)) for n in range(mt.BUCKETS)] == list(range(mt.BUCKETS))
-    assert mt.bucket_of(-5) == 0
+    assert [bucket_of(bucket_ns(n)) for n in range(BUCKETS)] == list(range(BUCKETS))
+    assert bucket_of(-5) == 0
 
 
 @searching(200)
 @given(st.lists(st.integers(1000, 10**10), min_size=1, max_size=200), st.floats(0.01, 1))
 def test_percentiles_are_those_of_the_list(latencies: list[int], share: float) -> None:
-    buckets = [0] * mt.BUCKETS
+    buckets = [0] * BUCKETS
     for ns in latencies:
-        buckets[mt.bucket_of(ns)] += 1
+        buckets[bucket_of(ns)] += 1
     exact = sorted(latencies)[max(0, -int(-share * len(latencies) // 1) - 1)]
-    assert mt.percentile_ns(buckets, share) == pytest.approx(exact, rel=0.3, abs=1024)
+    assert percentile_ns(buckets, share) == pytest.approx(exact, rel=0.3, abs=1024)
 
 
 def test_percentile_of_nothing() -> None:
-    assert mt.percentile_ns([0] * mt.BUCKETS, 0.5) == 0
+    assert percentile_ns([0] * BUCKETS, 0.5) == 0
 
 
 def test_finished_rows_are_logged_as_five_numbers_a_run(tmp_path: os.PathLike[str]) -> None:

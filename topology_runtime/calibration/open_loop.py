@@ -14,10 +14,10 @@ from statistics import fmean
 import msgspec
 
 from topology_runtime.calibration.watched import Watched
+from topology_runtime.latency_buckets import BUCKETS, lowest_ns
 from topology_runtime.schedule import NS, Schedule
 from topology_runtime.stability.evidence import Bin, Evidence, Verdict
 from topology_runtime.stability.trial import Finding, Trial, looks_for
-from topology_runtime.worker import meter as mt
 
 BIN_S, LOOKS = 0.25, 5  # length of a bin, and how often in it the queue is looked at
 QUIET_S = 20.0  # for what an earlier measurement left to do
@@ -82,7 +82,7 @@ class Offer:
         return max(0.0, fmean(queues))
 
     def read(self) -> Reading:
-        latencies = [0] * mt.BUCKETS
+        latencies = [0] * BUCKETS
         for sink in self._sinks:
             latencies = [a + b for a, b in zip(latencies, self._bench.latencies(sink), strict=True)]
         now_ns = time.time_ns()
@@ -130,14 +130,14 @@ def since(before: Reading, after: Reading) -> list[int]:
 
 def quantile_s(buckets: Sequence[int], share: float) -> float | None:
     """The latency below which `share` of the counted ones lie, evenly spread within a bucket; None when
-    there are none. (mt.percentile_ns gives the bucket's middle: too coarse for a slope.)"""
+    there are none. (percentile_ns gives the bucket's middle: too coarse for a slope.)"""
     total = sum(buckets)
     if total == 0:
         return None
     want, seen = share * total, 0
     for number, count in enumerate(buckets):
         if count and seen + count >= want:
-            low, high = mt.lowest_ns(number), mt.lowest_ns(number + 1)
+            low, high = lowest_ns(number), lowest_ns(number + 1)
             return (low + (want - seen) / count * (high - low)) / NS
         seen += count
     return None

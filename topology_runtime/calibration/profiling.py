@@ -20,11 +20,12 @@ from topology_runtime.calibration.record import Record, RecordFile
 from topology_runtime.calibration.search import frame_rows
 from topology_runtime.calibration.speed import CORE_SPEED, Meter, SpeedMeter
 from topology_runtime.calibration.steps import Next, Probe, Tried, Wish
-from topology_runtime.clock import utc_iso, wall_ns
+from topology_runtime.clock import wall_ns
 from topology_runtime.errors import HeadgateError
 from topology_runtime.faults.words import counted
 from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
 from topology_runtime.topology import Task, Topology
+from topology_runtime.utc import utc_iso
 
 GLANCE_S = 1.0  # of the first probe, which only tells how large frames are
 SILENCE_S = 10.0  # and a task's own longest call: then it hangs

@@ -19,6 +19,7 @@ from topology_runtime import messages as m
 from topology_runtime.channels import ServerChannel, Waiter
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import EnactmentFailed
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import KEY_RANGES, Topology
 from topology_runtime.worker import meter as mt
@@ -234,13 +235,13 @@ class Rig:
     def latencies(self, task: str) -> list[int]:
         """Latency buckets from the intended emit time at a sink."""
         number = [t.name for t in self.topology.tasks].index(task)
-        buckets = [0] * mt.BUCKETS
+        buckets = [0] * BUCKETS
         for worker in self._workers.values():
             words = worker.meter.words
             for i in range(words[mt.H_THREADS]):
                 at = mt.HEADER + i * mt.THREAD_WORDS
                 if words[at + mt.THREAD] and words[at + mt.TASK] == number:
-                    for b in range(mt.BUCKETS):
+                    for b in range(BUCKETS):
                         buckets[b] += words[at + mt.E2E + b]
         return buckets
 

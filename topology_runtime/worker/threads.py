@@ -16,6 +16,7 @@ from queue import Empty
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.instances import build
+from topology_runtime.latency_buckets import bucket_of
 from topology_runtime.logic import Context
 from topology_runtime.messages import DeadLetter, Frame, ThreadNow, ThreadWanted
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
@@ -259,7 +260,7 @@ class TaskThread(threading.Thread):
         words[at + mt.BUSY_NS] += end_ns - start_ns
         words[at + mt.WAIT_NS] += max(0, end_ns - start_ns - (time.thread_time_ns() - cpu_ns))
         words[at + mt.LATENCY_SUM_NS] += (end_ns - arrived_ns) * rows
-        words[at + mt.FIELDS + mt.bucket_of(end_ns - arrived_ns)] += rows
+        words[at + mt.FIELDS + bucket_of(end_ns - arrived_ns)] += rows
         self._measure_link(frame, arrived_ns, wire_bytes)
 
     def _measure_link(self, frame: Frame, arrived_ns: int, wire_bytes: int) -> None:
@@ -296,6 +297,6 @@ class TaskThread(threading.Thread):
             return
         now_ns = wall_ns()
         for root, _, count, _ in flow.finished:
-            words[at + mt.E2E + mt.bucket_of(max(0, now_ns - root.intended_ns))] += count
+            words[at + mt.E2E + bucket_of(max(0, now_ns - root.intended_ns))] += count
         self._log.append(flow.finished)
         flow.finished = []

@@ -1,0 +1,249 @@
+"""Answers to what clients ask (`Request.command` → data). Pure: a command may record, and say what to do.
+
+A command that cannot be done raises a HeadgateError; the client gets its code, words and exit code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from controller.core.deciding import enact_proposal, plan_for, present
+from controller.core.status import explain, letter_row, letters_told, status
+from controller.execute.ending import SCHEDULE_LEAD_NS, Ending
+from controller.knowledge.knowledge import Knowledge, Proposal
+from controller.knowledge.letters import Letter, Letters
+from controller.knowledge.membership import Membership
+from controller.knowledge.models import Model
+from controller.knowledge.records import Scheduled, Seen, Submitted
+from controller.knowledge.turn import Turn
+from controller.knowledge.turns import Answer, Command, Now
+from controller.monitor.finished import FinishedRows
+from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
+from topology_runtime.messages import Reply
+from topology_runtime.topology import Topology
+
+Arguments = dict[str, Any]
+RATE_MOST_TPS = 1e9
+MODES = ("auto", "advise", "approve")
+
+
+class Run(Protocol):
+    """What commands ask of the loop, and have it do."""
+
+    knowledge: Knowledge
+    members: Membership
+    ending: Ending
+    finished: FinishedRows
+
+    @property
+    def measured(self) -> dict[str, Any]: ...
+
+    def summary(self, now: Now) -> dict[str, Any]: ...
+
+    def submit(self, turn: Turn, submitted: Submitted) -> None: ...
+
+
+class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of `submit`: what the loader made of the user's topology, models and rates."""
+
+    topology: Topology
+    models: tuple[Model, ...]
+    steps: tuple[tuple[float, float], ...]
+    period_s: float = 0.0
+    user_paths: tuple[str, ...] = ()
+
+
+def answer(run: Run, turn: Turn, command: Command) -> None:
+    """Do what is asked and answer."""
+    request = command.request
+    try:
+        handler = COMMANDS.get(request.command)
+        if handler is None:
+            raise UsageError(f"the controller knows no command {request.command!r}", hint=", ".join(COMMANDS))
+        reply = Reply(data=handler(run, turn, request.arguments))
+    except HeadgateError as error:
+        reply = refusal(error)
+    turn.do(Answer(command.number, reply))
+
+
+def refusal(error: HeadgateError) -> Reply:
+    return Reply(error=(error.code, error.exit_code, error.what, error.cause, error.hint, error.faults))
+
+
+def _ping(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    k = run.knowledge
+    return {"boot": k.durable.boot, "pid": k.pid, "run": k.settings.run}
+
+
+def _status(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    k = run.knowledge
+    return status(k, run.members, run.measured, run.finished.by_task, run.ending.stage, turn.now)
+
+
+def _summary(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    return run.summary(turn.now)
+
+
+def _explain(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    return explain(run.knowledge, _whole(arguments, "last", 10, 1, 1000))
+
+
+def _events(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    since = _whole(arguments, "since", 0, 0, 1 << 62)
+    found = [event for event in run.knowledge.events if event["number"] > since]
+    return {"schema": "headgate/events/v1", "events": found, "last": run.knowledge.event_number}
+
+
+def _rate_set(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    rate = arguments.get("rate_tps")
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate <= RATE_MOST_TPS:
+        raise InvalidInput(f"the rate {rate!r} is no rate", hint="tuples per second, 0 or more")
+    k = run.knowledge
+    schedule = k.durable.schedule
+    if schedule is None or run.ending.stage != "running":
+        raise Conflict(
+            "nothing is offered now, so no rate can be set", hint="`headgate status` shows the run"
+        )
+    turn.record(Scheduled(schedule.changed(turn.now.wall_ns + SCHEDULE_LEAD_NS, float(rate))))
+    turn.event("rate_set", f"the offered rate is {rate:g} tuples/s from now on", rate_tps=float(rate))
+    return {"rate_tps": float(rate), "before_tps": schedule.rate_at(turn.now.wall_ns)}
+
+
+def _stop(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    run.ending.ask(turn, "stop was asked for")
+    return {"stage": run.ending.stage, "run": run.knowledge.settings.run}
+
+
+def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    k = run.knowledge
+    if k.durable.run is not None:
+        raise Conflict(
+            f"this controller runs {k.durable.run.topology.name} already",
+            hint="one controller runs one topology: stop it, or start another controller",
+        )
+    try:
+        given = msgspec.convert(arguments, Submission, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput("the submission is not one", cause=str(error)) from error
+    if not given.steps or not all(math.isfinite(x) and x >= 0 for step in given.steps for x in step):
+        raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, tuples/s), from 0 s on")
+    submitted = Submitted(
+        given.topology, given.models, given.steps, given.period_s, given.user_paths, turn.now.wall_ns
+    )
+    run.submit(turn, submitted)
+    return {"topology": given.topology.name, "run": k.settings.run}
+
+
+def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    """What would be planned now for a rate. Nothing is enacted; with `propose` it waits for `apply`."""
+    rate = arguments.get("rate_tps")
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate <= RATE_MOST_TPS:
+        raise InvalidInput(f"the rate {rate!r} is no rate", hint="tuples per second, more than 0")
+    k = run.knowledge
+    plan = plan_for(k, run.members, float(rate))
+    if arguments.get("propose"):
+        here = {vm.vm for vm in present(k, run.members)}
+        asked = tuple(vm for vm in plan.vms if vm.vm not in here)
+        k.proposal = Proposal(plan, "operator", f"asked for {rate:g} tuples/s", k.epoch, asked, "")
+    return msgspec.to_builtins(plan)
+
+
+def _apply(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    """Enact the plan that waits for an operator's word."""
+    k = run.knowledge
+    proposal = k.proposal
+    wanted = arguments.get("id")
+    if proposal is None or (wanted is not None and proposal.plan.id != wanted):
+        waiting = f"plan {proposal.plan.id} does" if proposal else "none does"
+        raise Conflict(f"plan {wanted} does not wait for approval: {waiting}", hint="`headgate status`")
+    if proposal.base_epoch != k.epoch:
+        raise Conflict(
+            f"plan {proposal.plan.id} is stale: made for epoch {proposal.base_epoch}, this is {k.epoch}"
+        )
+    if k.enacting:
+        raise Conflict("another enactment is running", hint="wait until it is committed")
+    enact_proposal(turn, run.members)
+    return {"id": proposal.plan.id, "epoch": k.durable.next_epoch - 1}
+
+
+def _deadletters(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    """Letters after a number, oldest first, and how many rows there are of each task."""
+    after, most = _whole(arguments, "after", 0, 0, 1 << 62), _whole(arguments, "most", 500, 1, 500)
+    letters, task = run.knowledge.counts.letters, arguments.get("task")
+    found = [letter for letter in letters.of(task) if letter.number > after]
+    return {**letters_told(letters), "letters": [letter_row(letters, one) for one in found[:most]]}
+
+
+def _deadletter(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    letters = run.knowledge.counts.letters
+    letter = _letter(letters, _whole(arguments, "id", 0, 0, 1 << 62))
+    more = {"thread": letter.thread, "row": letter.row, "traceback": letter.traceback}
+    return {**letter_row(letters, letter), **more}
+
+
+def _deadletter_drop(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    """Forget letters: by their ids, of a task, or all. An id that is none: nothing is dropped."""
+    letters, ids = run.knowledge.counts.letters, arguments.get("ids") or []
+    if not isinstance(ids, list) or not all(type(number) is int for number in ids):
+        raise InvalidInput("the ids of dead letters are whole numbers")
+    chosen = [_letter(letters, number).number for number in ids]
+    if arguments.get("all") or arguments.get("task") is not None:
+        chosen += [letter.number for letter in letters.of(arguments.get("task"))]
+    dropped = sum(letters.drop(number) for number in chosen)
+    for task in letters.counts():
+        if letters.keeps(task):
+            run.knowledge.alarms.pop(f"dead letters {task}", None)
+    turn.event("dead_letters_dropped", f"an operator dropped {dropped:,} dead letters")
+    return {"dropped": dropped, **letters_told(letters)}
+
+
+def _letter(letters: Letters, number: int) -> Letter:
+    letter = letters.kept.get(number)
+    if letter is None:
+        hint = "`headgate deadletter list` shows those that are kept"
+        raise InvalidInput(f"there is no dead letter {number}", hint=hint)
+    return letter
+
+
+def _resume(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    """Clear what keeps the controller from planning by itself; `mode` changes the mode."""
+    k = run.knowledge
+    mode = arguments.get("mode", k.mode)
+    if mode not in MODES:
+        raise InvalidInput(f"there is no mode {mode!r}", hint=", ".join(MODES))
+    turn.record(Seen(mode, turn.now.wall_ns))
+    was, k.held = k.held, ""
+    run.members.clear_alarm()
+    k.open_circuits.clear()
+    k.alarms.clear()
+    turn.event("resumed", f"an operator let planning go on (mode {mode})")
+    return {"mode": mode, "was_held": was or None}
+
+
+def _whole(arguments: Arguments, name: str, default: int, least: int, most: int) -> int:
+    value = arguments.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidInput(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
+    "ping": _ping,
+    "status": _status,
+    "summary": _summary,
+    "explain": _explain,
+    "events": _events,
+    "rate_set": _rate_set,
+    "stop": _stop,
+    "submit": _submit,
+    "plan": _plan,
+    "apply": _apply,
+    "resume": _resume,
+    "deadletters": _deadletters,
+    "deadletter": _deadletter,
+    "deadletter_drop": _deadletter_drop,
+}

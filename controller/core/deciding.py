@@ -1,0 +1,360 @@
+"""From a diagnosis to what is done about it, and the record of why. Pure.
+
+`decide.choose` says what plan; this file knows what there is to plan with, what mode the controller is
+in, and when it must keep its hands still.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from controller.core.decide import Choice, Question, choose
+from controller.core.status import lost_now
+from controller.core.tracing import enacted_of
+from controller.execute.executor import (
+    Order,
+    begin,
+    dead_slots,
+    movable,
+    sight_of,
+)
+from controller.execute.steps import Sight
+from controller.knowledge.diagnoses import Diagnosis
+from controller.knowledge.knowledge import Knowledge, Proposal
+from controller.knowledge.membership import Membership, natural
+from controller.knowledge.plans import Plan
+from controller.knowledge.records import Adopted
+from controller.knowledge.turn import Turn
+from controller.knowledge.turns import Finish
+from controller.monitor.hearing import in_flight
+from controller.plan.planner import PlanRequest, make_plan
+from controller.plan.relabel import relabel
+from controller.plan.verify import faults_of
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
+from topology_runtime.faults.words import counted
+from topology_runtime.utc import utc_iso
+
+SCHEMA = "headgate/decision/v1"
+NS = 1_000_000_000
+GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be there
+GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
+FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
+FAULTS = ("slot_quarantined", "vm_lost")
+
+
+# ── the decision ────────────────────────────────────────────────────────────────────────────────
+
+
+def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
+    """Do what the diagnosis asks for, as far as mode and enactment allow; record it in any case."""
+    k = turn.knowledge
+    if diagnosis.kind == "none" or diagnosis.rate_tps is None:
+        _record(turn, members, diagnosis, "none", diagnosis.text)
+        return
+    if k.settings.plan is not None:
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but the plan was given and is held")
+        return
+    still = why_still(k, diagnosis, turn.now.mono_ns)
+    if still:
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
+        return
+    try:
+        choice = choose(question(k, members, diagnosis.rate_tps, diagnosis.reason in FAULTS))
+    except HeadgateError as error:
+        k.alarms["plan"] = f"no plan for {diagnosis.rate_tps:.1f} tuples/s: {error.what}"
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
+        return
+    k.alarms.pop("plan", None)
+    k.considered = frozenset(vm.vm for vm in present(k, members))
+    act(turn, members, diagnosis, choice)
+
+
+def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: Choice) -> None:
+    """Enact, adopt or propose what was chosen."""
+    k = turn.knowledge
+    plan = choice.plan
+    if plan is None or choice.action == "none":
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {choice.text}", choice)
+    elif choice.action == "adopt":
+        turn.record(Adopted(k.epoch, plan, choice.degraded, turn.now.wall_ns))
+        _record(turn, members, diagnosis, "adopt", f"{diagnosis.text} – {choice.text}", choice)
+    elif k.mode == "advise":
+        _record(turn, members, diagnosis, "advise", f"{diagnosis.text} – advice: {choice.text}", choice)
+    elif k.mode == "approve" and diagnosis.reason not in FAULTS:
+        k.proposal = Proposal(plan, diagnosis.reason, choice.text, k.epoch, choice.asked, choice.degraded)
+        _record(
+            turn,
+            members,
+            diagnosis,
+            "propose",
+            f"{diagnosis.text} – waits for approval: {choice.text}",
+            choice,
+        )
+    else:
+        k.proposal = None
+        order = Order(
+            plan, diagnosis.reason, f"{diagnosis.text}; {choice.text}", choice.asked, 0, choice.degraded
+        )
+        begin(turn, members, order)
+        _record(turn, members, diagnosis, "plan", f"{diagnosis.text} – {choice.text}", choice)
+
+
+def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:
+    """Why nothing may be begun now; empty when it may."""
+    if now_ns < k.journal_retry_ns:
+        return "the journal takes no records"
+    if diagnosis.reason in FAULTS:
+        return ""
+    if k.enacting:
+        return f"plan {k.durable.next_epoch - 1} is being enacted"
+    rises = (
+        diagnosis.reason == "rate_changed"
+        and k.plan is not None
+        and (diagnosis.rate_tps or 0) > k.plan.rate_tps
+    )
+    if k.durable.phase == "probation" and k.durable.before is not None and not rises:
+        return f"plan {k.epoch} is on probation"
+    return ""
+
+
+def _record(
+    turn: Turn,
+    members: Membership,
+    diagnosis: Diagnosis,
+    action: str,
+    text: str,
+    choice: Choice | None = None,
+) -> None:
+    k = turn.knowledge
+    plan = choice.plan if choice else None
+    turn.decided(
+        {
+            "schema": SCHEMA,
+            "time": utc_iso(turn.now.wall_ns),
+            "epoch": k.epoch,
+            "trigger": diagnosis.reason,
+            "evidence": diagnosis.evidence,
+            "alternatives": [*diagnosis.alternatives, *(choice.rejected if choice else ())],
+            "action": action,
+            "text": text,
+            "plan": _plan(plan, choice) if plan and choice else None,
+            "tuples": _tuples(k, members),
+            "enacted": enacted_of(k.durable),
+        }
+    )
+
+
+def _tuples(k: Knowledge, members: Membership) -> dict[str, int]:
+    """What had become of the tuples, for whoever looks at the trace."""
+    counts = k.counts
+    return {
+        "emitted": counts.emitted,
+        "acked": counts.acked,
+        "in_flight": in_flight(members.up()),
+        "lost": lost_now(k, members),
+        "dead_lettered": counts.letters.count,
+        "replayed": counts.replayed,
+    }
+
+
+def _plan(plan: Plan, choice: Choice) -> dict[str, Any]:
+    return {
+        "id": plan.id,
+        "rate_tps": plan.rate_tps,
+        "predicted_tps": plan.prediction.rate_tps,
+        "limited_by": plan.prediction.limited_by,
+        "limited_by_slot": plan.prediction.limited_by_slot,
+        "slots": plan.slots.used,
+        "moves": choice.moves,
+        "asked": [vm.vm for vm in choice.asked],
+        "degraded": choice.degraded or None,
+    }
+
+
+# ── what there is to plan with ──────────────────────────────────────────────────────────────────
+
+
+def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -> Question:
+    """What `choose` is asked. After a fault nothing is waited for: it plans with what is there."""
+    run, s = k.durable.run, k.settings
+    if run is None:
+        raise InvalidInput("there is no topology to plan for", hint="`headgate submit`")
+    sight = sight_of(members)
+    dead = dead_slots(k, members, sight)
+    here = present(k, members)
+    request = PlanRequest(
+        topology=run.topology,
+        models=k.models,
+        rate_tps=rate_tps,
+        vms=here,
+        may_add=() if forced else addable(k, members, here),
+        excluded=frozenset(sight.quarantined),
+        pinned=pins(k, sight, dead, {vm.vm for vm in here}),
+        allocator=s.allocator,
+        mapper=s.mapper,
+        routing=s.routing,
+        interference=s.interference,
+        base_epoch=k.epoch or None,
+    )
+    threads = movable(k, sight, dead)
+    return Question(request, threads, k.plan, forced, frozenset(k.open_circuits), k.durable.next_thread)
+
+
+def plan_for(k: Knowledge, members: Membership, rate_tps: float) -> Plan:
+    """What would be planned for a rate now, moving little; raises Infeasible."""
+    asked = question(k, members, rate_tps, False)
+    return relabel(make_plan(asked.request), asked.threads, asked.request.excluded)
+
+
+def present(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
+    """VMs to plan with, in order of preference: those that shall be there first, then by name."""
+    first = {vm.vm: place for place, vm in enumerate(k.settings.initial)}
+    held = set(k.durable.held_dead)
+    there = [m.vm for m in members.up() if m.vm.vm not in held]
+    return tuple(sorted(there, key=lambda vm: (first.get(vm.vm, len(first)), natural(vm.vm))))
+
+
+def addable(k: Knowledge, members: Membership, here: tuple[Vm, ...]) -> tuple[Vm, ...]:
+    """VMs that may be asked of the provider: as many as the limit allows, by the lowest free names."""
+    spare = k.settings.spare
+    if spare is None:
+        return ()
+    taken = {m.vm.vm for m in members.members.values() if m.state != "left"}
+    taken |= {*k.durable.held_dead, *k.machines_wanted, *k.machines_running}
+    taken |= {vm.vm for vm in (*k.settings.initial, *k.durable.machines)}
+    room = k.settings.max_vms - len({vm.vm for vm in (*here, *k.durable.machines)})
+    names = (f"vm{n}" for n in range(1, k.settings.max_vms + len(taken) + 1))
+    free = [name for name in names if name not in taken][: max(0, room)]
+    return tuple(
+        Vm(
+            name,
+            spare.slots,
+            spare.slot_cores,
+            spare.slot_memory_bytes,
+            spare.usd_per_hour,
+            spare.rack,
+            spare.speed,
+        )
+        for name in free
+    )
+
+
+def pins(k: Knowledge, sight: Sight, dead: frozenset[Slot], here: set[str]) -> dict[str, tuple[Slot, ...]]:
+    """Where threads of tasks of fixed size are to stay: where they are, if that is on a VM from the
+    beginning; sources with a spool that is not empty on the VM that has it."""
+    topology = k.topology
+    assert topology is not None
+    kept = {vm.vm for vm in k.settings.initial} or here
+    found: dict[str, tuple[Slot, ...]] = {}
+    for task in topology.tasks:
+        if task.static is None:
+            continue
+        now = {t.partition: t.slot for t in movable(k, sight, dead) if t.task == task.name}
+        slots = {p: slot for p, slot in now.items() if slot.vm in kept}
+        for (name, partition), (vm, _) in sorted(k.spools.items()):
+            if name == task.name and vm in here and (partition not in now or now[partition].vm != vm):
+                slots[partition] = Slot(vm, 0)
+        if slots:
+            found[task.name] = tuple(slots[p] for p in sorted(slots))
+    return found
+
+
+# ── the first plan ──────────────────────────────────────────────────────────────────────────────
+
+
+def first_plan(turn: Turn, members: Membership) -> None:
+    """Plan for the rate at which the run begins, once the VMs are there."""
+    k = turn.knowledge
+    run = k.durable.run
+    if run is None or turn.now.mono_ns < k.journal_retry_ns or not gathered(turn, members):
+        return
+    if k.durable.waiting is not None:
+        return  # it is made already and waits for its machines
+    if k.settings.plan is not None:
+        return _begin_given(turn, members, k.settings.plan)
+    rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
+    diagnosis = Diagnosis("replan", "start", f"{run.steps[0][1]:g} tuples/s are offered", rate_tps, {}, ())
+    try:
+        choice = choose(question(k, members, rate_tps, False))
+        if choice.plan is None:
+            raise Infeasible("the first plan was not made", cause=choice.text)
+        if choice.plan.prediction.rate_tps < run.steps[0][1]:
+            raise Infeasible(
+                f"no plan carries the {run.steps[0][1]:g} tuples/s that are offered from the start",
+                cause=choice.degraded,
+                hint="allow more VMs (`--max-vms`), larger slots (`--slot-cores`), or offer less",
+            )
+    except HeadgateError as error:
+        _no_first_plan(turn, error)
+        return
+    k.considered = frozenset(vm.vm for vm in present(k, members))
+    text = f"{diagnosis.text}; {choice.text}"
+    begin(turn, members, Order(choice.plan, "start", text, choice.asked, 0, choice.degraded))
+    _record(turn, members, diagnosis, "plan", text, choice)
+
+
+def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
+    """The plan of the settings as it is, on the VMs of its names."""
+    k = turn.knowledge
+    assert k.topology is not None
+    here = {vm.vm: vm for vm in present(k, members)}
+    faults = [
+        f"there is no VM {vm.vm!r} with {counted(vm.slots, 'slot')}"
+        for vm in plan.vms
+        if vm.vm not in here or here[vm.vm].slots < vm.slots
+    ]
+    faults += faults_of(plan, k.topology, k.models)
+    if faults:
+        _no_first_plan(turn, InvalidInput(f"plan {plan.id} cannot be run here", faults=faults))
+        return
+    plan = replace(plan, vms=tuple(here[vm.vm] for vm in plan.vms))
+    text = f"the plan that was given: {plan.slots.used} slots for {plan.rate_tps:g} tuples/s"
+    begin(turn, members, Order(plan, "start", text))
+    diagnosis = Diagnosis("replan", "start", text, plan.rate_tps, {}, ())
+    _record(turn, members, diagnosis, "plan", text, Choice("enact", text, plan))
+
+
+def gathered(turn: Turn, members: Membership) -> bool:
+    """Are the VMs there that shall be, or was long enough waited for them?"""
+    k = turn.knowledge
+    there = {m.vm.vm for m in members.up() if m.boot}
+    waited_ns = turn.now.mono_ns - k.gathering_since_ns
+    expected = {vm.vm for vm in k.settings.initial}
+    if not expected:
+        return bool(there) and waited_ns >= GATHER_ANY_NS
+    return expected <= there or (bool(there) and waited_ns >= GATHER_NS)
+
+
+def _no_first_plan(turn: Turn, error: HeadgateError) -> None:
+    """Without a first plan there is no run; a controller that waits for VMs goes on waiting."""
+    k = turn.knowledge
+    if k.settings.initial or isinstance(error, InvalidInput):
+        turn.do(Finish(None, error))
+        return
+    if "plan" not in k.alarms:
+        turn.event("alarm", f"no first plan: {error.what}", level="warning")
+    k.alarms["plan"] = f"no first plan: {error.what}"
+    k.gathering_since_ns = turn.now.mono_ns
+
+
+def enact_proposal(turn: Turn, members: Membership) -> None:
+    """An operator approved the plan that waits. Raises Conflict when it cannot be enacted any more."""
+    k = turn.knowledge
+    found = k.proposal
+    assert found is not None
+    there = {vm.vm for vm in (*present(k, members), *found.asked)}
+    missing = sorted({bundle.slot.vm for bundle in found.plan.placement.bundles} - there)
+    k.proposal = None
+    if missing:
+        raise Conflict(f"plan {found.plan.id} is stale: VM {missing[0]} is gone")
+    text = f"approved; {found.text}"
+    begin(turn, members, Order(found.plan, found.reason, text, found.asked, 0, found.degraded))
+
+
+def close_circuits(k: Knowledge, now_ns: int) -> None:
+    """Plans that failed long enough ago may be tried again."""
+    for name in [name for name, until_ns in k.open_circuits.items() if until_ns <= now_ns]:
+        del k.open_circuits[name]

@@ -1,0 +1,384 @@
+"""The controller's loop: monitor → analyze → plan → execute over knowledge. Pure: `step(event, now)`.
+
+The loop itself is `Loop.think`. Everything else here hands events to the part that knows what to do with
+them. No clock, no I/O, no randomness: the same events at the same times give the same decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from controller.analyze.constraints import violations
+from controller.analyze.demand import demand
+from controller.analyze.diagnosis import DiagnosisInput, diagnose
+from controller.analyze.nearness import growing, nearness
+from controller.analyze.residuals import predicted_slots, residuals
+from controller.analyze.stability import stability
+from controller.core import commands, deciding, profiling, recovery
+from controller.core.seen import Held, Seen, data
+from controller.core.summary import summary
+from controller.core.tracing import rates_of, run_of
+from controller.execute.ending import Ending
+from controller.execute.executor import enact
+from controller.execute.probation import judge
+from controller.execute.telling import tell
+from controller.execute.watching import (
+    hand_over_waited,
+    lost_vms,
+    past_of,
+    progress_of,
+    quarantined_now,
+    take_back,
+    unplanned_vms,
+)
+from controller.knowledge import turns as t
+from controller.knowledge.config import Settings
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Change, Membership
+from controller.knowledge.models import missing_models
+from controller.knowledge.records import Submitted
+from controller.knowledge.turn import Turn
+from controller.monitor import hearing
+from controller.monitor.finished import FinishedRows
+from controller.monitor.intake import Intake
+from controller.monitor.settling import Settling
+from controller.monitor.windows import window_of
+from topology_runtime import messages as m
+from topology_runtime.errors import BadMessage, HeadgateError, InvalidInput
+from topology_runtime.profiles import Profiled
+
+NS = 1_000_000_000
+TURN_NS = NS  # between two turns of the loop …
+SLACK_NS = NS // 8  # … which a tick may be early
+JOURNAL_RETRY_NS = NS  # after the journal failed
+KEEP_NS = NS  # between two tallies
+
+
+class Loop:
+    """A controller without a world: what it knows, and what it does about an event."""
+
+    def __init__(self, settings: Settings, submitted: Submitted | None = None) -> None:
+        self.knowledge = Knowledge(settings)
+        self.members = Membership()
+        self.members.expect(settings.initial)
+        self.ending = Ending()
+        self.intake: Intake | None = None
+        self.finished = FinishedRows()
+        self.settling = Settling()
+        self._seen: Seen | None = None
+        self._memory: Held | None = None
+        self._submitted = submitted
+        self._keep_ns = self._roster = 0
+        self._before = self.knowledge.durable
+        self._unanswered: list[int] = []
+        self._over = self._wrote = False
+        self._born: t.Started | None = None
+        self._unborn = False  # the journal did not take this life's first record
+        self._handlers: dict[type, Callable[[Turn, Any], None]] = {
+            t.Started: self._on_started,
+            t.FromVm: self._on_vm,
+            t.Command: lambda turn, event: commands.answer(self, turn, event),
+            t.MachinesSeen: self._on_machines,
+            t.JournalFailed: self._on_journal_failed,
+            t.Measured: self._on_measured,
+            t.Troubled: self._on_troubled,
+            t.DiskSeen: self._on_disk,
+            t.Stopping: lambda turn, event: self.ending.ask(turn, event.reason),
+            t.Tick: self._on_tick,
+        }
+
+    # ── one screen: the loop ────────────────────────────────────────────────────────────────────
+
+    def think(self, turn: Turn, intake: Intake) -> None:
+        """Monitor → analyze → plan → execute, once a second."""
+        k, now = self.knowledge, turn.now
+        reign, topology = k.durable.reign, k.topology
+        if reign is None or topology is None:
+            return
+        plan, in_force_s = reign.plan, k.in_force_s(now)
+        window = window_of(intake, now.mono_ns, k.settings.window_s)
+        verdict = stability(window, in_force_s or 0.0)
+        need = demand(window, plan.rate_tps, past_of(k, now), k.settings.headroom)
+        if self._memory is None or self._memory.plan != plan.id:
+            self._memory = Held.of(plan, topology, k.models)
+        slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
+        off = residuals(window, plan.prediction, slots, topology, plan.vms)
+        late = violations(topology, lambda seconds: window_of(intake, now.mono_ns, seconds))
+        judge(turn, self.members, verdict, window)
+        diagnosis = diagnose(
+            DiagnosisInput(
+                window=window,
+                stability=verdict,
+                demand=need,
+                planned_tps=plan.rate_tps,
+                in_force_s=in_force_s,
+                residuals=off,
+                violations=late,
+                quarantined=quarantined_now(k, self.members),
+                lost=lost_vms(k, self.members),
+                joined=unplanned_vms(k, self.members, now),
+                limit_tps=plan.rate_tps if reign.degraded else None,
+                frozen=self.members.frozen(now),
+                held=self._held(),
+            )
+        )
+        deciding.decide(turn, self.members, diagnosis)
+        profiling.consider(turn, self.members, off, self.ending.stage)
+        near = nearness(window, plan, topology, k.models, slots)
+        self._seen = Seen(window, verdict, need, off, late, slots, near, growing(window, verdict))
+        for row in rates_of(k, window, now):
+            turn.do(row)
+
+    # ── a step ──────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, event: t.Event, now: t.Now) -> list[t.Instruction]:
+        """What to do about one event."""
+        if self._unborn and not isinstance(event, t.JournalFailed):
+            if not isinstance(event, t.Tick) or now.mono_ns < self.knowledge.journal_retry_ns:
+                return self._not_yet(event)
+            event = self._begin_again()
+        k = self.knowledge
+        if not isinstance(event, t.JournalFailed):
+            self._before = k.durable
+            if self._wrote:
+                k.alarms.pop("journal", None)
+        turn = Turn(k, now)
+        self._handlers[type(event)](turn, event)
+        if k.durable.boot and not self._over:
+            self._go_on(turn, event)
+        self._wrote = turn.writes
+        out = turn.instructions()
+        self._unanswered = [i.number for i in out if isinstance(i, t.Answer)]
+        self._over = self._over or any(isinstance(i, t.Finish) for i in out)
+        return out
+
+    def _not_yet(self, event: t.Event) -> list[t.Instruction]:
+        """A life that could not be journaled has not begun: it hears nothing and says nothing."""
+        error = HeadgateError(
+            "the controller has not begun", cause="its journal takes no records", hint="see its disk"
+        )
+        if isinstance(event, t.Command):
+            return [t.Answer(event.number, commands.refusal(error))]
+        return [t.Finish(None, error)] if isinstance(event, t.Stopping) else []
+
+    def _begin_again(self) -> t.Started:
+        """Forget the beginning that could not be journaled, and try it once more."""
+        assert self._born is not None
+        settings = self.knowledge.settings
+        self.knowledge, self.members, self.ending = Knowledge(settings), Membership(), Ending()
+        self.members.expect(settings.initial)
+        self.intake, self._unborn = None, False
+        return self._born
+
+    def _go_on(self, turn: Turn, event: t.Event) -> None:
+        """Whatever happened: enact, end, tell."""
+        k = self.knowledge
+        told = k.wanted
+        recovery.adopted(turn, self.members)
+        profiling.watch(turn, self.members, self.ending.stage)
+        if self.ending.stage not in ("leaving", "over"):  # agents that were told to go are not lost
+            enact(turn, self.members)
+        self.ending.advance(turn, self.members)
+        if self.ending.stage == "over":
+            hearing.keep_letters(turn)
+            turn.do(t.Finish(self.summary(turn.now) if k.durable.run else None))
+        elif self.ending.stage == "leaving":
+            self.ending.tell(turn, self.members)
+        elif isinstance(event, t.FromVm) and k.wanted is told:
+            tell(turn, self.members, event.message.vm)
+        else:
+            tell(turn, self.members)
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────
+
+    def _on_started(self, turn: Turn, event: t.Started) -> None:
+        self._born = event
+        self.finished = FinishedRows(event.tallies.finished if event.tallies else None)
+        if not recovery.begin_life(turn, self.members, self.ending, event):
+            return
+        run = self.knowledge.durable.run
+        if run is not None:
+            self._prepare(turn)
+        elif self._submitted is not None:
+            self.submit(turn, self._submitted)
+
+    def submit(self, turn: Turn, submitted: Submitted) -> None:
+        """Take a topology; raises InvalidInput when it cannot be planned."""
+        faults = missing_models(submitted.topology, {model.task: model for model in submitted.models})
+        if faults:
+            raise InvalidInput(f"topology {submitted.topology.name!r} cannot be planned", faults=faults)
+        turn.record(submitted)
+        self._prepare(turn)
+        turn.event("submitted", f"topology {submitted.topology.name} is to be run")
+
+    def _prepare(self, turn: Turn) -> None:
+        run = self.knowledge.durable.run
+        assert run is not None
+        self.intake = Intake(run.topology)
+        turn.do(t.Begin(run_of(self.knowledge, run)))
+        self._roster = -1
+        self.knowledge.gathering_since_ns = turn.now.mono_ns
+
+    def _on_vm(self, turn: Turn, event: t.FromVm) -> None:
+        message, members = event.message, self.members
+        match message:
+            case m.Hello():
+                changes = hearing.hello(turn, members, message)
+            case m.Report():
+                changes = hearing.report(turn, members, message)
+            case m.SampleBlock():
+                return self._on_block(turn, message)
+            case m.DeadLetters():
+                return hearing.letters(turn, members, message)
+            case Profiled():
+                changes = hearing.told(turn, members.heard(message.vm, turn.now))
+                profiling.heard(turn, message)
+            case m.Goodbye():
+                changes = hearing.told(turn, members.goodbye(message.vm, message.boot))
+        self._look_at_once(changes)
+
+    def _look_at_once(self, changes: tuple[Change, ...]) -> None:
+        """A fault is not left waiting for the next second."""
+        k = self.knowledge
+        if any(change.kind in ("lost", "left") for change in changes) or quarantined_now(k, self.members):
+            k.next_turn_ns = 0
+
+    def _on_block(self, turn: Turn, block: m.SampleBlock) -> None:
+        k = self.knowledge
+        self.members.heard(block.vm, turn.now)
+        if self.intake is None:
+            return
+        if self._roster != self.members.roster:
+            self._roster = self.members.roster
+            self.intake.expect([member.vm for member in self.members.up()])
+        try:
+            fresh = self.intake.add_block(block, turn.now.mono_ns, k.epoch)
+            self.finished.add(block.finished)
+            self.settling.block(block)
+        except BadMessage as error:
+            turn.do(t.Distrust(block.vm, f"{error.what}: {error.cause}"))
+            return
+        self.ending.block(block)
+        if fresh:
+            for sink, source, buckets in block.latency:
+                k.counts.add_latency(sink, source, buckets)
+            predicted = self._seen.predicted if self._seen is not None else {}
+            turn.do(t.Block(block, self.members.members[block.vm].vm, predicted))
+
+    def _on_machines(self, turn: Turn, event: t.MachinesSeen) -> None:
+        """Make the provider's list match what is journaled: nothing leaks, nothing is forgotten."""
+        k = self.knowledge
+        k.machines_wanted, k.machines_running = event.wanted, event.running
+        mine = {vm.vm for vm in k.durable.machines}
+        for vm in k.durable.machines:
+            if vm.vm not in event.wanted:
+                turn.do(t.RequestMachine(vm))
+        for name in event.wanted:
+            if name in k.durable.released and name not in mine:
+                turn.do(t.ReleaseMachine(name))
+
+    def _on_journal_failed(self, turn: Turn, event: t.JournalFailed) -> None:
+        """Nothing of the turn before was done: know again what was known before it (story B6)."""
+        k = self.knowledge
+        k.durable = self._before
+        self._unborn = not k.durable.boot and self._born is not None
+        k.journal_retry_ns = turn.now.mono_ns + JOURNAL_RETRY_NS
+        first = "journal" not in k.alarms
+        k.alarms["journal"] = f"the journal takes no records: {event.error}; the present plan is held"
+        if first:
+            turn.event("alarm", k.alarms["journal"], level="error")
+        error = HeadgateError("the journal takes no records, so nothing was changed", cause=event.error)
+        for number in self._unanswered:
+            turn.do(t.Answer(number, commands.refusal(error)))
+        if self._over:
+            turn.do(t.Finish(self.summary(turn.now)))
+
+    def _on_measured(self, turn: Turn, event: t.Measured) -> None:
+        k = self.knowledge
+        kept = {reign.epoch for reign in k.durable.reigns}
+        known = {epoch: s for epoch, s in k.counts.planning_s.items() if epoch in kept}
+        k.counts.planning_s = known | {event.epoch: event.seconds}
+
+    def _on_troubled(self, turn: Turn, event: t.Troubled) -> None:
+        k = self.knowledge
+        k.troubles[event.what] = k.troubles.get(event.what, 0) + 1
+        if k.troubles[event.what] == 1:
+            turn.event("trouble", f"{event.what} failed: {event.error}", level="warning")
+
+    def _on_disk(self, turn: Turn, event: t.DiskSeen) -> None:
+        hearing.disk(turn, "the controller", event.troubles)
+        if event.journal:
+            self.knowledge.alarms.pop("journal", None)
+
+    def _on_tick(self, turn: Turn, event: t.Tick) -> None:
+        k, now = self.knowledge, turn.now
+        self._look_at_once(hearing.told(turn, self.members.tick(now)))
+        self._alarms(turn)
+        take_back(turn, self.members)
+        k.impatient = hand_over_waited(k, now)
+        if self.intake is None:
+            return
+        if k.durable.schedule is not None:
+            self.intake.add_progress(now.mono_ns, *progress_of(k, now.wall_ns))
+        if now.mono_ns >= self._keep_ns:
+            self._keep_ns = now.mono_ns + KEEP_NS
+            turn.do(t.Keep(k.counts.tallies(now.wall_ns)))
+            hearing.keep_letters(turn)
+            self.settling.go_on(turn, self.members, self.finished)
+        self._end_in_time(turn)
+        if (
+            self.ending.stage == "running"
+            and not k.adopting_until_ns
+            and now.mono_ns >= k.next_turn_ns - SLACK_NS
+        ):
+            late = now.mono_ns - k.next_turn_ns > TURN_NS
+            k.next_turn_ns = (now.mono_ns if late else k.next_turn_ns) + TURN_NS
+            deciding.close_circuits(k, now.mono_ns)
+            if k.durable.reign is None:
+                deciding.first_plan(turn, self.members)
+            else:
+                self.think(turn, self.intake)
+
+    # ── what else is known ──────────────────────────────────────────────────────────────────────
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What the last turn saw, as plain data; made when somebody asks."""
+        return data(self._seen) if self._seen is not None else {}
+
+    @property
+    def seen(self) -> Seen | None:
+        """What the last turn saw; None before the first."""
+        return self._seen
+
+    def summary(self, now: t.Now) -> dict[str, Any]:
+        """The run in numbers (`headgate/run/v1`)."""
+        flying = hearing.in_flight(self.members.up())
+        return summary(
+            self.knowledge, flying, self.finished.by_task, self.ending.intake_ended_ns, now.wall_ns
+        )
+
+    def _held(self) -> str:
+        """Why no plan may be made by itself."""
+        k = self.knowledge
+        if self.members.mass_loss:
+            return f"{len(self.members.mass_loss)} VMs vanished at once: {', '.join(self.members.mass_loss)}"
+        return k.held
+
+    def _alarms(self, turn: Turn) -> None:
+        k = self.knowledge
+        if not self.members.mass_loss:
+            k.alarms.pop("mass_loss", None)
+        elif "mass_loss" not in k.alarms:
+            k.alarms["mass_loss"] = f"{self._held()}; no plan is made by itself (`headgate resume`)"
+            turn.event("alarm", k.alarms["mass_loss"], level="error")
+
+    def _end_in_time(self, turn: Turn) -> None:
+        """The run ends so many seconds after its first tuple was due."""
+        k = self.knowledge
+        started_ns, seconds = k.durable.started_ns, k.settings.seconds
+        if not started_ns or seconds <= 0 or self.ending.stage != "running":
+            return
+        if turn.now.wall_ns >= started_ns + int(seconds * NS):
+            self.ending.ask(turn, f"{seconds:g} s are over")

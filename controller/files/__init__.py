@@ -1,0 +1,1 @@
+"""Files that the controller reads and writes: journal, tallies, models, plans, prices, machines."""
