@@ -53,7 +53,7 @@ class Told:
 
 def view_of(slots: list[SlotState], bad: tuple[int, int], before: View, cost_ns: int) -> View:
     """The view after `before`."""
-    states = Counter[str](state.status for state in slots)
+    states = Counter[str](state.said for state in slots)
     return View(
         slots=len(slots),
         workers={state: states[state] for state in WORKER_STATES},

@@ -24,7 +24,7 @@ class SlotState:
     that it exits. quitting: it was told to. kill_at_ns: when it is killed (again) for `kill_why` if it
     still lives then. killed_for: why it was. hung: the thread whose call took too long, −1 none. troubles:
     of its worker with the disk. unlogged, unlogged_before: finished rows without a log, of its worker and of
-    those before it. letters: dead letters that its worker has told."""
+    those before it. letters: dead letters that its worker has told. given_up: quarantined, whatever lives there."""
 
     slot: Slot
     status: Status = "empty"
@@ -45,6 +45,7 @@ class SlotState:
     crashed_ns: deque[int] = field(default_factory=deque)
     last_exit: str = ""
     quarantined_epoch: int = -1
+    given_up: bool = False
     troubles: tuple[str, ...] = ()
     unlogged: int = 0
     unlogged_before: int = 0
@@ -55,20 +56,32 @@ class SlotState:
         return self.status in ("starting", "running")
 
     @property
+    def said(self) -> Status:
+        """What others are told: a slot that is given up is quarantined, whatever lives there."""
+        return "quarantined" if self.given_up else self.status
+
+    @property
     def open_threads(self) -> list[ThreadWanted]:
         """Wanted threads that have not finished for good."""
         return [t for t in self.wanted if not (t.leaving and t.thread in self.ended)]
 
+    def lacks_worker(self, now_ns: int) -> bool:
+        """Is one to be started? In a quarantined slot only what answers for snapshots lives, started once a second."""
+        if self.status != "quarantined":
+            return self.status in ("empty", "exited") and bool(self.open_threads)
+        late = not self.crashed_ns or now_ns - self.crashed_ns[-1] >= NS
+        return late and bool(self.wanted) and all(t.answers for t in self.wanted)
+
     def now(self) -> WorkerNow | None:
         """What a report says of this slot; None when there never was a worker."""
-        if self.status == "empty":
+        if (said := self.said) == "empty":
             return None
         threads = self.threads
         if self.ended:
             reported = {thread.thread for thread in threads}
             threads += tuple(now for n, now in self.ended.items() if n not in reported)
         return WorkerNow(
-            self.slot, self.incarnation, self.status, self.endpoint, self.token, self.ready, threads,
+            self.slot, self.incarnation, said, self.endpoint, self.token, self.ready, threads,
             self.crashes, self.last_exit,
         )  # fmt: skip
 
@@ -79,12 +92,9 @@ class SlotState:
         self.wanted = wanted
         here = {thread.thread for thread in wanted}
         self.ended = {n: now for n, now in self.ended.items() if n in here}
-        if (
-            self.status == "quarantined"
-            and epoch > self.quarantined_epoch
-            and not all(t.leaving for t in wanted)
-        ):
-            self.status = "exited"
+        if self.given_up and epoch > self.quarantined_epoch and not all(t.leaving for t in wanted):
+            self.given_up = False
+            self.status = "exited" if self.status == "quarantined" else self.status
             self.crashed_ns.clear()
 
     def spawned(self, incarnation: int, now_ns: int) -> None:
@@ -133,6 +143,8 @@ class SlotState:
         self._forget_worker()
         if not excused:
             self._count_crash(now_ns, epoch)
+        if self.given_up:
+            self.status = "quarantined"
 
     def _count_crash(self, now_ns: int, epoch: int) -> None:
         self.crashes += 1
@@ -140,7 +152,7 @@ class SlotState:
         while now_ns - self.crashed_ns[0] > CRASHES_WITHIN_NS:
             self.crashed_ns.popleft()
         if len(self.crashed_ns) > CRASHES_MOST:
-            self.status, self.quarantined_epoch = "quarantined", epoch
+            self.given_up, self.quarantined_epoch = True, epoch
 
     def _forget_worker(self) -> None:
         self.endpoint, self.token, self.ready, self.threads = "", Token(), False, ()

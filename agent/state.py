@@ -284,8 +284,9 @@ class AgentState:
         state.unlogged += event.unlogged
         out += [e.SendDeadLetters(said) for said in self._letters.add(event.letters, now_ns, left=True)]
         self._spools = self._spools if event.spools is None else event.spools
+        before = state.given_up
         state.exited(event.how, event.clean, now_ns, self.token.epoch, blamed)
-        if state.status == "quarantined":
+        if state.given_up and not before:
             crashes = len(state.crashed_ns)
             text = f"slot {state.slot} is quarantined after {crashes} crashes, the last: {event.how}"
             out.append(e.Note(text))
@@ -346,7 +347,7 @@ class AgentState:
             return []
         out: list[e.Instruction] = []
         for state in self.slots.values():
-            if state.status in ("empty", "exited") and state.open_threads:
+            if state.lacks_worker(now_ns):
                 state.spawned(self._incarnation(state, now_ns), now_ns)
                 out.append(e.SpawnWorker(state.slot, state.incarnation))
         return out

@@ -160,6 +160,13 @@ AIMED = (
         test="tests/simulation/test_spools_shared.py",
     ),
     one(
+        "nobody answers for the state of a slot that is given up",
+        WANTED,
+        "    threads += answering(keepers, threads, d.joined, sight.quarantined)\n",
+        "",
+        test="tests/simulation/test_slots_given_up.py",
+    ),
+    one(
         "an agent forgets what workers of its earlier life left",
         AGENT,
         "LetterBox(hello.vm, hello.boot, letters)",

@@ -54,6 +54,7 @@ class ThreadWanted(msgspec.Struct, frozen=True, array_like=True):
     slot: Slot
     partition: int = 0
     leaving: bool = False
+    answers: bool = False  # in place of a thread that is no more: says what snapshots on its VM hold
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):

@@ -7,11 +7,12 @@ its owners, and whoever could hold a range before it. Before any routes were swi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 from msgspec.structs import replace
 
 from controller.knowledge.records import ALL_GO_BY_IT, Durable
+from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Keepers, Route, ThreadWanted
 from topology_runtime.topology import Topology
 
@@ -67,6 +68,22 @@ def _distinct(found: Iterable[Keepers]) -> tuple[Keepers, ...]:
         number, sure = max(known.number, h.number), known.sure or h.sure
         tables[h.task, h.ranges] = replace(known, number=number, sure=sure, homes=homes)
     return tuple(tables.values())
+
+
+def answering(
+    keepers: Iterable[Keepers], threads: Iterable[ThreadWanted], vms: Iterable[Vm], quarantined: Set[Slot]
+) -> tuple[ThreadWanted, ...]:
+    """On each VM with snapshots that may be asked for and no thread that can answer: one that can, in the place of a
+    thread that had one. In a slot that is not quarantined if there is any."""
+    there = {t.slot.vm for t in threads if t.slot not in quarantined}
+    slots = {vm.vm: [Slot(vm.vm, number) for number in range(vm.slots)] for vm in vms}
+    found: dict[str, ThreadWanted] = {}
+    for h in keepers:
+        for thread, vm in h.homes:
+            if vm not in there and vm in slots:
+                slot = next((slot for slot in slots[vm] if slot not in quarantined), slots[vm][0])
+                found.setdefault(vm, ThreadWanted(thread, h.task, slot, leaving=True, answers=True))
+    return tuple(found[vm] for vm in sorted(found))
 
 
 def told(keepers: Iterable[Keepers], wanted: set[int], vms: set[str]) -> tuple[Keepers, ...]:

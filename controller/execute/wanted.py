@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from controller.execute.keepers import keepers_now, told
+from controller.execute.keepers import answering, keepers_now, told
 from controller.execute.steps import Sight
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Durable, Holds, Planned
@@ -39,6 +39,8 @@ def compose(k: Knowledge, sight: Sight) -> m.Wanted | None:
         return None
     number, routes = routes_now(d)
     threads = wire_threads(d)
+    keepers = _keepers(k, sight, threads)
+    threads += answering(keepers, threads, d.joined, sight.quarantined)
     wanted = m.Wanted(
         token=k.wanted.token if k.wanted is not None else m.Token(),
         phase=wire_phase(d),
@@ -57,7 +59,7 @@ def compose(k: Knowledge, sight: Sight) -> m.Wanted | None:
         settings=k.settings.data_plane,
         profile=k.profiles.wanted,
         holders=tuple(holder.thread for holder in holders(d, threads)),
-        keepers=_keepers(k, sight, threads),
+        keepers=keepers,
     )
     if wanted == k.wanted and wanted.token.epoch == d.reign.epoch and wanted.token.boot == d.boot:
         return k.wanted
@@ -120,7 +122,7 @@ def _workers(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) ->
     for slot in sorted({thread.slot for thread in threads}):
         worker = sight.workers.get(slot)
         if worker is not None and slot.vm not in k.durable.held_dead:
-            lives = worker.state in ("starting", "running")
+            lives = worker.state in ("starting", "running", "quarantined")
             yield m.WorkerAt(slot, worker.incarnation, worker.endpoint if lives else "")
     for slot, incarnation in sorted(k.incarnations.items()):
         if slot.vm in k.durable.held_dead:

@@ -59,8 +59,11 @@ class Checks:
         token = wanted.token
         assert token.boot <= self.durable.boot, f"{token} is known to an agent, its boot is not journaled"
         assert token.epoch in self._threads, f"{token}: its plan is not journaled"
-        threads = {t.thread for t in wanted.threads}
+        threads = {t.thread for t in wanted.threads if not t.answers}
         assert threads <= self._threads[token.epoch], f"{token}: threads that no journaled plan has"
+        once = set().union(*self._threads.values())
+        answering = {t.thread for t in wanted.threads if t.answers}
+        assert answering <= once - threads, f"{token}: {answering} answer for threads that never were, or are"
         phases = {"switched", "prepared"} if wanted.phase == "switched" else {wanted.phase}
         found = any((token.epoch, phase) in self._states for phase in phases)
         assert found, f"{token}: phase {wanted.phase} is not journaled"

@@ -138,13 +138,16 @@ class SimThread:
             self.world.checks.works(self)
             self.core.take(item, now_ns)
         elif isinstance(item, StateAsked):
-            for move in answers_for(item, self.worker.store(item.task, item.thread)):
-                self.worker.send_word(move)
+            self.answer_for(item)
         elif isinstance(item, (Mark, StateMove, StateTaken)):
             if isinstance(item, StateMove) and item.gone is not None:
                 self.world.met["ranges taken over"] += sum(bool(copy.data) for copy in item.copies)
             if self.core.on_word(item, now_ns):
                 self.worker.changed()
+
+    def answer_for(self, asked: StateAsked) -> None:
+        for move in answers_for(asked, self.worker.store(asked.task, asked.thread)):
+            self.worker.send_word(move)
 
     def look_at_orders(self) -> None:
         orders = self.worker.state.orders
@@ -202,6 +205,30 @@ class SimThread:
         return f"{self.wanted.task}-{self.wanted.thread}"
 
 
+class SimAnswering(SimThread):
+    """As worker/answering.py's."""
+
+    def make_core(self) -> TaskCore:
+        return TaskCore(self.wanted, self.orders.topology, self.worker, self.world.random64, self.record)
+
+    def _build(self) -> None:
+        self.wake()
+
+    def _turn_if(self, turn: int) -> None:
+        while turn == self._turns and self.alive and self.inbox:
+            item = self.inbox.popleft()
+            try:
+                if isinstance(item, StateAsked):
+                    self.world.met["answers for others"] += 1
+                    self.answer_for(item)
+            except Killed as how:
+                self.worker.kill(f"in the middle of {how}")
+        self._due_ns = -1
+
+    def end(self) -> None:
+        self.ended = True
+
+
 class SimSource(SimThread):
     """A thread of a task without in-edges."""
 
@@ -237,6 +264,8 @@ class SimSource(SimThread):
             item = self.inbox.popleft()
             if isinstance(item, list):
                 core.on_acks(item, now_ns)
+            elif isinstance(item, StateAsked):
+                self.answer_for(item)
         if self.faults != self._faults_seen:
             self._faults_seen = self.faults
             core.on_fault(now_ns)

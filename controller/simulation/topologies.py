@@ -47,8 +47,7 @@ class Shape:
 
 
 def parted(shape: Shape) -> Shape:
-    """The same with sinks too large for a slot that a source is in: one of them dies without the other. (Keyed
-    state of a slot that is given up is lost where its VM has no other worker: docs/promises.md.)"""
+    """The same with sinks too large for a slot that a source is in: one of them dies without the other."""
     t = shape.topology
     threads = sum(sink.static.threads for sink in t.sinks if sink.static)
     sink_cpu = SINKS_CPU / threads
@@ -63,7 +62,7 @@ def parted(shape: Shape) -> Shape:
     return dataclasses.replace(
         shape,
         topology=replace(t, tasks=tasks),
-        machines=() if shape.keys else ((), (1, 1, 2), (1, 2, 1)),
+        machines=((), (1, 1, 2), (1, 2, 1)),
         rates_tps=tuple(rate for rate in shape.rates_tps if rate <= PARTED_TPS),
     )
 

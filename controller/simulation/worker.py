@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from controller.simulation.clock import MS
-from controller.simulation.thread import Killed, SimSource, SimThread
+from controller.simulation.thread import Killed, SimAnswering, SimSource, SimThread
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
@@ -201,6 +201,7 @@ class SimWorker:
         assert self.state.orders is not None
         topology = self.state.orders.topology
         kind = SimThread if topology.in_edges(wanted.task) else SimSource
+        kind = SimAnswering if wanted.answers else kind
         self.world.clock.say(f"worker {self.slot} starts {wanted.task}-{wanted.thread}")
         self.threads[wanted.thread] = kind(self, wanted, self.state.orders)
 

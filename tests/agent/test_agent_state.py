@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from agent_world import BOOT, NS, VM, Mind, only, slot, thread
+from msgspec.structs import replace
 
 from agent import events as e
 from topology_runtime import messages as m
@@ -169,6 +170,28 @@ def test_a_later_epoch_that_names_the_slot_ends_its_quarantine() -> None:
     assert not only(mind.want(thread(1, 0, leaving=True), epoch=2), e.SpawnWorker)
     assert only(mind.want(thread(2, 0), epoch=3), e.SpawnWorker)
     assert only(mind.dies(after_s=1.0), e.SpawnWorker), "its crashes are counted anew"
+
+
+def test_what_answers_for_snapshots_lives_in_a_quarantined_slot_too() -> None:
+    """The controller goes on to take the slot for one without use."""
+    mind = Mind()
+    mind.want(thread(1, 0))
+    for _ in range(4):
+        mind.dies(after_s=1.0)
+    answering = replace(thread(1, 0, leaving=True), answers=True)
+    assert not only(mind.want(answering, epoch=2), e.SpawnWorker), "once a second"
+    assert only(mind.tick(1.0), e.SpawnWorker)
+    mind.up()
+    (now,) = mind.told().workers
+    assert (now.state, now.endpoint) == ("quarantined", "tcp://w0")
+    out = mind.dies(after_s=1.0)
+    assert not only(out, e.SpawnWorker) and not only(out, e.Note)
+    assert only(mind.tick(1.0), e.SpawnWorker)
+    mind.up()
+    mind.want(epoch=3)
+    mind.dies(clean=True)
+    assert not only(mind.tick(2.0), e.SpawnWorker) and mind.told().workers[0].state == "quarantined"
+    assert only(mind.want(thread(2, 0), epoch=4), e.SpawnWorker), "a later epoch puts threads there"
 
 
 def test_a_worker_that_cannot_be_started_counts_as_crashed() -> None:

@@ -84,6 +84,31 @@ def test_old_and_new_owners_killed_while_ranges_move_cost_no_row_and_no_state(tm
     assert found["applied_again"] <= summary["state"]["applied_again_at_most"], found
 
 
+def test_a_slot_given_up_where_no_other_worker_is_loses_no_state(tmp_path: Path) -> None:
+    run = CountedRun(tmp_path, RATE_TPS, 600, vms=",".join("1" * 8))
+    try:
+        run.wait_for_rows(more=300)
+        first = settled(run)["plan"]["epoch"]
+        (owner,) = holders(run, leaving=False)[:1]
+        slot, end_s = place(owner), time.monotonic() + GONE_S
+        while run.command("status")["plan"]["epoch"] == first:
+            assert time.monotonic() < end_s, "its crashes led to no plan"
+            for pid in run.pids("worker"):
+                if place(pid) == slot:
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(1.0)
+        settled(run)
+        assert slot not in {place(pid) for pid in holders(run, leaving=False)}
+        run.wait_for_rows(60.0, more=300)
+        run.end(60)
+        summary = run.finish()
+        found = run.verdict(summary)
+    finally:
+        run.end()
+    assert found["whole"], found
+    assert summary["state"]["lost_ranges"] == 0, run.log()[-3000:]
+
+
 def test_a_vm_lost_with_keyed_state_is_told_and_loses_no_row(tmp_path: Path) -> None:
     run = CountedRun(tmp_path, RATE_TPS, 600)
     try:

@@ -221,11 +221,7 @@ class KeyedCore(TaskCore):
             return
         self._asked_ns[thread] = now_ns
         assert self.orders is not None
-        there = [
-            number
-            for number, task in sorted(self.orders.task_of.items())
-            if self.orders.slot_of[number].vm == vm and self.topology.in_edges(task)
-        ]
+        there = sorted(number for number, slot in self.orders.slot_of.items() if slot.vm == vm)
         if not there:
             self.keyed.ranges.cannot_read(thread)
             return

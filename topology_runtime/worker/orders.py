@@ -89,13 +89,14 @@ def orders_of(wanted: Wanted, slot: Slot, incarnation: int) -> Orders:
     """The lookups of one wanted state."""
     threads_of: dict[str, list[int]] = {}
     for thread in wanted.threads:
-        threads_of.setdefault(thread.task, []).append(thread.thread)
+        if not thread.answers:
+            threads_of.setdefault(thread.task, []).append(thread.thread)
     return Orders(
         wanted,
         any(at.slot == slot and at.incarnation == incarnation for at in wanted.workers),
         {t.thread: t.slot for t in wanted.threads},
         {t.thread: t.task for t in wanted.threads},
         {task: tuple(threads) for task, threads in threads_of.items()},
-        frozenset(t.thread for t in wanted.threads if t.leaving),
+        frozenset(t.thread for t in wanted.threads if t.leaving and not t.answers),
         {route.edge: route for route in wanted.routes},
     )

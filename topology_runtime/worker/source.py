@@ -13,6 +13,7 @@ from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.logic import Exhausted, LiveSource
 from topology_runtime.messages import SourceNow
 from topology_runtime.schedule import NS
+from topology_runtime.state_moves import StateAsked
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.source_core import SourceCore
 from topology_runtime.worker.spool import Spool, folder_of
@@ -103,6 +104,8 @@ class SourceThread(TaskThread):
             while True:
                 if isinstance(item, list):
                     self.source.on_acks(item, monotonic_ns())
+                elif isinstance(item, StateAsked):
+                    self.answer_for(item)
                 item = self.inbox.get_nowait()
         except Empty:
             return

@@ -215,7 +215,8 @@ class WorkerState:
         here = all(t.thread in self.threads or t.thread in self.ended for t in self._mine())
         failed = any(now.failed for now in self.threads.values())
         dead = set(self.wanted.held_dead)
-        others = {t.slot for t in self.wanted.threads if t.slot != self.slot and t.slot.vm not in dead}
+        others = {t.slot for t in self.wanted.threads if not t.answers} - {self.slot}
+        others = {slot for slot in others if slot.vm not in dead}
         return here and not failed and self.orders.started and all(self._reached(slot) for slot in others)
 
     def fenced(self, slot: Slot, incarnation: int) -> bool:
@@ -356,7 +357,7 @@ class WorkerState:
 
     def _may_end(self, thread: ThreadWanted, now: ThreadNow) -> bool:
         assert self.wanted is not None
-        if not thread.leaving or not now.empty or now.marked < self.wanted.routes_number:
+        if thread.answers or not thread.leaving or not now.empty or now.marked < self.wanted.routes_number:
             self.emptied.pop(thread.thread, None)
             return False
         if self.wanted.topology.by_name[thread.task].exclusive:

@@ -191,14 +191,14 @@ class TaskThread(threading.Thread):
         if type(item) is tuple:
             self._take(*item)
         elif isinstance(item, StateAsked):
-            self._answer_for(item)
+            self.answer_for(item)
         elif isinstance(item, (Mark, StateMove, StateTaken)) and self.core.on_word(item, monotonic_ns()):
             self.host.changed()
         self.core.on_time(monotonic_ns())
         self.core.flush(monotonic_ns())
         self.busy = self.working = False
 
-    def _answer_for(self, asked: StateAsked) -> None:
+    def answer_for(self, asked: StateAsked) -> None:
         """What a thread that is no more has on this VM's disk."""
         if asked.task not in self.topology.by_name:
             return

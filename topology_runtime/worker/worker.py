@@ -48,6 +48,7 @@ from topology_runtime.worker import attempts, garbage, snapshots
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
+from topology_runtime.worker.answering import AnsweringThread
 from topology_runtime.worker.flow import ROW_TEXT_MOST
 from topology_runtime.worker.held_lease import HeldLease
 from topology_runtime.worker.keyed_thread import KeyedThread
@@ -412,6 +413,8 @@ class Worker:
 
 
 def _kind_of(wanted: ThreadWanted, topology: Topology) -> type[TaskThread]:
+    if wanted.answers:
+        return AnsweringThread
     if not topology.in_edges(wanted.task):
         return SourceThread
     return KeyedThread if topology.by_name[wanted.task].state == "keyed" else TaskThread

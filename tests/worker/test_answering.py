@@ -1,0 +1,54 @@
+"""The thread that says what snapshots on its VM hold: the real one, over real files, without user code."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from topology_runtime.cluster import Slot
+from topology_runtime.disk import DiskTroubles
+from topology_runtime.messages import ThreadWanted
+from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
+from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
+from topology_runtime.worker import meter as mt
+from topology_runtime.worker.answering import AnsweringThread
+from topology_runtime.worker.held_lease import HeldLease
+from topology_runtime.worker.keyed import Snapshot
+from topology_runtime.worker.snapshots import Files
+from topology_runtime.worker.switchboard import Switchboard
+from topology_runtime.worker.threads import Host
+
+SLOT = Slot("vm1", 0)
+TOPOLOGY = Topology(
+    "counting",
+    (
+        Task("source", kind="source", run="nowhere:Source", static=Static()),
+        Task("tally", kind="keyed", state="keyed", run="nowhere:Tally"),
+    ),
+    (Edge("source", "tally", grouping="fields", key="nowhere:key"),),
+)
+
+
+def test_it_answers_for_a_thread_that_is_no_more(tmp_path: Path) -> None:
+    Files(str(tmp_path), "tally", 5).save(Snapshot((RangeCopy(3, 2, b"state"),)))
+    meter = mt.Meter(fd := mt.create())
+    board = Switchboard(SLOT, 1)
+    board.slot_of = {5: SLOT, 9: SLOT}
+    host = Host(
+        board, meter, str(tmp_path), lambda _: None, lambda: None, lambda _: None, threading.Lock(),
+        DiskTroubles(), HeldLease(), threading.Lock(),
+    )  # fmt: skip
+    wanted = ThreadWanted(5, "tally", SLOT, leaving=True, answers=True)
+    thread = AnsweringThread(wanted, TOPOLOGY, host, meter.thread_record())
+    thread.start()
+    board.put(5, StateAsked(9, 5, 4, "tally", 5))
+    move = board.inbox(9).get(timeout=10)
+    thread.stopping = True
+    board.put(5, None)
+    thread.join(10)
+    os.close(fd)
+    assert isinstance(move, StateMove) and (move.target, move.number, move.gone) == (9, 4, 5)
+    assert len(move.copies) == KEY_RANGES
+    assert [copy for copy in move.copies if copy.version >= 0] == [RangeCopy(3, 2, b"state")]
+    assert not thread.is_alive() and not thread.failed
