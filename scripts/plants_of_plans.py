@@ -70,8 +70,8 @@ PLANS = (
     one(
         "a leaver ends unmarked",
         STATE,
-        "if not thread.leaving or not now.empty or now.marked < self.wanted.routes_number:",
-        "if not thread.leaving or not now.empty:",
+        " or not thread.leaving or not now.empty or now.marked < self.wanted.routes_number:",
+        " or not thread.leaving or not now.empty:",
         test="tests/worker/test_worker_state.py",
     ),
     one(
@@ -190,9 +190,9 @@ FENCING = (
     ),
     one(
         "a worker that died stays dead",
-        AGENT,
-        'if state.status in ("empty", "exited") and state.open_threads:',
-        'if state.status in ("empty",) and state.open_threads:',
+        "agent/slot_state.py",
+        'return self.status in ("empty", "exited") and',
+        'return self.status in ("empty",) and',
         LATE,
     ),
     one(
