@@ -110,7 +110,9 @@ def slopes(samples: Sequence[dict[str, float]], warm_up_s: float) -> dict[str, S
 
 
 def last_life(samples: Sequence[dict[str, float]], pid: str) -> list[dict[str, float]]:
-    """The samples at the end with one and the same process, without its first tenth: it warms up as well."""
+    """The samples at the end with one and the same process, without its first quarter: it warms up as well.
+
+    A controller's rings of history, events and decisions take a quarter of an hour to fill."""
     if not samples:
         return []
     mine = []
@@ -119,7 +121,7 @@ def last_life(samples: Sequence[dict[str, float]], pid: str) -> list[dict[str, f
             break
         mine.append(one)
     mine.reverse()
-    return mine[len(mine) // 10 :]
+    return mine[len(mine) // 4 :]
 
 
 def picture(samples: Sequence[dict[str, Any]], path: Path) -> None:
