@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from dashboards.up_settings import (
-    DEMO_CORES,
     METRICS_MOST,
-    SLOT_MEMORY_BYTES,
     UpSettings,
     check,
     parse_rate_scale,
     parse_slots,
 )
+from topology_runtime.examples import DEMO
 from topology_runtime.output import Format, format_options
+from topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 from topology_runtime.trace_keep import DEFAULT, parse_keep
 
 
@@ -44,7 +44,7 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
     "--max-vms", type=click.IntRange(1, 256), help="At most so many VMs [default: as --vms; the demo: 2]."
 )
 @click.option(
-    "--slot-cores", type=float, default=DEMO_CORES, show_default=True, help="Cores of a slot, at most 1."
+    "--slot-cores", type=float, default=SLOT_CORES, show_default=True, help="Cores of a slot, at most 1."
 )
 @click.option("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
               show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
@@ -90,6 +90,8 @@ def up(output: Format, **options: Any) -> None:
 def settings_of(options: dict[str, Any]) -> UpSettings:
     """The options as one checked value. Raises UsageError."""
     given = {name: value for name, value in options.items() if value is not None}
+    if given.get("topology") == DEMO:  # the same as none
+        del given["topology"]
     given["slots"] = parse_slots(options["slots"])
     parse_keep(options["trace_keep"])  # so that what is wrong with it is said at once
     given["rate_scale"] = parse_rate_scale(options["rate_scale"])

@@ -9,15 +9,14 @@ from typing import Literal
 
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import UsageError
+from topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 from topology_runtime.trace_keep import DEFAULT
 
 DEMO_SLOTS = (4,)  # the demo begins on one VM …
 DEMO_VMS = 2  # … and may have a second
 DEMO_SECONDS = 125.0  # its day lasts two minutes
-DEMO_CORES = 0.12  # eight such slots are one core; the other one is for everything else
 SLOTS_MOST, VMS_MOST = 256, 256
 METRICS_MOST = 65535 - VMS_MOST  # each VM has a port after this one
-SLOT_MEMORY_BYTES = 512 * 1024**2  # eight of them are half of a small machine
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class UpSettings:
     seconds: float | None = None
     slots: tuple[int, ...] = DEMO_SLOTS
     max_vms: int | None = None
-    slot_cores: float = DEMO_CORES
+    slot_cores: float = SLOT_CORES
     slot_memory_bytes: int = SLOT_MEMORY_BYTES
     models: Path | None = None
     allocator: str = "mba"

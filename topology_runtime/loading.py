@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from topology_runtime.errors import InvalidInput
-from topology_runtime.examples import NAMES, example
+from topology_runtime.examples import DEMO, NAMES, example
 from topology_runtime.faults.words import REFERENCE, did_you_mean, shown
 from topology_runtime.instances import build, key_function
 from topology_runtime.reading import PARSERS, document_of, near_file, read_data
@@ -111,11 +111,13 @@ def _is_word(reference: str) -> bool:
 
 
 def _example(name: str) -> _Place:
+    if name == DEMO:
+        return _Place("topology_runtime.tasks.demo:PLANNED")
     file = example(name)
     if file is None:
         raise InvalidInput(
-            f"{shown(name)} names no topology{did_you_mean(name, NAMES)}",
-            cause=f"the examples are {', '.join(NAMES)}",
+            f"{shown(name)} names no topology{did_you_mean(name, (*NAMES, DEMO))}",
+            cause=f"the examples are {', '.join((*NAMES, DEMO))}",
             hint=f"a topology is {FORMS}",
         )
     return _Place(str(file), file)

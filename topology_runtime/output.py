@@ -8,11 +8,15 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TextIO, TypeVar
+from typing import Any, Literal, TextIO, TypeVar, get_args
 
 import click
 
+from topology_runtime.errors import UsageError
+from topology_runtime.faults.words import did_you_mean
+
 Format = Literal["table", "json", "jsonl", "csv"]
+FORMATS = get_args(Format)
 Row = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,11 +31,40 @@ def short_format_options(command: F) -> F:
     return _format_options(command, "-o")
 
 
+def format_or_folder(command: F) -> F:
+    """`-o` and `--output`, each a format or a folder to write to, each as often as wanted, and `--json`; the
+    command gets `outputs`, for `split`."""
+    return click.option("--json", "outputs", flag_value="json", multiple=True, help="The same as -o json.")(
+        click.option(
+            "-o",
+            "--output",
+            "outputs",
+            multiple=True,
+            metavar="|".join(FORMATS),
+            help="How to print data (default: table); any other word is a folder, as with --to.",
+        )(command)
+    )
+
+
+def split(outputs: Sequence[str], folder: str | None) -> tuple[Format, str | None]:
+    """(how to print, the folder to write to), of the words of `format_or_folder`; the last ones count. Raises
+    UsageError for what is nearly a format."""
+    output: Format = "table"
+    for word in outputs:
+        if word in FORMATS:
+            output = word  # type: ignore[assignment]
+        elif near := did_you_mean(word, FORMATS):
+            raise UsageError(f"{word!r} is no format{near}", hint=f"a folder of this name: --to {word}")
+        else:
+            folder = word
+    return output, folder
+
+
 def _format_options(command: F, *names: str) -> F:
     command = click.option(
         *names,
         "output",
-        type=click.Choice(["table", "json", "jsonl", "csv"]),
+        type=click.Choice(FORMATS),
         default="table",
         help="How to print data (default: table).",
     )(command)

@@ -107,12 +107,13 @@ def asked(options: Mapping[str, Any]) -> Asked:
 
     refuse_unknown_choices(options)
     rate_tps = rate_of(options.get("rate"), 1.0)
-    vms, sizes, acquire = vms_asked(options)
     cap = options.get("max_usd_per_hour")
     if cap is not None and not (math.isfinite(cap) and cap >= 0):
         raise InvalidInput(f"--max-usd-per-hour: expected a finite price of at least 0, got {cap:g}")
     weights = weights_of(options["rsm_weights"]) if options.get("rsm_weights") else Weights()
+    vms_asked(options)  # what is wrong with it is told before anything is read
     topology, models = topology_and_models(options)
+    vms, sizes, acquire = vms_asked(options, slot_cores_of(topology, models))
     request = PlanRequest(
         topology=topology,
         models=models,
@@ -163,11 +164,14 @@ def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
 def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str, Model]]:
     """TOPOLOGY and `--models`; a shipped example (named by a bare word) has models of its own."""
     from controller.files.model_files import read_models
-    from topology_runtime.examples import MODELS, example
+    from topology_runtime.examples import DEMO, MODELS, example
     from topology_runtime.loading import load
 
     topology = load(options["topology"], options.get("paths") or ()).topology
     folder = options.get("models")
+    if folder is None and options["topology"] == DEMO:
+        folder = measured_of(topology)
+        click.echo(f"models: those measured on this machine, {folder}", err=True)
     if folder is None:
         if example(options["topology"]) is None:
             hint = "--models DIR; only the shipped examples have models of their own"
@@ -177,11 +181,32 @@ def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str,
     return topology, read_models(folder)
 
 
+def measured_of(topology: Topology) -> str:
+    """The models that `headgate up` measured of the demo, for slots of its own size. Raises UsageError."""
+    from topology_runtime.calibration import store
+    from topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
+
+    folder = store.folder(topology, (), SLOT_CORES, SLOT_MEMORY_BYTES)
+    if store.missing(topology, folder):
+        hint = "`headgate up` once measures them; or --models DIR"
+        raise UsageError("the demo's tasks were not measured on this machine yet", hint=hint)
+    return str(folder)
+
+
 # ── VMs ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def vms_asked(options: Mapping[str, Any]) -> tuple[tuple[Vm, ...], tuple[Vm, ...], Acquire | None]:
-    """(fixed VMs, templates to acquire from, how to acquire or None when the VMs are fixed)."""
+def slot_cores_of(topology: Topology, models: Mapping[str, Model]) -> float:
+    """Cores of the slots that the topology's models were measured in, of the largest of them; 1 without any."""
+    used = (models.get(task.model_name) for task in topology.tasks if task.static is None)
+    return max((model.slot.cores for model in used if model is not None), default=1.0)
+
+
+def vms_asked(
+    options: Mapping[str, Any], slot_cores: float = 1.0
+) -> tuple[tuple[Vm, ...], tuple[Vm, ...], Acquire | None]:
+    """(fixed VMs, templates to acquire from, how to acquire or None when the VMs are fixed). VMs that are not of
+    a price list have slots of `slot_cores`."""
     given = [name for name in ("vm_sizes", "prices", "vms", "slots") if options.get(name) is not None]
     for one, other in (("vms", "slots"), ("vms", "vm_sizes"), ("vms", "prices"), ("vm_sizes", "prices")):
         if one in given and other in given:
@@ -189,27 +214,31 @@ def vms_asked(options: Mapping[str, Any]) -> tuple[tuple[Vm, ...], tuple[Vm, ...
     if options.get("vms") is not None:
         if options.get("mix"):
             raise UsageError("--mix says how to acquire VMs, but --vms are fixed")
-        return fixed_vms(options["vms"]), (), None
+        return fixed_vms(options["vms"], slot_cores), (), None
     if options.get("prices") is not None:
         sizes, mix = priced(options["prices"]), options.get("mix") or "cheapest"
     else:
-        sizes, mix = sizes_of(options.get("vm_sizes") or DEFAULT_SIZES), options.get("mix") or "exact"
+        sizes, mix = (
+            sizes_of(options.get("vm_sizes") or DEFAULT_SIZES, slot_cores),
+            options.get("mix") or "exact",
+        )
     how = MIXES[mix]
     if options.get("slots") is not None:
         return how(options["slots"], sizes), (), None
     return (), sizes, how
 
 
-def fixed_vms(text: str) -> tuple[Vm, ...]:
+def fixed_vms(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
     """`4,4@r2` → vm1 with 4 slots, vm2 with 4 slots in rack r2. Raises UsageError."""
-    price, vms, faults = slot_price(), [], []
+    price, vms, faults = slot_price(slot_cores), [], []
     for number, part in enumerate(text.split(","), 1):
         slots, at, rack = part.strip().partition("@")
         if not _is_count(slots) or (at and not NAME.fullmatch(rack)):
             faults.append(f"{part!r} is not SLOTS or SLOTS@RACK, with 1 to {VM_SLOTS_MOST} slots")
         else:
             count = int(slots)
-            vms.append(Vm(f"vm{number}", count, usd_per_hour=round(count * price, 9), rack=rack or "r1"))
+            cost = round(count * price, 9)
+            vms.append(Vm(f"vm{number}", count, slot_cores, usd_per_hour=cost, rack=rack or "r1"))
     if faults:
         raise UsageError("--vms is no list of VMs", faults=faults, hint="--vms 4,4,2@r2")
     if sum(vm.slots for vm in vms) > SLOTS_MOST:
@@ -217,9 +246,9 @@ def fixed_vms(text: str) -> tuple[Vm, ...]:
     return tuple(vms)
 
 
-def sizes_of(text: str) -> tuple[Vm, ...]:
-    """`4,2,1` → a template of each size, priced per slot as the cheapest of the shipped list."""
-    price = slot_price()
+def sizes_of(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
+    """`4,2,1` → a template of each size, priced per core of its slots as the cheapest of the shipped list."""
+    price = slot_price(slot_cores)
     parts = [part.strip() for part in text.split(",")]
     faults = [
         f"{part!r} is no number of slots from 1 to {VM_SLOTS_MOST}" for part in parts if not _is_count(part)
@@ -227,7 +256,9 @@ def sizes_of(text: str) -> tuple[Vm, ...]:
     if faults:
         raise UsageError("--vm-sizes is no list of sizes", faults=faults, hint="--vm-sizes 4,2,1")
     counts = dict.fromkeys(int(part) for part in parts)
-    return tuple(Vm(f"size{count}", count, usd_per_hour=round(count * price, 9)) for count in counts)
+    return tuple(
+        Vm(f"size{count}", count, slot_cores, usd_per_hour=round(count * price, 9)) for count in counts
+    )
 
 
 def priced(named: str) -> tuple[Vm, ...]:
@@ -244,9 +275,10 @@ def priced(named: str) -> tuple[Vm, ...]:
     return read_prices(path)
 
 
-def slot_price() -> float:
-    """USD per slot and hour of VMs given by their size alone: the least of the shipped list."""
-    return min(vm.usd_per_hour / vm.slots for vm in priced(DEFAULT_PRICES))
+def slot_price(slot_cores: float) -> float:
+    """USD per hour of a slot of so many cores, of VMs given by their size alone: by the cores, the least of the
+    shipped list."""
+    return slot_cores * min(vm.usd_per_hour / (vm.slots * vm.slot_cores) for vm in priced(DEFAULT_PRICES))
 
 
 def weights_of(text: str) -> Weights:

@@ -13,7 +13,7 @@ import click
 
 from topology_runtime.errors import UsageError
 from topology_runtime.faults.words import counted
-from topology_runtime.output import Format, emit, short_format_options
+from topology_runtime.output import emit, format_or_folder, split
 
 if TYPE_CHECKING:
     from dashboards.analytics.pipeline import Tell
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
-@click.option("--output", "folder", help="Folder for what comes of it (default: `analysis` beside TRACE).")
+@click.option(
+    "--to", "folder", metavar="DIR", help="Folder for what comes of it (default: `analysis` beside TRACE)."
+)
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs: any Spark URL.")
 @click.option("--memory", default="2g", show_default=True, help="Of Spark's driver.")
 @click.option(
     "--spark", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it."
 )
 @click.option("--strict", is_flag=True, help="End with 3 when any file cannot be used.")
-@short_format_options
+@format_or_folder
 def analyze(
     traces: tuple[str, ...], folder: str | None, master: str, memory: str, settings: tuple[str, ...],
-    strict: bool, output: Format,
+    strict: bool, outputs: tuple[str, ...],
 ) -> None:  # fmt: skip
     """What runs did, from their traces: stability, predicted against actual, latency, bottlenecks, cost.
 
@@ -39,6 +41,7 @@ def analyze(
     that cannot be used are listed with the reason, and left out."""
     from dashboards.analytics.pipeline import Settings, run
 
+    output, folder = split(outputs, folder)
     more = dict(_setting(text) for text in settings)
     to = folder or beside(traces)
     with progress() as tell:

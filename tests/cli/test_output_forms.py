@@ -6,9 +6,13 @@ import csv
 import io
 import json
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from topology_runtime import output
+from topology_runtime.errors import UsageError
+from topology_runtime.output import format_or_folder, split
 
 ROWS = [
     {"vm": "vm1", "slot": 0, "cpu": 0.51234, "threads": {"parse": 2}, "ready": True},
@@ -57,3 +61,29 @@ def test_no_rows_is_no_error(capsys):
     for form in ("jsonl", "csv", "table"):
         output.emit(form, {}, [])
     assert capsys.readouterr().out.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ("table", None)),
+        (["-o", "json"], ("json", None)),
+        (["--output", "json"], ("json", None)),
+        (["--json", "--output", "found"], ("json", "found")),
+        (["--output", "a/found", "-o", "csv"], ("csv", "a/found")),
+        (["-o", "jsonl", "--output", "found"], ("jsonl", "found")),
+    ],
+)
+def test_a_format_or_a_folder_is_given_by_one_option(words, expected):
+    @click.command()
+    @format_or_folder
+    def command(outputs):
+        click.echo(repr(split(outputs, None)))
+
+    told = CliRunner().invoke(command, words, standalone_mode=False, catch_exceptions=False)
+    assert told.stdout.strip() == repr(expected)
+
+
+def test_what_is_nearly_a_format_is_no_folder():
+    with pytest.raises(UsageError, match="did you mean 'json'"):
+        split(["jsn"], None)

@@ -9,6 +9,8 @@ import json
 import pytest
 
 from controller.offline import request as asking
+from topology_runtime.calibration import store
+from topology_runtime.tasks import demo
 
 PLAN_KEYS = [
     "schema", "topology", "rate_tps", "allocator", "mapper", "routing", "id", "base_epoch", "topology_digest",
@@ -253,3 +255,17 @@ def test_a_picture_of_the_plan_is_drawn(scene):
     scene.plan("--rate", "100", "--plot", str(scene.folder / "plan.svg"))
     assert "<svg" in (scene.folder / "plan.svg").read_text()
     assert "drawn: " in scene.err
+
+
+def test_the_demo_is_planned_by_its_name_with_what_up_measured(scene, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    scene.headgate("plan", "demo", "--rate", "50", code=2)
+    assert "were not measured on this machine yet" in scene.err
+    ran = demo.topology("127.0.0.1:4711", None, str(tmp_path / "archive"))  # as `headgate up` runs it
+    folder = store.folder(ran, (), demo.SLOT_CORES, demo.SLOT_MEMORY_BYTES)
+    for task in ("parse", "score", "lookup", "join", "tag"):
+        store.save(folder, {"schema": "headgate/model/v1", "task": task, "slot": {"cores": 0.12},
+                            "points": [{"threads": 1, "rate_tps": 100.0, "cpu": 0.5, "memory": 0.1}]})  # fmt: skip
+    found = json.loads(scene.headgate("plan", "demo", "--rate", "50", "-o", "json"))
+    assert found["topology"] == "demo" and found["rate_tps"] == 50
+    assert str(folder) in scene.err

@@ -11,6 +11,7 @@ import pytest
 from controller.offline.rate_list import rates_of
 from controller.offline.waiting import waited
 from controller.offline.whatif_words import sentences_of
+from topology_runtime.examples import MODELS
 
 
 def whatif(scene, *words):
@@ -39,6 +40,22 @@ def test_the_sentences_follow_the_table(scene):
     assert "At 100 tuples/s you need 7 slots (VMs of 4,2,1), $0.69 an hour, $500.78 a month" in text
     assert "The first thing to break is task blob on vm1/1: above 100 tuples/s" in text
     assert "The same slots do no more than 100 tuples/s; 1 slot more (8 slots, $0.78 an hour" in text
+
+
+def test_slots_are_priced_by_their_cores(scene, tmp_path):
+    """Models of slots of a fifth of a core: by hand, a fifth of the shipped list's $0.098 a slot."""
+    folder = tmp_path / "fifths"
+    folder.mkdir()
+    for file in MODELS.glob("*.json"):
+        model = json.loads(file.read_text())
+        model["slot"]["cores"] = 0.2
+        (folder / file.name).write_text(json.dumps(model))
+    whole = whatif(scene, "linear", "--rates", "100", "--models", str(MODELS))["rows"][0]
+    fifth = whatif(scene, "linear", "--rates", "100", "--models", str(folder))["rows"][0]
+    assert fifth["slots"] == whole["slots"]
+    assert fifth["usd_per_hour"] == pytest.approx(0.2 * 0.098 * 7) == pytest.approx(whole["usd_per_hour"] / 5)
+    fixed = whatif(scene, "linear", "--rates", "100", "--models", str(folder), "--vms", "4,4")["rows"][0]
+    assert fixed["usd_per_hour"] == pytest.approx(0.2 * 0.098 * 8)
 
 
 def test_fixed_vms_are_paid_for_anyhow(scene):

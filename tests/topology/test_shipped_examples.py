@@ -13,7 +13,7 @@ from controller.plan.planner import PlanRequest, plan_acquiring
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput
-from topology_runtime.examples import MODELS, NAMES, example, logic_alone
+from topology_runtime.examples import DEMO, MODELS, NAMES, example, logic_alone
 from topology_runtime.loading import load
 from topology_runtime.topology import Topology
 from topology_runtime.topology_cli import topology as topology_commands
@@ -111,7 +111,7 @@ def test_an_unknown_word_is_answered_with_the_examples():
     with pytest.raises(InvalidInput) as caught:
         load("linaer")
     assert caught.value.what == "'linaer' names no topology; did you mean 'linear'?"
-    assert caught.value.cause == f"the examples are {', '.join(NAMES)}"
+    assert caught.value.cause == f"the examples are {', '.join((*NAMES, DEMO))}"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from topology_runtime.topology import Topology
 
+DEMO = "demo"  # the built-in one; it has code, and models that `headgate up` measures
 NAMES = ("linear", "diamond", "star", "finance", "traffic", "smart-grid")
 MODELS = Path(__file__).parent / "models"
 

@@ -19,6 +19,7 @@ RATES_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "taxi_day.
 RATE_SCALE = 0.006  # the day's most, 25,838 passengers a half hour, becomes 155 events/s
 TIME_SCALE = 720.0  # a day becomes 120 s
 
+SLOT_CORES, SLOT_MEMORY_BYTES = 0.12, 512 * 1024**2  # of its slots, unless told otherwise
 SCORE_STEPS = 20_000  # about 2 ms of CPU
 ARCHIVE_ROWS, ARCHIVE_S = 100, 0.5
 # CPU that the tasks of fixed size need at the day's most, with a third to spare: 400 µs an event of
@@ -27,7 +28,7 @@ TELEMETRY_CORES, FILE_CORES, ARCHIVE_CORES = 0.08, 0.05, 0.02
 MEMORY = 0.05  # of a slot, above the bare worker
 
 
-def topology(service: str, input: str | None, directory: str, slot_cores: float = 0.12) -> Topology:
+def topology(service: str, input: str | None, directory: str, slot_cores: float = SLOT_CORES) -> Topology:
     """The demo's topology. service: "host:port" of the look-up service. input: a file of events, one
     per line, or None for telemetry. directory: where the archive goes. slot_cores: size of the slots
     that the source and the archive reserve a part of."""
@@ -70,3 +71,8 @@ def _archive(directory: str) -> dict[str, Any]:
 
 def _static(cores: float, slot_cores: float) -> Static:
     return Static(1, min(1.0, cores / slot_cores), MEMORY)
+
+
+PLANNED = topology(
+    "127.0.0.1:1", None, "archive"
+)  # as `headgate plan demo` takes it: nothing of it is reached
