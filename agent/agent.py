@@ -362,7 +362,7 @@ class Agent:
                 self._tell(slot.number, Quit(reason))
             case e.SendLease(slot, _, until_ns):
                 self._tell(slot.number, Lease(until_ns))
-            case e.SendPoisoned(slot, _, message):
+            case e.SendPoisoned(slot, _, message) | e.PassOn(slot, _, message):
                 self._tell(slot.number, message)
             case e.SaveStruck(struck):
                 with self.disk.writing("what was struck", self.config.directory):

@@ -16,6 +16,7 @@ from topology_runtime.messages import (
     Hello,
     LettersTaken,
     Report,
+    SendAgain,
     Shutdown,
     SourceNow,
     SpoolLeft,
@@ -101,6 +102,7 @@ Event = (
     | Shutdown
     | Welcome
     | LettersTaken
+    | SendAgain
     | WorkerHello
     | WorkerReport
     | SourcesRead
@@ -143,6 +145,14 @@ class SendQuit(msgspec.Struct, frozen=True):
     slot: Slot
     incarnation: int
     reason: str
+
+
+class PassOn(msgspec.Struct, frozen=True):
+    """Tell this worker what the controller says to one of its source threads."""
+
+    slot: Slot
+    incarnation: int
+    message: SendAgain
 
 
 class SendLease(msgspec.Struct, frozen=True):
@@ -231,6 +241,7 @@ Instruction = (
     | ForwardWanted
     | SendQuit
     | SendLease
+    | PassOn
     | SendPoisoned
     | SaveStruck
     | SendHello

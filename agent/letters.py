@@ -6,9 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
-from msgspec.structs import replace
-
-from topology_runtime.messages import DeadLetter, DeadLetters, LettersTaken
+from topology_runtime.letters import DeadLetter, DeadLetters, LettersTaken, weighed
 
 A_MESSAGE, AGAIN_MOST = 30, 2000  # letters of 7,000 characters each, which may be 28,000 bytes
 WHOLE_MOST = 2000  # letters that wait whole; of more (the controller is away) only what they are of
@@ -32,7 +30,7 @@ class LetterBox:
         begin = len(self._waiting)
         for letter in letters:
             whole = len(self._waiting) < WHOLE_MOST
-            self._waiting.append(letter if whole else replace(letter, row="", traceback=""))
+            self._waiting.append(letter if whole else letter.bare())
         self._left = self._first + len(self._waiting) if left else self._left
         return self._say(begin, len(self._waiting), now_ns)
 
@@ -59,10 +57,10 @@ class LetterBox:
 
     def _say(self, begin: int, end: int, now_ns: int) -> list[DeadLetters]:
         self._said_ns = now_ns if begin == 0 else self._said_ns
-        letters = tuple(islice(self._waiting, begin, end))
-        return [
-            DeadLetters(
-                self._vm, letters[at : at + A_MESSAGE], self._boot, self._first + begin + at, self._first
-            )
-            for at in range(0, len(letters), A_MESSAGE)
-        ]
+        letters, said = list(islice(self._waiting, begin, end)), list[DeadLetters]()
+        while letters:
+            count = weighed(letters, A_MESSAGE)
+            part, letters = tuple(letters[:count]), letters[count:]
+            said.append(DeadLetters(self._vm, part, self._boot, self._first + begin, self._first))
+            begin += count
+        return said

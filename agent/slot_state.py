@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from topology_runtime.cluster import Slot
+from topology_runtime.letters import SentAgain
 from topology_runtime.messages import ThreadNow, ThreadWanted, Token, WorkerNow, WorkerReport
 
 NS = 1_000_000_000
@@ -24,7 +25,8 @@ class SlotState:
     that it exits. quitting: it was told to. kill_at_ns: when it is killed (again) for `kill_why` if it
     still lives then. killed_for: why it was. hung: the thread whose call took too long, −1 none. troubles:
     of its worker with the disk. unlogged, unlogged_before: finished rows without a log, of its worker and of
-    those before it. letters: dead letters that its worker has told. given_up: quarantined, whatever lives there."""
+    those before it. letters: dead letters that its worker has told. again: those that it sends again. given_up:
+    quarantined, whatever lives there."""
 
     slot: Slot
     status: Status = "empty"
@@ -50,6 +52,7 @@ class SlotState:
     unlogged: int = 0
     unlogged_before: int = 0
     letters: int = 0
+    again: tuple[SentAgain, ...] = ()
 
     @property
     def live(self) -> bool:
@@ -82,7 +85,7 @@ class SlotState:
             threads += tuple(now for n, now in self.ended.items() if n not in reported)
         return WorkerNow(
             self.slot, self.incarnation, said, self.endpoint, self.token, self.ready, threads,
-            self.crashes, self.last_exit,
+            self.crashes, self.last_exit, self.again,
         )  # fmt: skip
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────
@@ -119,6 +122,7 @@ class SlotState:
             self.ended.update({now.thread: now for now in report.threads if now.ended and now.thread in here})
         self.leaving = self.leaving or report.leaving
         self.letters += len(report.letters)
+        self.again = report.again
         self.troubles, self.unlogged = report.troubles, report.unlogged
 
     def kill_at(self, when_ns: int, why: str) -> None:
@@ -157,6 +161,6 @@ class SlotState:
     def _forget_worker(self) -> None:
         self.endpoint, self.token, self.ready, self.threads = "", Token(), False, ()
         self.leaving = self.quitting = False
-        self.troubles = ()
+        self.troubles, self.again = (), ()
         self.unlogged_before, self.unlogged = self.unlogged_before + self.unlogged, 0
         self.kill_at_ns, self.kill_why, self.killed_for, self.hung = None, "", "", -1

@@ -34,6 +34,7 @@ from topology_runtime.messages import (
     Hello,
     LettersTaken,
     Report,
+    SendAgain,
     Shutdown,
     SourceNow,
     Token,
@@ -129,6 +130,8 @@ class AgentState:
                 return self._on_welcome(event, now_ns)
             case LettersTaken():
                 self._letters.taken(event)
+            case SendAgain(boot, slot, incarnation) if boot == self.controller_boot:
+                return [e.PassOn(slot, incarnation, event)] if self._present(slot, incarnation) else []
             case Shutdown(token, reason):
                 return self._on_shutdown(token, reason, now_ns)
             case WorkerHello():
@@ -438,9 +441,8 @@ class AgentState:
         alive = [str(state.slot) for state in self.slots.values() if state.live]
         if alive and now_ns - self._stop_ns < STOP_LIMIT_NS:
             return []
-        out: list[e.Instruction] = [
-            e.Note(f"the worker of {slot} does not end even when killed") for slot in alive
-        ]
+        text = "the worker of {} does not end even when killed"
+        out: list[e.Instruction] = [e.Note(text.format(slot)) for slot in alive]
         if self.controller_boot and not self.refused:
             out += self._letters_again(now_ns)
             out += [self._report(now_ns), e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot))]

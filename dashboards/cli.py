@@ -35,6 +35,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": ("dashboards.terminal.events:events", "what happened: plans, joins, deaths, dead letters"),
     "deadletter list": ("dashboards.terminal.deadletter:list_letters", "rows that a task failed on, and why"),
     "deadletter show": ("dashboards.terminal.deadletter:show", "one of them: the row and the traceback"),
+    "deadletter replay": (
+        "dashboards.terminal.replay_letters:replay",
+        "have their rows processed once more: the cause is mended",
+    ),
     "deadletter drop": ("dashboards.terminal.deadletter:drop", "forget some of them"),
     "rate set": ("dashboards.terminal.orders:set_rate", "change the input rate of a running topology"),
     "apply": ("dashboards.terminal.orders:apply", "bring the plan that waits for approval into force"),

@@ -11,6 +11,7 @@ from typing import Any
 
 WORKER, EXECUTE = "topology_runtime/worker", "controller/execute"
 LEDGER, FLOW, HELD = f"{WORKER}/ledger.py", f"{WORKER}/flow.py", f"{WORKER}/held.py"
+BURIAL = f"{WORKER}/burial.py"
 OUTPUTS, CORE, SOURCE = f"{WORKER}/outputs.py", f"{WORKER}/task_core.py", f"{WORKER}/source_core.py"
 ORDERS, STATE, KEYED = f"{WORKER}/orders.py", f"{WORKER}/state.py", f"{WORKER}/keyed.py"
 FOLDING, EXECUTOR, STEPS = "controller/knowledge/folding.py", f"{EXECUTE}/executor.py", f"{EXECUTE}/steps.py"

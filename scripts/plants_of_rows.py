@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planting import (
+    BURIAL,
     CORE,
     FLOW,
     HELD,
@@ -183,9 +184,9 @@ TUPLES = (
     ),
     one(
         "rows of a frame share one identity",
-        FLOW,
-        "                    root.position + offset,\n                    attempts",
-        "                    root.position,\n                    attempts",
+        BURIAL,
+        "        root.position + place[1],\n",
+        "        root.position,\n",
         ("dead letter",),
         shape="failing",
     ),
@@ -199,8 +200,8 @@ TUPLES = (
     one(
         "a row that failed comes to nothing",
         FLOW,
-        "            self.letters.append(\n                DeadLetter(",
-        "            (lambda _: None)(\n                DeadLetter(",
+        "self.letters.append(letter_of(",
+        "(lambda _: None)(letter_of(",
         LOST,
         shape="failing",
     ),
@@ -315,4 +316,39 @@ STATES = (
     ),
 )
 
-OF_ROWS: tuple[Plant, ...] = (*LEDGERS, *TUPLES, *SOURCES, *STATES)
+LETTERS = (
+    one(
+        "a letter whose row died again counts as done",
+        CORE,
+        "        if self.flow.refused:  #",
+        "        if self.flow.refused and False:  #",
+        ("reached no sink",),
+        shape="failing",
+    ),
+    one(
+        "a letter is dropped when it is sent",
+        "controller/execute/sending_again.py",
+        "for serial in line.here.keys() & frozenset(now.done):",
+        "for serial in line.here.keys() & line.there:",
+        ("reached no sink",),
+        shape="failing",
+    ),
+    one(
+        "a letter that is asked for once more is taken for the same sending",
+        "controller/knowledge/letters.py",
+        "        self.asked[number] = self._serial\n",
+        "        self.asked[number] = number\n",
+        test="tests/dead_letters/test_letters_asked_for.py",
+    ),
+    one(
+        "letters of a turn that could not be journaled are forgotten",
+        "controller/monitor/hearing.py",
+        "    counts.letters.put_back(records)\n",
+        "",
+        ("never written", "vanished"),
+        shape="failing",
+        kinds=("fail_journal",),
+    ),
+)
+
+OF_ROWS: tuple[Plant, ...] = (*LEDGERS, *TUPLES, *SOURCES, *STATES, *LETTERS)

@@ -14,11 +14,12 @@ import re
 import threading
 from collections import deque
 from collections.abc import Container
+from itertools import islice
 
 import msgspec
 
 from topology_runtime.disk import DiskTroubles
-from topology_runtime.messages import DeadLetter
+from topology_runtime.letters import DeadLetter, weighed
 
 FOLDER = "letters"
 RUN_NOTE = "run"  # holds the name of the run whose letters are here
@@ -53,14 +54,16 @@ class LettersKept:
         """In a flood most come without row and traceback: memory is bounded."""
         with self._lock:
             if len(self._waiting) >= WHOLE_MOST:
-                letter = msgspec.structs.replace(letter, row="", traceback="")
+                letter = letter.bare()
             with self._disk.writing("dead letters", self._folder):
                 self._write(_encode(letter) + b"\n")
             self._waiting.append(letter)
             self._number += 1
 
     def take(self, most: int) -> tuple[DeadLetter, ...]:
-        return tuple(self._waiting.popleft() for _ in range(min(most, len(self._waiting))))
+        """At most so many, and as many as a message may have."""
+        count = weighed(list(islice(self._waiting, most)), most)
+        return tuple(self._waiting.popleft() for _ in range(count))
 
     def _write(self, line: bytes) -> None:
         if self._fd < 0 or self._size >= PART_BYTES:

@@ -16,6 +16,11 @@ import msgspec
 
 from topology_runtime.cluster import Slot
 from topology_runtime.finished_kept import FinishedKept
+from topology_runtime.letters import DeadLetter as DeadLetter
+from topology_runtime.letters import DeadLetters as DeadLetters
+from topology_runtime.letters import LettersTaken as LettersTaken
+from topology_runtime.letters import SendAgain as SendAgain
+from topology_runtime.letters import SentAgain as SentAgain
 from topology_runtime.profiles import Profiled, ProfileWanted
 from topology_runtime.samples import LINK_COLUMNS as LINK_COLUMNS
 from topology_runtime.samples import SAMPLE_COLUMNS as SAMPLE_COLUMNS
@@ -158,14 +163,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     leased: tuple[int, int] = (0, 0)
 
 
-class LettersTaken(msgspec.Struct, frozen=True, tag="letters_taken"):
-    """Dead letters of the agent's life `boot` below this number are on the controller's disk."""
-
-    boot: int
-    below: int
-
-
-FromController = Wanted | Shutdown | Welcome | LettersTaken | FinishedKept
+FromController = Wanted | Shutdown | Welcome | LettersTaken | SendAgain | FinishedKept
 
 
 # ── agent → controller ──────────────────────────────────────────────────────────────────────────
@@ -242,6 +240,7 @@ class WorkerNow(msgspec.Struct, frozen=True):
     threads: tuple[ThreadNow, ...] = ()
     crashes: int = 0
     last_exit: str = ""
+    again: tuple[SentAgain, ...] = ()
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
@@ -256,30 +255,6 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     troubles: tuple[str, ...] = ()  # what the VM's disk does not take now, at most 16
     unlogged: int = 0  # rows that (may have) reached a sink and are in no log, since this agent's boot
     spools: tuple[SpoolLeft, ...] = ()  # as they were when a worker ended here last
-
-
-class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A row whose task raised three times: identity, the row as JSON-like text, the traceback."""
-
-    task: str
-    thread: int
-    source: str
-    partition: int
-    position: int
-    row: str
-    error: str
-    traceback: str
-
-
-class DeadLetters(msgspec.Struct, frozen=True, tag="dead_letters"):
-    """Letters number `first` … of the agent's life `boot`; said again until they are taken, as those below
-    `waiting` are."""
-
-    vm: str
-    letters: tuple[DeadLetter, ...]
-    boot: int = 0
-    first: int = 0
-    waiting: int = 0
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
@@ -307,7 +282,7 @@ class Lease(msgspec.Struct, frozen=True, tag="lease"):
     until_ns: int
 
 
-FromAgentToWorker = Wanted | Poisoned | Quit | Lease
+FromAgentToWorker = Wanted | Poisoned | Quit | Lease | SendAgain
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag="worker_hello"):
@@ -332,6 +307,7 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     leaving: bool = False  # it holds no thread and none is wanted: it exits now
     troubles: tuple[str, ...] = ()  # what its disk does not take now
     unlogged: int = 0  # finished rows of which its disk took no log, since it began
+    again: tuple[SentAgain, ...] = ()
 
 
 FromWorker = WorkerHello | WorkerReport

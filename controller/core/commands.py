@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import msgspec
 
 from controller.core.deciding import enact_proposal, plan_for, present
-from controller.core.status import explain, letter_row, letters_told, status
+from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
+from controller.core.letter_commands import whole
+from controller.core.status import explain, status
 from controller.execute.ending import SCHEDULE_LEAD_NS, Ending
 from controller.knowledge.knowledge import Knowledge, Proposal
-from controller.knowledge.letters import Letter, Letters
 from controller.knowledge.membership import Membership
 from controller.knowledge.models import Model
 from controller.knowledge.records import Scheduled, Seen, Submitted
@@ -89,11 +90,11 @@ def _summary(run: Run, turn: Turn, arguments: Arguments) -> Any:
 
 
 def _explain(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    return explain(run.knowledge, _whole(arguments, "last", 10, 1, 1000))
+    return explain(run.knowledge, whole(arguments, "last", 10, 1, 1000))
 
 
 def _events(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    since = _whole(arguments, "since", 0, 0, 1 << 62)
+    since = whole(arguments, "since", 0, 0, 1 << 62)
     found = [event for event in run.knowledge.events if event["number"] > since]
     return {"schema": "headgate/events/v1", "events": found, "last": run.knowledge.event_number}
 
@@ -170,45 +171,6 @@ def _apply(run: Run, turn: Turn, arguments: Arguments) -> Any:
     return {"id": proposal.plan.id, "epoch": k.durable.next_epoch - 1}
 
 
-def _deadletters(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    """Letters after a number, oldest first, and how many rows there are of each task."""
-    after, most = _whole(arguments, "after", 0, 0, 1 << 62), _whole(arguments, "most", 500, 1, 500)
-    letters, task = run.knowledge.counts.letters, arguments.get("task")
-    found = [letter for letter in letters.of(task) if letter.number > after]
-    return {**letters_told(letters), "letters": [letter_row(letters, one) for one in found[:most]]}
-
-
-def _deadletter(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    letters = run.knowledge.counts.letters
-    letter = _letter(letters, _whole(arguments, "id", 0, 0, 1 << 62))
-    more = {"thread": letter.thread, "row": letter.row, "traceback": letter.traceback}
-    return {**letter_row(letters, letter), **more}
-
-
-def _deadletter_drop(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    """Forget letters: by their ids, of a task, or all. An id that is none: nothing is dropped."""
-    letters, ids = run.knowledge.counts.letters, arguments.get("ids") or []
-    if not isinstance(ids, list) or not all(type(number) is int for number in ids):
-        raise InvalidInput("the ids of dead letters are whole numbers")
-    chosen = [_letter(letters, number).number for number in ids]
-    if arguments.get("all") or arguments.get("task") is not None:
-        chosen += [letter.number for letter in letters.of(arguments.get("task"))]
-    dropped = sum(letters.drop(number) for number in chosen)
-    for task in letters.counts():
-        if letters.keeps(task):
-            run.knowledge.alarms.pop(f"dead letters {task}", None)
-    turn.event("dead_letters_dropped", f"an operator dropped {dropped:,} dead letters")
-    return {"dropped": dropped, **letters_told(letters)}
-
-
-def _letter(letters: Letters, number: int) -> Letter:
-    letter = letters.kept.get(number)
-    if letter is None:
-        hint = "`headgate deadletter list` shows those that are kept"
-        raise InvalidInput(f"there is no dead letter {number}", hint=hint)
-    return letter
-
-
 def _resume(run: Run, turn: Turn, arguments: Arguments) -> Any:
     """Clear what keeps the controller from planning by itself; `mode` changes the mode."""
     k = run.knowledge
@@ -224,13 +186,6 @@ def _resume(run: Run, turn: Turn, arguments: Arguments) -> Any:
     return {"mode": mode, "was_held": was or None}
 
 
-def _whole(arguments: Arguments, name: str, default: int, least: int, most: int) -> int:
-    value = arguments.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidInput(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-    return value
-
-
 COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "ping": _ping,
     "status": _status,
@@ -243,7 +198,5 @@ COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "plan": _plan,
     "apply": _apply,
     "resume": _resume,
-    "deadletters": _deadletters,
-    "deadletter": _deadletter,
-    "deadletter_drop": _deadletter_drop,
+    **LETTER_COMMANDS,
 }

@@ -22,6 +22,7 @@ from controller.core.tracing import rates_of, run_of
 from controller.execute.ending import Ending
 from controller.execute.executor import enact
 from controller.execute.probation import judge
+from controller.execute.sending_again import SendingAgain
 from controller.execute.telling import tell
 from controller.execute.watching import (
     hand_over_waited,
@@ -35,6 +36,7 @@ from controller.execute.watching import (
 from controller.knowledge import turns as t
 from controller.knowledge.config import Settings
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.letters import LetterRecord
 from controller.knowledge.membership import Change, Membership
 from controller.knowledge.models import missing_models
 from controller.knowledge.records import Submitted
@@ -66,12 +68,14 @@ class Loop:
         self.intake: Intake | None = None
         self.finished = FinishedRows()
         self.settling = Settling()
+        self.again = SendingAgain()
         self._seen: Seen | None = None
         self._memory: Held | None = None
         self._submitted = submitted
         self._keep_ns = self._roster = 0
         self._before = self.knowledge.durable
         self._unanswered: list[int] = []
+        self._unkept: tuple[LetterRecord, ...] = ()
         self._over = self._wrote = False
         self._born: t.Started | None = None
         self._unborn = False  # the journal did not take this life's first record
@@ -150,6 +154,7 @@ class Loop:
         self._wrote = turn.writes
         out = turn.instructions()
         self._unanswered = [i.number for i in out if isinstance(i, t.Answer)]
+        self._unkept = tuple(one for i in out if isinstance(i, t.KeepLetters) for one in i.records)
         self._over = self._over or any(isinstance(i, t.Finish) for i in out)
         return out
 
@@ -227,6 +232,9 @@ class Loop:
                 changes = hearing.hello(turn, members, message)
             case m.Report():
                 changes = hearing.report(turn, members, message)
+                member = members.members.get(message.vm)
+                if member is not None and member.report is message:
+                    self.again.hear(turn, message)
             case m.SampleBlock():
                 return self._on_block(turn, message)
             case m.DeadLetters():
@@ -284,6 +292,7 @@ class Loop:
         k.durable = self._before
         self._unborn = not k.durable.boot and self._born is not None
         k.journal_retry_ns = turn.now.mono_ns + JOURNAL_RETRY_NS
+        hearing.letters_not_kept(turn, self._unkept)
         first = "journal" not in k.alarms
         k.alarms["journal"] = f"the journal takes no records: {event.error}; the present plan is held"
         if first:
@@ -326,6 +335,7 @@ class Loop:
             turn.do(t.Keep(k.counts.tallies(now.wall_ns)))
             hearing.keep_letters(turn)
             self.settling.go_on(turn, self.members, self.finished)
+        self.again.go_on(turn, self.ending.stage == "running")
         self._end_in_time(turn)
         if (
             self.ending.stage == "running"

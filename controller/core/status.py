@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from controller.core.copies import BySink, copies_of
@@ -67,11 +68,14 @@ def status(
 
 def letters_told(letters: Letters) -> dict[str, Any]:
     """How many rows died, in all (distinct source positions) and by task, and of how many the letter is kept."""
-    kept = [letter.task for letter in letters.of()]
+    kept = Counter(letter.task for letter in letters.of())
+    rows = dict.fromkeys(kept, 0) | letters.counts()
     return {
         "dead_lettered": letters.count,
         "dropped": letters.dropped,
-        "tasks": [{"task": t, "rows": n, "kept": kept.count(t)} for t, n in letters.counts().items()],
+        "replayed": letters.replayed,
+        "replaying": len(letters.asked),
+        "tasks": [{"task": t, "rows": rows[t], "kept": kept[t]} for t in sorted(rows)],
     }
 
 

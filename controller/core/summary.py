@@ -51,6 +51,7 @@ def summary(
             "replayed": counts.replayed,
             **copies_of(k, by_sink),
         },
+        "letters": {"replayed": counts.letters.replayed, "mended": max(0, counts.letters.mended)},
         "state": state_of(k),
         "plans": plans_of(k, wall_ns),
         "plans_dropped": sum(k.durable.reigns_dropped.values()),

@@ -15,6 +15,7 @@ from typing import Any
 
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage
+from topology_runtime.letters import AGAIN_MOST, ROW_BYTES_MOST
 from topology_runtime.profiles import Profiled
 from topology_runtime.topology import KEY_RANGES
 
@@ -115,6 +116,11 @@ def _check_worker(report: m.Report, worker: m.WorkerNow) -> None:
         _numbers("a thread", thread.thread, thread.switched, thread.marked)
         _texts("a thread", thread.failed, thread.unsaved)
         _check_ranges(thread)
+    _many("source threads with letters", worker.again)
+    for again in worker.again:
+        _many("letters sent again", again.open, AGAIN_MOST)
+        _many("letters sent again", again.done, AGAIN_MOST)
+        _numbers("letters sent again", again.thread, again.boot, *again.open, *again.done)
 
 
 def _check_ranges(now: m.ThreadNow) -> None:
@@ -155,7 +161,12 @@ def _check_letters(letters: m.DeadLetters) -> None:
     for letter in letters.letters:
         _texts("a dead letter", letter.task, letter.source, most=NAME_MOST)
         _texts("a dead letter", letter.row, letter.error, letter.traceback)
+        _texts("a dead letter", letter.feeder, most=NAME_MOST)
+        _many("bytes of a row", letter.data, ROW_BYTES_MOST)
         _numbers("a dead letter", letter.thread, letter.partition, letter.position)
+        _numbers("a dead letter", letter.variant, letter.shape, letter.again)
+        if letter.again not in (0, letter.of):
+            raise BadMessage("a dead letter of another one", cause=f"{letter.again} at {letter.position}")
 
 
 def _token(token: m.Token) -> tuple[int, int, int]:

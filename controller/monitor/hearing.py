@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.knowledge.letters import LetterRecord
 from controller.knowledge.membership import Change, Member, Membership
 from controller.knowledge.records import Joined
 from controller.knowledge.turn import Turn
@@ -159,6 +160,13 @@ def keep_letters(turn: Turn) -> None:
         if (boot, below) != counts.letters_told.get(vm):
             counts.letters_told[vm] = boot, below
             turn.do(Send(vm, m.LettersTaken(boot, below)))
+
+
+def letters_not_kept(turn: Turn, records: tuple[LetterRecord, ...]) -> None:
+    """Nothing of the turn before was done: what it would have written is news still, and no agent was told."""
+    counts = turn.knowledge.counts
+    counts.letters.put_back(records)
+    counts.letters_told.clear()
 
 
 def told(turn: Turn, changes: tuple[Change, ...]) -> tuple[Change, ...]:

@@ -7,21 +7,23 @@
 3. What the controller believes (or kept) as acked is done, and in one life it only moves forward.
 4. Rows in flight stay within the window; a root is not sent again without end: all that were in flight once
    for each fault, and each by its own deadline.
-5. Dead letters are the rows that must fail, and no others.
+5. Dead letters are the rows that must fail, while they must, and no others.
 6. A row reaches the sinks again only if it was sent again or read again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from controller.knowledge.knowledge import Counts
 from controller.knowledge.records import HandedOver
 from controller.simulation.logic import WITH, Row
 from controller.simulation.topologies import Shape
+from topology_runtime.letters import AGAIN_PARTITION
 from topology_runtime.messages import DeadLetter
 from topology_runtime.worker.flow import Finished
 from topology_runtime.worker.ledger import Ledger
@@ -45,6 +47,7 @@ class Positions:
     above: set[int] = field(default_factory=set)
     rows: dict[int, set[str]] = field(default_factory=dict)  # position → ways of its rows at sinks
     buried: set[int] = field(default_factory=set)
+    mended: set[int] = field(default_factory=set)  # that would have failed before
     sunk: int = 0  # rows that reached a sink, copies included
 
     def is_done(self, position: int) -> bool:
@@ -82,8 +85,9 @@ class Watch:
 class Account:
     """Of all source partitions of a world."""
 
-    def __init__(self, shape: Shape, met: Counter[str]) -> None:
-        self.shape, self.met = shape, met
+    def __init__(self, shape: Shape, met: Counter[str], mended: Callable[[], bool] = lambda: False) -> None:
+        self.shape, self.met, self.mended = shape, met, mended
+        self.again_sunk: dict[int, Row] = {}  # letter → its row at a sink
         self.need = shape.need
         self.partitions: dict[Partition, Positions] = {}
         self.live: dict[tuple[int, int], Watch] = {}  # (thread, incarnation) → its ledger
@@ -99,6 +103,12 @@ class Account:
     def finished(self, sources: Sequence[str], finished: Iterable[Finished], rows: Sequence[Row]) -> None:
         """Rows at a sink, in what they say themselves and by the names that the runtime gave them."""
         named = list(_names(sources, finished))
+        again = [name[1] >= AGAIN_PARTITION for name in named]
+        if any(again):  # rows of dead letters
+            pairs = zip(named, rows, strict=True)
+            self.again_sunk.update({name[2]: row[:3] for name, row in compress(pairs, again)})
+            healthy = [not one for one in again]
+            named, rows = list(compress(named, healthy)), list(compress(rows, healthy))
         if self.shape.live:
             for (source, partition, position), row in zip(named, rows, strict=True):
                 self._row((source, partition), position, row[3])
@@ -116,7 +126,9 @@ class Account:
         known = self.of(place)
         known.sunk += 1
         assert position < known.read, f"position {position} reached a sink and was never read"
-        assert not self.shape.fails(position), f"position {position} cannot be processed and reached a sink"
+        if self.shape.fails(position):
+            assert self.mended(), f"position {position} cannot be processed and reached a sink"
+            known.mended.add(position)
         if known.is_done(position):
             return
         ways = known.rows.setdefault(position, set())
@@ -126,6 +138,9 @@ class Account:
 
     def buried(self, letters: Iterable[DeadLetter]) -> None:
         for letter in letters:
+            if letter.of:  # the row of another one
+                assert not self.mended(), f"letter {letter.of} died again, and its cause is mended"
+                continue
             row = letter.source, letter.partition, letter.position
             assert self.shape.fails(letter.position), f"a dead letter for the healthy row {row}"
             assert letter.row.startswith(repr(row)[:-1]), f"the dead letter of {row} shows {letter.row}"
@@ -266,9 +281,8 @@ class Account:
             missing = [p for p in range(emitted) if not known.is_done(p)]
             assert not missing, f"positions {missing} of {place} reached no sink"
             must = {p for p in range(emitted) if self.shape.fails(p)}
-            assert known.buried >= must, (
-                f"not among the dead letters: {sorted(must - known.buried)} of {place}"
-            )
+            missing = sorted(must - known.buried - known.mended)
+            assert not missing, f"not among the dead letters: {missing} of {place}"
         assert not self.accepted, f"accepted and never at a sink: {sorted(self.accepted)[:5]}"
 
     def few_duplicates(self) -> None:

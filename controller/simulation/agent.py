@@ -176,6 +176,8 @@ class SimAgent:
                 self._tell(slot.number, incarnation, m.Quit(reason))
             case e.SendLease(slot, incarnation, until_ns):
                 self._tell(slot.number, incarnation, m.Lease(until_ns))
+            case e.PassOn(slot, incarnation, message):
+                self._tell(slot.number, incarnation, message)
             case e.KillWorker(slot, incarnation, why):
                 worker = self.workers.get(slot.number)
                 if worker is not None and worker.incarnation == incarnation:

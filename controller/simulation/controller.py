@@ -126,6 +126,7 @@ class SimController:
                     self.world.checks.kept(tallies)
             case t.KeepLetters(records):
                 self.disk.letters += records
+                self.world.letters.kept(records)
             case t.Send(name, message):
                 if isinstance(message, m.Wanted):
                     self.world.checks.told(message)

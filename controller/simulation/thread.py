@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from controller.simulation import spool
 from controller.simulation.clock import MS
-from controller.simulation.logic import Batches, Feed, Sink, Tally
+from controller.simulation.logic import Batches, Feed, Picky, Sink, Tally
 from controller.simulation.tallies import answered_by, claiming, copies_of
 from topology_runtime.instances import build
+from topology_runtime.letters import SendAgain, SentAgain
 from topology_runtime.logic import Context
 from topology_runtime.messages import Frame, SourceNow, ThreadNow, ThreadWanted
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
@@ -74,6 +75,8 @@ class SimThread:
         self.world.met["ranges restored"] += restored
         if isinstance(logic, Feed):
             logic.events = self.world.events
+        if isinstance(logic, Picky):
+            logic.mended = self.world.letters.mended
         self.wake()
 
     @property
@@ -257,6 +260,11 @@ class SimSource(SimThread):
             return SourceNow(w.task, w.partition, w.thread, 0, 0, 0, 0, 0, stopped=stopped)
         return self.told
 
+    def again_now(self) -> SentAgain | None:
+        """Letters that it is to send again, if there are any."""
+        now = self.source.letters.now(self.wanted.thread)
+        return now if now.open or now.done else None
+
     def turn(self) -> None:
         core, now_ns = self.source, self.world.now_ns
         self.look_at_orders()
@@ -266,6 +274,8 @@ class SimSource(SimThread):
                 core.on_acks(item, now_ns)
             elif isinstance(item, StateAsked):
                 self.answer_for(item)
+            elif isinstance(item, SendAgain):
+                core.on_again(item)
         if self.faults != self._faults_seen:
             self._faults_seen = self.faults
             core.on_fault(now_ns)

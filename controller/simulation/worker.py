@@ -119,6 +119,11 @@ class SimWorker:
             return
         if isinstance(message, Poisoned):
             return  # simulated rows are survived
+        if isinstance(message, m.SendAgain):
+            if message.thread in self.threads:
+                self.world.letters.told(message)
+                self._put(message.thread, message)
+            return
         self.heard = True
         before = self.state.token
         self._perform(self.state.on_wanted(message))
@@ -155,12 +160,17 @@ class SimWorker:
             return
         threads, sources = tuple(state.threads.values()), tuple(state.sources.values())
         standing = tuple((s.thread, s.stopped, s.exhausted) for s in sources)
-        news = (state.token, state.ready, threads, leaving, standing)
+        again = tuple(
+            now for t in self.threads.values() if isinstance(t, SimSource) and (now := t.again_now())
+        )
+        self.world.letters.says(again)
+        news = (state.token, state.ready, threads, leaving, standing, again)
         if self.letters or news != self._news or self.world.now_ns - self._reported_ns >= REPORT_NS:
             letters, self.letters = tuple(self.letters), []
             report = m.WorkerReport(
-                self.slot, self.incarnation, state.token, state.ready, threads, sources, letters, leaving
-            )
+                self.slot, self.incarnation, state.token, state.ready, threads, sources, letters, leaving,
+                again=again,
+            )  # fmt: skip
             self.to_agent(report)
             self._news, self._reported_ns = news, self.world.now_ns
 

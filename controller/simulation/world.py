@@ -23,6 +23,7 @@ from controller.simulation.clock import MS, WALL0_NS, Clock, S
 from controller.simulation.controller import Control, Disk, SimController
 from controller.simulation.faults import Faults
 from controller.simulation.liveness import Liveness
+from controller.simulation.replays import Replays
 from controller.simulation.spool import SimSpool
 from controller.simulation.tallies import KeyedAccount
 from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, parted, swapped, turned
@@ -84,7 +85,8 @@ class World:
         self.submitted = Submitted(topology, self.shape.models, ((0.0, rate),), 0.0, (), WALL0_NS)
         sinks = {task.name for task in topology.sinks}
         self.last_edges = {n for n, edge in enumerate(topology.edges) if edge.target in sinks}
-        self.account = Account(self.shape, self.met)
+        self.letters = Replays(self)
+        self.account = Account(self.shape, self.met, self.letters.mended)
         self.tallies = KeyedAccount(self.shape, self.account)
         self.events = itertools.count()  # of live sources
         self.spools: list[SimSpool] = []
@@ -183,6 +185,7 @@ class World:
         r = self.random
         number = r.choice(FAULTS) if self.options.faults is None else self.options.faults
         self.faults.plan(S + int(FIRST_FAULT_S * S), S + int((FAULTS_END_S - 0.5) * S), number)
+        self.letters.plan()
         end_ns = S + int(FAULTS_END_S * S)
         for n in range(REPLANS_LEAST + 1):
             at_ns = S + int((1.0 + 1.6 * n + r.random()) * S)
@@ -250,6 +253,7 @@ class World:
         self._wait("the plan is in force", lambda: self.unsettled, SETTLE_S)
         self.clock.run_until(self.now_ns + int(self.shape.calm_s * S))
         assert not self.shape.calm_s or not self._behind, self._behind
+        self._wait("no dead letter is left", lambda: self.letters.left, SETTLE_S)
         self.tallies.one_owner_each(thread for worker in self.workers() for thread in worker.threads.values())
 
     def _replan_at_least(self) -> None:
@@ -328,6 +332,7 @@ class World:
         counts = self.controller.loop.knowledge.counts
         self.account.all_done(counts)
         self.account.few_duplicates()
+        self.letters.over()
         self.tallies.all_counted({place: known.emitted for place, known in counts.sources.items()})
         self._summed_up(finish.summary["tuples"])
         self.met["no fault at all"] += not self.faults.happened

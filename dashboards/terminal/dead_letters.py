@@ -13,6 +13,9 @@ from topology_runtime.errors import InvalidInput
 from topology_runtime.trace_tables import DEAD_LETTERS, RUN_FILE
 from topology_runtime.utc import utc_iso
 
+ALWAYS = ("number", "task", "source", "partition", "position", "thread", "row", "error", "traceback")
+LATELY: dict[str, Any] = {"variant": 0, "feeder": "", "shape": 0, "data": ""}  # not in older traces
+
 Found = dict[str, Any]
 Spans = list[tuple[int, int]]  # begin … end − 1 each
 
@@ -20,9 +23,8 @@ Spans = list[tuple[int, int]]  # begin … end − 1 each
 def from_trace(folder: Path) -> Found:
     """As the controller tells them, with row and traceback of each. Raises InvalidInput."""
     records = _records(folder)
-    dropped = {record["number"] for record in records if record["record"] == "dropped"}
-    letters = {r["number"]: _letter(r) for r in records if r["record"] == "letter"}
-    kept = Counter(letter["task"] for number, letter in letters.items() if number not in dropped)
+    letters, dropped, replayed = _standing(records)
+    kept = Counter(letter["task"] for letter in letters.values())
     everywhere: defaultdict[tuple[str, int], Spans] = defaultdict(list)
     of_task: defaultdict[tuple[str, str, int], Spans] = defaultdict(list)
     for r in records:
@@ -34,10 +36,40 @@ def from_trace(folder: Path) -> Found:
         rows[task] += length(spans)
     return {
         "dead_lettered": sum(map(length, everywhere.values())),
-        "dropped": len(dropped & letters.keys()),
-        "tasks": [{"task": task, "rows": n, "kept": kept[task]} for task, n in sorted(rows.items())],
-        "letters": [letter for number, letter in sorted(letters.items()) if number not in dropped],
+        "dropped": dropped,
+        "replayed": replayed,
+        "tasks": [{"task": t, "rows": rows[t], "kept": kept[t]} for t in sorted(rows.keys() | kept.keys())],
+        "letters": [_letter(record) for _, record in sorted(letters.items())],
     }
+
+
+def rows_from_trace(folder: Path) -> list[Found]:
+    """Letters that are neither dropped nor done, with what it takes to send their rows again (`data` is base64, empty
+    when the row was not kept). Raises InvalidInput."""
+    letters, _, _ = _standing(_records(folder))
+    return [
+        {
+            **{name: one[name] for name in ALWAYS},
+            **{name: one.get(name, bare) for name, bare in LATELY.items()},
+        }
+        for _, one in sorted(letters.items())
+    ]
+
+
+def _standing(records: list[Found]) -> tuple[dict[int, Found], int, int]:
+    """Letters by number as they were at the end, how many were dropped, how many were sent again and are done."""
+    letters: dict[int, Found] = {}
+    gone: dict[str, set[int]] = {"dropped": set(), "replayed": set()}
+    for record in records:
+        kind, number = record["record"], record.get("number")
+        if kind == "letter" and number is not None:
+            letters[number] = record
+        elif kind in gone and number in letters:
+            gone[kind].add(number)
+        elif kind == "died_again" and number in letters:
+            letters[number] = {**letters[number], "error": record["error"], "traceback": record["traceback"]}
+    left = {n: one for n, one in letters.items() if n not in gone["dropped"] | gone["replayed"]}
+    return left, len(gone["dropped"]), len(gone["replayed"])
 
 
 def length(spans: Iterable[tuple[int, int]]) -> int:

@@ -1,4 +1,4 @@
-"""`headgate deadletter list|show|drop`: rows on which a task failed three times."""
+"""`headgate deadletter list|show|drop` (replay: replay_letters.py): rows on which a task failed three times."""
 
 from __future__ import annotations
 
@@ -59,11 +59,12 @@ def from_controller(where: str | None, task: str | None) -> dict[str, Any]:
 
 def words_of(found: dict[str, Any]) -> str:
     """How many there are."""
-    if not found["dead_lettered"]:
+    if not found["tasks"]:
         return "no dead letters"
     tasks = "; ".join(f"{t['task']} {t['rows']:,} ({t['kept']:,} kept)" for t in found["tasks"])
-    dropped = f"; {found['dropped']:,} dropped" if found["dropped"] else ""
-    return f"{found['dead_lettered']:,} rows are dead letters: {tasks}{dropped}"
+    more = {name: found.get(name, 0) for name in ("dropped", "replayed", "replaying")}
+    words = "".join(f"; {count:,} {name}" for name, count in more.items() if count)
+    return f"{found['dead_lettered']:,} rows are dead letters: {tasks}{words}"
 
 
 def _short(error: str) -> str:

@@ -180,7 +180,7 @@ def largest() -> Iterator[tuple[str, m.FromAgent]]:
         "spools",
         m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, spools=(m.SpoolLeft("s", 0, 3, 9),) * 150_000),
     )
-    yield "letters", m.DeadLetters("vm1", (m.DeadLetter("", 1, "", 0, 5, "", "", ""),) * 100_000)
+    yield "letters", m.DeadLetters("vm1", (m.DeadLetter("", 1, "", 0, 5, "", "", ""),) * 65_000)
     yield "tasks", m.SampleBlock("vm1", 3, 1, 1, 1, 1, ("",) * 1_000_000, {}, {}, {})
     yield "buckets", m.SampleBlock("vm1", 3, 1, 1, 1, 1, (), {}, {}, {}, (("a", "b", (1,) * 1_000_000),))
     yield "latencies", m.SampleBlock("vm1", 3, 1, 1, 1, 1, (), {}, {}, {}, (("", "", ()),) * 250_000)

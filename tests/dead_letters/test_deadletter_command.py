@@ -12,10 +12,11 @@ from click.testing import CliRunner, Result
 
 from controller.knowledge.letters import Letters
 from dashboards.run_summary import check_dead, next_steps
-from dashboards.terminal.dead_letters import from_trace, length
+from dashboards.terminal.dead_letters import from_trace, length, rows_from_trace
 from dashboards.terminal.deadletter import drop, list_letters, show
+from dashboards.terminal.replay_letters import replay
 from topology_runtime.errors import CheckFailed, HeadgateError
-from topology_runtime.messages import DeadLetter
+from topology_runtime.letters import AGAIN_PARTITION, DeadLetter
 
 
 @pytest.fixture
@@ -82,6 +83,51 @@ def test_drop_wants_to_know_which() -> None:
         assert isinstance(result.exception, HeadgateError) and result.exception.exit_code == 2
 
 
+def test_a_trace_of_letters_that_were_sent_again(tmp_path: Path) -> None:
+    found = Letters()
+    for position in range(4):
+        found.bury(
+            DeadLetter("work", 1, "source", 0, position, "row", "ValueError: no", "T", 3, "before", 0, b"x"),
+            0,
+        )
+    for number in (1, 2):
+        found.ask(number)
+    found.done_again(1)
+    again = DeadLetter("work", 1, "source", AGAIN_PARTITION, 2, "", "ValueError: still", "T", again=2)
+    found.bury(again, 0)
+    found.drop(3)
+    lines = [msgspec.json.encode(record) for record in found.news()]
+    (tmp_path / "dead_letters.jsonl").write_bytes(b"\n".join(lines))
+    told = from_trace(tmp_path)
+    assert (told["dead_lettered"], told["replayed"], told["dropped"]) == (4, 1, 1)
+    assert [(one["id"], one["error"]) for one in told["letters"]] == [
+        (2, "ValueError: still"), (4, "ValueError: no"),
+    ]  # fmt: skip
+    first = rows_from_trace(tmp_path)[0]
+    assert (first["number"], first["feeder"], first["variant"], first["data"]) == (2, "before", 3, "eA==")
+
+
+def test_replay_wants_to_know_which() -> None:
+    for words in ((), ("1", "--all"), ("--task", "work", "--all"), ("--from", "x", "1", "--all")):
+        result = run(replay, *words)
+        assert isinstance(result.exception, HeadgateError) and result.exception.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "hint"),
+    [
+        (("9",), "there is no dead letter 9 in", "headgate deadletter list --trace"),
+        (("--task", "nobody"), "there is no dead letter of nobody in", "leave --task out"),
+        ((), "dead letter 1 of", "--skip-unreadable"),
+    ],
+)
+def test_what_a_trace_has_not_is_refused(trace: Path, words: tuple[str, ...], what: str, hint: str) -> None:
+    result = run(replay, "--from", str(trace), *words)
+    error = result.exception
+    assert isinstance(error, HeadgateError) and error.exit_code == 3
+    assert error.what.startswith(what) and hint in (error.hint or "")
+
+
 def test_no_controller_is_exit_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = run(list_letters)
@@ -105,4 +151,5 @@ def test_a_run_of_dead_rows_alone_fails_its_check() -> None:
     check_dead(summary(6, 4), 0.41)
     with pytest.raises(CheckFailed, match="40% of the rows"):
         check_dead(summary(6, 4), 0.4)
+    check_dead({**summary(0, 9), "letters": {"mended": 9}}, 1.0)
     assert "the 4 dead letters: headgate deadletter list --trace x" in next_steps(Path("x"), 4)[0]

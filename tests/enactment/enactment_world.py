@@ -15,6 +15,7 @@ from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.knowledge.config import Settings
 from controller.knowledge.folding import fold_all
+from controller.knowledge.letters import LetterRecord
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Durable, Planned, Record, Submitted
 from controller.knowledge.tallies import Tallies
@@ -87,6 +88,7 @@ class FakeVm:
         self.hung: set[Slot] = set()  # workers there do not get ready
         self.failing: set[str] = set()  # tasks whose logic cannot be built
         self.spools: tuple[m.SpoolLeft, ...] = ()
+        self.again: dict[tuple[Slot, int], tuple[m.SentAgain, ...]] = {}
         self.down = self.cut = False
         self.shut_down = False
 
@@ -194,6 +196,7 @@ class FakeVm:
             ready,
             threads,
             worker.crashes,
+            again=self.again.get((slot, worker.incarnation), ()),
         )
 
     def _thread_now(self, worker: FakeWorker, thread: m.ThreadWanted) -> m.ThreadNow:
@@ -267,6 +270,7 @@ class World:
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
         self.journal: list[Record] = []
         self.tallies: Tallies | None = None
+        self.letters: list[LetterRecord] = []
         self.sent: list[tuple[str, m.FromController]] = []
         self.answers: dict[int, m.Reply] = {}
         self.asked: dict[str, Vm] = {}
@@ -305,7 +309,7 @@ class World:
     def restart_controller(self) -> None:
         self._folded = (-1, Durable())
         self.loop = Loop(self.settings, self.submitted)
-        self.do(t.Started(tuple(self.journal), self.tallies, 2))
+        self.do(t.Started(tuple(self.journal), self.tallies, 2, tuple(self.letters)))
 
     def run(self, seconds: float) -> World:
         """Let time go by: ticks, sources, reports."""
@@ -364,6 +368,8 @@ class World:
                 )
             case t.Keep(tallies):
                 self.tallies = tallies
+            case t.KeepLetters(letters):
+                self.letters += letters
             case t.Send(name, message):
                 self.sent.append((name, message))
                 self._deliver(name, message)

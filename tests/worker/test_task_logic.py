@@ -14,7 +14,8 @@ from topology_runtime.cluster import Slot
 from topology_runtime.logic import Hold, To
 from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route
 from topology_runtime.topology import KEY_RANGES, Edge, Grouping
-from topology_runtime.worker.flow import DRAINED_AFTER_NS, Addressed, Around, Flow, HoldFlow
+from topology_runtime.worker.burial import Around
+from topology_runtime.worker.flow import DRAINED_AFTER_NS, Addressed, Flow, HoldFlow
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.router import Router
 

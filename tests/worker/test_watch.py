@@ -15,7 +15,8 @@ from topology_runtime.messages import Frame, RootKey, RootPart
 from topology_runtime.struck import Struck
 from topology_runtime.worker import attempts
 from topology_runtime.worker import meter as mt
-from topology_runtime.worker.flow import Around, Flow, HoldFlow
+from topology_runtime.worker.burial import Around
+from topology_runtime.worker.flow import Flow, HoldFlow
 from topology_runtime.worker.meter_watch import MeterWatch
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.watch import Poison, Watch, poison_of, wait_s

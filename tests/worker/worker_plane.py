@@ -21,7 +21,8 @@ from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route, Tupl
 from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
-from topology_runtime.worker.flow import Addressed, Around, Flow, HoldFlow
+from topology_runtime.worker.burial import Around
+from topology_runtime.worker.flow import Addressed, Flow, HoldFlow
 from topology_runtime.worker.held import Kept
 from topology_runtime.worker.keyed import KeyedFlow, Snapshot
 from topology_runtime.worker.ledger import Ledger, Root

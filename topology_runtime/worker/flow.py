@@ -22,6 +22,7 @@ from topology_runtime.struck import CallKind
 from topology_runtime.worker import attempts
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
+from topology_runtime.worker.burial import Around, letter_of, of_letter
 from topology_runtime.worker.held import Bucket, HeldRows, Kept, alone
 from topology_runtime.worker.outputs import Outputs, Shares
 from topology_runtime.worker.pieces import Pieces
@@ -29,22 +30,9 @@ from topology_runtime.worker.runs import Run
 from topology_runtime.worker.watch import Identity, Watch
 
 DRAINED_AFTER_NS = 500_000_000  # without a row while the run drains: what is kept is all there is
-ROW_TEXT_MOST = 2000  # characters of a row in a dead letter
 
 Addressed = tuple[Slot, Ack]  # an ack and the slot of its ledger
 Finished = tuple[RootPart, int, int, int]  # root, offset, count, variant of rows done at a sink
-
-
-@dataclass(frozen=True)
-class Around:
-    """What a flow needs to know of the topology: names of sources by number, names of the tasks that
-    feed it by edge, and whether it is a sink."""
-
-    task: str
-    thread: int
-    sources: tuple[str, ...]
-    feeders: dict[int, str]
-    sink: bool
 
 
 @dataclass
@@ -61,6 +49,8 @@ class Flow:
     tuples_out: int = 0
     watch: Watch = field(default_factory=Watch)
     pieces: Pieces | None = None  # of a sink whose rows are logged
+    refused: set[RootKey] = field(default_factory=set)  # of letters that died again: not to be acked
+    _edge: int | None = None  # by which the rows came that the logic has now
 
     def __post_init__(self) -> None:
         call = self.logic
@@ -70,7 +60,9 @@ class Flow:
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         """One frame through the logic; returns its acks."""
+        self._edge = frame.edge
         rows, runs = self._run(frame.rows, frame.runs, frame.roots)
+        self._edge = None
         given = self.emit(rows, runs, frame.roots, now_ns)
         return [(root.home, Ack(root.key, root.id ^ given.get(root.key, 0))) for root in frame.roots]
 
@@ -217,23 +209,15 @@ class Flow:
         failures: Sequence[attempts.Failure],
         shown: Sequence[Any] = (),
     ) -> tuple[Sequence[Any], Sequence[Run]]:
-        """Dead letters for the rows that failed for good; they count as done. Returns the others."""
+        """Dead letters for the rows that failed for good; they count as done, but for letters of this task that
+        were sent again: the controller hears of it and asks for them no more. Returns the others."""
         singles = list(r.single(runs))
         for failed in failures:
-            number, offset, _ = singles[failed.place]
-            root = roots[number]
-            self.letters.append(
-                DeadLetter(
-                    self.around.task,
-                    self.around.thread,
-                    self.around.sources[root.source],
-                    root.partition,
-                    root.position + offset,
-                    attempts.shown((shown or rows)[failed.place], ROW_TEXT_MOST),
-                    failed.error,
-                    failed.traceback,
-                )
-            )
+            place, row = singles[failed.place], (shown or rows)[failed.place]
+            root = roots[place[0]]
+            self.letters.append(letter_of(self.around, root, place, row, self._edge, failed))
+            if of_letter(self.around, root):
+                self.refused.add(root.key)
         places = {failed.place for failed in failures}
         left = [place for place in range(len(rows)) if place not in places]
         return [rows[place] for place in left], r.joined(singles[place] for place in left)
@@ -362,10 +346,11 @@ class HoldFlow(Flow):
 
     def _bury_kept(self, kept: Sequence[Kept], failed: attempts.Failure) -> None:
         """The failure of a call about these rows is the failure of each of them."""
-        rows, roots = [one.row for one in kept], [one.root for one in kept]
-        runs = [(number, one.offset, 1, one.variant) for number, one in enumerate(kept)]
-        every = [attempts.Failure(place, failed.error, failed.traceback) for place in range(len(kept))]
-        self._bury(rows, runs, roots, every)
+        every = attempts.Failure(0, failed.error, failed.traceback)
+        for one in kept:
+            self._edge = one.edge
+            self._bury([one.row], [(0, one.offset, 1, one.variant)], [one.root], [every])
+        self._edge = None
 
     # ── time and orders ─────────────────────────────────────────────────────────────────────────
 

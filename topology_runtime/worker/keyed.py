@@ -145,7 +145,9 @@ class KeyedFlow(Flow):
         return rows
 
     def _bury_one(self, kept: Kept, failed: attempts.Failure) -> None:
+        self._edge = kept.edge
         self._bury([kept.row], [(0, kept.offset, 1, kept.variant)], [kept.root], [failed])
+        self._edge = None
 
     def pass_on(self, now_ns: int) -> list[Addressed]:
         """Rows at the side whose range is another thread's by now go there."""

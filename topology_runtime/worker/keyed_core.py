@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from topology_runtime.instances import key_function
 from topology_runtime.messages import ThreadNow
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
-from topology_runtime.worker.flow import Around, Flow
+from topology_runtime.worker.burial import Around
+from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.keyed import KeyedFlow, Snapshot
 from topology_runtime.worker.moves import Moves
 from topology_runtime.worker.orders import Orders

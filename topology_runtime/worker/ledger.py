@@ -54,13 +54,13 @@ class Root:
 class Ledger:
     """One source thread's roots. Times are monotonic ns, given by the caller."""
 
-    def __init__(self, position: int = 0, window_rows: int = WINDOW_LEAST_ROWS) -> None:
+    def __init__(self, position: int = 0, window_rows: int = WINDOW_LEAST_ROWS, first: int = 0) -> None:
         self.position = position  # next to read
         self.window_rows = window_rows
         self.in_flight = 0  # rows of open roots
         self.replayed = 0
         self._open: OrderedDict[int, Root] = OrderedDict()
-        self._sequence = 0
+        self._sequence = first
         self._kept = 0  # rows of roots with kept rows
         self._again: deque[int] = deque()
         self._replaying: dict[int, int] = {}  # roots sent again, neither done nor kept → their rows
@@ -131,6 +131,14 @@ class Ledger:
             ordered = sorted(self._latencies)
             p99 = ordered[int(0.99 * (len(ordered) - 1))]
             self._deadline_ns = min(MOST_DEADLINE_NS, max(LEAST_DEADLINE_NS, 4 * p99))
+
+    def give_up(self, sequence: int) -> None:
+        """Nobody waits for this root any more, done or not."""
+        root = self._open.pop(sequence, None)
+        if root is not None:
+            self.in_flight -= len(root.rows)
+            self._kept -= len(root.rows) if root.kept else 0
+            self._replaying.pop(sequence, None)
 
     # ── what must be sent again ─────────────────────────────────────────────────────────────────
 

@@ -10,6 +10,7 @@ from queue import Empty
 from typing import Any
 
 from topology_runtime.clock import monotonic_ns, wall_ns
+from topology_runtime.letters import SendAgain, SentAgain
 from topology_runtime.logic import Exhausted, LiveSource
 from topology_runtime.messages import SourceNow
 from topology_runtime.schedule import NS
@@ -33,6 +34,7 @@ class SourceThread(TaskThread):
     _spool: Spool | None = None
     _source: Any = None
     _trouble = ""
+    again: SentAgain | None = None  # read by the main thread
     _waited_at = -1
 
     def make_core(self) -> TaskCore:
@@ -93,7 +95,16 @@ class SourceThread(TaskThread):
             core.flush(monotonic_ns())
         self.working = False
         self._count()
+        if core.letters.any or self.again is not None:
+            self._tell_again()
         self.busy = False
+
+    def _tell_again(self) -> None:
+        """What has become of the letters that are to be sent again, for the main thread."""
+        before, now = self.again, self.source.letters.now(self.wanted.thread)
+        self.again = now if now.open or now.done else None
+        if self.again != before:
+            self.host.changed()
 
     def _hear(self) -> None:
         """Acks from the inbox; waits a little when there are none and nothing is due."""
@@ -106,6 +117,8 @@ class SourceThread(TaskThread):
                     self.source.on_acks(item, monotonic_ns())
                 elif isinstance(item, StateAsked):
                     self.answer_for(item)
+                elif isinstance(item, SendAgain):
+                    self.source.on_again(item)
                 item = self.inbox.get_nowait()
         except Empty:
             return

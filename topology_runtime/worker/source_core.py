@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from topology_runtime.letters import AGAIN_PARTITION, DeadLetter, LetterRow, SendAgain
 from topology_runtime.messages import Ack, RootKey, RootPart
 from topology_runtime.schedule import NS
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.worker.again import LEAST_TPS, SHARE, Letters, Ways, key_of, partition_of
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
 from topology_runtime.worker.orders import Orders
@@ -38,6 +40,11 @@ class SourceCore(TaskCore):
     _gap_end = 0  # a leaving thread that was restarted reads again up to here
     _fault_due_ns = 0
     _expire_due_ns = 0
+    _ways: Ways | None = None
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.letters = Letters()  # that are sent again
 
     # ── what others see ─────────────────────────────────────────────────────────────────────────
 
@@ -102,11 +109,17 @@ class SourceCore(TaskCore):
     def on_acks(self, acks: Sequence[Ack], now_ns: int) -> None:
         if self.ledger is not None:
             for ack in acks:
-                self.ledger.ack(ack, now_ns)
+                if not self.letters.ack(ack, now_ns):
+                    self.ledger.ack(ack, now_ns)
 
     def on_fault(self, now_ns: int) -> None:
         """A peer was replaced: what is open is sent again, a moment later."""
         self._fault_due_ns = now_ns + FAULT_PAUSE_NS
+
+    def on_again(self, said: SendAgain) -> None:
+        """Letters that are to be sent again from now on; those of a source that leaves are another's."""
+        if not self.leaving:
+            self.letters.want(said)
 
     def on_word(self, word: Mark | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
         return False  # a stray word: a source has no upstream
@@ -159,6 +172,8 @@ class SourceCore(TaskCore):
         if self.ledger is not None:
             self._replay(now_ns)
             self._emit_due(now_ns, wall_ns, read)
+            if self.letters.any:
+                self._send_letters(now_ns, wall_ns)
 
     def wake_ns(self, now_ns: int, wall_ns: int) -> int:
         """When the next turn has something to do (monotonic)."""
@@ -183,9 +198,11 @@ class SourceCore(TaskCore):
         if self._fault_due_ns and now_ns >= self._fault_due_ns:
             self._fault_due_ns = 0
             ledger.fault()
+            self.letters.ledger.fault()
         if now_ns >= self._expire_due_ns:
             self._expire_due_ns = now_ns + EXPIRE_EVERY_NS
             ledger.expire(now_ns)
+            self.letters.ledger.expire(now_ns)
         while (root := ledger.next_replay(now_ns)) is not None:
             self._send(root, now_ns)
 
@@ -229,6 +246,39 @@ class SourceCore(TaskCore):
         given = flow.emit(root.rows, [(0, 0, len(root.rows), 0)], [part], now_ns)
         ledger.sent(root, given.get(key, 0), now_ns)
         self.settle([])
+
+    def _send_letters(self, now_ns: int, wall_ns: int) -> None:
+        """Rows of dead letters, each straight to its task. One that cannot go there has died again."""
+        orders, flow = self.orders, self.flow
+        assert orders is not None and flow is not None
+        if self.leaving:
+            self.letters.clear()
+            return
+        if self._ways is None or self._ways.orders is not orders:
+            self._ways = Ways(orders, self.wanted.thread)
+        modelled = orders.wanted.modelled_tps.get(self.wanted.thread, 0.0)
+        tps = 0.0 if orders.wanted.draining else max(LEAST_TPS, SHARE * modelled)
+        while (found := self.letters.due(now_ns, tps)) is not None:
+            root, letter = found
+            way = self._ways.of(letter)
+            if isinstance(way, str):
+                flow.letters.append(self._dead(letter, way))
+                continue
+            part = self._part(key_of(self.wanted.thread, self.post.incarnation, root), letter, wall_ns)
+            given = self.outputs.forward(way.edge, way.target, way.row, (0, 0, 1, 0), [part], now_ns)
+            self.letters.sent(root, given[part.key], now_ns)
+        self.settle([])
+
+    def _part(self, key: RootKey, letter: LetterRow, wall_ns: int) -> RootPart:
+        assert self.ledger is not None
+        partition = partition_of(self.topology.tasks.index(self.topology.by_name[letter.task]))
+        floor = self.ledger.floor
+        return RootPart(key, self.post.slot, self.number, partition, letter.number, wall_ns, floor, 0)
+
+    def _dead(self, letter: LetterRow, why: str) -> DeadLetter:
+        source, number = self.task.name, letter.number
+        thread = self.wanted.thread
+        return DeadLetter(letter.task, thread, source, AGAIN_PARTITION, number, "", why, "", again=number)
 
     def adopt(self, logic: Any, pause: Callable[[float], None]) -> Flow:
         self.flow = Flow(self.around(), "source", logic, self.outputs, pause)

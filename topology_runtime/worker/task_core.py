@@ -7,14 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from topology_runtime.cluster import Slot
 from topology_runtime.instances import key_function
 from topology_runtime.lease import may_begin
 from topology_runtime.logic import kind_of
-from topology_runtime.messages import Frame, ThreadNow, ThreadWanted
+from topology_runtime.messages import Ack, Frame, ThreadNow, ThreadWanted
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import Topology
-from topology_runtime.worker.flow import Addressed, Around, Flow, HoldFlow
+from topology_runtime.worker.burial import Around
+from topology_runtime.worker.flow import Addressed, Flow, HoldFlow
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.router import Router, owners, range_of
@@ -67,6 +70,7 @@ class TaskCore:
             tuple(task.name for task in self.topology.sources),
             {number: edge.source for number, edge in self.topology.in_edges(self.task.name)},
             not self.topology.out_edges(self.task.name),
+            self.topology.tasks.index(self.task),
         )
 
     def make_flow(self, around: Around, logic: Any, pause: Callable[[float], None]) -> Flow:
@@ -123,8 +127,14 @@ class TaskCore:
     def settle(self, acks: Iterable[Addressed]) -> None:
         """First what was finished is recorded, then it is acked."""
         assert self.flow is not None
+        if self.flow.refused:  # a share that nobody cancels: their roots stay open
+            refused, self.flow.refused = self.flow.refused, set()
+            acks = [self._left_open(home, ack) if ack.key in refused else (home, ack) for home, ack in acks]
         self._record(self.flow)
         self.post.send_acks(acks)
+
+    def _left_open(self, home: Slot, ack: Ack) -> Addressed:
+        return home, replace(ack, value=ack.value ^ self.random64())
 
     @property
     def by_the_clock(self) -> bool:

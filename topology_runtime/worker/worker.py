@@ -33,6 +33,7 @@ from topology_runtime.messages import (
     Lease,
     Ping,
     Quit,
+    SendAgain,
     SourceNow,
     ThreadNow,
     ThreadWanted,
@@ -49,7 +50,7 @@ from topology_runtime.worker import meter as mt
 from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
 from topology_runtime.worker.answering import AnsweringThread
-from topology_runtime.worker.flow import ROW_TEXT_MOST
+from topology_runtime.worker.burial import ROW_TEXT_MOST
 from topology_runtime.worker.held_lease import HeldLease
 from topology_runtime.worker.keyed_thread import KeyedThread
 from topology_runtime.worker.links import Links, taken
@@ -193,6 +194,8 @@ class Worker:
             for thread in self.threads.values():
                 self._warn(thread)
             return
+        if isinstance(message, SendAgain):
+            return self.board.put(message.thread, message) if message.thread in self.threads else None
         self._heard = True
         self._on_wanted(message)
 
@@ -285,6 +288,7 @@ class Worker:
             self.stop is not None,
             self.disk.texts(),
             self._unlogged_of_gone + sum(thread.unlogged for thread in self.threads.values()),
+            tuple(t.again for t in self.threads.values() if isinstance(t, SourceThread) and t.again),
         )
         news = (
             report.token,
@@ -292,6 +296,7 @@ class Worker:
             report.threads,
             report.leaving,
             report.troubles,
+            report.again,
             tuple(map(_standing, report.sources)),
         )
         if letters or news != self._news or now_ns - self._reported_ns >= REPORT_EVERY_NS:
