@@ -2,11 +2,10 @@
 
 Pure: `step(event, now_ns) → [instruction]`, with `now_ns` monotonic; agent.py performs the instructions,
 the simulator too. Rules:
- 1. Only the highest token counts (boot, then epoch, then counter); a lower one changes nothing. An equal
-    one is forwarded again: marks are states and are told again and again.
- 2. A slot with wanted threads has a worker. One that dies is replaced at once under a higher incarnation;
-    after the fourth crash within 60 s the slot is quarantined until a later epoch puts threads into it.
-    A loss that is some row's doing is counted for the row (strikes.py), not for the slot.
+ 1. Only the highest token counts (boot, epoch, counter). An equal one is forwarded again: marks are states.
+ 2. A slot with wanted threads has a worker. One that dies is replaced at once under a higher incarnation; after the
+    fourth crash within 60 s the slot is quarantined until a later epoch puts threads into it. A loss that is some row's
+    doing is counted for the row (strikes.py), not for the slot. (Only what answers for snapshots lives there then.)
  3. A worker leaves by itself when none of its threads is wanted; that is no crash.
  4. A report goes out on every change, and every 0.5 s; HELLO until welcomed, when the controller's boot
     changes, and while the controller is not heard.
@@ -168,8 +167,9 @@ class AgentState:
         self._sources = {thread: known for thread, known in self._sources.items() if thread in listed}
         free = {state.slot for state in self.slots.values() if not state.wanted and not state.live}
         notes += self.profile.want(wanted, free, now_ns)
-        running = [s for s in self.slots.values() if s.status == "running"]
-        for state in running:
+        heard = self.strikes.hear(tuple(n for vm, n in wanted.strikes if vm != self.hello.vm), now_ns)
+        for state in [s for s in self.slots.values() if s.status == "running"]:
+            notes += self._poisoned(state) if heard else []
             notes += [e.ForwardWanted(state.slot, state.incarnation, data), *self._lease_of(state)]
         return notes
 
@@ -290,9 +290,8 @@ class AgentState:
         before = state.given_up
         state.exited(event.how, event.clean, now_ns, self.token.epoch, blamed)
         if state.given_up and not before:
-            crashes = len(state.crashed_ns)
-            text = f"slot {state.slot} is quarantined after {crashes} crashes, the last: {event.how}"
-            out.append(e.Note(text))
+            why = f"after {len(state.crashed_ns)} crashes, the last: {event.how}"
+            out.append(e.Note(f"slot {state.slot} is quarantined {why}"))
         return out
 
     def _blame(
@@ -409,6 +408,7 @@ class AgentState:
                 self._disk(),
                 unlogged,
                 self._spools,
+                self.strikes.told,
             )
         )
 
@@ -421,7 +421,7 @@ class AgentState:
         """What of a report is worth telling at once (counts are not)."""
         workers = tuple(state.now() for state in self.slots.values())
         standing = tuple((s.thread, s.stopped, s.exhausted) for s in self.source_positions())
-        return self.token, workers, standing, self._disk()
+        return self.token, workers, standing, self._disk(), self.strikes.told
 
     def source_positions(self) -> tuple[SourceNow, ...]:
         """The source threads that are wanted here, lowest thread first.

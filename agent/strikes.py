@@ -8,6 +8,8 @@
    twice as long each time): they name each row before it is begun. The losses of which nothing was known
    count for the first row that is found so.
 4. Struck three times, a row is *poison*: it becomes a dead letter before user code meets it again.
+5. Every VM counts what was struck there and hears of the others what they counted: rows that are sent again go
+   elsewhere, and three times is meant of all VMs together. Who hears of a loss elsewhere is careful too.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from topology_runtime.struck import CallKind, Struck
+from msgspec.structs import replace
+
+from topology_runtime.struck import CallKind, Struck, VmStrikes
 from topology_runtime.worker.watch import STRIKES_MOST
 
 CAREFUL_NS = 60_000_000_000
 DOUBLED_MOST = 6
 STRUCK_KEPT = 500
+TOLD_MOST, ERROR_MOST = 20, 300  # told to other VMs: so many, the latest, with so much of what happened
 
 Name = tuple[str, str, int, int, int, str]  # task, source, partition, position, variant, kind
 
@@ -51,8 +56,14 @@ class OfSlot:
 
 @dataclass
 class Strikes:
+    """struck: on this VM. elsewhere: on all others together."""
+
     struck: dict[Name, Struck] = field(default_factory=dict)  # the latest last
+    elsewhere: dict[Name, Struck] = field(default_factory=dict)
     _slots: dict[int, OfSlot] = field(default_factory=dict)
+    _heard: tuple[VmStrikes, ...] = ()
+    _unknown: int = 0  # losses elsewhere of which nothing is known and that no row here was charged with
+    _careful_until_ns: int = -1  # all slots, since something was lost elsewhere
 
     def lost(self, slot: int, calls: tuple[UnderWay, ...], hung: int, why: str, now_ns: int) -> Struck | None:
         """A worker was lost in user code; what was struck, None when that is not known. hung: the thread
@@ -69,27 +80,67 @@ class Strikes:
 
     def careful(self, slot: int, now_ns: int) -> bool:
         of = self._slots.get(slot)
-        return of is not None and now_ns < of.careful_until_ns
+        return now_ns < max(self._careful_until_ns, of.careful_until_ns if of is not None else -1)
 
     @property
     def poison(self) -> tuple[Struck, ...]:
-        return tuple(one for one in self.struck.values() if one.times >= STRIKES_MOST)
+        """By what was counted on all VMs."""
+        names = {**self.elsewhere, **self.struck}
+        return tuple(one for one in map(self._in_all, names) if one.times >= STRIKES_MOST)
+
+    @property
+    def told(self) -> VmStrikes:
+        """For the other VMs."""
+        latest = list(self.struck.values())[-TOLD_MOST:]
+        short = tuple(replace(one, error=one.error[:ERROR_MOST], traceback="") for one in latest)
+        return VmStrikes(short, sum(of.unknown for of in self._slots.values()))
+
+    def hear(self, others: tuple[VmStrikes, ...], now_ns: int) -> bool:
+        """What is counted on the other VMs now; True when it is not what was."""
+        if others == self._heard:
+            return False
+        before, unknown_before = self.elsewhere, sum(vm.unknown for vm in self._heard)
+        self._heard, self.elsewhere = others, {}
+        for one in (one for vm in others for one in vm.struck):
+            known = self.elsewhere.get(name := _name(one))
+            self.elsewhere[name] = replace(one, times=one.times + known.times) if known is not None else one
+        unknown = sum(vm.unknown for vm in others)
+        self._unknown = max(0, min(unknown, self._unknown + unknown - unknown_before))
+        if self.elsewhere.keys() - before.keys():  # what was lost here and not known was this row's doing
+            for of in self._slots.values():
+                of.unknown = 0
+        self._careful_until_ns = now_ns + CAREFUL_NS
+        return True
+
+    def _in_all(self, name: Name) -> Struck:
+        here, there = self.struck.get(name), self.elsewhere.get(name)
+        if here is None or there is None:
+            return here or self.elsewhere[name]
+        return replace(here, times=here.times + there.times)
 
     def _strike(self, call: UnderWay, extra: int, why: str) -> Struck:
+        """One more on this VM; how often in all."""
         name = call.task, call.source, call.partition, call.position, call.variant, call.kind
-        before = self.struck.pop(name, None)
-        times = 1 + (before.times if before is not None else min(extra, STRIKES_MOST - 2))
-        error = f"{why} ({times} tries)" + (f", in {call.line}" if call.line else "")
+        before, there = self.struck.pop(name, None), self.elsewhere.get(name)
+        times = 1 + (before.times if before is not None else 0)
+        if before is None and there is None and call.kind != "read":
+            times += min(extra + self._unknown, STRIKES_MOST - 2)
+            self._unknown = 0
+        in_all = times + (there.times if there is not None else 0)
+        error = f"{why} ({in_all} tries)" + (f", in {call.line}" if call.line else "")
         stack = call.stack or (before.traceback if before is not None else "")
-        self.struck[name] = struck = Struck(*name[:5], call.kind, times, error, stack)
+        self.struck[name] = Struck(*name[:5], call.kind, times, error, stack)
         while len(self.struck) > STRUCK_KEPT:
             del self.struck[next(iter(self.struck))]
-        return struck
+        return self._in_all(name)
 
     def take_up(self, saved: tuple[Struck, ...]) -> None:
         """What an earlier life of this agent counted."""
-        for one in saved:
-            self.struck[one.task, one.source, one.partition, one.position, one.variant, one.kind] = one
+        self.struck.update((_name(one), one) for one in saved)
+
+
+def _name(one: Struck) -> Name:
+    return one.task, one.source, one.partition, one.position, one.variant, one.kind
 
 
 def _guilty(calls: tuple[UnderWay, ...], hung: int) -> UnderWay | None:

@@ -167,6 +167,13 @@ AIMED = (
         test="tests/simulation/test_slots_given_up.py",
     ),
     one(
+        "a row that kills is counted on every VM anew",
+        "agent/strikes.py",
+        "names = {**self.elsewhere, **self.struck}\n        return tuple(one for one in map(self._in_all, names)",
+        "return tuple(one for one in self.struck.values()",
+        test="tests/agent/test_strikes.py",
+    ),
+    one(
         "an agent forgets what workers of its earlier life left",
         AGENT,
         "LetterBox(hello.vm, hello.boot, letters)",

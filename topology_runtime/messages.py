@@ -29,7 +29,7 @@ from topology_runtime.samples import FinishedRuns as FinishedRuns
 from topology_runtime.samples import SampleBlock as SampleBlock
 from topology_runtime.schedule import Schedule
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
-from topology_runtime.struck import Poisoned
+from topology_runtime.struck import Poisoned, VmStrikes
 from topology_runtime.topology import Topology
 
 PROTOCOL = 2
@@ -72,9 +72,9 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Keepers(msgspec.Struct, frozen=True, array_like=True):
-    """Threads of a keyed task that may hold the state of its 1,024 key ranges, because it was theirs by
-    routes `number`: run-length coded as (thread, how many). `sure`: those routes were in force.
-    `homes`: (thread, VM) where a thread that is wanted no more had its snapshots, if they can be had."""
+    """Threads of a keyed task that may hold the state of its 1,024 key ranges, as it was theirs by routes `number`:
+    run-length coded as (thread, how many). `sure`: those routes were in force. `homes`: (thread, VM) where a thread
+    that is wanted no more had its snapshots, if they can be had."""
 
     task: str
     number: int
@@ -142,6 +142,7 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
     profile: ProfileWanted | None = None
     holders: tuple[int, ...] = ()
     keepers: tuple[Keepers, ...] = ()
+    strikes: tuple[tuple[str, VmStrikes], ...] = ()  # by VM: a row is tried three times in all
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -194,11 +195,11 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class ThreadNow(msgspec.Struct, frozen=True, array_like=True):
-    """A thread as it is. switched: number of the routes it sends by (0: none yet).
-    marked: highest n for which marks ≥ n from all its upstream threads are in (leavers).
-    empty: queue, output and side buffers are empty. ended: it has finished for good. Of a keyed task:
-    switched only when its ranges have moved; `lost`: ranges whose state was lost, as (first, how many);
-    `applied_again`: rows that may have been counted twice, at most; `unsaved`: why no snapshot is written."""
+    """A thread as it is. switched: number of the routes it sends by (0: none). marked: highest n for which marks ≥ n
+    from all its upstream threads are in (leavers). empty: queue, output and side buffers are empty. ended: it has
+    finished for good. Of a keyed task: switched only when its ranges have moved; `lost`: ranges whose state was lost,
+    as (first, how many); `applied_again`: rows that may have been counted twice, at most; `unsaved`: why no snapshot
+    is written."""
 
     thread: int
     switched: int = 0
@@ -255,6 +256,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     troubles: tuple[str, ...] = ()  # what the VM's disk does not take now, at most 16
     unlogged: int = 0  # rows that (may have) reached a sink and are in no log, since this agent's boot
     spools: tuple[SpoolLeft, ...] = ()  # as they were when a worker ended here last
+    strikes: VmStrikes = VmStrikes()
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
@@ -326,11 +328,11 @@ class RootKey(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class RootPart(msgspec.Struct, array_like=True):
-    """A root inside a frame: key, where its ledger is, what its rows are, and this frame's id for it.
-    `position`: of the root's first row; row `offset` of a run adds to it. `intended_ns`: when that
-    first row was due (UTC). `floor`: every root of this source thread below this sequence is done.
-    `along`: numbers in the frame of the roots that this root's rows come from too (the output of a bucket
-    is named after one row and made of many): whoever deals with these rows deals for all of those."""
+    """A root inside a frame: key, where its ledger is, what its rows are, and this frame's id for it. `position`: of
+    the root's first row; row `offset` of a run adds to it. `intended_ns`: when that first row was due (UTC).
+    `floor`: every root of this source thread below this sequence is done. `along`: numbers in the frame of the
+    roots that this root's rows come from too (the output of a bucket is named after one row and made of many):
+    whoever deals with these rows deals for all of those."""
 
     key: RootKey
     home: Slot
@@ -344,10 +346,9 @@ class RootPart(msgspec.Struct, array_like=True):
 
 
 class Frame(msgspec.Struct, array_like=True):
-    """What one thread gives another at once. `runs`: (root number in `roots`, offset, count, variant):
-    rows in order; `variant` tells apart rows of one position that took different ways (path and
-    flat-map index), so that (source, partition, position, variant) is a row's stable identity.
-    `filled_ns`: when its first row entered the buffer; both times monotonic."""
+    """What one thread gives another at once. `runs`: (root number in `roots`, offset, count, variant): rows in order;
+    `variant` tells apart rows of one position that took different ways (path and flat-map index): (source, partition,
+    position, variant) is a row's stable identity. `filled_ns`: when its first row came; both times monotonic."""
 
     edge: int
     sender: int

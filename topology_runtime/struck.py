@@ -25,6 +25,14 @@ class Struck(msgspec.Struct, frozen=True, array_like=True):
     traceback: str
 
 
+class VmStrikes(msgspec.Struct, frozen=True, array_like=True):
+    """Of one VM: the latest calls that were struck there, without their stacks, and how many workers were lost in calls
+    of which nothing is known yet."""
+
+    struck: tuple[Struck, ...] = ()
+    unknown: int = 0
+
+
 class Poisoned(msgspec.Struct, frozen=True, tag="poisoned"):
     """All of these that were struck too often: rows that are buried before user code meets them again,
     sources that wait before they read again."""

@@ -60,6 +60,7 @@ def compose(k: Knowledge, sight: Sight) -> m.Wanted | None:
         profile=k.profiles.wanted,
         holders=tuple(holder.thread for holder in holders(d, threads)),
         keepers=keepers,
+        strikes=tuple(sorted(k.strikes.items())),
     )
     if wanted == k.wanted and wanted.token.epoch == d.reign.epoch and wanted.token.boot == d.boot:
         return k.wanted

@@ -23,6 +23,7 @@ from topology_runtime.cluster import Slot, Vm
 from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import Report, SourceNow, Token, Wanted, WorkerNow
 from topology_runtime.profiles import ProfileWanted
+from topology_runtime.struck import VmStrikes
 from topology_runtime.topology import Topology
 
 ACTIONS_KEPT, EVENTS_KEPT = 200, 2000
@@ -256,6 +257,7 @@ class Knowledge:
     machines_known: bool = False
     spools: dict[Partition, tuple[str, int]] = field(default_factory=dict)  # partition → VM, end
     incarnations: dict[Slot, int] = field(default_factory=dict)  # highest ever reported
+    strikes: dict[str, VmStrikes] = field(default_factory=dict)  # VM → calls that its workers did not survive
 
     # what was thought
     considered: frozenset[str] = frozenset()  # VMs that were there when it was planned last

@@ -330,7 +330,8 @@ class Membership:
 
 def _only_counts(before: Report, report: Report) -> bool:
     """Have only the sources' positions changed? So it is of nearly all reports."""
-    return report.workers == before.workers and _sources(report) == _sources(before)
+    same = report.workers == before.workers and report.strikes == before.strikes
+    return same and _sources(report) == _sources(before)
 
 
 def _standing(report: Report | None) -> object:
@@ -338,7 +339,7 @@ def _standing(report: Report | None) -> object:
     if report is None:
         return None
     workers = tuple((w.slot, w.incarnation, w.state, w.endpoint, len(w.threads)) for w in report.workers)
-    return workers, _sources(report)
+    return workers, _sources(report), report.strikes
 
 
 def _sources(report: Report) -> tuple[tuple[int, bool, bool], ...]:

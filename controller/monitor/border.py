@@ -17,6 +17,7 @@ from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage
 from topology_runtime.letters import AGAIN_MOST, ROW_BYTES_MOST
 from topology_runtime.profiles import Profiled
+from topology_runtime.struck import VmStrikes
 from topology_runtime.topology import KEY_RANGES
 
 NS = 1_000_000_000
@@ -26,6 +27,7 @@ THREADS_MOST = 4096  # in one message; so many sources, spools and logs too
 LETTERS_MOST = 256  # in one message
 NAME_MOST, TEXT_MOST = 256, 16_384  # characters
 TROUBLES_MOST = 16  # of a disk
+STRUCK_MOST = 20  # calls that workers of a VM did not survive
 NUMBER_MOST = 1 << 62  # one more, a sum of two: all still fit into 64 bits
 BAD_MOST, BAD_WITHIN_NS = 10, 10 * NS  # bad messages from a peer …
 BANNED_NS = 60 * NS  # … that are too many, and for how long it is not heard then
@@ -101,9 +103,19 @@ def _check_report(report: m.Report) -> None:
     for worker in report.workers:
         _check_worker(report, worker)
     _check_spools(report.spools)
+    _check_strikes(report.strikes)
     _many("sources", report.sources)
     for source in report.sources:
         _check_source(source)
+
+
+def _check_strikes(strikes: VmStrikes) -> None:
+    _many("strikes", strikes.struck, STRUCK_MOST)
+    _numbers("strikes", strikes.unknown)
+    for one in strikes.struck:
+        _numbers("a strike", one.partition, one.position, one.variant, one.times)
+        _texts("a strike", one.task, one.source, most=NAME_MOST)
+        _texts("a strike", one.error, one.traceback)
 
 
 def _check_worker(report: m.Report, worker: m.WorkerNow) -> None:

@@ -9,6 +9,7 @@ from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Distrust, KeepLetters, Send
 from controller.monitor import claims, keyed_state
 from topology_runtime import messages as m
+from topology_runtime.struck import VmStrikes
 
 LETTERS_SAID = 20  # dead letters told one by one; the others are only counted
 LETTERS_COUNTED = {10**n for n in range(2, 19)}
@@ -59,6 +60,8 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Change, 
     disk(turn, message.vm, (*message.troubles, *keyed_state.troubles(message)))
     if message.workers != known:
         keyed_state.hear(turn, message.workers)
+    if message.strikes != VmStrikes():
+        k.strikes[message.vm] = message.strikes
     k.counts.unlogged[message.vm, message.boot] = message.unlogged
     return told(turn, changes)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_world import NS, Mind, only, slot, thread
+from agent_world import NS, Mind, only, slot, thread, wanted
+from msgspec.structs import replace
 
 from agent import events as e
 from agent import struck_file
-from agent.strikes import STRUCK_KEPT, Strikes, UnderWay
-from topology_runtime.struck import Struck
+from agent.strikes import STRUCK_KEPT, TOLD_MOST, Strikes, UnderWay
+from topology_runtime.channels import encode
+from topology_runtime.struck import Struck, VmStrikes
 
 
 def row(position: int, thread: int = 1, task: str = "work") -> UnderWay:
@@ -79,6 +81,72 @@ def test_the_list_is_bounded() -> None:
     for position in range(2 * STRUCK_KEPT):
         lost(strikes, row(position))
     assert len(strikes.struck) == STRUCK_KEPT
+
+
+# ── several VMs ─────────────────────────────────────────────────────────────────────────────────
+
+
+def exchange(*vms: Strikes, at_s: int = 0) -> None:
+    for vm in vms:
+        vm.hear(tuple(other.told for other in vms if other is not vm), at_s * NS)
+
+
+def test_a_row_that_goes_from_vm_to_vm_takes_three_workers_in_all() -> None:
+    vms = Strikes(), Strikes(), Strikes()
+    for number, vm in enumerate(vms):
+        assert not any(other.poison for other in vms)
+        struck = lost(vm, row(5))
+        assert struck is not None and struck.times == number + 1
+        exchange(*vms)
+    assert [[(one.position, one.times) for one in vm.poison] for vm in vms] == [[(5, 3)]] * 3
+    assert "3 tries" in vms[2].poison[0].error
+
+
+def test_a_loss_that_was_not_known_counts_on_another_vm_for_one_row_and_has_all_be_careful() -> None:
+    one, other = Strikes(), Strikes()
+    lost(one)
+    assert not other.careful(0, NS)
+    exchange(one, other)
+    assert other.careful(0, NS) and other.careful(1, NS) and not other.careful(0, 61 * NS)
+    found = lost(other, row(5))
+    assert found is not None and found.times == 2
+    another = lost(other, row(6))
+    assert another is not None and another.times == 1
+    exchange(one, other)
+    assert one.told.unknown == 0, "it was that row's doing"
+    late = lost(one, row(7))
+    assert late is not None and late.times == 1
+
+
+def test_what_is_heard_again_counts_once() -> None:
+    one, other = Strikes(), Strikes()
+    lost(one, row(5))
+    for _ in range(5):
+        exchange(one, other)
+    assert [struck.times for struck in other.elsewhere.values()] == [1] and not other.poison
+    assert not other.hear((one.told,), 0), "nothing new"
+
+
+def test_what_is_told_to_others_is_bounded() -> None:
+    strikes = Strikes()
+    for position in range(2 * TOLD_MOST):
+        lost(strikes, row(position))
+    told = strikes.told.struck
+    assert [one.position for one in told] == list(range(TOLD_MOST, 2 * TOLD_MOST))
+    assert not any(one.traceback for one in told)
+
+
+def test_workers_are_told_at_once_of_a_row_that_was_struck_on_other_vms() -> None:
+    mind = begun()
+    falls(mind, row(5))
+    assert mind.told().strikes.struck[0].times == 1
+    elsewhere = VmStrikes((Struck("work", "source", 0, 5, 0, "row", 2, "why", ""),))
+    mine = "vm1", mind.told().strikes
+    state = replace(wanted(thread(1, 0), counter=2), strikes=(mine, ("vm2", elsewhere)))
+    out = mind.tell(e.WantedArrived(state, encode(state)))
+    (told,) = only(out, e.SendPoisoned)
+    assert [(one.position, one.times) for one in told.message.struck] == [(5, 3)]
+    assert out.index(told) < out.index(only(out, e.ForwardWanted)[0]), "before rows come by new routes"
 
 
 # ── the agent ───────────────────────────────────────────────────────────────────────────────────
