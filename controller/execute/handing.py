@@ -36,13 +36,15 @@ def _settle(turn: Turn, sight: Sight) -> bool:
     k = turn.knowledge
     assert k.durable.reign is not None
     there = k.durable.reign.by_number
+    _forget_settled(k)
     for gap in k.durable.apart:
         known = k.counts.source(gap.task, gap.partition)
         one = known.apart.setdefault(gap.thread, Apart(gap.emitted, gap.acked, gap.acked))
         reader = _reader(k, gap)
         orphan = gap.thread not in there and (reader is None or not runs(k, sight, reader))
         if not one.open or orphan:
-            known.fall_back(gap.thread)
+            if orphan:
+                known.fall_back(gap.thread)
             turn.record(HandedOver(gap.task, gap.partition, gap.thread, gap.emitted, gap.emitted))
             return True
         if gap.thread not in there and reader is not None and _may_stand_in(k, reader):
@@ -53,6 +55,16 @@ def _settle(turn: Turn, sight: Sight) -> bool:
             turn.event("source", f"{where}: what a lost VM had open from {gap.acked} on is read again")
             return True
     return False
+
+
+def _forget_settled(k: Knowledge) -> None:
+    """Threads that are no more and have nothing open by the journal either. (Not before: what it does not take is
+    not so, and what they had done would be open again.)"""
+    assert k.durable.reign is not None
+    kept = {gap.thread for gap in k.durable.apart} | k.durable.reign.by_number.keys()
+    for known in k.counts.sources.values():
+        for thread in [n for n, one in known.apart.items() if not one.open and n not in kept]:
+            del known.apart[thread]
 
 
 def _may_stand_in(k: Knowledge, reader: ThreadWanted) -> bool:
