@@ -413,9 +413,9 @@ class Controller:
             return
         self._run = run
         with self._disk.writing("the trace", self._place.trace):
-            told = partial(_say, "info")
-            self._recorder = Recorder(self._place.trace, run, keep=self._place.keep, tell=told)
+            self._recorder = Recorder(self._place.trace, run, self._place.keep, partial(_say, "info"))
             self._recorder.letters(self._loop.knowledge.counts.letters.whole())
+            self._viewers.record(self._recorder.view)
             self._run = None
             for now, event in self._early:
                 self._recorder.input(now, kind_of(event), event)

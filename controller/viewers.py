@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, Full, Queue
 from typing import Any
@@ -52,6 +52,11 @@ class Viewers:
         if self._publisher is not None:
             with self._costing():
                 self._publisher.add(block, now)
+
+    def record(self, write: Callable[[bytes], None]) -> None:
+        """Record from now on what is sent: see `Publisher.record`."""
+        if self._publisher is not None:
+            self._publisher.record(write)
 
     def answer(self, peer: bytes, request: Request, now: Now) -> Reply | None:
         """The reply, or None when it will be among `answers`."""

@@ -80,7 +80,7 @@ def next_steps(trace: Path, dead: int) -> list[str]:
     letters = [f"the {dead:,} dead letters: headgate deadletter list --trace {trace}"] if dead else []
     return [
         *letters,
-        f"the trace is in {trace}: samples, slots, rates, latency, links, decisions",
+        f"the trace is in {trace}: samples, slots, rates, latency, links, decisions, views",
         f"why each plan: headgate explain --trace {trace}",
     ]
 

@@ -156,8 +156,8 @@ class VmNow(Part, frozen=True, kw_only=True):
 
 
 class RatesNow(Part, frozen=True, kw_only=True):
-    """offered: by the schedule, now. headroom: predicted − offered. emitted, acked: of the last two seconds. A
-    trace tells means of ten seconds of all three."""
+    """offered: by the schedule, now. headroom: predicted − offered. emitted, acked: of the last two
+    seconds."""
 
     offered_tps: float | None = None
     emitted_tps: float | None = None
@@ -197,7 +197,7 @@ class Bottleneck(Part, frozen=True, kw_only=True):
 
 
 class TuplesNow(Part, frozen=True, kw_only=True):
-    """Since the run began; a trace does not tell of all of them."""
+    """Since the run began."""
 
     offered: int | None = None
     emitted: int | None = None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from controller.analyze.load import Load, Place, grows, loads
 from controller.analyze.residuals import PredictedSlots
 from controller.knowledge.diagnoses import Stability
 from controller.knowledge.models import Model, peak_rate
 from controller.knowledge.plans import Plan
 from controller.knowledge.windows import Window
 from topology_runtime.cluster import Slot
-from topology_runtime.picturing.load import Load, Place, grows, loads
 from topology_runtime.topology import Topology
 
 

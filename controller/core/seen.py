@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from controller.analyze.load import Load
 from controller.knowledge.diagnoses import Demand, Residual, Stability, Violation
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.knowledge.windows import Window
 from controller.plan.resident import held_memory
 from topology_runtime.cluster import Slot
-from topology_runtime.picturing.load import Load
 from topology_runtime.topology import Topology
 
 DIGITS = 4

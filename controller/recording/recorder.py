@@ -24,7 +24,7 @@ from topology_runtime.cluster import Vm
 from topology_runtime.faults.words import counted
 from topology_runtime.messages import SampleBlock
 from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS
+from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, VIEWS
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +57,9 @@ class Recorder:
         self,
         directory: Path,
         run: dict[str, Any],
-        queue_items: int = QUEUE_ITEMS,
         keep: Keep = KEEP_ALL,
         tell: Callable[[str], None] = log.info,
+        queue_items: int = QUEUE_ITEMS,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._keep, self._tell = directory, keep, tell
@@ -91,6 +91,10 @@ class Recorder:
         """One line of `inputs.jsonl`: what the loop's step is given. `event`: JSON bytes as they are, or a
         frozen struct that is encoded later (sample blocks whole, their bytes as base64)."""
         self._put(lambda: self._writer.add_line(INPUTS, input_line(now, kind, event)), 1)
+
+    def view(self, line: bytes) -> None:
+        """One line of `views.jsonl`: a snapshot, or what changed since the line before."""
+        self._put(lambda: self._writer.add_line(VIEWS, line), 1)
 
     def state(self) -> Recorded:
         """How recording goes."""
@@ -131,7 +135,7 @@ class Recorder:
             self._tell(words_of(removed))
         if gone := shorten(self._directory, self._keep):
             self._tell(
-                f"this run's trace is too large: {counted(gone, 'part')} of its inputs had to go (--trace-keep)"
+                f"this run's trace is too large: {counted(gone, 'old part')} of it had to go (--trace-keep)"
             )
 
     def _take(self) -> bool:

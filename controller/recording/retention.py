@@ -3,8 +3,8 @@ recorder's thread does it, so that no run waits for a disk.
 
 Only folders that are traces (with a `run.json` of ours) are counted and removed; never the run being written,
 never one that another controller still writes to. What is removed is renamed first: half a trace is never
-seen under its name. A run that is too large all by itself loses its oldest inputs: it cannot be replayed then,
-but all that is analysed of it stays.
+seen under its name. A run that is too large all by itself loses the oldest of its inputs and views: it cannot be
+replayed then, nor looked at from its beginning, but all that is analysed of it stays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from controller.recording.lines import number_of, parts_of
 from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import ANY_VERSION, INPUTS, RUN_FILE
+from topology_runtime.trace_tables import ANY_VERSION, INPUTS, RUN_FILE, VIEWS
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +56,12 @@ def remove_old(current: Path, keep: Keep, now_s: float) -> tuple[Old, ...]:
 
 
 def shorten(current: Path, keep: Keep) -> int:
-    """Remove the oldest parts of the run's own inputs while it is larger than all traces may be; how many."""
+    """Remove the oldest parts of the run's own inputs and views while it is larger than all traces may be; how
+    many."""
     gone = 0
-    for part in parts_of(current / INPUTS):
-        if keep.total_bytes is None or not number_of(part) or _size_of(current)[0] <= keep.total_bytes:
+    parts = [part for name in (INPUTS, VIEWS) for part in parts_of(current / name) if number_of(part)]
+    for part in sorted(parts, key=os.path.getmtime):
+        if keep.total_bytes is None or _size_of(current)[0] <= keep.total_bytes:
             break
         part.unlink()
         gone += 1

@@ -21,12 +21,13 @@ from controller.recording.segments import Segments
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import SampleBlock
-from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, RUN_FILE, TABLES
+from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, RUN_FILE, TABLES, VIEWS
 
 log = logging.getLogger(__name__)
 
 SYNC_S = 1.0  # lines are synced this often; a missing run.json is tried again
 LINES_WAIT_BYTES = 32 * 1024**2  # of each file of lines, in memory while the disk is full
+PARTED = (INPUTS, VIEWS)
 LINKS_WAIT_S = 2.0  # until the agents of both ends have told which task a thread runs
 
 
@@ -46,7 +47,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 class TraceWriter:
     """Gathers rows and lines and writes them in turns; used by one thread but for `state`. `grown` is called
-    when the trace has grown by a part of its inputs."""
+    when the trace has grown by a part of its inputs or views."""
 
     def __init__(
         self, directory: Path, run: dict[str, Any], grown: Callable[[], None] = lambda: None
@@ -58,7 +59,7 @@ class TraceWriter:
             torn.unlink(missing_ok=True)  # of a controller that was killed while it wrote
         self._segments = {table: Segments(directory, table, life) for table in TABLES}
         self._files: dict[str, LineFile | PartedLines] = {}
-        self._lines: dict[str, list[bytes]] = {DECISIONS: [], INPUTS: [], DEAD_LETTERS: []}
+        self._lines: dict[str, list[bytes]] = {name: [] for name in (DECISIONS, DEAD_LETTERS, *PARTED)}
         self._links: deque[tuple[float, SampleBlock, Arrays]] = deque()
         self._task_of: dict[int, str] = {}
         self._synced_s = 0.0
@@ -91,10 +92,11 @@ class TraceWriter:
         self._add_links(now_s, final)
         for name in self._lines:
             self._write_lines(name, final)
-        inputs = self._files.get(INPUTS)
-        if isinstance(inputs, PartedLines) and inputs.is_due:
-            self.attempt(f"parts of {INPUTS}", inputs.put_aside, 0)
-            self.attempt("old traces", self._grown, 0)
+        for name in PARTED:
+            file = self._files.get(name)
+            if isinstance(file, PartedLines) and file.is_due:
+                self.attempt(f"parts of {name}", file.put_aside, 0)
+                self.attempt("old traces", self._grown, 0)
         for table, segments in self._segments.items():
             if segments.rows and (final or segments.is_due(now_s)):
                 self.attempt(table, lambda s=segments: self._segment(s), segments.rows)  # type: ignore[misc]
@@ -134,7 +136,7 @@ class TraceWriter:
 
     def _append(self, name: str, lines: list[bytes]) -> None:
         if name not in self._files:
-            kind = PartedLines if name == INPUTS else LineFile
+            kind = PartedLines if name in PARTED else LineFile
             file = self._files[name] = kind(self._directory / name)
             if file.truncated:
                 log.warning("trace: %s ended in a torn line; %d bytes cut off", name, file.truncated)

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from controller.core.status import lost_now
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Reign
+from controller.views.decisions import decision_now, is_new
+from controller.views.figures import figure
 from controller.views.layout import Layout
 from controller.views.run_now import lately
 from controller.views.sight import Sight
-from topology_runtime.picturing.decisions import decision_now, is_new
-from topology_runtime.picturing.figures import figure
+from controller.views.words import diff_of
 from topology_runtime.picturing.history import HistoryRing, Row
-from topology_runtime.picturing.words import diff_of
 from topology_runtime.snapshot import DECISIONS_SHOWN, EVENTS_SHOWN, DecisionNow, EventNow
 
 Document = dict[str, Any]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Planned
+from controller.views.figures import figure
 from topology_runtime.cluster import Slot
-from topology_runtime.picturing.figures import figure
 
 
 @dataclass(frozen=True, slots=True)

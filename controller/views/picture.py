@@ -18,10 +18,10 @@ from controller.knowledge.models import Model
 from controller.views import places_now, run_now
 from controller.views.chronicle import Chronicle
 from controller.views.layout import Layout, layout_of
+from controller.views.parts import bottleneck_of
 from controller.views.sight import Sight
+from controller.views.words import header_of
 from topology_runtime.picturing.merge_patch import APART, patch_between
-from topology_runtime.picturing.parts import bottleneck_of
-from topology_runtime.picturing.words import header_of
 from topology_runtime.snapshot import Delta, History, ModelNow, Snapshot
 from topology_runtime.utc import utc_iso
 

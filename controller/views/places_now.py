@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.analyze.load import Load
 from controller.core.seen import Seen
 from controller.core.status import members_in_order
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member
 from controller.knowledge.plans import Plan
 from controller.knowledge.windows import SlotWindow, TaskWindow, Window
+from controller.views.figures import figure, share
 from controller.views.in_task import Percentiles
 from controller.views.layout import Layout
 from controller.views.sight import Sight
 from topology_runtime import snapshot as s
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import WorkerNow
-from topology_runtime.picturing.figures import figure, share
-from topology_runtime.picturing.load import Load
 from topology_runtime.topology import Edge, Task, Topology
 
 

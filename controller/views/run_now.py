@@ -15,12 +15,12 @@ from controller.knowledge.membership import Membership
 from controller.knowledge.plans import usd_per_hour
 from controller.knowledge.windows import SERIES_STEP_S, Progress
 from controller.monitor.hearing import in_flight
+from controller.views.figures import figure
 from controller.views.layout import Layout
+from controller.views.parts import stable_of
 from controller.views.sight import Sight
+from controller.views.words import diff_of
 from topology_runtime import snapshot as s
-from topology_runtime.picturing.figures import figure
-from topology_runtime.picturing.parts import stable_of
-from topology_runtime.picturing.words import diff_of
 from topology_runtime.utc import utc_iso
 
 LATELY_S = 2.0

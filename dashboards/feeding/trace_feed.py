@@ -1,4 +1,4 @@
-"""A recorded run as a feed: the same documents, as fast as wanted, paused and sought at will."""
+"""A recorded run as a feed: what its controller published, as fast as wanted, paused and sought at will."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pathlib import Path
 import msgspec
 
 from dashboards.feeding.items import Change, Document, Item, Whole
-from dashboards.feeding.trace_picture import TracePicture
-from dashboards.feeding.trace_run import read_run
+from dashboards.feeding.recorded_views import RecordedViews
 from topology_runtime.clock import monotonic_ns
-from topology_runtime.picturing.history import columns_of, thinned
 from topology_runtime.picturing.merge_patch import APART, appended, patch_between
-from topology_runtime.snapshot import HISTORY_S, Delta, ReplayNow
+from topology_runtime.snapshot import Delta, ReplayNow
 
 NS = 1_000_000_000
 EVERY_S = 0.5  # between two items, however fast the trace goes by
@@ -24,16 +22,15 @@ class TraceFeed:
     """Of the trace in `folder`. Raises InvalidInput. Used by one thread."""
 
     def __init__(self, folder: Path, speed: float = 1.0) -> None:
-        run = read_run(folder)
-        self._picture = TracePicture(run)
-        self._began_s = math.floor(run.began_s)
-        self._length_s = max(1.0, math.ceil(run.ended_s) - self._began_s)
+        self._views = RecordedViews(folder)
+        self._began_s = math.floor(self._views.began_s)
+        self._length_s = max(1.0, math.ceil(self._views.ended_s) - self._began_s)
         self._speed, self._paused = speed, False
         self._at_s = 1.0  # since the trace began
         self._clock_ns = monotonic_ns()
         self._next_ns = 0
         self._number = 0
-        self._shown_second = 0
+        self._shown_s = 0.0  # since 1970
         self.document: Document | None = None
 
     @property
@@ -82,27 +79,20 @@ class TraceFeed:
         after = self._made()
         if before is None:
             self._number += 1
-            self._shown_second = self._second()
-            first = max(self._began_s, self._shown_second - int(HISTORY_S))
-            rows = [self._picture.row(n) for n in range(first, self._shown_second + 1)]
-            self.document = {**after, "number": self._number, "history": columns_of(thinned(rows))}
+            self._shown_s = self._began_s + self._at_s
+            self.document = {**after, "number": self._number, "history": self._views.past(self._shown_s)}
             return Whole(self.document)
         return self._change(before, after, patch_between(_bare(before), _bare(after)))
 
     def _change(self, before: Document, after: Document, patch: Document) -> Change:
         self._number += 1
-        until = self._second()
-        fresh = [self._picture.row(n) for n in range(self._shown_second + 1, until + 1)]
-        self._shown_second = max(until, self._shown_second)
-        rows = columns_of(fresh[-int(HISTORY_S) :]) if fresh else {}
+        until_s = self._began_s + self._at_s
+        rows, self._shown_s = self._views.fresh(self._shown_s, until_s), until_s
         delta = Delta(number=self._number, boot=0, now=after["now"], patch=patch, history=rows)
         history = appended(before["history"], rows)
         self.document = {**after, "number": self._number, "history": history}
         plain: Document = msgspec.to_builtins(delta)
         return Change(plain, msgspec.json.encode(delta), self.document)
-
-    def _second(self) -> int:
-        return self._began_s + int(self._at_s)
 
     def _made(self) -> Document:
         at_s = round(self._at_s, 1)
@@ -113,9 +103,8 @@ class TraceFeed:
             paused=self._paused,
             ended=at_s >= self._length_s,
         )
-        found = self._picture.at(self._began_s + at_s, self._number, replay)
-        document: Document = msgspec.json.decode(msgspec.json.encode(found))  # as it comes from a controller
-        return document
+        told = self._views.at(self._began_s + self._at_s)
+        return {**told, "boot": 0, "origin": "trace", "replay": msgspec.to_builtins(replay)}
 
 
 def _bare(document: Document) -> Document:

@@ -148,16 +148,12 @@ def test_the_axis_of_latency_says_that_it_is_logarithmic(page):
         assert ["logarithmic" in title for title in titles] == [kind == "log" for kind in kinds.values()]
 
 
-def test_over_a_trace_the_first_plan_is_no_re_plan_and_means_are_called_means(page):
+def test_over_a_trace_the_first_plan_is_no_re_plan(page):
     replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0}
     with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
         look_at_everything(page)
         first = page.inner_text("#timeline [data-trigger=start] summary")
         assert "planned" in first and "re-planned" not in first
-        assert "means of ten seconds" in page.inner_text("#charts .legend")
-    with opened(page):
-        look_at_everything(page)
-        assert "means" not in page.inner_text("#charts .legend")
 
 
 @pytest.mark.alone  # it is timed

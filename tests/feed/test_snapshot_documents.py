@@ -13,12 +13,12 @@ from feed_made import NOW_S, example, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology_runtime.picturing.figures import figure, share
-from topology_runtime.picturing.figures import plain as flat
+from controller.analyze.load import Load, Place, grows, loads
+from controller.views.figures import figure, share
+from controller.views.figures import plain as flat
+from controller.views.words import diff_of, header_of
 from topology_runtime.picturing.history import FINE_S, HistoryRing
-from topology_runtime.picturing.load import Load, Place, grows, loads
 from topology_runtime.picturing.merge_patch import advanced, appended, patch_between, patched
-from topology_runtime.picturing.words import diff_of, header_of
 from topology_runtime.snapshot import HISTORY_S, Snapshot
 
 EXAMPLE = Path(__file__).parent / "example_snapshot.json"

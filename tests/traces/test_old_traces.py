@@ -67,6 +67,15 @@ def test_a_run_that_is_too_large_by_itself_loses_its_oldest_inputs(runs: Path) -
     assert (runs / "samples" / "1.parquet").exists()
 
 
+def test_a_run_that_is_too_large_by_itself_loses_inputs_and_views_as_they_grew_old(runs: Path) -> None:
+    names = ("inputs-000001.jsonl.gz", "views-000001.jsonl.gz", "inputs-000002.jsonl.gz", "views.jsonl")
+    for age, name in enumerate(names):
+        (runs / name).write_bytes(b"x" * 1000)
+        os.utime(runs / name, (1e9 + age, 1e9 + age))
+    assert shorten(runs, Keep(total_bytes=2500)) == 2
+    assert sorted(path.name for path in runs.glob("*.jsonl*")) == ["inputs-000002.jsonl.gz", "views.jsonl"]
+
+
 def test_what_is_too_old_goes(runs: Path) -> None:
     remove_old(runs, Keep(days=2.5), NOW_S)
     assert left(runs) == ["now", "run-1", "run-2"]

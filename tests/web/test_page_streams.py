@@ -162,12 +162,11 @@ def test_a_slow_client_gets_the_whole_again_and_keeps_little() -> None:
 
 
 def test_a_trace_can_be_sought_and_paused(tmp_path: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-    from generate_trace import Wanted, generate
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
+    from trace_made import recorded
 
-    generate(tmp_path, Wanted(3_000, threads=10, slots=4, runs=1, segment_rows=2_000))
-    folder = next(tmp_path.glob("*/*/run.json")).parent
-    with page(TraceFeed(folder)) as one, one.client.websocket_connect(STREAM) as socket:
+    recorded(tmp_path)
+    with page(TraceFeed(tmp_path)) as one, one.client.websocket_connect(STREAM) as socket:
         socket.receive_json()
         socket.send_json({"seek_s": 50, "paused": True})
         while (now := socket.receive_json())["schema"] != "headgate/snapshot/v1":

@@ -44,14 +44,12 @@ export function createCharts(section) {
       "p",
       { class: "legend" },
       "▽ and an upright line: a new plan · all times are UTC",
-      make("span", { class: "means" }),
     ),
     frame,
   );
   const charts = CHARTS.map((chart) => newChart(frame, chart));
   let turn = 0;
   const draw = (picture) => {
-    say(view.querySelector(".means"), meansText(picture));
     turn += 1; // one chart at a time: each costs as much as the rest of the page
     charts.forEach((chart, n) => {
       if (turn <= 1 || turn % charts.length === n) drawChart(chart, picture, section);
@@ -64,10 +62,6 @@ export function createCharts(section) {
     },
   };
 }
-
-// A trace holds rates as means; of a run they are told as they are.
-const meansText = (picture) =>
-  picture.origin === "trace" ? " · rates of a recorded run are means of ten seconds" : "";
 
 function newChart(frame, chart) {
   const plot = make("div", {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology_runtime.picturing.figures import figure, plain
-from topology_runtime.picturing.words import rule_of
+from controller.views.figures import figure, plain
+from controller.views.words import rule_of
 from topology_runtime.snapshot import DecisionNow
 
 Decision = dict[str, Any]  # `headgate/decision/v1`

@@ -1,11 +1,11 @@
-"""Parts of a snapshot that a controller and a trace know in the same form. Pure."""
+"""Parts of a snapshot that are made of plain evidence. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from topology_runtime.picturing.figures import figure, share
+from controller.views.figures import figure, share
 from topology_runtime.snapshot import Bottleneck, PlanNow, StableNow
 
 TEXT_MOST = 160

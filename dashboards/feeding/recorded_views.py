@@ -1,0 +1,192 @@
+"""What was published of a run, as its trace keeps it: `views.jsonl` and its older, compressed parts.
+
+A line is a snapshot without its past, or the delta that leads on from the line before; a snapshot begins the record
+and follows once a minute. Where lines are missing or cannot be read, the record goes on with its next snapshot.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from bisect import bisect_right
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import counted
+from topology_runtime.picturing.history import Row, columns_of, thinned
+from topology_runtime.picturing.merge_patch import advanced
+from topology_runtime.snapshot import HISTORY_S
+from topology_runtime.trace_tables import RUN_FILE, SCHEMA, VIEWS
+
+Document = dict[str, Any]
+FAULTS_SHOWN = 10
+HINT = "name the folder of one run, such as traces/TOPOLOGY/RUN"
+WHOLE = "headgate/snapshot/v1"
+
+
+class _Run(msgspec.Struct, frozen=True):
+    schema: str
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What of a line is needed to find it again."""
+
+    schema: str
+    number: int
+    boot: int
+    now: str
+    history: dict[str, list[int | float | None]] = {}  # whole numbers stay whole
+
+
+class _Line(msgspec.Struct, frozen=True):
+    at_s: float
+    part: Path
+    begin: int
+    end: int
+    whole: bool
+
+
+class RecordedViews:
+    """The record in `folder`. Raises InvalidInput. What cannot be read is left out and named on stderr."""
+
+    def __init__(self, folder: Path) -> None:
+        _check(folder)
+        self._lines: list[_Line] = []
+        self._rows: list[Row] = []
+        self._faults: list[str] = []
+        self._before: tuple[int, int] | None = None  # (boot, number) of the last line that fits
+        for part in _parts(folder):
+            self._read(part)
+        if not self._lines:
+            raise InvalidInput(
+                f"{folder} holds no recorded views, so there is nothing to show",
+                cause="it is of an older headgate, or was made without a controller",
+                hint=f"`headgate report {folder}` reads its tables",
+                faults=self._faults[:FAULTS_SHOWN],
+            )
+        if self._faults:
+            sys.stderr.write(f"warning: left out of the trace: {counted(len(self._faults), 'part')}\n")
+            sys.stderr.writelines(f"  - {fault}\n" for fault in self._faults[:FAULTS_SHOWN])
+        self._times = [line.at_s for line in self._lines]
+        self._row_times = [row["time"] or 0.0 for row in self._rows]
+        self._place = -1
+        self._document: Document = {}
+
+    @property
+    def began_s(self) -> float:
+        """Seconds since 1970."""
+        return self._times[0]
+
+    @property
+    def ended_s(self) -> float:
+        return self._times[-1]
+
+    def at(self, at_s: float) -> Document:
+        """The document at that time (seconds since 1970), without its past; the first one before it."""
+        place = max(0, bisect_right(self._times, at_s) - 1)
+        whole = next(n for n in range(place, -1, -1) if self._lines[n].whole)
+        if not whole <= self._place <= place:
+            self._place, self._document = whole, self._decoded(whole)
+        for number in range(self._place + 1, place + 1):
+            found = self._decoded(number)
+            after = found if self._lines[number].whole else advanced(self._document, found)
+            assert after is not None  # numbers were checked when the line was found
+            self._document = after
+        self._place = place
+        return {key: value for key, value in self._document.items() if key != "history"}
+
+    def past(self, at_s: float) -> Document:
+        """The last minutes before that time, in columns, thinned with age."""
+        return columns_of(thinned(self._between(at_s - HISTORY_S, at_s)))
+
+    def fresh(self, since_s: float, at_s: float) -> Document:
+        """The rows after `since_s`, in columns; nothing without any."""
+        rows = self._between(max(since_s, at_s - HISTORY_S), at_s)
+        return columns_of(rows) if rows else {}
+
+    def _between(self, since_s: float, until_s: float) -> list[Row]:
+        times = self._row_times
+        return self._rows[bisect_right(times, since_s) : bisect_right(times, until_s)]
+
+    def _decoded(self, number: int) -> Document:
+        line = self._lines[number]
+        found: Document = msgspec.json.decode(_content(line.part)[line.begin : line.end])
+        return found
+
+    def _read(self, part: Path) -> None:
+        try:
+            content = _content(part)
+        except (OSError, EOFError) as error:
+            self._faults.append(f"{part.name}: {error}")
+            self._before = None
+            return
+        begin = 0
+        while (end := content.find(b"\n", begin)) >= 0:
+            self._add(part, begin, end, content)
+            begin = end + 1
+
+    def _add(self, part: Path, begin: int, end: int, content: bytes) -> None:
+        try:
+            head = msgspec.json.decode(content[begin:end], type=_Head)
+            at_s = datetime.fromisoformat(head.now).timestamp()
+            rows = list(_rows_of(head.history))
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            self._faults.append(f"{part.name}, byte {begin}: {error}")
+            self._before = None
+            return
+        whole = head.schema == WHOLE
+        if not whole and self._before != (head.boot, head.number - 1):
+            if self._before is not None:
+                self._faults.append(f"{part.name}, byte {begin}: lines are missing before it")
+            self._before = None
+            return
+        self._before = head.boot, head.number
+        if self._lines and at_s < self._lines[-1].at_s:
+            at_s = self._lines[-1].at_s  # a clock that was set back
+        self._lines.append(_Line(at_s, part, begin, end, whole))
+        latest = (self._rows[-1]["time"] or 0.0) if self._rows else 0.0
+        self._rows += [row for row in rows if (row["time"] or 0.0) > latest]
+
+
+def _rows_of(columns: dict[str, list[int | float | None]]) -> Iterator[Row]:
+    for values in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, values, strict=True))
+        if row.get("time") is None:
+            raise ValueError("a row of history without its time")
+        yield row
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Oldest first, at last the file that was written to the end."""
+    stem = Path(VIEWS).stem
+    aside = {path.name.removesuffix(".gz"): path for path in sorted(folder.glob(f"{stem}-*.jsonl*"))}
+    last = folder / VIEWS
+    return [*aside.values(), *([last] if last.exists() else [])]
+
+
+@lru_cache(maxsize=2)
+def _content(part: Path) -> bytes:
+    if part.suffix == ".gz":
+        with gzip.open(part) as file:
+            return file.read()
+    return part.read_bytes()
+
+
+def _check(folder: Path) -> None:
+    path = folder / RUN_FILE
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Run)
+    except OSError as error:
+        raise InvalidInput(
+            f"{folder} is no trace", cause=f"{RUN_FILE}: {error.strerror}", hint=HINT
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not what headgate records", cause=str(error)) from error
+    if found.schema != SCHEMA:
+        raise InvalidInput(f"{path} is of another headgate", cause=f"schema {found.schema}, known {SCHEMA}")

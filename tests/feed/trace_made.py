@@ -1,0 +1,77 @@
+"""Traces for tests of whoever shows them: a real loop among ideal machines, whose real publisher is recorded."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controller.core.loop import Loop
+from controller.core.tracing import run_of
+from controller.knowledge import turns as t
+from controller.knowledge.config import Settings
+from controller.knowledge.models import Model, ModelSlot, Point
+from controller.knowledge.records import Submitted
+from controller.publisher import Publisher
+from controller.replaying.account import Account
+from controller.replaying.world import World
+from topology_runtime.cluster import Vm
+from topology_runtime.topology import Edge, Static, Task, Topology
+
+BEGAN_S = 1_790_000_001
+SECONDS = 150.0
+STEPS = ((0.0, 30.0), (60.0, 90.0))
+
+Document = dict[str, Any]
+
+
+def loop() -> Loop:
+    """Of a topology of three tasks whose rate is tripled after a minute."""
+    tasks = (
+        Task("source", kind="source", static=Static(1, 0.1, 0.1)),
+        Task("work"),
+        Task("sink", static=Static(1, 0.1, 0.1)),
+    )
+    topology = Topology("small", tasks, (Edge("source", "work"), Edge("work", "sink")))
+    models = (Model("work", ModelSlot(), (Point(1, 40.0, 0.9, 0.1),)),)
+    settings = Settings(run="run1", version="0.1.0", initial=(Vm("vm1", 4), Vm("vm2", 4)))
+    submitted = Submitted(topology, models, STEPS, 0.0, (), (BEGAN_S - 1) * 1_000_000_000)
+    return Loop(settings, submitted)
+
+
+def recorded(folder: Path, lives: int = 1) -> list[Document]:
+    """A trace of `SECONDS` in `folder`, in two parts, the first compressed; what who asks was told each second.
+
+    lives: of the publisher; each but the first begins with a document that knows nothing of those before."""
+    run, told, lines = loop(), list[Document](), list[bytes]()
+    world = World(run, Account(), wall_ns=BEGAN_S * 1_000_000_000)
+    moments = iter(world.moments(SECONDS))
+    for life in range(1, lives + 1):
+        with closing(Publisher(run)) as publisher:
+            publisher.record(lines.append)
+            for moment in moments:
+                for instruction in moment.instructions:
+                    if isinstance(instruction, t.Block):
+                        publisher.add(instruction.block, moment.now)
+                publisher.turn(moment.now)
+                if not told or (moment.now.wall_ns - (BEGAN_S + len(told)) * 1_000_000_000) >= 0:
+                    told.append(json.loads(json.dumps(publisher.snapshot(moment.now)["snapshot"])))
+                if moment.now.wall_ns > (BEGAN_S + SECONDS / lives * life) * 1_000_000_000:
+                    break
+    assert run.knowledge.durable.run is not None
+    write(folder, run_of(run.knowledge, run.knowledge.durable.run), lines)
+    return told
+
+
+def write(folder: Path, run: Document, lines: Sequence[bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_bytes(msgspec.json.encode(run) + b"\n")
+    half = len(lines) // 2
+    with gzip.open(folder / "views-000001.jsonl.gz", "wb") as part:
+        part.writelines(line + b"\n" for line in lines[:half])
+    (folder / "views.jsonl").write_bytes(b"".join(line + b"\n" for line in lines[half:]))
