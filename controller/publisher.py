@@ -38,7 +38,7 @@ class Publisher:
         self._in_task = InTask()
         self._channel = channels.PublisherChannel(port=port)
         self.endpoint = self._channel.endpoint
-        self._next_ns = self._made_ns = self._whole_ns = 0
+        self._next_ns = self._rested_ns = self._made_ns = self._whole_ns = 0
         self._record: Callable[[bytes], None] | None = None
 
     def record(self, write: Callable[[bytes], None]) -> None:
@@ -50,7 +50,7 @@ class Publisher:
         if now.mono_ns < self._next_ns:
             return
         self._next_ns = max(self._next_ns + EVERY_NS, now.mono_ns + EVERY_NS // 2)
-        if self._channel.heard or self._record is not None:
+        if now.mono_ns >= self._rested_ns and (self._channel.heard or self._record is not None):
             self._advance(now)
         else:
             self._picture.look(self._sight(now))
@@ -75,7 +75,7 @@ class Publisher:
         self._channel.send_bytes(data)
         if self._record is not None:
             self._record(data if now.mono_ns < self._whole_ns else self._whole(now, delta))
-        self._next_ns = max(self._next_ns, now.mono_ns + REST * (monotonic_ns() - began_ns))
+        self._rested_ns = now.mono_ns + REST * (monotonic_ns() - began_ns)
 
     def _whole(self, now: Now, delta: Delta) -> bytes:
         """The snapshot that the delta leads to, with the delta's rows of history only."""
