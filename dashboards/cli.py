@@ -19,7 +19,10 @@ INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal's number, as shells have
 
 # name: (module:function, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("dashboards.up:up", "run a topology on this machine: controller, agents, workers, live view"),
+    "up": (
+        "dashboards.up.command:up",
+        "run a topology on this machine: controller, agents, workers, live view",
+    ),
     "submit": ("dashboards.terminal.submit:submit", "give a waiting controller its topology"),
     "status": ("dashboards.terminal.status:status", "what a running controller sees and wants"),
     "watch": ("dashboards.terminal.watch:watch", "status, again and again"),
@@ -52,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("controller.offline.compare:compare", "pairs of allocator and mapper side by side"),
     "whatif": ("controller.offline.whatif:whatif", "what rates need and cost, and what breaks first"),
     "diff": ("controller.offline.diff:diff", "what changes from one plan to another"),
-    "report": ("dashboards.report_cli:report", "a run's story and plots, as one HTML file"),
+    "report": ("dashboards.report.command:report", "a run's story and plots, as one HTML file"),
     "replay": ("controller.replay_cli:replay", "a recorded run once more, exactly, or under another policy"),
     "model list": ("controller.offline.models:list_models", "the models there are, and which are stale"),
     "model show": ("controller.offline.models:show", "every point of a model, as a table or a picture"),

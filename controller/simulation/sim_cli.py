@@ -55,7 +55,7 @@ def sim(
 def _run(seeds: range, shape: str | None, jobs: int) -> Sum:
     from controller.simulation.runs import Sum, outcomes
     from controller.simulation.world import Options
-    from topology_runtime.services.progress import bar
+    from topology_runtime.progress import bar
 
     found = Sum()
     try:

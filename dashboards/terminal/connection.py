@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from dashboards.places import RUNS
+from dashboards.up.places import RUNS
 from topology_runtime.channels import ask
 from topology_runtime.errors import HeadgateError, Unreachable
 from topology_runtime.messages import Reply, Request

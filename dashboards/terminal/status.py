@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from dashboards.live_view import picture
-from dashboards.status_view import view_of
 from dashboards.terminal.connection import asked, controller_option
+from dashboards.terminal.live_view import picture
+from dashboards.terminal.status_view import view_of
 from topology_runtime.errors import CheckFailed
 from topology_runtime.output import Format, Row, console, emit, format_options, write_table
 

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from dashboards.terminal.connection import asked, controller_option
-from dashboards.up_settings import parse_rate_scale
+from dashboards.up.settings import parse_rate_scale
 from topology_runtime import rates
 from topology_runtime.errors import InvalidInput
 from topology_runtime.loading import load

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.live_view import number, verdict
-from dashboards.status_view import view_of
+from dashboards.terminal.live_view import number, verdict
+from dashboards.terminal.status_view import view_of
 
 Data = Mapping[str, Any]
 Cell = str | int | float | None

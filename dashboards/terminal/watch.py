@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from dashboards.live_view import SPARKS, picture, tick_line
-from dashboards.status_view import view_of
 from dashboards.terminal.connection import asked, controller_option, endpoint_of
+from dashboards.terminal.live_view import SPARKS, picture, tick_line
+from dashboards.terminal.status_view import view_of
 from topology_runtime.errors import Unreachable
 from topology_runtime.output import Format, console, emit_line, format_options
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from dashboards import places
+from dashboards.up import places
 
 
 def test_ports_are_apart_from_each_other_and_from_those_of_connections() -> None:

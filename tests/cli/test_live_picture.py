@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dashboards.live_view import BARS, RunView, SlotView, VmView, clock, picture, sparkline, tick_line
+from dashboards.terminal.live_view import (
+    BARS,
+    RunView,
+    SlotView,
+    VmView,
+    clock,
+    picture,
+    sparkline,
+    tick_line,
+)
 
 EMPTY = RunView("demo", 0.0, "starting", 0, "unknown", 0, 0)
 BUSY = RunView(

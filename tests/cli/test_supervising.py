@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from dashboards.leftovers import cgroups_of, remove_cgroups, remove_state
-from dashboards.local_machines import LocalMachines, want
-from dashboards.supervisor import NS, Child, ChildRefused, GaveUp, RestartLimit, stop_all
+from dashboards.up.leftovers import cgroups_of, remove_cgroups, remove_state
+from dashboards.up.local_machines import LocalMachines, want
+from dashboards.up.supervisor import NS, Child, ChildRefused, GaveUp, RestartLimit, stop_all
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Vm
 

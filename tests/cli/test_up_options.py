@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from dashboards.preparation import check_input, rates_of, with_input
-from dashboards.up_settings import UpSettings, check, parse_rate_scale, parse_slots
+from dashboards.up.preparation import check_input, rates_of, with_input
+from dashboards.up.settings import UpSettings, check, parse_rate_scale, parse_slots
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.tasks import demo
 from topology_runtime.topology import Edge, Task, Topology

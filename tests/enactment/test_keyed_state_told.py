@@ -7,7 +7,7 @@ from enactment_world import World, replace
 
 from controller.knowledge import turns as t
 from controller.monitor import border
-from dashboards.run_summary import check_state
+from dashboards.up.run_summary import check_state
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage, CheckFailed
 

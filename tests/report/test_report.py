@@ -342,7 +342,7 @@ def test_a_run_is_analysed_again_on_demand_wherever_its_analysis_is(
     run.mkdir(parents=True)
     (run / "run.json").write_text("{}")
     write(tmp_path / into, runs=["demo/r1"])
-    monkeypatch.setattr("dashboards.report_cli.find_spec", lambda name: None)
+    monkeypatch.setattr("dashboards.report.command.find_spec", lambda name: None)
     assert cli.main(["report", str(run), "--again"]) == 3
     assert "Spark is not installed" in capsys.readouterr().err
 
@@ -353,7 +353,7 @@ def test_a_run_that_cannot_be_analysed_ends_as_the_analysis_does(
     run = tmp_path / "traces" / "demo" / "r1"
     run.mkdir(parents=True)
     (run / "run.json").write_text("{}")
-    monkeypatch.setattr("dashboards.report_cli.find_spec", lambda name: None)
+    monkeypatch.setattr("dashboards.report.command.find_spec", lambda name: None)
     assert cli.main(["report", str(run)]) == 3
     assert "pip install 'headgate[spark]'" in capfd.readouterr().err
 

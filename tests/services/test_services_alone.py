@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from topology_runtime.progress import bar
 from topology_runtime.services import proxy
 from topology_runtime.services.contents import row_of
 from topology_runtime.services.control import Settings
 from topology_runtime.services.embedded import Rows, Server
 from topology_runtime.services.limits import Gate, Terms
-from topology_runtime.services.progress import bar
 from topology_runtime.services.seeding import seed_files, seed_sqlite, table_file
 
 SETTINGS = Settings(True, 1, 1, 1.0, 1.0, 0.0, 10000, 10002)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dashboards.cli import run
-from dashboards.up_settings import UpSettings, check
+from dashboards.up.settings import UpSettings, check
 from dashboards.web.cli import token_of
 from topology_runtime.errors import Conflict, InvalidInput, UsageError
 

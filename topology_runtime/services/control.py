@@ -18,12 +18,12 @@ import msgspec
 from topology_runtime.calibration.store import cache_home
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from topology_runtime.output import Format, emit, format_options
+from topology_runtime.progress import Step, bar
 from topology_runtime.services import azurite, processes
 from topology_runtime.services.addresses import BLOB_PORT, HOST, TABLE_PORT, Address
 from topology_runtime.services.azure_sdk import SDKS, sdk
 from topology_runtime.services.contents import BLOBS, ROWS, ROWS_MOST
 from topology_runtime.services.limits import Terms
-from topology_runtime.services.progress import Step, bar
 from topology_runtime.services.proxy import Route
 from topology_runtime.services.seeding import seed_azure_blobs, seed_azure_rows, seed_files, seed_sqlite
 

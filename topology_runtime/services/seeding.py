@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from topology_runtime.errors import HeadgateError
+from topology_runtime.progress import Step
 from topology_runtime.services.addresses import Address
 from topology_runtime.services.azure_sdk import BLOB_SDK, TABLE_SDK, connection_string, sdk
 from topology_runtime.services.contents import (
@@ -26,7 +27,6 @@ from topology_runtime.services.contents import (
     row_of,
     values_of,
 )
-from topology_runtime.services.progress import Step
 
 ROWS_A_COMMIT = 20_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboards.live_view import RunView, SlotView, VmView
+from dashboards.terminal.live_view import RunView, SlotView, VmView
 
 Status = Mapping[str, Any]
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from dashboards.leftovers import remove_cgroups
-from dashboards.live_page import LivePage
-from dashboards.local_machines import LocalMachines, want
-from dashboards.metrics_targets import file_of, metrics_option, write_targets
-from dashboards.places import Places
-from dashboards.screens import Screen, at
-from dashboards.status_feed import StatusFeed
-from dashboards.status_view import view_of
-from dashboards.supervisor import NS, Child, headgate_command, owner_option, stop_all
-from dashboards.up_settings import UpSettings
+from dashboards.terminal.status_view import view_of
+from dashboards.up.leftovers import remove_cgroups
+from dashboards.up.live_page import LivePage
+from dashboards.up.local_machines import LocalMachines, want
+from dashboards.up.metrics_targets import file_of, metrics_option, write_targets
+from dashboards.up.places import Places
+from dashboards.up.screens import Screen, at
+from dashboards.up.settings import UpSettings
+from dashboards.up.status_feed import StatusFeed
+from dashboards.up.supervisor import NS, Child, headgate_command, owner_option, stop_all
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Vm
 from topology_runtime.disk import DiskTroubles

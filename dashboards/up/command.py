@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dashboards.up_settings import (
+from dashboards.up.settings import (
     METRICS_MOST,
     UpSettings,
     check,
@@ -82,7 +82,7 @@ def up(output: Format, **options: Any) -> None:
     TOPOLOGY is FILE.json|yaml|toml, file.py:attribute or module:attribute; without it the built-in demo
     runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.
     """
-    from dashboards.running import run_up
+    from dashboards.up.running import run_up
 
     run_up(settings_of(options), output)
 

@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from dashboards.live_view import SPARKS, RunView, clock, picture, tick_line
+from dashboards.terminal.live_view import SPARKS, RunView, clock, picture, tick_line
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.output import console
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dashboards.places import HOST, Places, free_ports
-from dashboards.supervisor import Child, ChildRefused, GaveUp, headgate_command, owner_option
+from dashboards.up.places import HOST, Places, free_ports
+from dashboards.up.supervisor import Child, ChildRefused, GaveUp, headgate_command, owner_option
 
 
 class LivePage:

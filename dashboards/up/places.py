@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboards.leftovers import remove_state
-from dashboards.up_settings import UpSettings
+from dashboards.up.leftovers import remove_state
+from dashboards.up.settings import UpSettings
 from topology_runtime.errors import Conflict, InvalidInput
 
 HOST = "127.0.0.1"

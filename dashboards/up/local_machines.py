@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from dashboards.supervisor import Child
+from dashboards.up.supervisor import Child
 from topology_runtime.cluster import Vm
 
 NS = 1_000_000_000

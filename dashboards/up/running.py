@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards.capacity import capacity_tps
-from dashboards.places import Places, places_of
-from dashboards.preparation import Work, models_of, rates_of, work_of, write_rates, write_work
-from dashboards.run_summary import (
+from dashboards.up.capacity import capacity_tps
+from dashboards.up.places import Places, places_of
+from dashboards.up.preparation import Work, models_of, rates_of, work_of, write_rates, write_work
+from dashboards.up.run_summary import (
     check_dead,
     check_lost,
     check_state,
@@ -18,10 +18,10 @@ from dashboards.run_summary import (
     print_summary,
     read_summary,
 )
-from dashboards.screens import Screen, screen
-from dashboards.session import AT_ONCE_S, Interrupts, Session
-from dashboards.supervisor import stop_all
-from dashboards.up_settings import UpSettings
+from dashboards.up.screens import Screen, screen
+from dashboards.up.session import AT_ONCE_S, Interrupts, Session
+from dashboards.up.settings import UpSettings
+from dashboards.up.supervisor import stop_all
 from topology_runtime.output import Format
 
 REFUSALS = (2, 3, 4, 5)  # invalid, infeasible, unreachable: nothing has run, so there is nothing to keep

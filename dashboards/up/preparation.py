@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from dashboards.places import HOST, Places
-from dashboards.supervisor import Child, owner_option
-from dashboards.up_settings import UpSettings
+from dashboards.up.places import HOST, Places
+from dashboards.up.settings import UpSettings
+from dashboards.up.supervisor import Child, owner_option
 from topology_runtime import rates
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
