@@ -12,7 +12,7 @@ EXPECTED = (
         "kill_worker", "kill_worker_somewhere", "kill_worker_at_mark", "kill_agent", "kill_agent_somewhere",
         "kill_controller", "kill_controller_somewhere", "cut_vm", "lose_vm", "fail_journal", "break_data",
         "reorder_data", "half_open_data", "fill_disk",
-        "lose_vm_at_move", "forge_report",
+        "lose_vm_at_move", "forge_report", "wear_out",
     )),
     *(f"killed at {place}" for place in ("deliver", "ack", "record", "word", "agent", "controller",
       "move")),

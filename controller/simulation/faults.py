@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from agent.slot_state import CRASHES_MOST
 from controller.simulation.clock import MS
+from topology_runtime.cluster import Slot
 from topology_runtime.messages import Report, SourceNow
 
 if TYPE_CHECKING:
@@ -32,12 +34,15 @@ class Faults:
         self.slow_control = r.choice((1.0, 1.0, 10.0))
         self._armed: dict[str, int] = {}
         self._controller_crashes = self._agent_crashes = 0
+        self._worn: set[Slot] = set()
         self.kinds: list[Callable[[], None]] = [
             self.kill_worker, self.kill_worker_somewhere, self.kill_worker_at_mark, self.kill_agent,
             self.kill_controller, self.kill_controller_somewhere, self.kill_agent_somewhere, self.cut_vm,
             self.lose_vm, self.fail_journal, self.break_data, self.reorder_data, self.half_open_data,
-            self.fill_disk, self.lose_vm_at_move, self.forge_report,
+            self.fill_disk, self.lose_vm_at_move, self.forge_report, self.wear_out,
         ]  # fmt: skip
+        if world.shape.keys:  # the only way to ranges that come back to who had let them go
+            self.kinds += [self.lose_vm_at_move] * 2
         if world.options.kinds:
             self.kinds = [getattr(self, name) for name in world.options.kinds]
 
@@ -109,6 +114,24 @@ class Faults:
     def kill_worker_at_mark(self) -> None:
         """The next re-plan's marks kill their sender."""
         self._armed["word"] = self.random.randrange(3)
+
+    def wear_out(self) -> None:
+        """The worker of one slot dies again and again, until the slot is given up."""
+        agents = [agent for agent in self.world.agents.values() if not agent.gone]
+        workers = [worker for worker in self.world.workers() if worker.slot not in self._worn]
+        slots = sum(agent.shape.slots for agent in agents) - len(self._worn)
+        if workers and slots > self.world.slots_least:
+            worker = self.random.choice(workers)
+            self._worn.add(worker.slot)
+            self._kill_again(worker.agent, worker.slot, CRASHES_MOST + 1)
+
+    def _kill_again(self, agent: SimAgent, slot: Slot, times: int) -> None:
+        worker = agent.workers.get(slot.number)
+        if worker is not None and worker.alive:
+            worker.kill("kill -9")
+            times -= 1
+        if times and self.active:
+            self.world.later(self.world.delay_ns(50, 300), lambda: self._kill_again(agent, slot, times))
 
     def kill_agent(self) -> None:
         agents = [agent for agent in self.world.agents.values() if agent.alive]
@@ -182,6 +205,7 @@ class Faults:
         """Do the others suffice?"""
         left = [other for other in self.world.agents.values() if other is not agent and not other.gone]
         slots = sum(other.shape.slots for other in left)
+        slots -= sum(slot.vm in {other.name for other in left} for slot in self._worn)
         return len(left) >= self.world.options.vms_least and slots >= self.world.slots_least
 
     def lose_vm_at_move(self) -> None:
