@@ -21,7 +21,7 @@ from types import FrameType
 from agent import events as e
 from agent import life, spools, struck_file
 from agent.config import AgentConfig
-from agent.metrics import Told
+from agent.metrics import AgentMetricsPort
 from agent.sampler import Sampler
 from agent.slot_size import SlotSize
 from agent.slots import SlotBinding, choose
@@ -29,10 +29,10 @@ from agent.spare_slot import SpareSlot
 from agent.stacks import line_of, of_thread
 from agent.state import AgentState
 from agent.strikes import UnderWay
-from agent.supervisor import End, Supervisor, Worker
+from agent.supervisor import Supervisor, WorkerEnd, WorkerProcess
 from agent.uplink import Uplink
 from topology_runtime import channels, failpoints
-from topology_runtime.channels import ServerChannel, Waiter, Wake
+from topology_runtime.channels import ServerChannel, Waiter, Waker
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import BadMessage, Conflict, HeadgateError
@@ -75,7 +75,7 @@ class Agent:
         self._names: tuple[str, ...] = ()
         self._sources: tuple[str, ...] = ()
         self._hang_due_ns = self._sample_due_ns = 0
-        self.metrics: Told | None = None
+        self.metrics: AgentMetricsPort | None = None
         self.disk = DiskTroubles()
         self._disk_told: tuple[str, ...] = ()
 
@@ -99,7 +99,7 @@ class Agent:
     def startup(self) -> None:
         """Acquire what the agent needs; `shutdown` gives back what was acquired, last things first."""
         config, undo = self.config, self._undo
-        self.wake = Wake()
+        self.wake = Waker()
         undo.callback(self.wake.close)
         undo.callback(self._ignore_signals)
         self._catch_signals()
@@ -127,7 +127,7 @@ class Agent:
         self.state = AgentState(self._hello(boot), now_ns, self.supervisor.letters_before())
         self.state.strikes.take_up(struck_file.load(config.directory, config.run))
         if config.metrics_port is not None:
-            self.metrics = Told(config.vm, config.metrics_host, config.metrics_port)
+            self.metrics = AgentMetricsPort(config.vm, config.metrics_host, config.metrics_port)
             undo.callback(self.metrics.close)
             log.info("metrics are told on %s", self.metrics.address)
         self._watch_all()
@@ -285,7 +285,7 @@ class Agent:
                 self.waiter.remove_fd(worker.pidfd)
                 self._on_exit(worker, end)
 
-    def _on_exit(self, worker: Worker, end: End) -> None:
+    def _on_exit(self, worker: WorkerProcess, end: WorkerEnd) -> None:
         (log.info if end.clean else log.warning)("the worker of slot %d ended: %s", worker.slot, end.how)
         self.peers.pop(worker.slot, None)
         self._read_sources_of(worker)
@@ -295,7 +295,7 @@ class Agent:
         spooled = spools.left_over(self.config.directory)
         self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, letters, spooled))
 
-    def _under_way(self, worker: Worker) -> tuple[UnderWay, ...]:
+    def _under_way(self, worker: WorkerProcess) -> tuple[UnderWay, ...]:
         """The calls of user code that its end broke off, with their stacks as far as it wrote them."""
         calls = worker.reader.under_way(self._names, self._sources)
         stacks = [of_thread(self.supervisor.words(worker), call.ident) for call in calls]
@@ -309,7 +309,7 @@ class Agent:
         for worker in list(self.supervisor.workers.values()):
             self._read_sources_of(worker)
 
-    def _read_sources_of(self, worker: Worker) -> None:
+    def _read_sources_of(self, worker: WorkerProcess) -> None:
         sources = worker.reader.sources(self._names) if self._names else ()
         if sources:
             self.do(e.SourcesRead(self.state.slots[worker.slot].slot, worker.incarnation, sources))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent import cgroups
-from agent.cgroups import Group
+from agent.cgroups import ControlGroup
 from agent.slot_size import SlotSize, joining
 from topology_runtime.one_core import keep_slot
 
@@ -32,13 +32,13 @@ class Cgroup1:
     def __init__(self, size: SlotSize, roots: dict[str, Path]) -> None:
         self.size = size
         self._parents = {c: roots[c] / cgroups.NAME.format(run=size.run) for c in CONTROLLERS}
-        self._groups: dict[int, dict[str, Group]] = {}
+        self._groups: dict[int, dict[str, ControlGroup]] = {}
 
     def reserve(self) -> None:
         """Make the run's parent groups. Raises OSError where this user may not."""
         for parent in self._trees():
             parent.mkdir(exist_ok=True)
-        Group(self._parents["cpu"]).write("cpu.shares", PARENT_SHARES)
+        ControlGroup(self._parents["cpu"]).write("cpu.shares", PARENT_SHARES)
 
     def prepare(self) -> None:
         """Remove what an earlier agent of this VM left, then make every slot's groups."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent import cgroups
-from agent.cgroups import Group
+from agent.cgroups import ControlGroup
 from agent.slot_size import SlotSize, joining
 from topology_runtime.one_core import keep_slot
 
@@ -26,14 +26,14 @@ class Cgroup2:
         self.size = size
         self._base = base
         self._parent = base / cgroups.NAME.format(run=size.run)
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, ControlGroup] = {}
 
     def reserve(self) -> None:
         """Make the run's parent group and hand it the controllers. Raises OSError where we may not."""
         enable = " ".join(f"+{name}" for name in CONTROLLERS)
-        Group(self._base).write("cgroup.subtree_control", enable)
+        ControlGroup(self._base).write("cgroup.subtree_control", enable)
         self._parent.mkdir(exist_ok=True)
-        parent = Group(self._parent)
+        parent = ControlGroup(self._parent)
         parent.write("cgroup.subtree_control", enable)
         parent.write("cpu.weight", PARENT_WEIGHT)
 

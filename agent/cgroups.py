@@ -20,7 +20,7 @@ QUOTA_LEAST_US = 1_000  # the kernel's own least quota
 NAME = "headgate-{run}"
 
 
-class Group:
+class ControlGroup:
     """One cgroup directory."""
 
     def __init__(self, path: Path) -> None:
@@ -94,10 +94,10 @@ def _kill(pid: int) -> None:
         return  # it ended by itself
 
 
-def make(parent: Path, name: str) -> Group:
+def make(parent: Path, name: str) -> ControlGroup:
     """The group `name` under `parent`, made if need be. The last agent of a run removes the parent:
     a second try meets that."""
-    group = Group(parent / name)
+    group = ControlGroup(parent / name)
     for attempt in (1, 2):
         parent.mkdir(exist_ok=True)
         try:
@@ -110,12 +110,14 @@ def make(parent: Path, name: str) -> Group:
     return group
 
 
-def leftovers(parent: Path, vm: str) -> list[Group]:
+def leftovers(parent: Path, vm: str) -> list[ControlGroup]:
     """Groups of this VM's slots that an earlier agent left behind."""
     if not parent.is_dir():
         return []
     mine = re.compile(rf"{re.escape(vm)}-\d+")
-    return [Group(path) for path in sorted(parent.iterdir()) if path.is_dir() and mine.fullmatch(path.name)]
+    return [
+        ControlGroup(path) for path in sorted(parent.iterdir()) if path.is_dir() and mine.fullmatch(path.name)
+    ]
 
 
 def remove_if_empty(parent: Path) -> None:

@@ -27,7 +27,7 @@ RECENT_MOST = 4096  # pieces sent lately, to be sent again if the connection tur
 
 
 @dataclass(slots=True)
-class Log:
+class SinkLogPart:
     """A part of one log, from byte `begin` of it on; `sent` bytes of the part have been sent. highest: by
     (source number, partition), the highest position in those."""
 
@@ -82,8 +82,8 @@ class FinishedTail:
 
     def __init__(self, directory: str) -> None:
         self._folder = os.path.join(directory, FOLDER)
-        self._logs: dict[str, Log] = {}
-        self._recent: deque[tuple[int, Log, int]] = deque(maxlen=RECENT_MOST)
+        self._logs: dict[str, SinkLogPart] = {}
+        self._recent: deque[tuple[int, SinkLogPart, int]] = deque(maxlen=RECENT_MOST)
         self._begun = self._noted = False
 
     def begin(self, run: str) -> None:
@@ -154,7 +154,7 @@ class FinishedTail:
         for match in sorted(fresh, key=lambda match: [int(number or 0) for number in match.groups()]):
             task, thread, incarnation, begin = (int(number or 0) for number in match.groups())
             path = os.path.join(self._folder, match[0])
-            self._logs[match[0]] = Log(path, task, thread, incarnation, begin)
+            self._logs[match[0]] = SinkLogPart(path, task, thread, incarnation, begin)
 
 
 def _text(path: str) -> str:

@@ -36,7 +36,7 @@ class Call(NamedTuple):
     moved: int
 
 
-class Reading(NamedTuple):
+class HangReading(NamedTuple):
     """One look at a worker. ran_ns: CPU time it had plus time its main thread waited for a CPU.
     queued: rows waiting."""
 
@@ -60,11 +60,11 @@ class HangWatch:
 
     def __init__(self) -> None:
         self._last_ns = 0
-        self._since: Reading | None = None  # the first of the readings without progress
+        self._since: HangReading | None = None  # the first of the readings without progress
         self._calls: dict[int, tuple[Call, int]] = {}  # thread → its call, and since when it is in that
         self._progress, self._advanced_ns = -1, 0  # of the main loop, and when it was last seen to advance
 
-    def look(self, reading: Reading, max_call_ns: Mapping[int, int]) -> Hang | None:
+    def look(self, reading: HangReading, max_call_ns: Mapping[int, int]) -> Hang | None:
         """Is the worker hung? None when it is not, or not known to be."""
         gap_ns, self._last_ns = reading.now_ns - self._last_ns, reading.now_ns
         stalled = gap_ns > OWN_GAP_NS
@@ -77,7 +77,7 @@ class HangWatch:
             return None
         return self._call_too_long(reading, max_call_ns) or self._frozen(reading)
 
-    def _follow(self, reading: Reading) -> None:
+    def _follow(self, reading: HangReading) -> None:
         """Since when is each thread in its call? Counted from our own first look at it."""
         before, self._calls = self._calls, {}
         for call in reading.calls:
@@ -85,7 +85,7 @@ class HangWatch:
             since_ns = known[1] if known is not None and known[0] == call else reading.now_ns
             self._calls[call.thread] = call, since_ns
 
-    def _call_too_long(self, reading: Reading, max_call_ns: Mapping[int, int]) -> Hang | None:
+    def _call_too_long(self, reading: HangReading, max_call_ns: Mapping[int, int]) -> Hang | None:
         stuck = reading.now_ns - self._advanced_ns >= FROZEN_NS
         for call, since_ns in self._calls.values():
             if call.task not in max_call_ns or (call.kind in ("open", "close") and not stuck):
@@ -98,7 +98,7 @@ class HangWatch:
                 )
         return None
 
-    def _frozen(self, reading: Reading) -> Hang | None:
+    def _frozen(self, reading: HangReading) -> Hang | None:
         since = self._since
         if since is None or self._moves(since, reading):
             self._since = reading
@@ -113,7 +113,7 @@ class HangWatch:
         )
 
     @staticmethod
-    def _moves(since: Reading, now: Reading) -> bool:
+    def _moves(since: HangReading, now: HangReading) -> bool:
         if now.state in STOPPED:
             return since.state not in STOPPED
         elapsed_ns = now.now_ns - since.now_ns

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.hang import Call, Reading
+from agent.hang import Call, HangReading
 from agent.strikes import UnderWay
 from topology_runtime.latency_buckets import BUCKETS, bucket_ns
 from topology_runtime.messages import SourceNow
@@ -110,7 +110,7 @@ class MeterReader:
                 found.append(_source(FIELDS.unpack_from(self._bytes, at * 8), names))
         return tuple(found)
 
-    def reading(self, now_ns: int, state: str, ran_ns: int) -> Reading:
+    def reading(self, now_ns: int, state: str, ran_ns: int) -> HangReading:
         """What `hang.HangWatch` wants to see."""
         words = self._meter.words
         queued, calls = 0, []
@@ -120,7 +120,7 @@ class MeterReader:
                 queued += words[at + mt.QUEUE]
                 if words[at + mt.CALL_STARTED_NS]:
                     calls.append(self._call(at))
-        return Reading(now_ns, state, words[mt.H_PROGRESS], ran_ns, queued, tuple(calls))
+        return HangReading(now_ns, state, words[mt.H_PROGRESS], ran_ns, queued, tuple(calls))
 
     def _call(self, at: int) -> Call:
         words = self._meter.words

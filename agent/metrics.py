@@ -20,7 +20,7 @@ NS = 1e9
 WORKER_STATES = ("starting", "running", "exited", "quarantined")
 
 
-class View(msgspec.Struct, frozen=True):
+class AgentView(msgspec.Struct, frozen=True):
     """One moment of an agent. bad: messages that could not be read, by who sent them."""
 
     slots: int = 0
@@ -32,13 +32,13 @@ class View(msgspec.Struct, frozen=True):
     bad: Mapping[str, int] = {}
 
 
-class Told:
+class AgentMetricsPort:
     """Metrics of the agent of `vm`, told on a port. Raises Unreachable when it cannot be had."""
 
     def __init__(self, vm: str, host: str, port: int) -> None:
         from topology_runtime.metrics_port import MetricsPort
 
-        self.view = View()
+        self.view = AgentView()
         self._port = MetricsPort(host, port, lambda: families(vm, self.view))
         self.address = self._port.address
 
@@ -51,10 +51,10 @@ class Told:
         self._port.close()
 
 
-def view_of(slots: list[SlotState], bad: tuple[int, int], before: View, cost_ns: int) -> View:
+def view_of(slots: list[SlotState], bad: tuple[int, int], before: AgentView, cost_ns: int) -> AgentView:
     """The view after `before`."""
     states = Counter[str](state.said for state in slots)
-    return View(
+    return AgentView(
         slots=len(slots),
         workers={state: states[state] for state in WORKER_STATES},
         threads=sum(len(state.threads) for state in slots if state.live),
@@ -65,7 +65,7 @@ def view_of(slots: list[SlotState], bad: tuple[int, int], before: View, cost_ns:
     )
 
 
-def families(vm: str, view: View) -> Iterable[Metric]:
+def families(vm: str, view: AgentView) -> Iterable[Metric]:
     """A view as Prometheus's families."""
     from prometheus_client.core import CounterMetricFamily
 

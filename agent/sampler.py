@@ -38,7 +38,7 @@ TaskLatency = dict[tuple[int, int], int]  # (task, bucket) → rows
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedWorker:
     """A worker whose meter is read. over: its process has ended; it is read one last time."""
 
     slot: int
@@ -55,7 +55,7 @@ class Watched:
 
 
 @dataclass(slots=True)
-class SlotUse:
+class SlotUsage:
     """A slot's figures at the last block."""
 
     cpu_ns: int = 0
@@ -69,8 +69,8 @@ class Sampler:
     def __init__(self, vm: str, boot: int, binding: SlotBinding, directory: str, now_ns: int) -> None:
         self._vm, self._boot, self._binding = vm, boot, binding
         self.finished = FinishedTail(directory)
-        self._watched: list[Watched] = []
-        self._used: dict[int, SlotUse] = {}
+        self._watched: list[WatchedWorker] = []
+        self._used: dict[int, SlotUsage] = {}
         self._topology: Topology | None = None
         self._names: tuple[str, ...] = ()
         self._source_of: dict[int, str] = {}
@@ -92,7 +92,7 @@ class Sampler:
     def watch(self, slot: int, incarnation: int, pid: int, reader: MeterReader) -> None:
         if all(watched.slot != slot for watched in self._watched):
             self._used[slot] = self._use(slot)  # what a profile used there was nobody's
-        self._watched.append(Watched(slot, incarnation, pid, reader))
+        self._watched.append(WatchedWorker(slot, incarnation, pid, reader))
 
     def over(self, slot: int, incarnation: int) -> None:
         """That worker's process has ended: what it still counted is in the next block."""
@@ -197,9 +197,9 @@ class Sampler:
                 for bucket, count in delta.end_to_end:
                     buckets[bucket] += count
 
-    def _use(self, slot: int) -> SlotUse:
+    def _use(self, slot: int) -> SlotUsage:
         binding = self._binding
-        return SlotUse(binding.cpu_ns(slot), binding.throttled_ns(slot), binding.oom_kills(slot))
+        return SlotUsage(binding.cpu_ns(slot), binding.throttled_ns(slot), binding.oom_kills(slot))
 
 
 def unthrottled_share(delays_ns: Sequence[int], throttled_ns: int) -> float:
@@ -225,7 +225,7 @@ def columns(names: Sequence[str], rows: Iterable[Row]) -> dict[str, bytes]:
     return {name: array("q", column).tobytes() for name, column in zip(names, turned, strict=True)}
 
 
-def _times(watched: Watched, delta: ThreadDelta) -> tuple[int, int]:
+def _times(watched: WatchedWorker, delta: ThreadDelta) -> tuple[int, int]:
     """(CPU, run-delay) in ns of a thread since the last block; its file is kept open."""
     tid = delta.now[mt.TID]
     file = watched.schedstats.get(tid)

@@ -77,10 +77,10 @@ class SpareSlot:
         return self._output / f"{task.model_name}.json"
 
     def _spawn(self, order: e.StartProfile, enter: list[str]) -> subprocess.Popen[bytes]:
-        from topology_runtime.calibration.background import Order
+        from topology_runtime.calibration.background import ProfileOrder
 
         config, profile = self._config, order.profile
-        said = Order(
+        said = ProfileOrder(
             topology=order.topology,
             task=profile.task,
             number=profile.number,

@@ -41,7 +41,7 @@ log = logging.getLogger("headgate.agent")
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerProcess:
     """A worker process. bound: its slot's CPU bound is in force. why: what it was killed for. log_from: where
     in the slot's log its words begin."""
 
@@ -61,7 +61,7 @@ class Worker:
         return self.process.pid
 
 
-class End(NamedTuple):
+class WorkerEnd(NamedTuple):
     """How a worker ended, in a few words; clean: it ended itself in order; by_itself: nobody ended it from outside, and
     it had not begun to end."""
 
@@ -75,9 +75,9 @@ class Supervisor:
 
     def __init__(self, config: AgentConfig, binding: SlotBinding, endpoint: str) -> None:
         self._config, self._binding, self._endpoint = config, binding, endpoint
-        self.workers: dict[int, Worker] = {}
+        self.workers: dict[int, WorkerProcess] = {}
 
-    def spawn(self, slot: int, incarnation: int) -> Worker:
+    def spawn(self, slot: int, incarnation: int) -> WorkerProcess:
         """A new worker in a slot that has none. Raises OSError."""
         with ExitStack() as on_failure:
             fd = mt.create()
@@ -92,7 +92,7 @@ class Supervisor:
             on_failure.callback(process.kill)
             pidfd = os.pidfd_open(process.pid)
             on_failure.pop_all()
-        worker = Worker(slot, incarnation, process, pidfd, reader, self._binding.oom_kills(slot))
+        worker = WorkerProcess(slot, incarnation, process, pidfd, reader, self._binding.oom_kills(slot))
         worker.log_from = log_from
         self.workers[slot] = worker
         return worker
@@ -133,28 +133,28 @@ class Supervisor:
     def log_path(self, slot: int) -> str:
         return os.path.join(self._config.directory, "logs", f"worker-{slot}.log")
 
-    def present(self, slot: int, incarnation: int) -> Worker | None:
+    def present(self, slot: int, incarnation: int) -> WorkerProcess | None:
         """The slot's worker if it is this incarnation."""
         worker = self.workers.get(slot)
         return worker if worker is not None and worker.incarnation == incarnation else None
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
 
-    def bind(self, worker: Worker) -> None:
+    def bind(self, worker: WorkerProcess) -> None:
         """Put its slot's CPU bound in force. Raises OSError."""
         if not worker.bound:
             self._binding.bind(worker.slot, worker.pid)
             worker.bound = True
 
-    def dump(self, worker: Worker) -> None:
+    def dump(self, worker: WorkerProcess) -> None:
         """Ask it for the stacks of its threads, in its log."""
         _signal(worker, signal.SIGUSR1)
 
-    def kill(self, worker: Worker, why: str) -> None:
+    def kill(self, worker: WorkerProcess, why: str) -> None:
         worker.why = worker.why or why
         _signal(worker, signal.SIGKILL)
 
-    def reap(self, worker: Worker) -> End | None:
+    def reap(self, worker: WorkerProcess) -> WorkerEnd | None:
         """How it ended; None while it lives."""
         code = worker.process.poll()
         if code is None:
@@ -164,7 +164,7 @@ class Supervisor:
         del self.workers[worker.slot]
         return self._end(worker, code)
 
-    def letters_left(self, worker: Worker, told: int) -> tuple[DeadLetter, ...]:
+    def letters_left(self, worker: WorkerProcess, told: int) -> tuple[DeadLetter, ...]:
         """Dead letters that it had kept and, after so many, not told."""
         return left_by(self._config.directory, worker.slot, worker.incarnation, told)
 
@@ -177,7 +177,7 @@ class Supervisor:
         living = {(worker.slot, worker.incarnation) for worker in self.workers.values()}
         forget(self._config.directory, living)
 
-    def words(self, worker: Worker) -> str:
+    def words(self, worker: WorkerProcess) -> str:
         """The end of what it wrote into its log."""
         path = self.log_path(worker.slot)
         try:
@@ -189,13 +189,13 @@ class Supervisor:
             log.error("%s cannot be read: %s", path, error)
             return ""
 
-    def _end(self, worker: Worker, code: int) -> End:
+    def _end(self, worker: WorkerProcess, code: int) -> WorkerEnd:
         starved = self._binding.oom_kills(worker.slot) > worker.oom_kills
         fatal = starved or code >= 0 or -code in OWN_SIGNALS
         by_itself = fatal and not worker.why and not worker.reader.ending
-        return End(self._how(worker, code), code == 0 and worker.reader.ending, by_itself)
+        return WorkerEnd(self._how(worker, code), code == 0 and worker.reader.ending, by_itself)
 
-    def _how(self, worker: Worker, code: int) -> str:
+    def _how(self, worker: WorkerProcess, code: int) -> str:
         how = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"
         if self._binding.oom_kills(worker.slot) > worker.oom_kills:
             most = self._config.slot_memory_bytes
@@ -204,7 +204,7 @@ class Supervisor:
 
     # ── watching ────────────────────────────────────────────────────────────────────────────────
 
-    def hung(self, now_ns: int, max_call_ns: Mapping[int, int]) -> list[tuple[Worker, Hang]]:
+    def hung(self, now_ns: int, max_call_ns: Mapping[int, int]) -> list[tuple[WorkerProcess, Hang]]:
         """Workers that make no progress, and why one thinks so."""
         found = []
         for worker in self.workers.values():
@@ -224,7 +224,7 @@ class Supervisor:
             with disk.writing("a worker's log", path):
                 trim(path)
 
-    def end_all(self, timeout_s: float) -> list[Worker]:
+    def end_all(self, timeout_s: float) -> list[WorkerProcess]:
         """Kill every worker and wait for their ends; those that were there."""
         ended = list(self.workers.values())
         for worker in ended:
@@ -238,7 +238,7 @@ class Supervisor:
         return ended
 
 
-def _signal(worker: Worker, number: signal.Signals) -> None:
+def _signal(worker: WorkerProcess, number: signal.Signals) -> None:
     """By pidfd: never to another process that got the same number."""
     try:
         signal.pidfd_send_signal(worker.pidfd, number)

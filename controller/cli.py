@@ -25,7 +25,7 @@ FILE_MOST_BYTES = 1024 * 1024
 PLANNED = ("allocator", "mapper", "routing", "interference")  # a plan that is given says how it was made
 
 
-class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file of `--schedule`: steps of (seconds after the start, tuples/s), repeating after `period_s`."""
 
     steps: tuple[tuple[float, float], ...]
@@ -76,13 +76,13 @@ def run(**options: Any) -> None:
 
 def start(options: dict[str, Any]) -> None:
     """Build the controller from its options and run it. Raises HeadgateError."""
-    from controller.controller import Controller, Place
+    from controller.controller import Controller, ControllerPlace
     from controller.core.loop import Loop
     from controller.files.machines import FileMachines, NoMachines
     from controller.files.plan_files import read_plan
-    from controller.knowledge.config import Settings
+    from controller.knowledge.config import ControllerSettings
     from topology_runtime.logs import hold_out
-    from topology_runtime.messages import Settings as DataPlane
+    from topology_runtime.messages import DataPlaneSettings as DataPlane
     from topology_runtime.owner import die_with
 
     hold_out()
@@ -96,7 +96,7 @@ def start(options: dict[str, Any]) -> None:
     plan = read_plan(options["plan"]) if options["plan"] else None
     submitted = submitted_of(options)
     of = {name: getattr(plan, name, options[name]) for name in PLANNED}
-    settings = Settings(
+    settings = ControllerSettings(
         run=name,
         version=installed_version(),
         trace=str(options["trace_dir"]) if options["trace_dir"] else None,
@@ -115,7 +115,7 @@ def start(options: dict[str, Any]) -> None:
     ports = options["port"], options["command_port"]
     told = options["metrics_port"]
     metrics = (options["metrics_host"], told) if told is not None else None
-    place = Place(
+    place = ControllerPlace(
         state, options["trace_dir"], *ports, options["owner"], keep, metrics, options["stream_port"]
     )
     Controller(Loop(settings, submitted), place, machines).run()
@@ -170,13 +170,13 @@ def stale_of(submitted: Any) -> dict[str, str]:
     return {name: "; ".join(reasons) for name, reasons in found.items() if reasons}
 
 
-def offer_of(options: dict[str, Any]) -> Offer:
+def offer_of(options: dict[str, Any]) -> ScheduleFile:
     """The offered load. Raises InvalidInput, UsageError."""
     if (options["schedule"] is None) == (options["rate"] is None):
         raise UsageError("give either --schedule or --rate")
     if options["rate"] is not None:
-        return Offer(((0.0, options["rate"]),))
-    offer: Offer = read_json(options["schedule"], Offer, "schedule")
+        return ScheduleFile(((0.0, options["rate"]),))
+    offer: ScheduleFile = read_json(options["schedule"], ScheduleFile, "schedule")
     times = [at_s for at_s, _ in offer.steps]
     if not times or times[0] != 0 or times != sorted(set(times)):
         raise InvalidInput("the schedule's steps do not ascend from 0 s", cause=str(options["schedule"]))

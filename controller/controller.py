@@ -28,14 +28,14 @@ from controller.core.loop import Loop
 from controller.files.journal import Journal
 from controller.files.letter_file import LetterFile
 from controller.files.machines import Listing, Machines
-from controller.files.tally_file import Store
+from controller.files.tally_file import TallyFile
 from controller.knowledge import turns as t
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import Entered, Planned, Record
-from controller.metrics_told import Told
-from controller.monitor.border import Conduct, Gate, check
+from controller.metrics_told import ControllerMetricsPort
+from controller.monitor.border import BorderGate, Conduct, check
 from controller.recording.recorder import Recorder
-from controller.recording.trace import Rates
+from controller.recording.trace import RatesRow
 from controller.viewers import COMMANDS as OF_VIEWERS
 from controller.viewers import Viewers
 from topology_runtime import channels, failpoints
@@ -59,7 +59,7 @@ EARLY_INPUTS = 1000  # events before there is a topology, kept for the trace
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ControllerPlace:
     """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
     process it dies with (0: none), which older traces stay, (host, port) of its metrics (None: none), the
     port of its picture's changes (0: any)."""
@@ -77,11 +77,11 @@ class Place:
 class Controller:
     """A controller, until its run is over."""
 
-    def __init__(self, loop: Loop, place: Place, machines: Machines) -> None:
+    def __init__(self, loop: Loop, place: ControllerPlace, machines: Machines) -> None:
         self._loop, self._place, self._machines = loop, place, machines
         home = place.state / "controller"
         self._journal = Journal(home)
-        self._store = Store(home / "tallies.bin")
+        self._store = TallyFile(home / "tallies.bin")
         self._letters = LetterFile(home / DEAD_LETTERS)
         self._endpoint = home / "endpoint"
         self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(
@@ -90,14 +90,14 @@ class Controller:
         self._commands: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
             channels.requests, port=place.command_port, max_bytes=channels.REQUEST_MAX_BYTES, untyped=True
         )
-        self._wake = channels.Wake()
+        self._wake = channels.Waker()
         self._viewers = Viewers(loop, self._wake, place.stream_port)
         self._waiter = channels.Waiter([self._control, self._commands], [self._wake.fd])
         self._signals = self._signals_told = 0
         self._peers: dict[str, bytes] = {}
         self._clients: dict[int, bytes] = {}
         self._asked = 0
-        self._conduct, self._gate = Conduct(), Gate()
+        self._conduct, self._gate = Conduct(), BorderGate()
         self._events: deque[t.Event] = deque()
         self._recorder: Recorder | None = None
         self._early: deque[tuple[t.Now, t.Event]] = deque(maxlen=EARLY_INPUTS)
@@ -105,7 +105,7 @@ class Controller:
         self._next_tick_ns = self._next_machines_ns = 0
         self._encoded: tuple[Wanted | None, bytes] = (None, b"")
         self._finish: t.Finish | None = None
-        self._metrics = Told(*place.metrics) if place.metrics else None
+        self._metrics = ControllerMetricsPort(*place.metrics) if place.metrics else None
         self._disk = DiskTroubles()
         self._disk_told: t.DiskSeen = t.DiskSeen(())
         self._endpoint_told = False
@@ -341,7 +341,7 @@ class Controller:
                     self._answer(number, reply)
                 case t.Finish():
                     self._finish = instruction
-                case t.Keep(tallies):
+                case t.KeepTallies(tallies):
                     with self._disk.writing("the tallies", self._store.path):
                         self._store.keep(tallies)
                 case t.KeepLetters(records):
@@ -404,7 +404,7 @@ class Controller:
                 case t.Trace("decision", data):
                     self._recorder.decision(data)
                 case t.Trace("rates", data):
-                    self._recorder.rates(Rates(**data))
+                    self._recorder.rates(RatesRow(**data))
                 case t.Block(block, vm, predicted):
                     self._recorder.block(block, vm, predicted)
 

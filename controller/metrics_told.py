@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.views.metrics import Metrics, families
 
 
-class Told(Metrics):
+class ControllerMetricsPort(Metrics):
     """Metrics that are told on a port. Raises Unreachable when it cannot be had."""
 
     def __init__(self, host: str, port: int) -> None:

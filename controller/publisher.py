@@ -15,7 +15,7 @@ from controller.core.loop import Loop
 from controller.knowledge.turns import Now
 from controller.views.in_task import InTask, Percentiles
 from controller.views.picture import Picture
-from controller.views.sight import Sight
+from controller.views.sight import ViewInput
 from topology_runtime import channels
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.messages import SampleBlock
@@ -82,9 +82,9 @@ class Publisher:
         self._whole_ns = now.mono_ns + WHOLE_NS
         return msgspec.json.encode({**self._picture.snapshot(), "history": delta.history})
 
-    def _sight(self, now: Now, in_task: Mapping[str, Percentiles] = NOTHING) -> Sight:
+    def _sight(self, now: Now, in_task: Mapping[str, Percentiles] = NOTHING) -> ViewInput:
         loop = self._loop
-        return Sight(
+        return ViewInput(
             loop.knowledge, loop.members, loop.seen, loop.finished.duplicates, loop.ending.stage, now, in_task
         )
 

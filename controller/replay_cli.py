@@ -14,11 +14,11 @@ from topology_runtime.errors import CheckFailed, InvalidInput, UsageError
 from topology_runtime.output import Format, emit, emit_line, format_options, to_json, write_table
 
 if TYPE_CHECKING:
-    from controller.knowledge.config import Settings
-    from controller.replaying.account import Account
+    from controller.knowledge.config import ControllerSettings
+    from controller.replaying.account import IdealAccount
     from controller.replaying.again import Again, Moment
-    from controller.replaying.comparing import Comparison, Difference
-    from controller.replaying.policies import Question, Trial
+    from controller.replaying.comparing import Difference, PolicyComparison
+    from controller.replaying.policies import PolicyQuestion, PolicyTrial
     from controller.replaying.reading import Recording
 
 SCHEMA = "headgate/replay/v1"
@@ -131,11 +131,11 @@ def warn_of_other_version(recording: Recording) -> None:
 # ── the run, once more ──────────────────────────────────────────────────────────────────────────
 
 
-class Replayed:
+class ReplayResult:
     """What came of the replay. took_s: real time it took; run_s: of the run."""
 
     def __init__(
-        self, recording: Recording, again: Again, account: Account, took_s: float, run_s: float
+        self, recording: Recording, again: Again, account: IdealAccount, took_s: float, run_s: float
     ) -> None:
         from controller.replaying.comparing import compare
 
@@ -162,11 +162,11 @@ class Replayed:
 
     def question(
         self, models: dict[str, Any] | None, vms: str | None, max_vms: int, usd_per_slot_hour: float | None
-    ) -> Question:
+    ) -> PolicyQuestion:
         """What policies are tried with. Raises InvalidInput when the run never began to offer anything."""
         from statistics import median
 
-        from controller.replaying.policies import Question
+        from controller.replaying.policies import PolicyQuestion
         from controller.replaying.world import Delays
 
         account = self.account
@@ -177,7 +177,7 @@ class Replayed:
             median(account.enacted_s) if account.enacted_s else usual.enact_s,
             median(account.machines_s) if account.machines_s else usual.machine_s,
         )
-        return Question(
+        return PolicyQuestion(
             run=self.recording.run,
             seconds=account.counted_ns / 1e9,
             delays=delays,
@@ -189,7 +189,7 @@ class Replayed:
         )
 
 
-def vms_of(text: str | None, account: Account, settings: Settings) -> tuple[Any, ...] | None:
+def vms_of(text: str | None, account: IdealAccount, settings: ControllerSettings) -> tuple[Any, ...] | None:
     """`--vms 4,4`: VMs with slots like those of the run. When it is not given: those that were there first,
     None (the run's settings name them) when there were none."""
     from msgspec.structs import replace
@@ -218,14 +218,14 @@ def replayed(
     usd_per_slot_hour: float | None,
     speed: float | None,
     output: Format,
-) -> Replayed:
+) -> ReplayResult:
     """Replay it all, with a bar, or at a pace with a line for each thing that happens."""
     from controller.offline.waiting import waited
-    from controller.replaying.account import Account
+    from controller.replaying.account import IdealAccount
     from controller.replaying.again import Again
 
     again = Again(recording.run)
-    account = Account(models=models, usd_per_slot_hour=usd_per_slot_hour)
+    account = IdealAccount(models=models, usd_per_slot_hour=usd_per_slot_hour)
     began_s = time.perf_counter()
     if speed is None:
         moments = again.moments(recording.lines(waited(recording.pieces, "replaying")))
@@ -239,7 +239,7 @@ def replayed(
             run_ns, first_ns = run_ns + last_ns - first_ns, at_ns
         last_ns = at_ns
     run_ns += last_ns - first_ns
-    return Replayed(recording, again, account, time.perf_counter() - began_s, run_ns / 1e9)
+    return ReplayResult(recording, again, account, time.perf_counter() - began_s, run_ns / 1e9)
 
 
 def told(moments: Iterable[Moment], speed: float, output: Format) -> Iterator[Moment]:
@@ -258,12 +258,12 @@ def told(moments: Iterable[Moment], speed: float, output: Format) -> Iterator[Mo
         yield moment
 
 
-def tried(policy: Any, question: Question) -> dict[str, Any]:
+def tried(policy: Any, question: PolicyQuestion) -> dict[str, Any]:
     """One policy's line, with a bar."""
     from controller.offline.waiting import waited
     from controller.replaying.policies import trial_of
 
-    def watched(trial: Trial) -> None:
+    def watched(trial: PolicyTrial) -> None:
         seconds = iter(waited(range(int(question.seconds) + 1), policy.name))
         passed = next(seconds)
         for moment in trial.moments():
@@ -282,7 +282,7 @@ def tried(policy: Any, question: Question) -> dict[str, Any]:
 # ── what is printed ─────────────────────────────────────────────────────────────────────────────
 
 
-def show(output: Format, answer: dict[str, Any], found: Replayed) -> None:
+def show(output: Format, answer: dict[str, Any], found: ReplayResult) -> None:
     rows = [answer["recorded"], *answer["policies"]] if "policies" in answer else []
     if output != "table":
         plain = {key: value for key, value in answer.items() if key not in ("recorded", "policies")}
@@ -299,7 +299,7 @@ def show(output: Format, answer: dict[str, Any], found: Replayed) -> None:
                 click.echo(f"{row['policy']}: {words}", err=True)
 
 
-def sentence(found: Replayed) -> str:
+def sentence(found: ReplayResult) -> str:
     """The answer for people."""
     c, run = found.comparison, found.recording.run.name
     pace = f"{found.run_s:.1f} s of the run in {found.took_s:.2f} s"
@@ -336,7 +336,7 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
     return {key: shown[key] if key == "policy" else None for key in shown} if "error" in row else shown
 
 
-def different(comparison: Comparison, recording: Recording) -> CheckFailed:
+def different(comparison: PolicyComparison, recording: Recording) -> CheckFailed:
     d = comparison.difference
     assert d is not None
     return CheckFailed(

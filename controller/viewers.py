@@ -20,7 +20,7 @@ from controller.knowledge.turns import Now
 from controller.plan.planner import PlanRequest
 from controller.publisher import Publisher
 from controller.views.whatif import rates_asked, whatif
-from topology_runtime.channels import Wake
+from topology_runtime.channels import Waker
 from topology_runtime.errors import Conflict, HeadgateError
 from topology_runtime.messages import Reply, Request, SampleBlock
 
@@ -34,7 +34,7 @@ Question = tuple[bytes, PlanRequest, tuple[float, ...], bool]
 class Viewers:
     """Lives in the controller's thread, but for the one that thinks. wake: what wakes the controller."""
 
-    def __init__(self, loop: Loop, wake: Wake, port: int = 0) -> None:
+    def __init__(self, loop: Loop, wake: Waker, port: int = 0) -> None:
         self._loop, self._wake = loop, wake
         self._publisher: Publisher | None = Publisher(loop, port)
         self._questions: Queue[Question] = Queue(WAITING_MOST)

@@ -99,7 +99,7 @@ def ours(seconds: float, places: dict[str, list[int]]) -> float:
             places,
             directory,
             (str(HERE),),
-            m.Settings(frame_rows=FRAME),
+            m.DataPlaneSettings(frame_rows=FRAME),
             dict.fromkeys(NAMES, 16384.0),
         )
         try:

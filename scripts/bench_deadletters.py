@@ -20,9 +20,9 @@ from typing import Any
 
 from controller.core.loop import Loop
 from controller.files.letter_file import LetterFile
-from controller.files.tally_file import Store
+from controller.files.tally_file import TallyFile
 from controller.knowledge import turns as t
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
 from topology_runtime.messages import DeadLetter, DeadLetters
@@ -46,9 +46,9 @@ class Bench:
             (Edge("source", "work"),),
         )
         models = (Model("work", ModelSlot(1.0, MEMORY), (Point(1, 50.0, 0.2, 0.1),)),)
-        self.loop = Loop(Settings("bench"), Submitted(topology, models, ((0.0, 1.0),), 0.0, (), NS))
+        self.loop = Loop(ControllerSettings("bench"), Submitted(topology, models, ((0.0, 1.0),), 0.0, (), NS))
         self._store, self._file, self._folder = (
-            Store(folder / "tallies"),
+            TallyFile(folder / "tallies"),
             LetterFile(folder / "letters"),
             folder,
         )
@@ -61,7 +61,7 @@ class Bench:
         instructions = self.loop.step(event, t.Now(self.now_ns, self.now_ns))
         middle = time.process_time()
         for instruction in instructions:
-            if isinstance(instruction, t.Keep):
+            if isinstance(instruction, t.KeepTallies):
                 self._store.keep(instruction.tallies)
             elif isinstance(instruction, t.KeepLetters):
                 self._file.append(instruction.records, self.loop.knowledge.counts.letters.whole)

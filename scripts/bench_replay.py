@@ -23,15 +23,15 @@ from telling import parser_of, tell
 
 from controller.core.loop import Loop
 from controller.core.tracing import run_of
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
 from controller.recording.trace import DECISIONS, INPUTS, RUN
-from controller.replaying.account import Account
+from controller.replaying.account import IdealAccount
 from controller.replaying.again import Again, decisions_of
 from controller.replaying.comparing import compare
 from controller.replaying.reading import Recording
-from controller.replaying.world import World
+from controller.replaying.world import IdealWorld
 from topology_runtime.cluster import Vm
 from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
@@ -97,8 +97,8 @@ class Sampler:
 def record(folder: Path, threads: int, seconds: float) -> int:
     """Write the trace of such a run; how many threads it has on average."""
     vms = tuple(Vm(f"vm{n}", 4) for n in range(1, 1 + -(-threads // 25)))
-    loop = Loop(Settings(run="bench", initial=vms), submitted(threads))
-    world = World(loop, Account(), wall_ns=WALL_NS + 10**9, sampler=Sampler())
+    loop = Loop(ControllerSettings(run="bench", initial=vms), submitted(threads))
+    world = IdealWorld(loop, IdealAccount(), wall_ns=WALL_NS + 10**9, sampler=Sampler())
     there = []
     with open(folder / INPUTS, "wb") as inputs, open(folder / DECISIONS, "wb") as decisions:
         for moment in world.moments(seconds):

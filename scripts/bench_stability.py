@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from topology_runtime.calibration import samples
-from topology_runtime.calibration.bench import Bench, Place, Stopped, bench_topology
+from topology_runtime.calibration.bench import Bench, BenchPlace, Stopped, bench_topology
 from topology_runtime.calibration.open_loop import TrialResult, run_trial
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.search import frame_rows
@@ -44,7 +44,7 @@ TASKS = "topology_runtime.tasks"
 ROWS = 200
 THROTTLE_TPS, RESERVE_S = 60.0, 0.5
 PAUSE_S = 0.6  # before a trial: a service's reserve is full again
-GAP_S = Place("", (), 1.0).gap_s
+GAP_S = BenchPlace("", (), 1.0).gap_s
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Trials:
             "stability", (source, kind.task, Task("sink")), (Edge("source", "task"), Edge("task", "sink"))
         )
         rows = frame_rows(kind.expected_tps / kind.threads, GAP_S)
-        place = Place(self.directory, (), self.cores)
+        place = BenchPlace(self.directory, (), self.cores)
         small = bench_topology(whole, kind.task, path)
         return Bench(small, "task", kind.threads, rows, place, self.stop)
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots
-from controller.core.seen import Seen
+from controller.core.seen import LoopResult
 from controller.knowledge import diagnoses as d
 from controller.knowledge import windows as w
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member, Membership
 from controller.knowledge.models import Model, ModelSlot, Point
@@ -21,7 +21,7 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, Planned, Reign, Submitted
 from controller.knowledge.turns import Now
 from controller.plan.planner import PlanRequest, best_plan
-from controller.views.sight import Sight
+from controller.views.sight import ViewInput
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Report, ThreadWanted, Token, WorkerNow
 from topology_runtime.schedule import Schedule
@@ -61,7 +61,7 @@ class Cluster:
         self._chance = random.Random(seed)
         self.topology = topology_of(tasks)
         self.plan = plan_for_slots(self.topology, slots)
-        self.k = Knowledge(Settings("made", initial=self.plan.vms))
+        self.k = Knowledge(ControllerSettings("made", initial=self.plan.vms))
         self.k.durable = self._durable()
         self.members = Membership()
         for vm in self.plan.vms:
@@ -87,7 +87,7 @@ class Cluster:
             started_ns=WALL_NS, reigns=(reign,),
         )  # fmt: skip
 
-    def at(self, seconds: float) -> Sight:
+    def at(self, seconds: float) -> ViewInput:
         now = Now(int(seconds * NS), WALL_NS + int(seconds * NS))
         window = self._window(seconds)
         slope = self._chance.gauss(0, 0.004)
@@ -98,13 +98,13 @@ class Cluster:
         predicted = predicted_slots(self.plan.prediction, self.topology, window.emitted_tps, {})
         models = {model.task: model for model in models_of(self.topology)}
         near = nearness(window, self.plan, self.topology, models, predicted)
-        seen = Seen(window, stable, need, (), (), predicted, near, growing(window, stable))
+        seen = LoopResult(window, stable, need, (), (), predicted, near, growing(window, stable))
         for known in self.members.members.values():
             assert known.report is not None
             known.report = replace(known.report, sequence=known.report.sequence + 1)
         self._decide(seconds)
         in_task = {task.name: self._in_task() for task in self.topology.tasks}
-        return Sight(self.k, self.members, seen, 0, "running", now, in_task)
+        return ViewInput(self.k, self.members, seen, 0, "running", now, in_task)
 
     def _decide(self, seconds: float) -> None:
         self.k.last_decision = {
@@ -131,7 +131,7 @@ class Cluster:
         return w.Window(
             now_ns=int(seconds * NS), seconds=10.0, epoch=1, complete=1.0, offered_slope_tps_per_s=0.0,
             acked_tps=self._moved(emitted, 0.02), backlog=40.0, backlog_growth_tps=0.0, tasks=tasks, slots=slots,
-            edges=edges, latency=latency, latencies={}, latency_series=w.LatencySeries(), progress=w.Progress(),
+            edges=edges, latency=latency, latencies={}, latency_series=w.LatencySeries(), progress=w.ProgressSeries(),
             **rates,
         )  # fmt: skip
 

@@ -153,8 +153,8 @@ TUPLES = (
     one(
         "kept rows are acked at once (A2)",
         FLOW,
-        "kept = Kept(row, frame.edge, root, offset, variant, self.random64(), along)",
-        "kept = Kept(row, frame.edge, root, offset, variant, 0, along)",
+        "kept = BufferedRow(row, frame.edge, root, offset, variant, self.random64(), along)",
+        "kept = BufferedRow(row, frame.edge, root, offset, variant, 0, along)",
         LOST,
         shape="batch",
     ),

@@ -35,7 +35,7 @@ from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
 from topology_runtime.calibration.awake import Awake
 from topology_runtime.calibration.open_loop import TrialResult, run_trial
-from topology_runtime.calibration.placed import Counts, Placed, Use
+from topology_runtime.calibration.placed import Placed, PlacedCounts, Use
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.speed import Reference
 from topology_runtime.cluster import Slot, Vm
@@ -53,7 +53,7 @@ TRIALS, TRIAL_S = 8, 8.0
 SURE = 0.9  # an unstable verdict with less confidence is asked for again
 
 
-Groups = Mapping[tuple[int, str], Counts]
+Groups = Mapping[tuple[int, str], PlacedCounts]
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ def seen_of(before: Groups, after: Groups, seconds: float) -> list[dict[str, Any
     ]
 
 
-def seen(before: Counts, after: Counts, seconds: float) -> dict[str, float]:
+def seen(before: PlacedCounts, after: PlacedCounts, seconds: float) -> dict[str, float]:
     """What a group did between two looks: rows/s, and ms that a row took in the logic, off the CPU of that;
     rows waiting at the end."""
     rows = max(1, after.rows - before.rows)

@@ -130,23 +130,23 @@ def _interrupted_by(numbers: Sequence[signal.Signals]) -> threading.Event:
 
 def run(a: argparse.Namespace, speaker: Speaker, stop: threading.Event) -> None:
     """Collect sample rows, measure, save. Leaves nothing but models, however it ends."""
-    from topology_runtime.calibration.bench import Place
-    from topology_runtime.calibration.measuring import Measuring, Progress, about
+    from topology_runtime.calibration.bench import BenchPlace
+    from topology_runtime.calibration.measuring import Measuring, PointsDone, about
     from topology_runtime.calibration.quota import Quotas
 
     topology = msgspec.json.decode(a.topology.read_bytes(), type=Topology)
     tasks = {name: task for name, task in store.modelled(topology).items() if not a.model or name in a.model}
     temporary = own_folder()
     quotas = Quotas()
-    progress = Progress(
+    progress = PointsDone(
         lambda task, threads, done, of: speaker.say(task=task, threads=threads, done=done, of=of)
     )
-    place = Place(temporary, tuple(a.user_path), a.slot_cores)
+    place = BenchPlace(temporary, tuple(a.user_path), a.slot_cores)
     measuring = Measuring(topology, place, quotas, a.seconds, progress, stop)
     slot = {"cores": a.slot_cores, "memory_bytes": a.slot_memory_bytes, "machine": store.machine()}
     began = utc_iso(wall_ns())
 
-    def done(model: str, points: list[search.Measured]) -> None:
+    def done(model: str, points: list[search.MeasuredRate]) -> None:
         code = store.code_of(tasks[model], a.user_path)
         store.save(a.output, search.model_of(model, points, slot, about(quotas, place, began) | code))
 

@@ -304,7 +304,7 @@ class SubscriberChannel(_Channel):
             return None
 
 
-class Wake:
+class Waker:
     """Wakes a `Waiter` from another thread."""
 
     def __init__(self) -> None:

@@ -105,7 +105,7 @@ class SourceStart(msgspec.Struct, frozen=True, array_like=True):
     thread: int = -1
 
 
-class Settings(msgspec.Struct, frozen=True):
+class DataPlaneSettings(msgspec.Struct, frozen=True):
     """How the data plane behaves; the same for every worker of a run."""
 
     gap_s: float = 0.001  # flush an edge's buffer at once if its last flush is this old
@@ -138,7 +138,7 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
     modelled_tps: dict[int, float] = {}
     held_dead: tuple[str, ...] = ()
     draining: bool = False
-    settings: Settings = Settings()
+    settings: DataPlaneSettings = DataPlaneSettings()
     profile: ProfileWanted | None = None
     holders: tuple[int, ...] = ()
     keepers: tuple[Keepers, ...] = ()

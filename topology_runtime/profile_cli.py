@@ -14,7 +14,7 @@ from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, emit, short_format_options
 
 if TYPE_CHECKING:
-    from topology_runtime.calibration.record import Record
+    from topology_runtime.calibration.record import ProfileRecord
     from topology_runtime.calibration.steps import Next
     from topology_runtime.calibration.subjects import Subjects
 
@@ -97,17 +97,17 @@ def _subjects(tasks: Sequence[str], of: str | None, options: dict[str, Any]) -> 
     return found
 
 
-def _measured(subjects: Subjects, folder: Path, options: dict[str, Any]) -> list[Record]:
-    from topology_runtime.calibration.profiles import Asked, profile
+def _measured(subjects: Subjects, folder: Path, options: dict[str, Any]) -> list[ProfileRecord]:
+    from topology_runtime.calibration.profiles import ProfileRequest, profile
     from topology_runtime.calibration.record import RECORDS
-    from topology_runtime.calibration.steps import Wish
+    from topology_runtime.calibration.steps import ProfileChoice
 
     if options["again"]:
         for task in subjects.tasks:
             (folder / RECORDS / f"{task.model_name}.jsonl").unlink(missing_ok=True)
     repeats, brackets = (1, 0) if options["quick"] else (options["repeats"], 3)
-    wish = Wish(options["threads"], repeats=repeats, brackets=brackets)
-    asked = Asked(
+    wish = ProfileChoice(options["threads"], repeats=repeats, brackets=brackets)
+    asked = ProfileRequest(
         subjects.topology,
         subjects.tasks,
         subjects.user_paths,
@@ -150,7 +150,7 @@ class Bars:
         if self._bars is not None:
             self._bars.stop()
 
-    def tell(self, record: Record, step: Next | None) -> None:
+    def tell(self, record: ProfileRecord, step: Next | None) -> None:
         text, left_s = words_of(record, step), self._left_s(record)
         if self._bars is None:
             click.echo(f"{text}{_left(left_s) if step else ''}", err=True)
@@ -167,7 +167,7 @@ class Bars:
             left=_left(left_s) if step else "",
         )
 
-    def _left_s(self, record: Record) -> float:
+    def _left_s(self, record: ProfileRecord) -> float:
         from topology_runtime.calibration.steps import steps_left, waits
         from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
 
@@ -180,7 +180,7 @@ def _left(seconds: float) -> str:
     return f" (about {seconds / 60:.1f} min left)" if seconds >= 60 else f" (about {seconds:.0f} s left)"
 
 
-def words_of(record: Record, step: Next | None) -> str:
+def words_of(record: ProfileRecord, step: Next | None) -> str:
     """What happens to a task now, or how it ended."""
     if step is not None:
         at = f" at {step.rate_tps:.3g} tuples/s" if step.rate_tps else ""
@@ -191,7 +191,7 @@ def words_of(record: Record, step: Next | None) -> str:
     return f"{record.task}: done in {record.seconds:.0f} s"
 
 
-def _print(folder: Path, records: Sequence[Record], seconds: float, output: Format) -> None:
+def _print(folder: Path, records: Sequence[ProfileRecord], seconds: float, output: Format) -> None:
     import json
 
     models = [

@@ -20,11 +20,11 @@ HISTORY_S = 600.0  # how far back the history reaches
 EVENTS_SHOWN, DECISIONS_SHOWN = 100, 100
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class SnapshotPart(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A part of a snapshot: whatever is None is left out."""
 
 
-class TaskNow(Part, frozen=True, kw_only=True):
+class TaskNow(SnapshotPart, frozen=True, kw_only=True):
     """A task, all its threads together. busy: share of their time in the task's logic (not of a source).
     load: how near to its limit by the models, in load_slot: the peak of its threads there, or the slot's CPU.
     queue: rows waiting; grows: they pile up. Latency: from arrival in the task's queue to completion.
@@ -46,7 +46,7 @@ class TaskNow(Part, frozen=True, kw_only=True):
     p99_ms: float | None = None
 
 
-class EdgeNow(Part, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
+class EdgeNow(SnapshotPart, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
     """An edge. queue: rows in the senders' buffers, on the way, and (its part of) waiting at the target."""
 
     source: str
@@ -57,7 +57,7 @@ class EdgeNow(Part, frozen=True, kw_only=True, rename={"source": "from", "target
     queue: float | None = None
 
 
-class TopologyNow(Part, frozen=True, kw_only=True):
+class TopologyNow(SnapshotPart, frozen=True, kw_only=True):
     """order: names of the tasks, breadth first. edges: by `from>to`."""
 
     name: str
@@ -66,7 +66,7 @@ class TopologyNow(Part, frozen=True, kw_only=True):
     edges: dict[str, EdgeNow]
 
 
-class SlotsOfPlan(Part, frozen=True, kw_only=True):
+class SlotsOfPlan(SnapshotPart, frozen=True, kw_only=True):
     """estimated: ρ. extra: added until the mapper fitted. total: acquired. used: with threads."""
 
     estimated: int
@@ -75,7 +75,7 @@ class SlotsOfPlan(Part, frozen=True, kw_only=True):
     used: int
 
 
-class PlanNow(Part, frozen=True, kw_only=True):
+class PlanNow(SnapshotPart, frozen=True, kw_only=True):
     """The plan in force. limited_by: the task that saturates first, in limited_by_slot, at predicted_tps."""
 
     id: str
@@ -99,7 +99,7 @@ class PlanNow(Part, frozen=True, kw_only=True):
     degraded: str | None = None
 
 
-class ProposalNow(Part, frozen=True, kw_only=True):
+class ProposalNow(SnapshotPart, frozen=True, kw_only=True):
     """A plan that waits for approval. diff: lines that begin with `+`, `-` or `~`."""
 
     id: str
@@ -112,7 +112,7 @@ class ProposalNow(Part, frozen=True, kw_only=True):
     diff: tuple[str, ...] = ()
 
 
-class Enacting(Part, frozen=True, kw_only=True):
+class Enacting(SnapshotPart, frozen=True, kw_only=True):
     """A plan on its way into force, and what it waits for."""
 
     epoch: int
@@ -120,7 +120,7 @@ class Enacting(Part, frozen=True, kw_only=True):
     waits_for: str | None = None
 
 
-class SlotNow(Part, frozen=True, kw_only=True):
+class SlotNow(SnapshotPart, frozen=True, kw_only=True):
     """A slot, by `vm/slot`. state: that of its worker, `empty` or `profiling`. threads: by task. full: they
     fill it and nobody else gets in. shares: the part of a task's rows that its threads here get. The
     predictions are for the present rate. leaving: threads that end once they are empty."""
@@ -139,7 +139,7 @@ class SlotNow(Part, frozen=True, kw_only=True):
     crashes: int | None = None
 
 
-class VmNow(Part, frozen=True, kw_only=True):
+class VmNow(SnapshotPart, frozen=True, kw_only=True):
     """A VM. slots_used: those with threads. cpu, memory: of all its slots together, as fractions of them.
     provided: asked of the provider, so it may be given back."""
 
@@ -155,7 +155,7 @@ class VmNow(Part, frozen=True, kw_only=True):
     memory: float | None = None
 
 
-class RatesNow(Part, frozen=True, kw_only=True):
+class RatesNow(SnapshotPart, frozen=True, kw_only=True):
     """offered: by the schedule, now. headroom: predicted − offered. emitted, acked: of the last two
     seconds."""
 
@@ -167,7 +167,7 @@ class RatesNow(Part, frozen=True, kw_only=True):
     headroom_tps: float | None = None
 
 
-class LatencyNow(Part, frozen=True, kw_only=True):
+class LatencyNow(SnapshotPart, frozen=True, kw_only=True):
     """Of the last seconds: from the intended emit time at the source to completion at the sink."""
 
     p50: float | None = None
@@ -175,7 +175,7 @@ class LatencyNow(Part, frozen=True, kw_only=True):
     p99: float | None = None
 
 
-class StableNow(Part, frozen=True, kw_only=True):
+class StableNow(SnapshotPart, frozen=True, kw_only=True):
     """Does it keep up? `verdict` (stable, unstable, unknown) with its evidence; slopes in s/s."""
 
     verdict: str
@@ -188,7 +188,7 @@ class StableNow(Part, frozen=True, kw_only=True):
     confidence: float | None = None
 
 
-class Bottleneck(Part, frozen=True, kw_only=True):
+class Bottleneck(SnapshotPart, frozen=True, kw_only=True):
     """What saturates first, where, and at which input rate."""
 
     task: str
@@ -196,7 +196,7 @@ class Bottleneck(Part, frozen=True, kw_only=True):
     at_tps: float
 
 
-class TuplesNow(Part, frozen=True, kw_only=True):
+class TuplesNow(SnapshotPart, frozen=True, kw_only=True):
     """Since the run began."""
 
     offered: int | None = None
@@ -209,21 +209,21 @@ class TuplesNow(Part, frozen=True, kw_only=True):
     duplicates: int | None = None
 
 
-class ModelNow(Part, frozen=True, kw_only=True):
+class ModelNow(SnapshotPart, frozen=True, kw_only=True):
     """A task's model: [threads in one slot, peak rate, CPU, memory] by rising threads. The operating point of
     a slot with threads of the task: its number of threads, and its share × the task's rate."""
 
     points: tuple[tuple[int, float, float, float], ...]
 
 
-class EventNow(Part, frozen=True, kw_only=True):
+class EventNow(SnapshotPart, frozen=True, kw_only=True):
     time: str
     kind: str
     text: str
     epoch: int | None = None
 
 
-class DecisionNow(Part, frozen=True, kw_only=True):
+class DecisionNow(SnapshotPart, frozen=True, kw_only=True):
     """What a diagnosis led to, also when that was nothing (action `none`). trigger: the rule that applied;
     rule: the same in words; numbers: its evidence. alternatives: what was rejected, each with why.
     diff: lines by slot that begin with `+` or `-`. moves: threads that start or leave. pause_ms: until every
@@ -250,7 +250,7 @@ class DecisionNow(Part, frozen=True, kw_only=True):
     rolled_back: bool = False
 
 
-class History(Part, frozen=True, kw_only=True):
+class History(SnapshotPart, frozen=True, kw_only=True):
     """The last ten minutes in columns of one length, oldest first; a value that is not known is null (here
     only). Older rows are means over longer intervals. time: seconds since 1970."""
 
@@ -268,7 +268,7 @@ class History(Part, frozen=True, kw_only=True):
     epoch: tuple[int | None, ...] = ()
 
 
-class ReplayNow(Part, frozen=True, kw_only=True):
+class ReplayNow(SnapshotPart, frozen=True, kw_only=True):
     """Only over a trace: how far it is. Times in seconds since the trace began; speed: × real time. ended:
     there is nothing after it."""
 
@@ -279,7 +279,7 @@ class ReplayNow(Part, frozen=True, kw_only=True):
     ended: bool = False
 
 
-class Snapshot(Part, frozen=True, kw_only=True, tag_field="schema", tag="headgate/snapshot/v1"):
+class Snapshot(SnapshotPart, frozen=True, kw_only=True, tag_field="schema", tag="headgate/snapshot/v1"):
     """Everything that a page shows. number: of the last delta in it. boot: the controller's life.
     origin: `controller` or `trace`. stage: where the run is, in a word. seconds: since the first tuple was due."""
 

@@ -16,7 +16,7 @@ OF_OTHERS = 0.7  # so much of the rows of other tasks in the slot that do not wa
 IN_FULL_SLOT = 0.7  # of its share is what a row pays in a slot that is full
 
 
-class Wake(NamedTuple):
+class DispatchOverhead(NamedTuple):
     """`cpu`: of the slot for one tuple/s, what a row alone costs besides; `waits`: the task waits at its peak and
     leaves the slot room, so that even there rows come by themselves."""
 
@@ -39,7 +39,7 @@ def share_of_wakes(rows_tps: float, full: bool = False) -> float:
     return IN_FULL_SLOT * share if full else share
 
 
-def cpu_per_tps(cpu: float, peak_tps: float, wake: Wake, rows_tps: float, full: bool) -> float:
+def cpu_per_tps(cpu: float, peak_tps: float, wake: DispatchOverhead, rows_tps: float, full: bool) -> float:
     """CPU of a slot, full or not, for one tuple/s of a task that uses `cpu` of it alone at `peak_tps`, when
     `rows_tps` (`like_own`) come."""
     besides = wake.cpu * share_of_wakes(rows_tps, full) - wake.at_peak(peak_tps)

@@ -12,14 +12,14 @@ ALIKE = 0.95  # of the highest
 GROWS = 0.02  # of a task's rate that is added to its queue each second: 2 % overload
 
 
-class Load(NamedTuple):
+class TaskLoad(NamedTuple):
     """share: 1 is the limit, the peak of the task's threads in `slot` or the slot's CPU, whichever is nearer."""
 
     share: float
     slot: str
 
 
-class Place(NamedTuple):
+class ThreadsInSlot(NamedTuple):
     """A slot at the present rate. parts: task → its rate here as a part of the peak that its model gives its
     threads here; cpu: what the models predict, as a fraction of the slot. None: not known."""
 
@@ -28,21 +28,21 @@ class Place(NamedTuple):
     cpu: float | None
 
 
-def loads(places: Iterable[Place]) -> dict[str, Load]:
+def loads(places: Iterable[ThreadsInSlot]) -> dict[str, TaskLoad]:
     """Task → the highest part of a peak or of a slot's CPU where it has threads. Of slots that are about as full
     the first is named, always the same one. What is not known is left out."""
-    found: dict[str, list[Load]] = {}
+    found: dict[str, list[TaskLoad]] = {}
     for slot, parts, cpu in places:
         for task, part in parts.items():
             known = [share for share in (part, cpu) if share is not None]
             if known:
-                found.setdefault(task, []).append(Load(max(known), slot))
+                found.setdefault(task, []).append(TaskLoad(max(known), slot))
     return {task: _nearest(there) for task, there in found.items()}
 
 
-def _nearest(there: list[Load]) -> Load:
+def _nearest(there: list[TaskLoad]) -> TaskLoad:
     most = max(load.share for load in there)
-    return Load(most, next(load.slot for load in there if load.share >= ALIKE * most))
+    return TaskLoad(most, next(load.slot for load in there if load.share >= ALIKE * most))
 
 
 def grows(verdict: str, growth_tps: float, rate_tps: float) -> bool:

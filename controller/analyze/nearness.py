@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from controller.analyze.load import Load, Place, grows, loads
+from controller.analyze.load import TaskLoad, ThreadsInSlot, grows, loads
 from controller.analyze.residuals import PredictedSlots
 from controller.knowledge.diagnoses import Stability
 from controller.knowledge.models import Model, peak_rate
@@ -17,7 +17,7 @@ from topology_runtime.topology import Topology
 
 def nearness(
     window: Window, plan: Plan, topology: Topology, models: Mapping[str, Model], slots: PredictedSlots
-) -> dict[str, Load]:
+) -> dict[str, TaskLoad]:
     """Task → its load at the rate that it takes in now. `slots`: what is predicted of them at the present rate."""
     threads: Counter[str] = Counter()
     parts: dict[Slot, dict[str, float | None]] = {}
@@ -29,7 +29,7 @@ def nearness(
         model = models.get(topology.by_name[task].model_name)
         share = shares.get((slot, task), bundle.threads / threads[task])
         parts.setdefault(slot, {})[task] = _part(window, task, share, model, bundle.threads)
-    return loads(Place(str(slot), of, slots.get(slot, (None, None))[0]) for slot, of in parts.items())
+    return loads(ThreadsInSlot(str(slot), of, slots.get(slot, (None, None))[0]) for slot, of in parts.items())
 
 
 def _part(window: Window, task: str, share: float, model: Model | None, threads: int) -> float | None:

@@ -16,10 +16,10 @@ from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
 from controller.core.letter_commands import whole
 from controller.core.status import explain, status
 from controller.execute.ending import SCHEDULE_LEAD_NS, Ending
-from controller.knowledge.knowledge import Knowledge, Proposal
+from controller.knowledge.knowledge import Knowledge, PlanProposal
 from controller.knowledge.membership import Membership
 from controller.knowledge.models import Model
-from controller.knowledge.records import Scheduled, Seen, Submitted
+from controller.knowledge.records import HoldCleared, Scheduled, Submitted
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Answer, Command, Now
 from controller.monitor.finished import FinishedRows
@@ -149,7 +149,7 @@ def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
     if arguments.get("propose"):
         here = {vm.vm for vm in present(k, run.members)}
         asked = tuple(vm for vm in plan.vms if vm.vm not in here)
-        k.proposal = Proposal(plan, "operator", f"asked for {rate:g} tuples/s", k.epoch, asked, "")
+        k.proposal = PlanProposal(plan, "operator", f"asked for {rate:g} tuples/s", k.epoch, asked, "")
     return msgspec.to_builtins(plan)
 
 
@@ -177,7 +177,7 @@ def _resume(run: Run, turn: Turn, arguments: Arguments) -> Any:
     mode = arguments.get("mode", k.mode)
     if mode not in MODES:
         raise InvalidInput(f"there is no mode {mode!r}", hint=", ".join(MODES))
-    turn.record(Seen(mode, turn.now.wall_ns))
+    turn.record(HoldCleared(mode, turn.now.wall_ns))
     was, k.held = k.held, ""
     run.members.clear_alarm()
     k.open_circuits.clear()

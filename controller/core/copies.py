@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from controller.knowledge.knowledge import Counts, Knowledge
+from controller.knowledge.knowledge import Knowledge, RunCounts
 from topology_runtime.faults.words import counted
 from topology_runtime.topology import Topology
 
@@ -44,7 +44,7 @@ def _unlogged(k: Knowledge) -> list[str]:
     return found
 
 
-def _agents_killed(counts: Counts) -> list[str]:
+def _agents_killed(counts: RunCounts) -> list[str]:
     """VMs that were reported of by more than one life of an agent."""
     lives = Counter(vm for vm, _ in counts.unlogged)
     return sorted(vm for vm, number in lives.items() if number > 1)

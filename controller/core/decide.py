@@ -23,7 +23,7 @@ Action = Literal["enact", "adopt", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlanQuestion:
     """What there is to plan with. threads: existing ones that may stay. present: the plan agents are held
     to. forced: something of it is dead, so it cannot stay as it is. closed: plans that failed lately."""
 
@@ -36,7 +36,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlanChoice:
     """What to do, and why. asked: VMs to get first. rejected: what else was thought of."""
 
     action: Action
@@ -48,29 +48,31 @@ class Choice:
     rejected: tuple[str, ...] = ()
 
 
-def choose(question: Question) -> Choice:
+def choose(question: PlanQuestion) -> PlanChoice:
     """The plan for the rate asked for, or the best one that fits. Raises Infeasible when none does."""
     request = question.request
     plan, degraded = planned(request)
     plan = relabel(plan, question.threads, request.excluded)
     faults = faults_of(plan, request.topology, request.models, _replaced(question))
     if faults:
-        return Choice(
+        return PlanChoice(
             "none", f"the planner's plan is faulty and was not used: {faults[0]}", rejected=tuple(faults)
         )
     if circuit_of(plan) in question.closed and not question.forced:
-        return Choice(
+        return PlanChoice(
             "none", "the plan for this rate failed lately and is not tried again yet", degraded=degraded
         )
     if degraded and not question.forced and not _better(plan, question.present):
-        return Choice("none", f"nothing better fits: {degraded}", degraded=degraded)
+        return PlanChoice("none", f"nothing better fits: {degraded}", degraded=degraded)
     change = diff(question.threads, plan.placement, request.topology, question.next_thread)
     here = {vm.vm for vm in request.vms}
     asked = tuple(vm for vm in plan.vms if vm.vm not in here)
     moves = len(change.start) + len(change.leave)
     if not moves and not question.forced:
-        return Choice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
-    return Choice("enact", describe(plan, change.start, change.leave, asked), plan, asked, degraded, moves)
+        return PlanChoice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
+    return PlanChoice(
+        "enact", describe(plan, change.start, change.leave, asked), plan, asked, degraded, moves
+    )
 
 
 def planned(request: PlanRequest) -> tuple[Plan, str]:
@@ -83,7 +85,7 @@ def planned(request: PlanRequest) -> tuple[Plan, str]:
         return best, why
 
 
-def _replaced(question: Question) -> Plan | None:
+def _replaced(question: PlanQuestion) -> Plan | None:
     """The present plan, if it could stay as it is."""
     present, request = question.present, question.request
     if present is None or question.forced:

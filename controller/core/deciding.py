@@ -10,19 +10,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.core.decide import Choice, Question, choose
+from controller.core.decide import PlanChoice, PlanQuestion, choose
 from controller.core.status import lost_now
 from controller.core.tracing import enacted_of
 from controller.execute.executor import (
-    Order,
+    Enactment,
     begin,
     dead_slots,
     movable,
     sight_of,
 )
-from controller.execute.steps import Sight
+from controller.execute.steps import ObservedState
 from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.knowledge import Knowledge, Proposal
+from controller.knowledge.knowledge import Knowledge, PlanProposal
 from controller.knowledge.membership import Membership, natural
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Adopted
@@ -72,7 +72,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     act(turn, members, diagnosis, choice)
 
 
-def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: Choice) -> None:
+def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoice) -> None:
     """Enact, adopt or propose what was chosen."""
     k = turn.knowledge
     plan = choice.plan
@@ -84,7 +84,7 @@ def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: Choice) -
     elif k.mode == "advise":
         _record(turn, members, diagnosis, "advise", f"{diagnosis.text} – advice: {choice.text}", choice)
     elif k.mode == "approve" and diagnosis.reason not in FAULTS:
-        k.proposal = Proposal(plan, diagnosis.reason, choice.text, k.epoch, choice.asked, choice.degraded)
+        k.proposal = PlanProposal(plan, diagnosis.reason, choice.text, k.epoch, choice.asked, choice.degraded)
         _record(
             turn,
             members,
@@ -95,7 +95,7 @@ def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: Choice) -
         )
     else:
         k.proposal = None
-        order = Order(
+        order = Enactment(
             plan, diagnosis.reason, f"{diagnosis.text}; {choice.text}", choice.asked, 0, choice.degraded
         )
         begin(turn, members, order)
@@ -126,7 +126,7 @@ def _record(
     diagnosis: Diagnosis,
     action: str,
     text: str,
-    choice: Choice | None = None,
+    choice: PlanChoice | None = None,
 ) -> None:
     k = turn.knowledge
     plan = choice.plan if choice else None
@@ -160,7 +160,7 @@ def _tuples(k: Knowledge, members: Membership) -> dict[str, int]:
     }
 
 
-def _plan(plan: Plan, choice: Choice) -> dict[str, Any]:
+def _plan(plan: Plan, choice: PlanChoice) -> dict[str, Any]:
     return {
         "id": plan.id,
         "rate_tps": plan.rate_tps,
@@ -177,7 +177,7 @@ def _plan(plan: Plan, choice: Choice) -> dict[str, Any]:
 # ── what there is to plan with ──────────────────────────────────────────────────────────────────
 
 
-def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -> Question:
+def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -> PlanQuestion:
     """What `choose` is asked. After a fault nothing is waited for: it plans with what is there."""
     run, s = k.durable.run, k.settings
     if run is None:
@@ -200,7 +200,7 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
         base_epoch=k.epoch or None,
     )
     threads = movable(k, sight, dead)
-    return Question(request, threads, k.plan, forced, frozenset(k.open_circuits), k.durable.next_thread)
+    return PlanQuestion(request, threads, k.plan, forced, frozenset(k.open_circuits), k.durable.next_thread)
 
 
 def plan_for(k: Knowledge, members: Membership, rate_tps: float) -> Plan:
@@ -242,7 +242,9 @@ def addable(k: Knowledge, members: Membership, here: tuple[Vm, ...]) -> tuple[Vm
     )
 
 
-def pins(k: Knowledge, sight: Sight, dead: frozenset[Slot], here: set[str]) -> dict[str, tuple[Slot, ...]]:
+def pins(
+    k: Knowledge, sight: ObservedState, dead: frozenset[Slot], here: set[str]
+) -> dict[str, tuple[Slot, ...]]:
     """Where threads of tasks of fixed size are to stay: where they are, if that is on a VM from the
     beginning; sources with a spool that is not empty on the VM that has it."""
     topology = k.topology
@@ -292,7 +294,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
         return
     k.considered = frozenset(vm.vm for vm in present(k, members))
     text = f"{diagnosis.text}; {choice.text}"
-    begin(turn, members, Order(choice.plan, "start", text, choice.asked, 0, choice.degraded))
+    begin(turn, members, Enactment(choice.plan, "start", text, choice.asked, 0, choice.degraded))
     _record(turn, members, diagnosis, "plan", text, choice)
 
 
@@ -312,9 +314,9 @@ def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
         return
     plan = replace(plan, vms=tuple(here[vm.vm] for vm in plan.vms))
     text = f"the plan that was given: {plan.slots.used} slots for {plan.rate_tps:g} tuples/s"
-    begin(turn, members, Order(plan, "start", text))
+    begin(turn, members, Enactment(plan, "start", text))
     diagnosis = Diagnosis("replan", "start", text, plan.rate_tps, {}, ())
-    _record(turn, members, diagnosis, "plan", text, Choice("enact", text, plan))
+    _record(turn, members, diagnosis, "plan", text, PlanChoice("enact", text, plan))
 
 
 def gathered(turn: Turn, members: Membership) -> bool:
@@ -351,7 +353,7 @@ def enact_proposal(turn: Turn, members: Membership) -> None:
     if missing:
         raise Conflict(f"plan {found.plan.id} is stale: VM {missing[0]} is gone")
     text = f"approved; {found.text}"
-    begin(turn, members, Order(found.plan, found.reason, text, found.asked, 0, found.degraded))
+    begin(turn, members, Enactment(found.plan, found.reason, text, found.asked, 0, found.degraded))
 
 
 def close_circuits(k: Knowledge, now_ns: int) -> None:

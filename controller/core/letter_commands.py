@@ -22,7 +22,7 @@ TAKEN_IN_MOST = 500  # letters of an earlier run in one command
 LIST_HINT = "`headgate deadletter list` shows those that are kept"
 
 
-class Run(Protocol):
+class LetterRun(Protocol):
     """What these commands ask of the loop."""
 
     knowledge: Knowledge
@@ -47,7 +47,7 @@ class FromTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
 
-def listed(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def listed(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     """Letters after a number, oldest first, and how many rows there are of each task."""
     after, most = whole(arguments, "after", 0, 0, 1 << 62), whole(arguments, "most", 500, 1, 500)
     letters, task = run.knowledge.counts.letters, arguments.get("task")
@@ -55,14 +55,14 @@ def listed(run: Run, turn: Turn, arguments: Arguments) -> Any:
     return {**letters_told(letters), "letters": [letter_row(letters, one) for one in found[:most]]}
 
 
-def shown(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def shown(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     letters = run.knowledge.counts.letters
     letter = _letter(letters, whole(arguments, "id", 0, 0, 1 << 62))
     more = {"thread": letter.thread, "row": letter.row, "traceback": letter.traceback}
     return {**letter_row(letters, letter), **more}
 
 
-def drop(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def drop(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     """Forget letters: by their ids, of a task, or all. An id that is none: nothing is dropped."""
     letters = run.knowledge.counts.letters
     dropped = sum(letters.drop(letter.number) for letter in _chosen(letters, arguments))
@@ -71,14 +71,14 @@ def drop(run: Run, turn: Turn, arguments: Arguments) -> Any:
     return {"dropped": dropped, **letters_told(letters)}
 
 
-def make_room(run: Run, letters: Letters) -> None:
+def make_room(run: LetterRun, letters: Letters) -> None:
     """Alarms of tasks of which more letters can be kept now are over."""
     for task in letters.counts():
         if letters.keeps(task):
             run.knowledge.alarms.pop(f"dead letters {task}", None)
 
 
-def replay(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def replay(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     """Have the rows of letters sent again: by their ids, of a task, or all. When one of them cannot be, none is.
     `dry`: only say which. `skip`: leave out those whose rows cannot be read back."""
     letters, topology = run.knowledge.counts.letters, _running(run)
@@ -105,7 +105,7 @@ def replay(run: Run, turn: Turn, arguments: Arguments) -> Any:
     return {"ids": numbers, "unreadable": sorted(bad), "asked": fresh}
 
 
-def replaying(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def replaying(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     """What has become of these letters: still to be done, letters as before, or none any more."""
     letters = run.knowledge.counts.letters
     ids = _ids(arguments)
@@ -119,7 +119,7 @@ def replaying(run: Run, turn: Turn, arguments: Arguments) -> Any:
     }
 
 
-def take_in(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def take_in(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     """Letters of an earlier run become letters of this one. When one of them cannot be, none does. `dry`: only
     whether they could."""
     letters, topology = run.knowledge.counts.letters, _running(run)
@@ -160,7 +160,7 @@ def unsendable(topology: Topology, letter: Letter) -> str:
     return "" if count == 1 else f"its row cannot be read back: {count} rows"
 
 
-def _running(run: Run) -> Topology:
+def _running(run: LetterRun) -> Topology:
     topology = run.knowledge.topology
     if topology is None or run.ending.stage != "running" or run.knowledge.durable.reign is None:
         raise Conflict(

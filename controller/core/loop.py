@@ -16,7 +16,7 @@ from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
 from controller.core import commands, deciding, profiling, recovery
-from controller.core.seen import Held, Seen, data
+from controller.core.seen import Held, LoopResult, data
 from controller.core.summary import summary
 from controller.core.tracing import rates_of, run_of
 from controller.execute.ending import Ending
@@ -34,10 +34,10 @@ from controller.execute.watching import (
     unplanned_vms,
 )
 from controller.knowledge import turns as t
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.letters import LetterRecord
-from controller.knowledge.membership import Change, Membership
+from controller.knowledge.membership import Membership, MembershipChange
 from controller.knowledge.models import missing_models
 from controller.knowledge.records import Submitted
 from controller.knowledge.turn import Turn
@@ -60,7 +60,7 @@ KEEP_NS = NS  # between two tallies
 class Loop:
     """A controller without a world: what it knows, and what it does about an event."""
 
-    def __init__(self, settings: Settings, submitted: Submitted | None = None) -> None:
+    def __init__(self, settings: ControllerSettings, submitted: Submitted | None = None) -> None:
         self.knowledge = Knowledge(settings)
         self.members = Membership()
         self.members.expect(settings.initial)
@@ -69,7 +69,7 @@ class Loop:
         self.finished = FinishedRows()
         self.settling = Settling()
         self.again = SendingAgain()
-        self._seen: Seen | None = None
+        self._seen: LoopResult | None = None
         self._memory: Held | None = None
         self._submitted = submitted
         self._keep_ns = self._roster = 0
@@ -130,7 +130,7 @@ class Loop:
         deciding.decide(turn, self.members, diagnosis)
         profiling.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)
-        self._seen = Seen(window, verdict, need, off, late, slots, near, growing(window, verdict))
+        self._seen = LoopResult(window, verdict, need, off, late, slots, near, growing(window, verdict))
         for row in rates_of(k, window, now):
             turn.do(row)
 
@@ -246,7 +246,7 @@ class Loop:
                 changes = hearing.told(turn, members.goodbye(message.vm, message.boot))
         self._look_at_once(changes)
 
-    def _look_at_once(self, changes: tuple[Change, ...]) -> None:
+    def _look_at_once(self, changes: tuple[MembershipChange, ...]) -> None:
         """A fault is not left waiting for the next second."""
         k = self.knowledge
         if any(change.kind in ("lost", "left") for change in changes) or quarantined_now(k, self.members):
@@ -332,7 +332,7 @@ class Loop:
             self.intake.add_progress(now.mono_ns, *progress_of(k, now.wall_ns))
         if now.mono_ns >= self._keep_ns:
             self._keep_ns = now.mono_ns + KEEP_NS
-            turn.do(t.Keep(k.counts.tallies(now.wall_ns)))
+            turn.do(t.KeepTallies(k.counts.tallies(now.wall_ns)))
             hearing.keep_letters(turn)
             self.settling.go_on(turn, self.members, self.finished)
         self.again.go_on(turn, self.ending.stage == "running")
@@ -358,7 +358,7 @@ class Loop:
         return data(self._seen) if self._seen is not None else {}
 
     @property
-    def seen(self) -> Seen | None:
+    def seen(self) -> LoopResult | None:
         """What the last turn saw; None before the first."""
         return self._seen
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from controller.analyze.load import Load
+from controller.analyze.load import TaskLoad
 from controller.knowledge.diagnoses import Demand, Residual, Stability, Violation
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
@@ -21,7 +21,7 @@ DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LoopResult:
     """The results of monitor and analyze, once a second."""
 
     window: Window
@@ -30,7 +30,7 @@ class Seen:
     residuals: tuple[Residual, ...]
     violations: tuple[Violation, ...]
     predicted: dict[Slot, tuple[float, float]]  # CPU and memory at the present rate
-    loads: dict[str, Load]  # task → how near to its limit
+    loads: dict[str, TaskLoad]  # task → how near to its limit
     growing: frozenset[str]  # tasks before which rows pile up
 
 
@@ -46,7 +46,7 @@ class Held:
         return cls(plan.id, held_memory(plan.placement, topology, models, plan.vms))
 
 
-def data(seen: Seen) -> dict[str, Any]:
+def data(seen: LoopResult) -> dict[str, Any]:
     """For `status`: verdict, rates, latency of the window, slots, tasks, residuals, violations."""
     window = seen.window
     latency = window.latency
@@ -80,7 +80,7 @@ def data(seen: Seen) -> dict[str, Any]:
     }
 
 
-def _task(seen: Seen, name: str) -> dict[str, Any]:
+def _task(seen: LoopResult, name: str) -> dict[str, Any]:
     load = seen.loads.get(name)
     return {
         "task": name,
@@ -90,7 +90,7 @@ def _task(seen: Seen, name: str) -> dict[str, Any]:
     }
 
 
-def _slot(seen: Seen, slot: Slot) -> dict[str, float | None]:
+def _slot(seen: LoopResult, slot: Slot) -> dict[str, float | None]:
     measured = seen.window.slots.get(slot)
     cpu, memory = seen.predicted.get(slot, (None, None))
     found = {

@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.core.copies import BySink, copies_of
 from controller.execute.ending import offered_of
-from controller.knowledge.knowledge import Counts, Knowledge
+from controller.knowledge.knowledge import Knowledge, RunCounts
 from controller.knowledge.records import Reign
 from controller.monitor.keyed_state import lost_ranges
 from topology_runtime.latency_buckets import BUCKETS, bucket_ns, percentile_ns
@@ -100,7 +100,7 @@ def _plan(reign: Reign, planning_s: float, end_ns: int, started_ns: int) -> dict
     }
 
 
-def latency_ms(counts: Counts) -> dict[str, float | None]:
+def latency_ms(counts: RunCounts) -> dict[str, float | None]:
     """End-to-end latency over all sinks, from the intended emit time; None without tuples."""
     sums = [0] * BUCKETS
     for buckets in counts.latency.values():

@@ -16,7 +16,7 @@ from topology_runtime.cluster import Slot
 from topology_runtime.topology import Topology
 
 
-class Change(msgspec.Struct, frozen=True):
+class ThreadChanges(msgspec.Struct, frozen=True):
     """Threads that stay, start and leave; `next_thread` is the first number not used yet."""
 
     keep: tuple[ThreadAt, ...]
@@ -25,7 +25,9 @@ class Change(msgspec.Struct, frozen=True):
     next_thread: int
 
 
-def diff(threads: tuple[ThreadAt, ...], placement: Placement, topology: Topology, next_thread: int) -> Change:
+def diff(
+    threads: tuple[ThreadAt, ...], placement: Placement, topology: Topology, next_thread: int
+) -> ThreadChanges:
     """The least change that makes `threads` into `placement`. New threads are numbered from
     `next_thread` on in the placement's order."""
     partitions = _partitions(placement, topology)
@@ -44,7 +46,7 @@ def diff(threads: tuple[ThreadAt, ...], placement: Placement, topology: Topology
             started.append(ThreadAt(next_thread, bundle.task, bundle.slot, partition))
             next_thread += 1
     leaving = tuple(thread for thread in threads if thread.thread not in staying)
-    return Change(tuple(kept), tuple(started), leaving, next_thread)
+    return ThreadChanges(tuple(kept), tuple(started), leaving, next_thread)
 
 
 def _partitions(placement: Placement, topology: Topology) -> dict[str, int]:

@@ -14,7 +14,7 @@ counts as working until its lease is over.
 
 from __future__ import annotations
 
-from controller.execute.steps import Sight, said_ended
+from controller.execute.steps import ObservedState, said_ended
 from controller.execute.wanted import holders, wire_threads
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Holds
@@ -28,7 +28,7 @@ def vacant(k: Knowledge) -> bool:
     return k.wanted is not None and len(k.wanted.holders) < len(k.wanted.topology.exclusive)
 
 
-def appoint(turn: Turn, sight: Sight) -> bool:
+def appoint(turn: Turn, sight: ObservedState) -> bool:
     """Journal the next holder of the first task that may have one; True when there was one."""
     k = turn.knowledge
     if k.wanted is None or not k.wanted.topology.exclusive:
@@ -45,7 +45,7 @@ def appoint(turn: Turn, sight: Sight) -> bool:
     return False
 
 
-def _over(turn: Turn, sight: Sight, holder: Holds) -> bool:
+def _over(turn: Turn, sight: ObservedState, holder: Holds) -> bool:
     """Rule 3."""
     k, vm = turn.knowledge, holder.slot.vm
     assert k.wanted is not None

@@ -46,9 +46,9 @@ IN_FORCE: frozenset[Phase] = frozenset({"switched", "probation", "committed"})
 # ── what is there ───────────────────────────────────────────────────────────────────────────────
 
 
-def sight_of(members: Membership) -> steps.Sight:
+def sight_of(members: Membership) -> steps.ObservedState:
     """What the VMs reported last (the dicts themselves: they change with the next report)."""
-    return steps.Sight(
+    return steps.ObservedState(
         members.here,
         members.workers,
         members.threads,
@@ -60,7 +60,7 @@ def sight_of(members: Membership) -> steps.Sight:
     )
 
 
-def dead_slots(k: Knowledge, members: Membership, sight: steps.Sight) -> frozenset[Slot]:
+def dead_slots(k: Knowledge, members: Membership, sight: steps.ObservedState) -> frozenset[Slot]:
     """Slots of the present enactment where nothing can live: on VMs that are lost, or quarantined."""
     gone = {*members.gone(), *k.durable.held_dead}
     reign = k.durable.reign
@@ -68,7 +68,7 @@ def dead_slots(k: Knowledge, members: Membership, sight: steps.Sight) -> frozens
     return frozenset(slot for slot in slots if slot.vm in gone or slot in sight.quarantined)
 
 
-def movable(k: Knowledge, sight: steps.Sight, dead: frozenset[Slot]) -> tuple[ThreadAt, ...]:
+def movable(k: Knowledge, sight: steps.ObservedState, dead: frozenset[Slot]) -> tuple[ThreadAt, ...]:
     """Existing threads that the next plan may keep."""
     d = k.durable
     if d.reign is None:
@@ -80,7 +80,7 @@ def movable(k: Knowledge, sight: steps.Sight, dead: frozenset[Slot]) -> tuple[Th
     )
 
 
-def _past_return(k: Knowledge, thread: ThreadWanted, sight: steps.Sight) -> bool:
+def _past_return(k: Knowledge, thread: ThreadWanted, sight: steps.ObservedState) -> bool:
     """A leaving thread that cannot stay after all: it may have ended, or its successor reads already."""
     topology = k.topology
     assert topology is not None
@@ -94,7 +94,7 @@ def _past_return(k: Knowledge, thread: ThreadWanted, sight: steps.Sight) -> bool
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Enactment:
     """A plan to enact, and why. asked: VMs to get from the provider first. undoes: the epoch that it
     rolls back."""
 
@@ -106,7 +106,7 @@ class Order:
     degraded: str = ""
 
 
-def begin(turn: Turn, members: Membership, order: Order) -> Planned:
+def begin(turn: Turn, members: Membership, order: Enactment) -> Planned:
     """Journal a plan and begin its enactment."""
     k = turn.knowledge
     sight = sight_of(members)
@@ -132,7 +132,9 @@ def begin(turn: Turn, members: Membership, order: Order) -> Planned:
     return planned
 
 
-def _planned(k: Knowledge, sight: steps.Sight, order: Order, dead: frozenset[Slot], wall_ns: int) -> Planned:
+def _planned(
+    k: Knowledge, sight: steps.ObservedState, order: Enactment, dead: frozenset[Slot], wall_ns: int
+) -> Planned:
     d, plan = k.durable, order.plan
     assert d.run is not None
     topology, models = d.run.topology, k.models
@@ -249,7 +251,7 @@ def _out_of_date(k: Knowledge, members: Membership) -> bool:
     return moving or durable is not k.durable or (versions, impatient) != now
 
 
-def _advance(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
+def _advance(turn: Turn, members: Membership, sight: steps.ObservedState) -> bool:
     """One step of the enactment; True when something changed."""
     k = turn.knowledge
     d = k.durable
@@ -277,7 +279,7 @@ def _advance(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
     return step.kind == "late" and _late(turn, members, stand)
 
 
-def stand_of(k: Knowledge, sight: steps.Sight, now_ns: int) -> steps.Stand | None:
+def stand_of(k: Knowledge, sight: steps.ObservedState, now_ns: int) -> steps.RolloutProgress | None:
     """Where the enactment under way stands; None before the first plan."""
     d = k.durable
     planned: Planned | None = d.waiting or d.reign
@@ -285,12 +287,12 @@ def stand_of(k: Knowledge, sight: steps.Sight, now_ns: int) -> steps.Stand | Non
         return None
     phase: Phase = "machines" if d.waiting is not None else d.phase
     token = k.wanted.token if k.wanted is not None else Token(d.boot)
-    return steps.Stand(
+    return steps.RolloutProgress(
         planned, phase, k.phase_since_ns, now_ns, token, d.run.topology, sight, k.windows_passed
     )
 
 
-def _enter(turn: Turn, stand: steps.Stand, phase: Phase) -> None:
+def _enter(turn: Turn, stand: steps.RolloutProgress, phase: Phase) -> None:
     k, epoch = turn.knowledge, stand.planned.epoch
     turn.record(Entered(epoch, phase, turn.now.wall_ns))
     k.phase_since_ns = turn.now.mono_ns
@@ -312,7 +314,7 @@ def _enter(turn: Turn, stand: steps.Stand, phase: Phase) -> None:
     turn.event(phase, words[phase], level="debug" if phase in ("prepared", "switched") else "info")
 
 
-def _fresh_failures(stand: steps.Stand) -> list[str]:
+def _fresh_failures(stand: steps.RolloutProgress) -> list[str]:
     """Why threads of this plan could not be built (the logic of a fresh thread raised)."""
     if stand.phase != "prepared":
         return []
@@ -320,7 +322,7 @@ def _fresh_failures(stand: steps.Stand) -> list[str]:
     return [text for thread, text in sorted(stand.sight.failed.items()) if thread in fresh]
 
 
-def _failed(turn: Turn, members: Membership, stand: steps.Stand, failed: list[str]) -> bool:
+def _failed(turn: Turn, members: Membership, stand: steps.RolloutProgress, failed: list[str]) -> bool:
     if turn.knowledge.durable.before is not None:
         return roll_back(turn, members, f"it could not be built: {steps.named(failed)}")
     error = EnactmentFailed(
@@ -330,7 +332,7 @@ def _failed(turn: Turn, members: Membership, stand: steps.Stand, failed: list[st
     return False
 
 
-def _late(turn: Turn, members: Membership, stand: steps.Stand) -> bool:
+def _late(turn: Turn, members: Membership, stand: steps.RolloutProgress) -> bool:
     k, missing = turn.knowledge, steps.waits_for(stand)
     if stand.phase == "machines":
         give_up(turn, f"after {steps.MACHINES_LIMIT_NS / NS:g} s these were not there: {missing}")
@@ -381,14 +383,14 @@ def roll_back(turn: Turn, members: Membership, why: str) -> bool:
         k.alarms["enactment"] = f"plan {bad.epoch} failed ({why}); no way back, {lost[0]} is gone"
         return False
     text = f"back to plan {d.before.epoch}: plan {bad.epoch} {why}"
-    begin(turn, members, Order(d.before.plan, "rolled_back", text, undoes=bad.epoch))
+    begin(turn, members, Enactment(d.before.plan, "rolled_back", text, undoes=bad.epoch))
     return True
 
 
 # ── what is over ────────────────────────────────────────────────────────────────────────────────
 
 
-def _leavers_over(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
+def _leavers_over(turn: Turn, members: Membership, sight: steps.ObservedState) -> bool:
     """Leaving threads that said they have ended, or that are on a lost VM or in a quarantined slot, are
     wanted no more in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
 
@@ -417,7 +419,7 @@ def _leavers_over(turn: Turn, members: Membership, sight: steps.Sight) -> bool:
     return True
 
 
-def _let_go(turn: Turn, stand: steps.Stand, sight: steps.Sight) -> bool:
+def _let_go(turn: Turn, stand: steps.RolloutProgress, sight: steps.ObservedState) -> bool:
     """COMMITTED: leaving threads that ended are wanted no more; VMs without use are given back."""
     k = turn.knowledge
     over = set(steps.ended_leavers(stand))

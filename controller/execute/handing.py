@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.execute.steps import Sight
+from controller.execute.steps import ObservedState
 from controller.execute.wanted import busy, left_behind, reads, routes_now, runs
 from controller.knowledge.knowledge import Apart, Knowledge
 from controller.knowledge.records import HandedOver, StandIn
@@ -18,7 +18,7 @@ from controller.knowledge.turn import Turn
 from topology_runtime.messages import ThreadWanted
 
 
-def hand_over(turn: Turn, sight: Sight) -> bool:
+def hand_over(turn: Turn, sight: ObservedState) -> bool:
     """Journal a hand-over that is due, or is over; True when there was one."""
     k = turn.knowledge
     if k.durable.reign is None:
@@ -32,7 +32,7 @@ def still_open(k: Knowledge, thread: ThreadWanted) -> bool:
     return known is not None and known.has_open(thread.thread)
 
 
-def _settle(turn: Turn, sight: Sight) -> bool:
+def _settle(turn: Turn, sight: ObservedState) -> bool:
     k = turn.knowledge
     assert k.durable.reign is not None
     there = k.durable.reign.by_number
@@ -79,7 +79,7 @@ def _reader(k: Knowledge, gap: HandedOver | ThreadWanted) -> ThreadWanted | None
     return next((t for t in staying if (t.task, t.partition) == (gap.task, gap.partition)), None)
 
 
-def _part(turn: Turn, sight: Sight) -> bool:
+def _part(turn: Turn, sight: ObservedState) -> bool:
     """A leaver that died and has a spool; or that reads no more and is not empty, while its successor waits."""
     k = turn.knowledge
     assert k.durable.reign is not None and k.topology is not None

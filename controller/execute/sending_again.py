@@ -32,7 +32,7 @@ STALE = frozenset({-1})  # what an earlier life of the controller had said
 
 
 @dataclass
-class Line:
+class LetterLine:
     """One source thread: in the worker of `slot` of `incarnation`. here: what it is to send again, serial → letter;
     there: the serials that it said it has, or has done."""
 
@@ -54,7 +54,7 @@ class Line:
 class SendingAgain:
     """All source threads that have letters, or had."""
 
-    lines: dict[int, Line] = field(default_factory=dict)
+    lines: dict[int, LetterLine] = field(default_factory=dict)
 
     def hear(self, turn: Turn, report: Report) -> None:
         """What source threads of a VM have, and what of it is done."""
@@ -67,7 +67,7 @@ class SendingAgain:
             for now in worker.again:
                 if not self._is(k, now.thread, worker.slot, worker.incarnation):
                     continue
-                line = self.lines.setdefault(now.thread, Line(worker.slot, worker.incarnation))
+                line = self.lines.setdefault(now.thread, LetterLine(worker.slot, worker.incarnation))
                 line.there = frozenset(now.open) | frozenset(now.done)
                 if now.boot != k.durable.boot:
                     line.there = STALE
@@ -121,7 +121,7 @@ class SendingAgain:
             incarnation = k.incarnations.get(thread.slot) if thread is not None else None
             if thread is None or incarnation is None:
                 continue
-            line = self.lines.setdefault(thread.thread, Line(thread.slot, incarnation))
+            line = self.lines.setdefault(thread.thread, LetterLine(thread.slot, incarnation))
             kept = k.counts.letters.kept
             size = sum(len(kept[other].data) for other in line.here.values())
             if len(line.here) >= AGAIN_MOST or (line.here and size + len(letter.data) > MESSAGE_BYTES):

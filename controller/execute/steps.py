@@ -34,7 +34,7 @@ NAMED_MOST = 4  # things named in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ObservedState:
     """What the VMs that are `up` reported last. `reported`: the token each VM obeys. `failed`: threads
     whose logic could not be built, and why. `lost`: VMs that were here and are no more."""
 
@@ -56,7 +56,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class RolloutProgress:
     """Where an enactment stands. `token`: the newest wanted state. `windows`: of probation, passed."""
 
     planned: Planned
@@ -65,7 +65,7 @@ class Stand:
     now_ns: int
     token: Token
     topology: Topology
-    sight: Sight
+    sight: ObservedState
     windows: int = 0
 
 
@@ -79,28 +79,28 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StepRow:
     """One line of the table. items: what the phase is about; lacks: what an item still lacks, in words,
     or nothing; then: the next phase; limit_ns: how long it may take."""
 
-    items: Callable[[Stand], Sequence[Any]]
-    lacks: Callable[[Stand, Any], str]
+    items: Callable[[RolloutProgress], Sequence[Any]]
+    lacks: Callable[[RolloutProgress, Any], str]
     then: Phase
     limit_ns: int | None
 
 
-def _machine(stand: Stand, vm: str) -> str:
+def _machine(stand: RolloutProgress, vm: str) -> str:
     return "" if vm in stand.sight.up else f"VM {vm}"
 
 
-def _worker(stand: Stand, slot: Slot) -> str:
+def _worker(stand: RolloutProgress, slot: Slot) -> str:
     """Is its worker up and connected both ways under the newest wanted state?"""
     worker = stand.sight.workers.get(slot)
     ready = worker is not None and worker.state == "running" and worker.ready and worker.token >= stand.token
     return "" if ready else f"worker {slot}"
 
 
-def _switched(stand: Stand, thread: ThreadWanted) -> str:
+def _switched(stand: RolloutProgress, thread: ThreadWanted) -> str:
     """Does it send by the new routes, and, if it is leaving, has it all its marks?"""
     now = stand.sight.thread(thread)
     name = f"thread {thread.thread} of {thread.task}"
@@ -115,28 +115,28 @@ def _switched(stand: Stand, thread: ThreadWanted) -> str:
     return ""
 
 
-def _window(stand: Stand, windows: int) -> str:
+def _window(stand: RolloutProgress, windows: int) -> str:
     left = windows - stand.windows
     return f"{left} windows of probation" if left > 0 else ""
 
 
-def _left(stand: Stand, thread: ThreadWanted) -> str:
+def _left(stand: RolloutProgress, thread: ThreadWanted) -> str:
     return "" if _ended(stand, thread) else f"thread {thread.thread} of {thread.task}"
 
 
-def ended_leavers(stand: Stand) -> tuple[int, ...]:
+def ended_leavers(stand: RolloutProgress) -> tuple[int, ...]:
     """Leaving threads that are no more, once the VM obeys the newest wanted state. One that lost its
     marks was started again: what it held is replayed, so it has nothing left to do."""
     return tuple(t.thread for t in stand.planned.leaving if _ended(stand, t))
 
 
-def said_ended(sight: Sight, thread: ThreadWanted) -> bool:
+def said_ended(sight: ObservedState, thread: ThreadWanted) -> bool:
     """Was it reported that this thread has finished for good (its worker may be gone since)?"""
     worker = sight.workers.get(thread.slot)
     return worker is not None and any(now.thread == thread.thread and now.ended for now in worker.threads)
 
 
-def _ended(stand: Stand, thread: ThreadWanted) -> bool:
+def _ended(stand: RolloutProgress, thread: ThreadWanted) -> bool:
     if stand.sight.reported.get(thread.slot.vm, Token()) < stand.token:
         return False
     worker = stand.sight.workers.get(thread.slot)
@@ -149,16 +149,16 @@ def _ended(stand: Stand, thread: ThreadWanted) -> bool:
     return now.ended or not marked
 
 
-TABLE: dict[Phase, Row] = {
-    "machines": Row(lambda stand: stand.planned.awaits, _machine, "prepared", MACHINES_LIMIT_NS),
-    "prepared": Row(lambda stand: stand.planned.slots, _worker, "switched", PREPARED_LIMIT_NS),
-    "switched": Row(lambda stand: stand.planned.threads, _switched, "probation", SWITCHED_ALARM_NS),
-    "probation": Row(lambda stand: (PROBATION_WINDOWS,), _window, "committed", None),
-    "committed": Row(lambda stand: stand.planned.leaving, _left, "committed", None),
+TABLE: dict[Phase, StepRow] = {
+    "machines": StepRow(lambda stand: stand.planned.awaits, _machine, "prepared", MACHINES_LIMIT_NS),
+    "prepared": StepRow(lambda stand: stand.planned.slots, _worker, "switched", PREPARED_LIMIT_NS),
+    "switched": StepRow(lambda stand: stand.planned.threads, _switched, "probation", SWITCHED_ALARM_NS),
+    "probation": StepRow(lambda stand: (PROBATION_WINDOWS,), _window, "committed", None),
+    "committed": StepRow(lambda stand: stand.planned.leaving, _left, "committed", None),
 }
 
 
-def next_step(stand: Stand, look_first: object = None) -> Step:
+def next_step(stand: RolloutProgress, look_first: object = None) -> Step:
     """What the table says now. `look_first`: what was missing the last time; while it still is, nothing
     else is looked at. In COMMITTED there is no further phase: it only says what still leaves."""
     row = TABLE[stand.phase]
@@ -173,7 +173,7 @@ def next_step(stand: Stand, look_first: object = None) -> Step:
     return Step("stay", stand.phase, missing)
 
 
-def waits_for(stand: Stand) -> str:
+def waits_for(stand: RolloutProgress) -> str:
     """All that is missing, in words."""
     row = TABLE[stand.phase]
     return named([text for item in row.items(stand) if (text := row.lacks(stand, item))])

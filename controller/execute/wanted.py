@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from controller.execute.keepers import answering, keepers_now, told
-from controller.execute.steps import Sight
+from controller.execute.steps import ObservedState
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Durable, Holds, Planned
 from topology_runtime import messages as m
@@ -31,7 +31,7 @@ HAND_OVER_NS = (
 )
 
 
-def compose(k: Knowledge, sight: Sight) -> m.Wanted | None:
+def compose(k: Knowledge, sight: ObservedState) -> m.Wanted | None:
     """What agents are to be told now, under a new counter only if it differs from what they were told."""
     d = k.durable
     if d.run is None or d.reign is None:
@@ -110,7 +110,9 @@ def _were_leaving(planned: Planned) -> frozenset[int]:
     return frozenset(n for n in planned.already if n in there)
 
 
-def _keepers(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> tuple[m.Keepers, ...]:
+def _keepers(
+    k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadWanted, ...]
+) -> tuple[m.Keepers, ...]:
     """A VM that is lost has no snapshots; one that is late still may."""
     d = k.durable
     assert k.topology is not None
@@ -118,7 +120,7 @@ def _keepers(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) ->
     return told(keepers_now(d, k.topology), {thread.thread for thread in threads}, can_answer)
 
 
-def _workers(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> Iterator[m.WorkerAt]:
+def _workers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadWanted, ...]) -> Iterator[m.WorkerAt]:
     """Where the workers are; workers of VMs held dead are fenced by an incarnation that never was."""
     for slot in sorted({thread.slot for thread in threads}):
         worker = sight.workers.get(slot)
@@ -130,7 +132,9 @@ def _workers(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) ->
             yield m.WorkerAt(slot, incarnation + 1, "")
 
 
-def _starts(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> Iterator[m.SourceStart]:
+def _starts(
+    k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadWanted, ...]
+) -> Iterator[m.SourceStart]:
     topology = k.topology
     assert topology is not None
     for task in topology.sources:
@@ -147,7 +151,7 @@ def _starts(k: Knowledge, sight: Sight, threads: tuple[m.ThreadWanted, ...]) -> 
             yield m.SourceStart(gap.task, gap.partition, gap.acked, gap.emitted, gap.thread)
 
 
-def _start_of(k: Knowledge, sight: Sight, those: list[m.ThreadWanted]) -> int | None:
+def _start_of(k: Knowledge, sight: ObservedState, those: list[m.ThreadWanted]) -> int | None:
     """From where the one thread of a partition that should read and does not yet is to start (rule 2)."""
     staying = [thread for thread in those if not thread.leaving]
     if len(staying) != 1:
@@ -165,14 +169,14 @@ def _start_of(k: Knowledge, sight: Sight, those: list[m.ThreadWanted]) -> int | 
     return None if waits else known.main
 
 
-def runs(k: Knowledge, sight: Sight, thread: m.ThreadWanted) -> bool:
+def runs(k: Knowledge, sight: ObservedState, thread: m.ThreadWanted) -> bool:
     """Does this source thread read already?"""
     now = sight.sources.get(thread.thread)
     least = max(k.counts.source(thread.task, thread.partition).main, 1)
     return sight.thread(thread) is not None and now is not None and now.emitted >= least
 
 
-def busy(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:
+def busy(thread: m.ThreadWanted, sight: ObservedState, number: int) -> bool:
     """Could a leaving source thread still read, or replay what it has read?"""
     present = sight.thread(thread)
     if present is None:
@@ -190,12 +194,12 @@ def left_behind(k: Knowledge, thread: m.ThreadWanted, reader: m.ThreadWanted) ->
     return end if vm == thread.slot.vm != reader.slot.vm and end > k.counts.source(*place).main else 0
 
 
-def reads(thread: m.ThreadWanted, sight: Sight, number: int) -> bool:
+def reads(thread: m.ThreadWanted, sight: ObservedState, number: int) -> bool:
     """Could it still read? Not when it obeys routes under which it is leaving."""
     present = sight.thread(thread)
     return present is None or not (present.ended or present.switched >= number)
 
 
-def _known_dead(slot: Slot, sight: Sight) -> bool:
+def _known_dead(slot: Slot, sight: ObservedState) -> bool:
     worker = sight.workers.get(slot)
     return slot.vm in sight.up and (worker is None or worker.state in ("exited", "quarantined"))

@@ -17,7 +17,7 @@ from controller.knowledge.tallies import Tallies
 CRC_BYTES = 4
 
 
-class Store:
+class TallyFile:
     """The tallies kept at `path`."""
 
     def __init__(self, path: Path) -> None:

@@ -8,12 +8,12 @@ import msgspec
 
 from controller.knowledge.plans import Plan
 from topology_runtime.cluster import Vm
-from topology_runtime.messages import Settings as DataPlane
+from topology_runtime.messages import DataPlaneSettings as DataPlane
 
 Mode = Literal["auto", "advise", "approve"]
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ControllerSettings(msgspec.Struct, frozen=True):
     """How this controller decides and for whom.
 
     initial: the VMs that shall be there from the start, in order of preference; none: whoever joins.

@@ -21,6 +21,7 @@ from controller.knowledge.records import (
     Gone,
     HandedOver,
     HeldDead,
+    HoldCleared,
     Holds,
     Joined,
     MachineAsked,
@@ -29,7 +30,6 @@ from controller.knowledge.records import (
     Record,
     Reign,
     Scheduled,
-    Seen,
     SoFar,
     StandIn,
     StateLost,
@@ -190,7 +190,7 @@ def _machine_released(d: Durable, r: MachineReleased) -> Durable:
     )
 
 
-def _seen(d: Durable, r: Seen) -> Durable:
+def _seen(d: Durable, r: HoldCleared) -> Durable:
     return replace(d, mode=r.mode, cleared_ns=r.wall_ns)
 
 
@@ -225,7 +225,7 @@ _FOLDS: dict[type, Any] = {
     Joined: _joined,
     MachineAsked: _machine_asked,
     MachineReleased: _machine_released,
-    Seen: _seen,
+    HoldCleared: _seen,
     StateLost: _state_lost,
     Ended: _ended,
     SoFar: _so_far,

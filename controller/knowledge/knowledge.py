@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.letters import Letters
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
@@ -109,7 +109,7 @@ class SourceKnown:
 
 
 @dataclass(slots=True)
-class Counts:
+class RunCounts:
     """What the run has done so far: sources, dead letters, end-to-end latency."""
 
     sources: dict[Partition, SourceKnown] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Proposal:
+class PlanProposal:
     """A plan that waits for an operator's word (mode approve)."""
 
     plan: Plan
@@ -224,7 +224,7 @@ class Profiles:
 class Knowledge:
     """Everything the controller knows."""
 
-    settings: Settings
+    settings: ControllerSettings
     durable: Durable = field(default_factory=Durable)
     pid: int = 0
 
@@ -251,7 +251,7 @@ class Knowledge:
     journal_retry_ns: int = 0
 
     # what was heard
-    counts: Counts = field(default_factory=Counts)
+    counts: RunCounts = field(default_factory=RunCounts)
     machines_wanted: tuple[str, ...] = ()
     machines_running: tuple[str, ...] = ()
     machines_known: bool = False
@@ -265,7 +265,7 @@ class Knowledge:
     windows_bad: int = 0  # of the probation under way
     windows_passed: int = 0
     open_circuits: dict[str, int] = field(default_factory=dict)  # plan id → until
-    proposal: Proposal | None = None
+    proposal: PlanProposal | None = None
     last_decision: dict[str, Any] | None = None
     actions: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=ACTIONS_KEPT))
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))

@@ -78,13 +78,13 @@ class Dropped(msgspec.Struct, frozen=True, tag_field="record", tag="dropped"):
     number: int
 
 
-class Asked(msgspec.Struct, frozen=True, tag_field="record", tag="asked"):
+class ReplayAsked(msgspec.Struct, frozen=True, tag_field="record", tag="asked"):
     """The row of this letter is to be sent again."""
 
     number: int
 
 
-class Replayed(msgspec.Struct, frozen=True, tag_field="record", tag="replayed"):
+class LetterReplayed(msgspec.Struct, frozen=True, tag_field="record", tag="replayed"):
     """It was sent again and is done; its position stays counted."""
 
     number: int
@@ -106,7 +106,7 @@ class Sums(msgspec.Struct, frozen=True, tag_field="record", tag="sums"):
     mended: int
 
 
-LetterRecord = Letter | Dead | Dropped | Asked | Replayed | DiedAgain | Sums
+LetterRecord = Letter | Dead | Dropped | ReplayAsked | LetterReplayed | DiedAgain | Sums
 
 
 @dataclass
@@ -241,7 +241,7 @@ class Letters:
         if number in self.asked or number not in self.kept:
             return False
         self._ask(number)
-        self._records.append(Asked(number))
+        self._records.append(ReplayAsked(number))
         return True
 
     def _ask(self, number: int) -> None:
@@ -252,7 +252,7 @@ class Letters:
         """Its row was sent again and is done: it is no letter any more."""
         if number in self.asked:
             self._replayed(number)
-            self._records.append(Replayed(number))
+            self._records.append(LetterReplayed(number))
 
     def _replayed(self, number: int) -> None:
         self.mended += not self.kept[number].run
@@ -311,7 +311,7 @@ class Letters:
             bool(letter.of and not letter.run) for letter in self.kept.values()
         )  # counted again when read
         sums = Sums(self.dropped, self.replayed, self.mended + born)
-        return (sums, *_dead(self._of), *self.kept.values(), *map(Asked, self.asked), *last)
+        return (sums, *_dead(self._of), *self.kept.values(), *map(ReplayAsked, self.asked), *last)
 
     def recall(self, records: Sequence[LetterRecord]) -> None:
         """Begin from what an earlier life had appended."""
@@ -329,9 +329,9 @@ class Letters:
                     if number in self.kept:
                         self._remove(number)
                         self.dropped += 1
-                case Asked(number) if number in self.kept:
+                case ReplayAsked(number) if number in self.kept:
                     self._ask(number)
-                case Replayed(number):
+                case LetterReplayed(number):
                     self._next = max(self._next, number + 1)
                     if number in self.kept:
                         self._replayed(number)

@@ -43,7 +43,7 @@ Kind = Literal["joined", "restarted", "silent", "lost", "back", "left"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MembershipChange:
     """Something about a VM changed."""
 
     kind: Kind
@@ -116,7 +116,7 @@ class Membership:
             return f"a newer agent of {hello.vm} is here already"
         return ""
 
-    def hello(self, hello: Hello, now: Now) -> tuple[Change, ...]:
+    def hello(self, hello: Hello, now: Now) -> tuple[MembershipChange, ...]:
         """An agent that was not refused says who it is."""
         before = self.members.get(hello.vm)
         member = Member(self._sized(hello), hello.boot, "joined", now.mono_ns)
@@ -127,10 +127,10 @@ class Membership:
         seen = before.report if before is not None and before.up else None
         if before is None or before.state == "left":
             self._show(member, seen)
-            return (Change("joined", hello.vm, f"{hello.vm} joined with {hello.slots} slots"),)
+            return (MembershipChange("joined", hello.vm, f"{hello.vm} joined with {hello.slots} slots"),)
         changes = self._heard_again(before)
         if hello.boot > before.boot and before.boot:
-            changes += (Change("restarted", hello.vm, f"the agent of {hello.vm} started again"),)
+            changes += (MembershipChange("restarted", hello.vm, f"the agent of {hello.vm} started again"),)
         elif hello.boot == before.boot:
             member.report = before.report
         self._show(member, seen)
@@ -143,7 +143,7 @@ class Membership:
             told.usd_per_hour, told.rack, told.speed,
         )  # fmt: skip
 
-    def report(self, report: Report, now: Now) -> tuple[Change, ...] | None:
+    def report(self, report: Report, now: Now) -> tuple[MembershipChange, ...] | None:
         """A heartbeat; None when it is out of date (an older boot, or overtaken by a newer one)."""
         member = self.members.get(report.vm)
         if member is None or member.state == "left":
@@ -151,10 +151,12 @@ class Membership:
         if report.boot < member.boot:
             return None
         seen = member.report if member.up else None
-        changes: tuple[Change, ...] = ()
+        changes: tuple[MembershipChange, ...] = ()
         if report.boot > member.boot:
             if member.boot:
-                changes = (Change("restarted", report.vm, f"the agent of {report.vm} started again"),)
+                changes = (
+                    MembershipChange("restarted", report.vm, f"the agent of {report.vm} started again"),
+                )
             member.boot, member.report = report.boot, None
         if member.report is not None and report.sequence <= member.report.sequence:
             return None
@@ -164,7 +166,7 @@ class Membership:
         self._show(member, seen)
         return changes
 
-    def _adopt(self, report: Report, now: Now) -> tuple[Change, ...] | None:
+    def _adopt(self, report: Report, now: Now) -> tuple[MembershipChange, ...] | None:
         """A VM that says what it does before it said who it is (the controller was started again)."""
         known = self.known.get(report.vm)
         if known is None:
@@ -172,9 +174,9 @@ class Membership:
         member = self.members[report.vm] = Member(known, report.boot, "joined", now.mono_ns)
         member.report = report
         self._show(member, None)
-        return (Change("joined", report.vm, f"{report.vm} is there with {known.slots} slots"),)
+        return (MembershipChange("joined", report.vm, f"{report.vm} is there with {known.slots} slots"),)
 
-    def heard(self, vm: str, now: Now) -> tuple[Change, ...]:
+    def heard(self, vm: str, now: Now) -> tuple[MembershipChange, ...]:
         """Any other sign of life."""
         member = self.members.get(vm)
         if member is None or member.state == "left":
@@ -185,14 +187,14 @@ class Membership:
         self._show(member, seen)
         return changes
 
-    def _heard_again(self, member: Member) -> tuple[Change, ...]:
+    def _heard_again(self, member: Member) -> tuple[MembershipChange, ...]:
         self._lost.pop(member.vm.vm, None)
         self.mass_loss = tuple(vm for vm in self.mass_loss if vm != member.vm.vm)
         if member.state != "lost":
             return ()
-        return (Change("back", member.vm.vm, f"{member.vm.vm} is heard again"),)
+        return (MembershipChange("back", member.vm.vm, f"{member.vm.vm} is heard again"),)
 
-    def goodbye(self, vm: str, boot: int) -> tuple[Change, ...]:
+    def goodbye(self, vm: str, boot: int) -> tuple[MembershipChange, ...]:
         member = self.members.get(vm)
         if member is None or member.boot > boot or member.state == "left":
             return ()
@@ -200,9 +202,9 @@ class Membership:
         self._lost.pop(vm, None)
         member.state, member.report = "left", None
         self._show(member, seen)
-        return (Change("left", vm, f"{vm} left"),)
+        return (MembershipChange("left", vm, f"{vm} left"),)
 
-    def tick(self, now: Now) -> tuple[Change, ...]:
+    def tick(self, now: Now) -> tuple[MembershipChange, ...]:
         """Verdicts about who was not heard."""
         gap_ns = now.mono_ns - self._ticked_ns if self._ticked_ns else 0
         self._ticked_ns = now.mono_ns
@@ -230,7 +232,7 @@ class Membership:
         self._lost.pop(member.vm.vm, None)
         self.roster += 1
 
-    def _verdict(self, member: Member, now: Now) -> Change | None:
+    def _verdict(self, member: Member, now: Now) -> MembershipChange | None:
         quiet_ns = now.mono_ns - member.heard_ns
         name = member.vm.vm
         if member.up and quiet_ns >= LOST_NS:
@@ -238,10 +240,10 @@ class Membership:
             self._lost[name] = now.mono_ns
             self._losses[name] = (self._losses.get(name, (0, 0))[1], now.mono_ns)
             self._show(member, member.report)
-            return Change("lost", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
+            return MembershipChange("lost", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
         if member.state == "joined" and quiet_ns >= SILENT_NS:
             member.state = "silent"
-            return Change("silent", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
+            return MembershipChange("silent", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
         return None
 
     def _look_for_mass_loss(self, now: Now) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from topology_runtime.faults.words import Suggestions
 from topology_runtime.topology import Topology
-from topology_runtime.wakes import Wake
+from topology_runtime.wakes import DispatchOverhead
 
 SCHEMA = "headgate/model/v1"
 
@@ -58,9 +58,9 @@ class Model(msgspec.Struct, frozen=True):
     more: dict[str, Any] = {}
 
     @property
-    def wake(self) -> Wake:
+    def wake(self) -> DispatchOverhead:
         """What a row alone costs besides; nothing where it was not measured."""
-        return Wake(float(self.more.get("wake_cpu", 0.0)), bool(self.more.get("waiting", False)))
+        return DispatchOverhead(float(self.more.get("wake_cpu", 0.0)), bool(self.more.get("waiting", False)))
 
 
 # What floating-point sums may be off by, relative: a rate equal to whole peaks must take whole bundles.

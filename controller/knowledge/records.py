@@ -181,7 +181,7 @@ class MachineReleased(msgspec.Struct, frozen=True, tag="machine_released"):
     why: str
 
 
-class Seen(msgspec.Struct, frozen=True, tag="seen"):
+class HoldCleared(msgspec.Struct, frozen=True, tag="seen"):
     """An operator cleared a hold, or changed the mode."""
 
     mode: str
@@ -278,7 +278,7 @@ Record = (
     | Joined
     | MachineAsked
     | MachineReleased
-    | Seen
+    | HoldCleared
     | StandIn
     | StateLost
     | Ended

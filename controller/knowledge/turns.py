@@ -126,7 +126,7 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepTallies:
     """Keep these tallies, best effort."""
 
     tallies: Tallies
@@ -218,7 +218,7 @@ class Finish:
 
 Instruction = (
     Persist
-    | Keep
+    | KeepTallies
     | KeepLetters
     | KeepModel
     | Send

@@ -66,7 +66,7 @@ class Latency(msgspec.Struct, frozen=True):
     p99_ms: float
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ProgressSeries(msgspec.Struct, frozen=True):
     """Positions offered, emitted and acked since the run began, every `SERIES_STEP_S`."""
 
     at_s: tuple[float, ...] = ()
@@ -104,7 +104,7 @@ class Window(msgspec.Struct, frozen=True):
     latency: Latency
     latencies: dict[tuple[str, str], Latency]  # (source, sink)
     latency_series: LatencySeries
-    progress: Progress
+    progress: ProgressSeries
 
     @property
     def is_complete(self) -> bool:

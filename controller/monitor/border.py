@@ -223,7 +223,7 @@ def _forget_oldest(table: OrderedDict[bytes, Any]) -> None:
 
 
 @dataclass(slots=True)
-class Gate:
+class BorderGate:
     """Lets strangers in slowly, so that invented names cost little and displace nobody, by the monotonic
     clock of the caller. Who is not let in says HELLO again. `ignored`: messages not let in."""
 

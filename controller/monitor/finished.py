@@ -52,7 +52,7 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class Log:
+class SinkLog:
     """What is known of one log. counted: rows below the floors in its first so many bytes are in the tally."""
 
     seen: Spans = field(default_factory=Spans)
@@ -76,7 +76,7 @@ class FinishedRows:
         self.tally = tally
         self._floors = {(source, partition): floor for source, partition, floor in tally.floors}
         self._below = {task: (rows, distinct) for task, rows, distinct in tally.tasks}
-        self._logs = {(task, thread, boot): Log(counted=end) for task, thread, boot, end in tally.logs}
+        self._logs = {(task, thread, boot): SinkLog(counted=end) for task, thread, boot, end in tally.logs}
         self._chunks: dict[tuple[str, int, int, int], Chunk] = {}
         self._by_task = dict(self._below)
 
@@ -111,7 +111,7 @@ class FinishedRows:
 
     def _add(self, runs: FinishedRuns) -> None:
         table = _table(runs)
-        log = self._logs.setdefault((runs.task, runs.thread, runs.incarnation), Log())
+        log = self._logs.setdefault((runs.task, runs.thread, runs.incarnation), SinkLog())
         for begin, end in log.seen.add(runs.offset, runs.offset + len(runs.runs)):
             first, last = (begin - runs.offset) // RUN_BYTES, (end - runs.offset) // RUN_BYTES
             for number, run in enumerate(table[first:last].tolist()):

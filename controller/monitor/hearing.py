@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.knowledge.letters import LetterRecord
-from controller.knowledge.membership import Change, Member, Membership
+from controller.knowledge.membership import Member, Membership, MembershipChange
 from controller.knowledge.records import Joined
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Distrust, KeepLetters, Send
@@ -17,7 +17,7 @@ LETTERS_COUNTED = {10**n for n in range(2, 19)}
 LEVELS = {"lost": "warning", "silent": "warning", "restarted": "warning"}
 
 
-def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Change, ...]:
+def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[MembershipChange, ...]:
     """An agent says who it is: welcomed, or refused with the reason."""
     refused = members.refusal(message)
     _welcome(turn, message.vm, refused)
@@ -36,7 +36,7 @@ def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Change, ..
     return told(turn, changes)
 
 
-def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Change, ...]:
+def report(turn: Turn, members: Membership, message: m.Report) -> tuple[MembershipChange, ...]:
     """A heartbeat with what is on the VM."""
     before = members.members.get(message.vm)
     known = before.workers() if before else ()
@@ -172,7 +172,7 @@ def letters_not_kept(turn: Turn, records: tuple[LetterRecord, ...]) -> None:
     counts.letters_told.clear()
 
 
-def told(turn: Turn, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+def told(turn: Turn, changes: tuple[MembershipChange, ...]) -> tuple[MembershipChange, ...]:
     """Changes of membership as events."""
     for change in changes:
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)

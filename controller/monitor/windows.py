@@ -108,19 +108,19 @@ def _coverage(intake: Intake, rows: Seconds) -> tuple[float, float]:
     return len(rows) * there / expected, there / expected
 
 
-def progress(intake: Intake, now_ns: int) -> w.Progress:
+def progress(intake: Intake, now_ns: int) -> w.ProgressSeries:
     """Positions every half second back from now, as far as the history goes."""
     marks = intake.progress.all()
     if len(marks) == 0:
-        return w.Progress()
+        return w.ProgressSeries()
     age_s = min(w.HISTORY_S, max(0.0, (now_ns - marks[0, 0]) / NS))
     at_s = -np.arange(int(age_s / w.SERIES_STEP_S), -1, -1) * w.SERIES_STEP_S
     ages = (marks[:, 0] - now_ns) / NS
     series = [tuple(np.interp(at_s, ages, marks[:, k]).tolist()) for k in (1, 2, 3)]
-    return w.Progress(tuple(at_s.tolist()), *series)
+    return w.ProgressSeries(tuple(at_s.tolist()), *series)
 
 
-def _tail(series: w.Progress, seconds: float) -> Floats:
+def _tail(series: w.ProgressSeries, seconds: float) -> Floats:
     """(points, 4): at_s, offered, emitted, acked of the last `seconds`."""
     points = int(seconds / w.SERIES_STEP_S) + 1
     columns = (series.at_s, series.offered, series.emitted, series.acked)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.knowledge.plans import usd_per_hour
-from controller.offline.request import Asked
+from controller.offline.request import PlanAsked
 from topology_runtime.errors import UsageError
 from topology_runtime.faults.words import did_you_mean
 
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
-    from controller.plan.outlook import Comparison, Supply
+    from controller.plan.outlook import PairAtRate, Supply
     from controller.plan.planner import PlanRequest
 
 Row = dict[str, Any]
@@ -22,8 +22,8 @@ Row = dict[str, Any]
 OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"})  # parts of a row, or null
 
 
-def supply_of(asked: Asked) -> Supply:
-    """Every plan is made as `Asked.plan` makes it: verified, and no dearer than allowed. How far slots reach
+def supply_of(asked: PlanAsked) -> Supply:
+    """Every plan is made as `PlanAsked.plan` makes it: verified, and no dearer than allowed. How far slots reach
     is told whatever they cost."""
     from controller.plan.outlook import Supply
 
@@ -74,7 +74,7 @@ def short_sizes(vms: str) -> str:
     return ",".join(f"{n}×{size}" if n > 1 else size for size, n in Counter(sizes).items())
 
 
-def comparison_row(cell: Comparison) -> Row:
+def comparison_row(cell: PairAtRate) -> Row:
     """A cell as JSON has it; what an infeasible one lacks is null."""
     from controller.plan.outlook_rows import sizes_text, slot_counts
 

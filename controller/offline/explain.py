@@ -19,8 +19,8 @@ from topology_runtime.output import Format, emit, format_options
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
     from controller.offline.answers import Row
-    from controller.offline.request import Asked
-    from controller.plan.sam import Choice
+    from controller.offline.request import PlanAsked
+    from controller.plan.sam import SlotChoice
     from topology_runtime.cluster import Slot
 
 SCHEMA = "headgate/explanation/v1"
@@ -44,7 +44,7 @@ def explain(output: Format, **options: Any) -> None:
         emit(output, document, document["threads"])
 
 
-def explanation(question: Asked) -> Row:
+def explanation(question: PlanAsked) -> Row:
     """All reasons as data (`headgate/explanation/v1`). Raises Infeasible when there is no plan."""
     from controller.plan.outlook import outlook, step_for
     from controller.plan.outlook_rows import reach_row, sizes_text, slot_counts
@@ -102,7 +102,7 @@ def placement_rows(plan: Plan) -> list[Row]:
     return rows
 
 
-def choice_row(step: int, choice: Choice) -> Row:
+def choice_row(step: int, choice: SlotChoice) -> Row:
     """The choice SAM made as its `step`-th: the rule, what the threads need, what was free, what else there was."""
 
     def free(slots: tuple[Any, ...]) -> list[Row]:
@@ -119,7 +119,7 @@ def choice_row(step: int, choice: Choice) -> Row:
     }
 
 
-def other_pairs(question: Asked) -> list[Row]:
+def other_pairs(question: PlanAsked) -> list[Row]:
     """What the pairs that were not asked for would give at the same rate."""
     from controller.plan.outlook import compared
     from controller.plan.planner import PAIRS
@@ -131,7 +131,7 @@ def other_pairs(question: Asked) -> list[Row]:
     ]
 
 
-def other_mixes(question: Asked, plan: Plan) -> list[Row]:
+def other_mixes(question: PlanAsked, plan: Plan) -> list[Row]:
     """What each way of acquiring as many slots as the plan needs would buy; none for fixed VMs."""
     from controller.plan.outlook_rows import sizes_text
 

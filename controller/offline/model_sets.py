@@ -24,7 +24,7 @@ MAX_RUN_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Kept:
+class ModelFile:
     """A sound model and the file it was read from."""
 
     file: Path
@@ -35,7 +35,7 @@ class Kept:
 class Found:
     """Sound models in order of their files, and the faults of the others."""
 
-    models: list[Kept] = field(default_factory=list)
+    models: list[ModelFile] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
     def add(self, other: Found) -> None:
@@ -76,14 +76,14 @@ def at(place: Path) -> Found:
     return _run(place) if place.name == RUN_FILE else _file(place)
 
 
-def sound(found: Found, what: str) -> list[Kept]:
+def sound(found: Found, what: str) -> list[ModelFile]:
     """The models, all of them. Raises InvalidInput with every fault when one is not sound."""
     if found.faults:
         raise InvalidInput(f"{what}: {counted(len(found.faults), 'fault')}", faults=found.faults)
     return found.models
 
 
-def newest(kept: Sequence[Kept]) -> Kept:
+def newest(kept: Sequence[ModelFile]) -> ModelFile:
     """The one measured last; those that do not say when come before all others."""
     return max(kept, key=lambda one: str(one.model.more.get("measured_at", "")))
 
@@ -100,7 +100,7 @@ def age_s(model: Model, now_ns: int) -> float | None:
 
 def _file(path: Path) -> Found:
     model, faults = read_model(path)
-    return Found([Kept(path, model)] if model else [], [f"{path}: {fault}" for fault in faults])
+    return Found([ModelFile(path, model)] if model else [], [f"{path}: {fault}" for fault in faults])
 
 
 def _run(path: Path) -> Found:
@@ -116,5 +116,5 @@ def _run(path: Path) -> Found:
         model, faults = model_of(each)
         found.faults += [f"{path}: models[{place}]: {fault}" for fault in faults]
         if model is not None:
-            found.models.append(Kept(path, model))
+            found.models.append(ModelFile(path, model))
     return found

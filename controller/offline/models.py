@@ -16,7 +16,7 @@ from topology_runtime.output import Format, Row, emit, format_options, write_tab
 
 if TYPE_CHECKING:
     from controller.knowledge.models import Model
-    from controller.offline.model_sets import Kept
+    from controller.offline.model_sets import ModelFile
 
 DAY_S = 86_400.0
 _folder = click.Path(path_type=Path)
@@ -63,7 +63,7 @@ def list_models(directory: Path | None, paths: tuple[str, ...], output: Format) 
     model_sets.sound(found, f"models under {str(place)!r}")
 
 
-def _listed(kept: Kept, paths: Sequence[str]) -> dict[str, Any]:
+def _listed(kept: ModelFile, paths: Sequence[str]) -> dict[str, Any]:
     from controller.files.model_files import stale
     from controller.offline import model_sets
     from controller.offline.model_facts import summary
@@ -136,7 +136,7 @@ def show(
         model_picture([kept.model for kept in chosen], plot)
 
 
-def _chosen(names: Sequence[str], directory: Path | None) -> list[Kept]:
+def _chosen(names: Sequence[str], directory: Path | None) -> list[ModelFile]:
     """The models asked for, in that order, each file once."""
     from controller.offline import model_sets
 
@@ -144,7 +144,7 @@ def _chosen(names: Sequence[str], directory: Path | None) -> list[Kept]:
         if directory is None:
             raise UsageError("no model is named", hint="`headgate model list` shows what there is")
         return model_sets.sound(model_sets.at(directory), f"models of {str(directory)!r}")
-    chosen: list[Kept] = []
+    chosen: list[ModelFile] = []
     for name in names:
         if os.sep in name or name.endswith(".json") or Path(name).is_dir():
             chosen += model_sets.sound(model_sets.at(Path(name)), f"models of {name!r}")
@@ -153,7 +153,7 @@ def _chosen(names: Sequence[str], directory: Path | None) -> list[Kept]:
     return list({(kept.file, kept.model.task): kept for kept in chosen}.values())
 
 
-def _of_task(task: str, directory: Path | None) -> Kept:
+def _of_task(task: str, directory: Path | None) -> ModelFile:
     from controller.offline import model_sets
     from topology_runtime.faults.words import did_you_mean
 
@@ -310,7 +310,7 @@ def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Form
     emit(output, {"schema": "headgate/model-import/v1", "to": str(to), "models": rows}, rows)
 
 
-def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[Kept]:
+def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[ModelFile]:
     """Every model of every source. Raises InvalidInput with all faults of all of them."""
     from controller.offline import model_sets
 
@@ -337,7 +337,7 @@ def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[Kept]:
     return found.models
 
 
-def _with_origin(kept: Kept) -> Model:
+def _with_origin(kept: ModelFile) -> Model:
     from msgspec.structs import replace
 
     from topology_runtime.clock import wall_ns

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from controller.offline.rate_list import rate_fault
-from controller.offline.request import Asked
+from controller.offline.request import PlanAsked
 from controller.plan.acquire import MIXES, Acquire
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
@@ -98,7 +98,7 @@ def planner_options(command: F) -> F:
 # ── what they come to ───────────────────────────────────────────────────────────────────────────
 
 
-def asked(options: Mapping[str, Any]) -> Asked:
+def asked(options: Mapping[str, Any]) -> PlanAsked:
     """The question behind the options of `planner_options` (and `rate`; a command may leave some out).
 
     Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
@@ -126,7 +126,7 @@ def asked(options: Mapping[str, Any]) -> Asked:
         weights=weights,
         fixed=acquire is None,
     )
-    return Asked(request, sizes, acquire, cap)
+    return PlanAsked(request, sizes, acquire, cap)
 
 
 def rate_of(given: float | None, otherwise: float, option: str = "--rate") -> float:

@@ -14,7 +14,7 @@ from topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
-    from controller.offline.request import Asked
+    from controller.offline.request import PlanAsked
 
 
 @click.command()
@@ -50,7 +50,7 @@ def plan(
         write_plan(output, found, before)
 
 
-def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) -> Asked:
+def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) -> PlanAsked:
     """The question, its rate included. Raises UsageError and InvalidInput."""
     rate = options["rate"]
     if max_rate and rate is not None:
@@ -68,7 +68,7 @@ def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) 
     return replace(question, step_tps=step_tps)
 
 
-def answered(question: Asked, base: str | None) -> tuple[Plan, Plan | None]:
+def answered(question: PlanAsked, base: str | None) -> tuple[Plan, Plan | None]:
     """(the plan, the plan of the file `base` that it is to replace or None)."""
     from controller.files.plan_files import read_plan
     from controller.offline.basing import based_on
@@ -117,7 +117,7 @@ def print_plan(plan: Plan, before: Plan | None) -> None:
         print_diff(before, plan)
 
 
-def draw(plan: Plan, question: Asked, path: Path) -> None:
+def draw(plan: Plan, question: PlanAsked, path: Path) -> None:
     """The picture of `--plot`."""
     from controller.offline.pictures import plan_picture
 

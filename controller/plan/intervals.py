@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from controller.knowledge.models import Model, at_best, at_worst
 from controller.knowledge.plans import Prediction, SlotUse
-from controller.plan.load import Load
+from controller.plan.load import PlacementLoad
 from controller.plan.shares import Split
 
 
 def with_intervals(
     found: Prediction,
     models: Mapping[str, Model],
-    load_with: Callable[[Mapping[str, Model]], Load],
-    routed: Callable[[Load], Split],
+    load_with: Callable[[Mapping[str, Model]], PlacementLoad],
+    routed: Callable[[PlacementLoad], Split],
     rate_tps: float | None,
 ) -> Prediction:
     """The prediction with its highest rate and the use of its slots between two ends.

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 
-from controller.plan.load import Load
+from controller.plan.load import PlacementLoad
 from controller.plan.shares import Split
 
 OFF_BY = 0.05  # standard deviation, relative: what CPU of slots was off by within each of 144 trials
@@ -24,7 +24,7 @@ FAR = 10.0  # a slot so many OFF_BY above it makes no difference
 DIGITS = 3  # limits that are the same to so many are counted together
 
 
-def likely_rate(load: Load, split: Split) -> float | None:
+def likely_rate(load: PlacementLoad, split: Split) -> float | None:
     """Input rate in tuples/s that is to be expected of `split`; None when nothing limits it."""
     if split.limit is None:
         return None

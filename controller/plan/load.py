@@ -6,7 +6,7 @@ A *group* is the q threads of one task in one slot. With x its rate, w the task'
     Σ over the slot's groups C(q) x / I(q) ≤ 1 − CPU reserved by tasks of fixed size
 
 Where models know what it costs to be woken for a row (`wake_cpu`, decision 20), a row costs more than C(q) / I(q) when
-fewer rows come than at that peak, and less in a slot that is full: `Load.at` tells a load what rate to count it by.
+fewer rows come than at that peak, and less in a slot that is full: `PlacementLoad.at` tells what rate to count it by.
 
 A task of fixed size may use CPU in proportion to its rate besides (`Static.cpu_per_tps`).
 """
@@ -21,14 +21,14 @@ from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
 from controller.knowledge.plans import Placement, Share
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
-from topology_runtime.wakes import IN_FULL_SLOT, Wake, cpu_of_slot, cpu_per_tps, like_own
+from topology_runtime.wakes import IN_FULL_SLOT, DispatchOverhead, cpu_of_slot, cpu_per_tps, like_own
 
 NOWHERE = -1  # the slot of a task that is not placed
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """`task` counts in breadth-first order, `slot` in `Load.slots`. `peak_tps` is I(q), or None for a
+class ThreadGroup:
+    """`task` counts in breadth-first order, `slot` in `PlacementLoad.slots`. `peak_tps` is I(q), or None for a
     task of fixed size; `cpu` and `memory`: fractions of the slot at the peak, or reserved; `cpu_each`: of a
     task of fixed size, CPU for one tuple/s besides; `wake`: what a row alone costs besides."""
 
@@ -39,11 +39,11 @@ class Group:
     cpu: float
     memory: float
     cpu_each: float = 0.0
-    wake: Wake = Wake()
+    wake: DispatchOverhead = DispatchOverhead()
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RateLimit:
     """Input rate `rate_tps` is the most that `task` in `slot` lets through; slot NOWHERE: it is in none."""
 
     rate_tps: float
@@ -52,7 +52,7 @@ class Limit:
 
 
 @dataclass(slots=True)
-class Load:
+class PlacementLoad:
     """All groups of a placement. `unit`: w of each task, counting every copy that an `all` edge makes.
     `copied`: tasks reached by an `all` edge, whose threads all see the same rate whatever the routing.
     `absent`: modelled tasks without a thread, which let nothing through. `cpu_left`: what groups of
@@ -61,7 +61,7 @@ class Load:
 
     tasks: list[str]
     slots: list[Slot]
-    groups: list[Group]
+    groups: list[ThreadGroup]
     unit: list[float]
     copied: list[bool]
     cpu_left: list[float] | None
@@ -75,7 +75,7 @@ class Load:
         """Does a row's CPU depend on how many come?"""
         return any(group.wake.cpu for group in self.groups)
 
-    def at(self, shares: Sequence[float], rate_tps: float) -> Load:
+    def at(self, shares: Sequence[float], rate_tps: float) -> PlacementLoad:
         """The same load, with wakes counted at input rate `rate_tps`; itself where no model knows what they cost."""
         if not self.wakes:
             return self
@@ -88,14 +88,14 @@ class Load:
         ]
         return replace(self, rows_tps=rows_tps)
 
-    def limits_at(self, shares: Sequence[float]) -> Iterable[Limit]:
+    def limits_at(self, shares: Sequence[float]) -> Iterable[RateLimit]:
         """Every limit on Ω when group g takes the share `shares[g]` of its task's rows."""
-        yield from (Limit(0.0, task, NOWHERE) for task in self.absent)
+        yield from (RateLimit(0.0, task, NOWHERE) for task in self.absent)
         for g, group in enumerate(self.groups):
             if group.peak_tps is not None and shares[g] > 0:
-                yield Limit(group.peak_tps / (self.unit[group.task] * shares[g]), group.task, group.slot)
+                yield RateLimit(group.peak_tps / (self.unit[group.task] * shares[g]), group.task, group.slot)
 
-    def cpu_limits_at(self, shares: Sequence[float]) -> Iterable[Limit]:
+    def cpu_limits_at(self, shares: Sequence[float]) -> Iterable[RateLimit]:
         """The limit that the CPU of each slot sets, named after the first modelled task that uses it, else
         the first task of fixed size."""
         if self.cpu_left is None:
@@ -105,7 +105,7 @@ class Load:
             users = [self.groups[g] for g in members if used[g] > 0]
             if users:
                 first = min(users, key=lambda group: (group.peak_tps is None, group.task)).task
-                yield Limit(self.cpu_left[slot] / math.fsum(used.values()), first, slot)
+                yield RateLimit(self.cpu_left[slot] / math.fsum(used.values()), first, slot)
 
     def cpu_per_unit(self, g: int, full: bool = True) -> float:
         """CPU of the slot, full or not, for one tuple/s through group g: C(q) / I(q), and what its wakes cost
@@ -183,7 +183,7 @@ class Load:
         return shares
 
 
-def tightest(limits: Iterable[Limit]) -> Limit | None:
+def tightest(limits: Iterable[RateLimit]) -> RateLimit | None:
     """The least limit; of equal ones the first task in breadth-first order, then the first slot."""
     found = list(limits)
     if not found:
@@ -199,7 +199,7 @@ def load_of(
     placement: Placement,
     vms: Sequence[Vm],
     shared_cpu: bool,
-) -> Load:
+) -> PlacementLoad:
     """The load of a placement; slots in order of (VM in `vms`, number). Linear but for sorting the slots."""
     order = topology.breadth_first
     place = {task.name: number for number, task in enumerate(order)}
@@ -216,12 +216,12 @@ def load_of(
         if task.static is not None:
             part = bundle.threads / task.static.threads
             used = task.static.cpu * part, task.static.memory * part
-            groups.append(Group(number, slot, bundle.threads, None, *used, task.static.cpu_each))
+            groups.append(ThreadGroup(number, slot, bundle.threads, None, *used, task.static.cpu_each))
         else:
             model = models[task.model_name]
             curve = known.at(number, model, bundle.threads)
-            groups.append(Group(number, slot, bundle.threads, *curve, wake=model.wake))
-    load = Load([task.name for task in order], slots, groups, [], [], None)
+            groups.append(ThreadGroup(number, slot, bundle.threads, *curve, wake=model.wake))
+    load = PlacementLoad([task.name for task in order], slots, groups, [], [], None)
     load.by_task, load.by_slot = [[] for _ in order], [[] for _ in slots]
     for g, group in enumerate(groups):
         load.by_task[group.task].append(g)
@@ -250,7 +250,7 @@ class _Curves:
         return values
 
 
-def _set_units(load: Load, topology: Topology) -> None:
+def _set_units(load: PlacementLoad, topology: Topology) -> None:
     rates = topology.rates(1.0)
     copied = {edge.target for edge in topology.edges if edge.grouping == "all"}
     load.copied = [name in copied for name in load.tasks]
@@ -259,6 +259,6 @@ def _set_units(load: Load, topology: Topology) -> None:
         load.unit.append(rates[name] * (threads if load.copied[task] else 1))
 
 
-def _cpu_left(load: Load, members: Sequence[int]) -> float:
+def _cpu_left(load: PlacementLoad, members: Sequence[int]) -> float:
     reserved = sum(load.groups[g].cpu for g in members if load.groups[g].peak_tps is None)
     return max(0.0, 1.0 - reserved)

@@ -102,7 +102,7 @@ class Ground(msgspec.Struct, frozen=True):
         return sum(slot not in self.barred for vm in self.vms for slot in vm.all_slots())
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class PairAtRate(msgspec.Struct, frozen=True):
     """One pair at one rate: the plan and what it carries under both routings, or why there is none."""
 
     pair: str
@@ -138,19 +138,19 @@ class Outlook(msgspec.Struct, frozen=True):
     limit: LimitReason | None = None
     same_slots: Reach | None = None
     more_slots: Reach | None = None
-    baseline: Comparison | None = None
+    baseline: PairAtRate | None = None
     reason: str | None = None
 
 
-def compared(supply: Supply, pair: str, rate_tps: float | None) -> Comparison:
+def compared(supply: Supply, pair: str, rate_tps: float | None) -> PairAtRate:
     """One cell: the pair at this rate; None: at the rate the supply's planner finds by itself."""
     topology, models = supply.request.topology, supply.request.models
     try:
         plan = supply.plan(supply.request.rate_tps if rate_tps is None else rate_tps, pair)
     except Infeasible as error:
-        return Comparison(pair, rate_tps, reason=why_not(error))
+        return PairAtRate(pair, rate_tps, reason=why_not(error))
     weighted, shuffle = (supported(plan, topology, models, routing) for routing in ("weighted", "shuffle"))
-    return Comparison(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps)
+    return PairAtRate(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps)
 
 
 def why_not(error: HeadgateError) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from controller.knowledge.plans import Plan, SlotCount, usd_per_hour
-from controller.plan.outlook import HOURS_PER_MONTH, Comparison, Outlook, Reach, step_for
+from controller.plan.outlook import HOURS_PER_MONTH, Outlook, PairAtRate, Reach, step_for
 from controller.plan.planner import PlanRequest
 from topology_runtime.cluster import Vm
 
@@ -66,7 +66,7 @@ def reach_row(reach: Reach) -> Row:
     return {**row, "vms": sizes_text(reach.vms), "carried_tps": reach.carried_tps}
 
 
-def _baseline_row(cell: Comparison, plan: Plan) -> Row:
+def _baseline_row(cell: PairAtRate, plan: Plan) -> Row:
     """What the baseline takes for the same rate and what the plan saves against it."""
     other, cost = cell.plan, usd_per_hour(plan.vms)
     theirs = usd_per_hour(other.vms) if other else None

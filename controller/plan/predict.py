@@ -11,7 +11,7 @@ from controller.knowledge.models import Model, has_spread
 from controller.knowledge.plans import Placement, Prediction, Share, SlotUse, VmUse
 from controller.plan.intervals import with_intervals
 from controller.plan.likely import likely_rate
-from controller.plan.load import NOWHERE, Load, load_of
+from controller.plan.load import NOWHERE, PlacementLoad, load_of
 from controller.plan.shares import shuffled, weighted
 from topology_runtime.cluster import Vm
 from topology_runtime.topology import Topology
@@ -66,8 +66,8 @@ def predict(
     return with_intervals(found, used, lambda moved: loaded(models=moved), ROUTINGS[routing], asked_tps)
 
 
-def slot_uses(load: Load, shares: Sequence[float], rate_tps: float | None) -> tuple[SlotUse, ...]:
-    """What `Load.needs` gives, with the slots it is of."""
+def slot_uses(load: PlacementLoad, shares: Sequence[float], rate_tps: float | None) -> tuple[SlotUse, ...]:
+    """What `PlacementLoad.needs` gives, with the slots it is of."""
     needs = zip(load.slots, load.needs(shares, rate_tps), strict=True)
     return tuple(SlotUse(slot.vm, slot.number, *need) for slot, need in needs)
 

@@ -14,10 +14,10 @@ from controller.knowledge.models import Model, peak, peak_rate
 from controller.knowledge.plans import Allocation, Placement, Plan, Prediction, TaskAllocation
 from controller.plan.allocating import lone_tasks
 from controller.plan.linear_program import TOLERANCE
-from controller.plan.load import Load, load_of
+from controller.plan.load import PlacementLoad, load_of
 from controller.plan.predict import ROUTINGS, predict, slot_uses
 from controller.plan.room import Room
-from controller.plan.sam import Choice, sam
+from controller.plan.sam import SlotChoice, sam
 from topology_runtime.topology import Topology
 
 
@@ -109,12 +109,12 @@ def _threads_reason(task: TaskAllocation, allocator: str, lone: bool, model: Mod
     )
 
 
-def choices_of(plan: Plan) -> tuple[Choice, ...]:
+def choices_of(plan: Plan) -> tuple[SlotChoice, ...]:
     """Every choice SAM made for this plan, in order; none for other mappers, and none when threads of
     the plan were pinned or slots excluded (then SAM mapped in another room than this)."""
     if plan.mapper != "sam":
         return ()
-    made: list[Choice] = []
+    made: list[SlotChoice] = []
     placement = sam(plan.allocation, Room(plan.vms), made)
     return tuple(made) if _same(placement, plan.placement) else ()
 
@@ -173,7 +173,7 @@ def ceilings(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> tup
     return tuple(sorted(found, key=lambda ceiling: ceiling.rate_tps))  # stable: ties in order of tasks
 
 
-def _group(load: Load, found: Prediction) -> int:
+def _group(load: PlacementLoad, found: Prediction) -> int:
     """The group that the prediction names."""
     task = load.tasks.index(str(found.limited_by))
     return next(

@@ -45,7 +45,7 @@ def rsm(allocation: Allocation, room: Room) -> Placement:
         _Need(t.task, t.cpu_slots / t.threads, t.memory_slots / t.threads, t.threads)
         for t in allocation.tasks
     ]
-    board = _Board(room, needs)
+    board = _RsmBoard(room, needs)
     for need in needs:
         for slot in room.pinned.get(need.task, ())[: need.left]:
             need.left -= board.put_at(slot, need)
@@ -58,7 +58,7 @@ def rsm(allocation: Allocation, room: Room) -> Placement:
     return board.filling().placement(allocation, room.vms)
 
 
-class _Board:
+class _RsmBoard:
     """What is free. `_slots[j]`: (free memory, place) of the slots of VM j, the fullest first."""
 
     def __init__(self, room: Room, needs: list[_Need]) -> None:

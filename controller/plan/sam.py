@@ -32,7 +32,7 @@ class Free(msgspec.Struct, frozen=True):
     memory: float
 
 
-class Choice(msgspec.Struct, frozen=True):
+class SlotChoice(msgspec.Struct, frozen=True):
     """Why `threads` threads of `task`, which need `cpu` and `memory`, went into `at.slot`, where `at` was
     free. rule: "full" (alone in the next empty slot), "best fit" or "empty" (no slot in use held them).
     `passed_over`: slots in use that did not hold them, the emptiest first; `runners_up`: slots in use
@@ -48,10 +48,10 @@ class Choice(msgspec.Struct, frozen=True):
     runners_up: tuple[Free, ...] = ()
 
 
-def sam(allocation: Allocation, room: Room, choices: list[Choice] | None = None) -> Placement:
+def sam(allocation: Allocation, room: Room, choices: list[SlotChoice] | None = None) -> Placement:
     """Maps an allocation of MBA. Raises Infeasible when the slots run out. n log n in slots and tasks,
     unless `choices` is given: each choice is added to it with its reason (pinned threads have none)."""
-    board = _Board(room, choices)
+    board = _SamBoard(room, choices)
     left = {task.task: task.rest_threads for task in allocation.tasks}
     for task in allocation.tasks:
         if task.static:
@@ -71,7 +71,7 @@ def sam(allocation: Allocation, room: Room, choices: list[Choice] | None = None)
     return board.filling.placement(allocation, room.vms)
 
 
-def _keep_pinned(board: _Board, task: TaskAllocation, room: Room) -> int:
+def _keep_pinned(board: _SamBoard, task: TaskAllocation, room: Room) -> int:
     """Put threads of a task of fixed size where they are pinned, if they fit; how many were put."""
     kept = 0
     for slot in room.pinned.get(task.task, ())[: task.threads]:
@@ -79,7 +79,7 @@ def _keep_pinned(board: _Board, task: TaskAllocation, room: Room) -> int:
     return kept
 
 
-def _put_rest(board: _Board, task: TaskAllocation, threads: int) -> None:
+def _put_rest(board: _SamBoard, task: TaskAllocation, threads: int) -> None:
     """A partial bundle goes into one slot, in which it was measured: if it seems to need more than the
     whole of it, it gets the whole. Threads of a task of fixed size fit in one by one."""
     if not task.static:
@@ -89,10 +89,10 @@ def _put_rest(board: _Board, task: TaskAllocation, threads: int) -> None:
         board.put_best(task.task, 1, task.rest_cpu / task.threads, task.rest_memory / task.threads)
 
 
-class _Board:
+class _SamBoard:
     """What is free in each slot. `_open`: (free CPU + free memory, place) of slots partly used, sorted."""
 
-    def __init__(self, room: Room, choices: list[Choice] | None) -> None:
+    def __init__(self, room: Room, choices: list[SlotChoice] | None) -> None:
         self.filling = Filling()
         self._choices = choices
         self._slots = room.slots()
@@ -151,7 +151,7 @@ class _Board:
                 (held if self._holds(other, cpu, memory) else small).append(other)
         at = next(self._free([place]))
         passed_over, runners_up = tuple(self._free(small[::-1])), tuple(self._free(held))
-        self._choices.append(Choice(task, threads, rule, cpu, memory, at, passed_over, runners_up))
+        self._choices.append(SlotChoice(task, threads, rule, cpu, memory, at, passed_over, runners_up))
 
     def _free(self, places: list[int]) -> Iterator[Free]:
         """What is free of the first few of these slots."""

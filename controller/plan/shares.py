@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from controller.plan.linear_program import LinearProgram
-from controller.plan.load import Limit, Load, tightest
+from controller.plan.load import PlacementLoad, RateLimit, tightest
 
 GIVEN_UP = 0.01  # at most so much of the highest input rate, to keep groups away from their peaks
 NEAR_PEAK = 0.006  # of the input rate: what a task with a group at its peak costs, at half of it half
@@ -30,26 +30,26 @@ SOLVED_TO = 1e-7  # what the solver leaves open: below, a marginal price is no p
 class Split:
     """`limit`: what stops the input rate from rising (None: nothing); `shares` of each group."""
 
-    limit: Limit | None
+    limit: RateLimit | None
     shares: list[float]
 
 
-def shuffled(load: Load) -> Split:
+def shuffled(load: PlacementLoad) -> Split:
     """Every thread of a task gets as much as any other."""
     return carried(load, load.even_shares())
 
 
-def carried(load: Load, shares: list[float]) -> Split:
+def carried(load: PlacementLoad, shares: list[float]) -> Split:
     """What these shares let through."""
     return _settled(load, lambda at: Split(_tightest(at, shares), shares))
 
 
-def weighted(load: Load) -> Split:
+def weighted(load: PlacementLoad) -> Split:
     """The shares that let the highest input rate through."""
     return _settled(load, _weighted)
 
 
-def _settled(load: Load, split_of: Callable[[Load], Split]) -> Split:
+def _settled(load: PlacementLoad, split_of: Callable[[PlacementLoad], Split]) -> Split:
     split = split_of(load)
     if not load.wakes or load.cpu_left is None:
         return split
@@ -65,11 +65,11 @@ def _settled(load: Load, split_of: Callable[[Load], Split]) -> Split:
     return split
 
 
-def _tightest(load: Load, shares: Sequence[float]) -> Limit | None:
+def _tightest(load: PlacementLoad, shares: Sequence[float]) -> RateLimit | None:
     return tightest(chain(load.limits_at(shares), load.cpu_limits_at(shares)))
 
 
-def _weighted(load: Load) -> Split:
+def _weighted(load: PlacementLoad) -> Split:
     shares = load.peak_shares()
     most = tightest(load.limits_at(shares))
     cpu = tightest(load.cpu_limits_at(shares))
@@ -101,7 +101,7 @@ class _Program:
 
     Scaled: y = Ω / (Ω without the slots' limit) and u = x / most, all in [0, 1]."""
 
-    def __init__(self, load: Load, by_peak: list[float], most: Limit) -> None:
+    def __init__(self, load: PlacementLoad, by_peak: list[float], most: RateLimit) -> None:
         assert load.cpu_left is not None
         self.load, self.by_peak, self.most, self.cpu_left = load, by_peak, most, load.cpu_left
         self.fixed = self._fixed()
@@ -221,16 +221,16 @@ class _Program:
                 if v.slot is not None:
                     free[v.slot] -= v.cpu * part * move
 
-    def _limit(self, rate: float, prices: dict[int, float]) -> Limit:
+    def _limit(self, rate: float, prices: dict[int, float]) -> RateLimit:
         """The first task whose rows have a price: every group of it is at its peak or in a full slot; without
         one, a task of fixed size that fills its slot."""
         priced = [task for task, price in prices.items() if price > SOLVED_TO]
         full = [s for s, used in self.fixed.items() if used * rate >= self.cpu_left[s] * (1 - SOLVED_TO)]
         if full and not priced:
             fixed = (self.load.groups[g] for g in self.load.by_slot[full[0]])
-            return Limit(rate, min(group.task for group in fixed if group.cpu_each), full[0])
+            return RateLimit(rate, min(group.task for group in fixed if group.cpu_each), full[0])
         task = min(priced, default=min(prices, default=self.most.task))
-        return Limit(rate, task, min(self.load.groups[g].slot for g in self.load.by_task[task]))
+        return RateLimit(rate, task, min(self.load.groups[g].slot for g in self.load.by_task[task]))
 
     def _shares(self, rates: list[float]) -> list[float]:
         """Rates of variables as shares of their groups; as by I(q) where nothing flows."""

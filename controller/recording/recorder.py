@@ -19,7 +19,7 @@ import msgspec
 
 from controller.recording.retention import remove_old, shorten, words_of
 from controller.recording.tables import Predicted
-from controller.recording.trace import Rates, TraceWriter
+from controller.recording.trace import RatesRow, TraceWriter
 from topology_runtime.cluster import Vm
 from topology_runtime.faults.words import counted
 from topology_runtime.messages import SampleBlock
@@ -73,7 +73,7 @@ class Recorder:
         """Rows of samples, slots, links and latency. `predicted`: slot → (CPU, memory) at this rate."""
         self._put(lambda: self._writer.add_block(block, vm, predicted), len(block.tasks))
 
-    def rates(self, rates: Rates) -> None:
+    def rates(self, rates: RatesRow) -> None:
         """One row of rates."""
         self._put(lambda: self._writer.add_rates(rates), 1)
 

@@ -31,7 +31,7 @@ PARTED = (INPUTS, VIEWS)
 LINKS_WAIT_S = 2.0  # until the agents of both ends have told which task a thread runs
 
 
-class Rates(msgspec.Struct, frozen=True):
+class RatesRow(msgspec.Struct, frozen=True):
     """One row of `rates`: what a source offered, emitted and had acked, against plan and prediction."""
 
     wall_ns: int
@@ -78,7 +78,7 @@ class TraceWriter:
         self._segments["latency"].add(tables.latency(block, arrays), now_s)
         self._links.append((now_s, block, arrays))
 
-    def add_rates(self, rates: Rates) -> None:
+    def add_rates(self, rates: RatesRow) -> None:
         row = msgspec.structs.asdict(rates)
         row["time"] = row.pop("wall_ns") // 1000
         self._segments["rates"].add({name: [value] for name, value in row.items()}, time.monotonic())

@@ -30,7 +30,7 @@ IN_FORCE = ("switched", "probation", "committed")
 
 
 @dataclass
-class Account:
+class IdealAccount:
     """Sums up to `seconds` after the first tuple was due. models: by which plans are judged (None: by
     the prediction they carry). usd_per_slot_hour: the price of VMs that carry none (None: unknown)."""
 

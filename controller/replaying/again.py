@@ -19,7 +19,7 @@ import msgspec
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.monitor.finished import FinishedRows
-from controller.replaying.recorded import Line, Run
+from controller.replaying.recorded import InputLine, RecordedRun
 from topology_runtime.messages import FinishedRuns, Request
 from topology_runtime.utc import utc_iso
 
@@ -57,11 +57,11 @@ class _Uncounted(FinishedRows):
 class Again:
     """A run, once more. `lives`: what was decided so far."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RecordedRun) -> None:
         self._run = run
         self.lives: list[Life] = []
 
-    def moments(self, lines: Iterable[Line]) -> Iterator[Moment]:
+    def moments(self, lines: Iterable[InputLine]) -> Iterator[Moment]:
         """Every step, as it is made."""
         loop, held = None, list[bytes]()
         for line in lines:

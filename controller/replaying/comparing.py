@@ -36,7 +36,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PolicyComparison:
     """decisions: how many were recorded. unverified: those of them, and of the replay, that have no
     counterpart because a controller was killed."""
 
@@ -49,7 +49,7 @@ class Comparison:
         return self.difference is None
 
 
-def compare(recorded: Sequence[bytes], lives: Sequence[Life]) -> Comparison:
+def compare(recorded: Sequence[bytes], lives: Sequence[Life]) -> PolicyComparison:
     """Lines of `decisions.jsonl` against those of each life of the replay."""
     at = unverified = 0
     for number, life in enumerate(lives):
@@ -61,18 +61,18 @@ def compare(recorded: Sequence[bytes], lives: Sequence[Life]) -> Comparison:
         both = min(mine - at, len(life.decisions))
         for place in range(both):
             if (found := _differ(recorded[at + place], life.decisions[place], at + place + 1)) is not None:
-                return Comparison(len(recorded), unverified, found)
+                return PolicyComparison(len(recorded), unverified, found)
         for line, is_recorded in (
             *((line, True) for line in recorded[at + both : mine]),
             *((line, False) for line in life.decisions[both:]),
         ):
             if _time(line) < late:
-                return Comparison(len(recorded), unverified, _alone(line, is_recorded, at + both + 1))
+                return PolicyComparison(len(recorded), unverified, _alone(line, is_recorded, at + both + 1))
             unverified += 1
         at = mine
     if at < len(recorded):
-        return Comparison(len(recorded), unverified, _alone(recorded[at], True, at + 1))
-    return Comparison(len(recorded), unverified, None)
+        return PolicyComparison(len(recorded), unverified, _alone(recorded[at], True, at + 1))
+    return PolicyComparison(len(recorded), unverified, None)
 
 
 def _time(line: bytes) -> str:

@@ -15,14 +15,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from controller.core.loop import Loop
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model
 from controller.knowledge.records import Submitted
 from controller.plan.planner import ALLOCATORS, MAPPERS
-from controller.replaying.account import Account
+from controller.replaying.account import IdealAccount
 from controller.replaying.again import Moment
-from controller.replaying.recorded import Run
-from controller.replaying.world import Delays, World
+from controller.replaying.recorded import RecordedRun
+from controller.replaying.world import Delays, IdealWorld
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import did_you_mean
@@ -43,13 +43,13 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Question:
+class PolicyQuestion:
     """What a policy is tried with: the run, what was found out of it, and what shall be otherwise.
 
     rates: set by hand in the run, (s, tuples/s). vms: from the start (None: the run's). max_vms: 0: the
     run's."""
 
-    run: Run
+    run: RecordedRun
     seconds: float
     delays: Delays = Delays()
     rates: tuple[tuple[float, float], ...] = ()
@@ -59,7 +59,7 @@ class Question:
     usd_per_slot_hour: float | None = None
 
 
-def policies_of(names: Sequence[str], run: Settings) -> tuple[Policy, ...]:
+def policies_of(names: Sequence[str], run: ControllerSettings) -> tuple[Policy, ...]:
     """Policies by name. Raises InvalidInput with every one that there is not."""
     own = f"{run.allocator}+{run.mapper}"
     found, faults = [], []
@@ -81,17 +81,17 @@ def policies_of(names: Sequence[str], run: Settings) -> tuple[Policy, ...]:
     return tuple(found)
 
 
-class Trial:
+class PolicyTrial:
     """One policy, tried. `row`: what it came to, once its moments are over."""
 
-    def __init__(self, policy: Policy, question: Question, share: float = 1.0) -> None:
+    def __init__(self, policy: Policy, question: PolicyQuestion, share: float = 1.0) -> None:
         self._policy, self._question = policy, question
         run = question.run
-        self.account = Account(
+        self.account = IdealAccount(
             models=None, usd_per_slot_hour=question.usd_per_slot_hour, seconds=question.seconds
         )
         loop = Loop(_settings(policy, question), _submitted(policy, question, share))
-        self._world = World(loop, self.account, question.delays, question.rates, wall_ns=_wall_ns(run))
+        self._world = IdealWorld(loop, self.account, question.delays, question.rates, wall_ns=_wall_ns(run))
 
     def moments(self) -> Iterator[Moment]:
         """Every step of the policy's loop, in virtual time."""
@@ -114,7 +114,9 @@ class Trial:
         return row | ({"error": why} if why else {})
 
 
-def trial_of(policy: Policy, question: Question, watch: Callable[[Trial], None]) -> dict[str, Any]:
+def trial_of(
+    policy: Policy, question: PolicyQuestion, watch: Callable[[PolicyTrial], None]
+) -> dict[str, Any]:
     """Try a policy; `watch` goes through the moments of its trial.
 
     A controller does not begin with a plan that is not predicted to carry the first rate (LSA's and RSM's
@@ -122,7 +124,7 @@ def trial_of(policy: Policy, question: Question, watch: Callable[[Trial], None])
     not, for more."""
     share, step = 1.0, FIRST_MORE if policy.fixed else FIRST_LESS
     for _ in range(FIRST_TRIES):
-        trial = Trial(policy, question, share)
+        trial = PolicyTrial(policy, question, share)
         watch(trial)
         if trial.began:
             break
@@ -135,7 +137,7 @@ def trial_of(policy: Policy, question: Question, watch: Callable[[Trial], None])
     return row
 
 
-def _settings(policy: Policy, question: Question) -> Settings:
+def _settings(policy: Policy, question: PolicyQuestion) -> ControllerSettings:
     settings = question.run.settings
     initial = settings.initial if question.vms is None else question.vms
     max_vms = max(question.max_vms or settings.max_vms, len(initial))
@@ -154,7 +156,7 @@ def _settings(policy: Policy, question: Question) -> Settings:
     )
 
 
-def _submitted(policy: Policy, question: Question, share: float) -> Submitted:
+def _submitted(policy: Policy, question: PolicyQuestion, share: float) -> Submitted:
     given = question.run.submitted()
     if question.models is not None:
         given = replace(given, models=tuple(question.models.values()))
@@ -166,13 +168,13 @@ def _submitted(policy: Policy, question: Question, share: float) -> Submitted:
     return replace(given, steps=steps)
 
 
-def highest_tps(question: Question) -> float:
+def highest_tps(question: PolicyQuestion) -> float:
     """The highest rate offered within the run."""
     steps = [tps for at_s, tps in question.run.offer.steps if at_s < question.seconds]
     return max([*steps, *(tps for _, tps in question.rates)], default=0.0)
 
 
-def _wall_ns(run: Run) -> int:
+def _wall_ns(run: RecordedRun) -> int:
     from datetime import datetime
 
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.recording.lines import number_of, parts_of
-from controller.replaying.recorded import Line, Run, decisions_of, in_order, lines_of, run_of
+from controller.replaying.recorded import InputLine, RecordedRun, decisions_of, in_order, lines_of, run_of
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
 from topology_runtime.trace_tables import DECISIONS, INPUTS, RUN_FILE
@@ -47,7 +47,7 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.run: Run = run_of(_read(folder, RUN_FILE), str(folder / RUN_FILE))
+        self.run: RecordedRun = run_of(_read(folder, RUN_FILE), str(folder / RUN_FILE))
         data = _read(folder, DECISIONS)
         whole = data.rfind(b"\n") + 1
         self.decisions: list[bytes] = data[:whole].splitlines()
@@ -55,13 +55,13 @@ class Recording:
         self.pieces, inputs_torn = _pieces(folder)
         self.torn = [DECISIONS] * (whole < len(data)) + [INPUTS] * inputs_torn
 
-    def lines(self, pieces: Iterator[Piece] | None = None) -> Iterator[Line]:
+    def lines(self, pieces: Iterator[Piece] | None = None) -> Iterator[InputLine]:
         """All inputs in order; `pieces`: `self.pieces`, watched by somebody who shows how far it is."""
         numbered = _numbered(iter(self.pieces) if pieces is None else pieces)
         return in_order(numbered, str(self.folder / INPUTS))
 
 
-def _numbered(pieces: Iterator[Piece]) -> Iterator[tuple[str, int, Line]]:
+def _numbered(pieces: Iterator[Piece]) -> Iterator[tuple[str, int, InputLine]]:
     """(file, number of the line, line)."""
     where, number = "", 1
     for piece in pieces:

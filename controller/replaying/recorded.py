@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from controller.knowledge import turns as t
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.model_data import model_of
 from controller.knowledge.models import Model
 from controller.knowledge.records import Submitted
@@ -25,7 +25,7 @@ from topology_runtime.trace_tables import SCHEMA
 Steps = tuple[tuple[float, float], ...]
 
 
-class Line(msgspec.Struct, frozen=True):
+class InputLine(msgspec.Struct, frozen=True):
     """A line of `inputs.jsonl`: what the loop was given, and when."""
 
     now_ns: t.Now
@@ -33,7 +33,7 @@ class Line(msgspec.Struct, frozen=True):
     event: t.Event
 
 
-class Offer(msgspec.Struct, frozen=True):
+class RecordedLoad(msgspec.Struct, frozen=True):
     """The offered load: steps of (seconds, tuples/s), repeating after `period_s` (0: never)."""
 
     steps: Steps
@@ -41,14 +41,14 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """A run as it began. `started`: when its topology was submitted (UTC, ISO)."""
 
     name: str
-    settings: Settings
+    settings: ControllerSettings
     topology: Topology
     models: tuple[Model, ...]
-    offer: Offer
+    offer: RecordedLoad
     started: str
     version: str
 
@@ -57,10 +57,10 @@ class Run:
         return Submitted(self.topology, self.models, self.offer.steps, self.offer.period_s, (), 0)
 
 
-_lines = msgspec.json.Decoder(Line)
+_lines = msgspec.json.Decoder(InputLine)
 
 
-def run_of(data: bytes, where: str) -> Run:
+def run_of(data: bytes, where: str) -> RecordedRun:
     """The bytes of `run.json` → the run. Raises InvalidInput with every fault."""
     try:
         raw = msgspec.json.decode(data)
@@ -69,9 +69,9 @@ def run_of(data: bytes, where: str) -> Run:
     refuse_other_schemas(raw, where)
     faults: list[str] = []
     parts: dict[str, tuple[Any, type[Any]]] = {
-        "settings": (raw.get("settings"), Settings),
+        "settings": (raw.get("settings"), ControllerSettings),
         "topology": (raw.get("topology"), Topology),
-        "schedule": (raw.get("schedule"), Offer),
+        "schedule": (raw.get("schedule"), RecordedLoad),
     }
     found = {key: _converted(key, value, kind, faults) for key, (value, kind) in parts.items()}
     models = _models_of(raw.get("models"), faults)
@@ -85,7 +85,7 @@ def run_of(data: bytes, where: str) -> Run:
         raise InvalidInput(f"{where} has {counted(len(faults), 'fault')}", faults=faults)
     version = str(raw.get("headgate") or "unknown")
     settings = found["settings"]
-    return Run(settings.run, settings, found["topology"], models, offer, str(started), version)
+    return RecordedRun(settings.run, settings, found["topology"], models, offer, str(started), version)
 
 
 def refuse_other_schemas(raw: Any, where: str) -> None:
@@ -126,7 +126,7 @@ def _models_of(raw: Any, faults: list[str]) -> tuple[Model, ...]:
     return tuple(models)
 
 
-def lines_of(data: bytes, first: int, where: str) -> list[Line]:
+def lines_of(data: bytes, first: int, where: str) -> list[InputLine]:
     """Whole lines of `inputs.jsonl`, the first of them with this number. Raises InvalidInput."""
     try:
         return _lines.decode_lines(data)
@@ -134,7 +134,7 @@ def lines_of(data: bytes, first: int, where: str) -> list[Line]:
         return [_line_of(line, number, where) for number, line in enumerate(data.splitlines(), first)]
 
 
-def _line_of(data: bytes, number: int, where: str) -> Line:
+def _line_of(data: bytes, number: int, where: str) -> InputLine:
     try:
         return _lines.decode(data)
     except msgspec.ValidationError as error:
@@ -144,7 +144,7 @@ def _line_of(data: bytes, number: int, where: str) -> Line:
         raise InvalidInput(f"{where}: line {number} is torn or no JSON", cause=str(error)) from error
 
 
-def in_order(lines: Iterator[tuple[str, int, Line]], where: str) -> Iterator[Line]:
+def in_order(lines: Iterator[tuple[str, int, InputLine]], where: str) -> Iterator[InputLine]:
     """Lines, with their file and number, as they come. Raises InvalidInput where the controller's own clock goes
     back within one life, and when the first line is not the begin of one."""
     last_ns, begun = 0, False

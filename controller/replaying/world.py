@@ -17,7 +17,7 @@ import msgspec
 
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
-from controller.replaying.account import Account
+from controller.replaying.account import IdealAccount
 from controller.replaying.again import Moment
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot, Vm
@@ -73,14 +73,14 @@ class _IdealVm:
         return True
 
 
-class World:
+class IdealWorld:
     """Ideal VMs around `loop`. account: says what is carried. rates: to be set by hand, (s after the
     first tuple was due, tuples/s). sampler: makes something of the blocks, which count nothing."""
 
     def __init__(
         self,
         loop: Loop,
-        account: Account,
+        account: IdealAccount,
         delays: Delays = Delays(),
         rates: Sequence[tuple[float, float]] = (),
         wall_ns: int = 0,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from controller.knowledge.knowledge import Counts
+from controller.knowledge.knowledge import RunCounts
 from controller.knowledge.records import HandedOver
 from controller.simulation.logic import WITH, Row
 from controller.simulation.topologies import Shape
@@ -64,7 +64,7 @@ class Positions:
 
 
 @dataclass
-class Watch:
+class SimWatch:
     """A live ledger: where it began, its open roots (sequence → positions) when it was looked at last."""
 
     thread: SimSource
@@ -82,7 +82,7 @@ class Watch:
         return self.thread.place
 
 
-class Account:
+class SimAccount:
     """Of all source partitions of a world."""
 
     def __init__(self, shape: Shape, met: Counter[str], mended: Callable[[], bool] = lambda: False) -> None:
@@ -90,7 +90,7 @@ class Account:
         self.again_sunk: dict[int, Row] = {}  # letter → its row at a sink
         self.need = shape.need
         self.partitions: dict[Partition, Positions] = {}
-        self.live: dict[tuple[int, int], Watch] = {}  # (thread, incarnation) → its ledger
+        self.live: dict[tuple[int, int], SimWatch] = {}  # (thread, incarnation) → its ledger
         self.again = 0  # rows that were sent again, or read again
         self.accepted: dict[Row, str] = {}  # events that no sink has seen → the VM whose spool took them
         self.touched = False
@@ -157,7 +157,7 @@ class Account:
         ledger = thread.source.ledger
         assert ledger is not None
         key = thread.wanted.thread, thread.worker.incarnation
-        self.live[key] = Watch(thread, ledger.position, ledger.position)
+        self.live[key] = SimWatch(thread, ledger.position, ledger.position)
         read = self.of(thread.place).read
         self.met["sources restarted"] += read > 0
         self.met["sources read again"] += ledger.position < read
@@ -187,7 +187,7 @@ class Account:
                 assert known.is_done(position), f"{thread.name} counts {position} as done, and it is not"
         self.touched = self.touched or bool(finished)
 
-    def _begun(self, watch: Watch, ledger: Ledger) -> list[range]:
+    def _begun(self, watch: SimWatch, ledger: Ledger) -> list[range]:
         """What was read since; returns what was begun and done at once, and so was never seen open."""
         kept = sum(len(root.rows) for root in ledger.open_roots() if root.kept)
         most = ledger.window_rows + ledger.replayed
@@ -199,7 +199,7 @@ class Account:
         begun, watch.position = range(watch.position, ledger.position), ledger.position
         return [] if fresh else [begun]
 
-    def _replayed(self, watch: Watch, ledger: Ledger) -> None:
+    def _replayed(self, watch: SimWatch, ledger: Ledger) -> None:
         self.again += ledger.replayed - watch.replayed
         by_deadline = any(root.expiries for root in ledger.open_roots())
         self.met["replays by deadline" if by_deadline else "replays by fault"] += 1
@@ -252,7 +252,9 @@ class Account:
                 gaps = [gap for gap in apart if gap.thread in leaving and (gap.task, gap.partition) == place]
                 self._below(known, floor, ledgers, gaps)
 
-    def _below(self, known: Positions, floor: int, ledgers: list[Watch], gaps: Sequence[HandedOver]) -> None:
+    def _below(
+        self, known: Positions, floor: int, ledgers: list[SimWatch], gaps: Sequence[HandedOver]
+    ) -> None:
         open_ = {p for watch in ledgers for rows in watch.open.values() for p in rows}
         open_ |= {p for gap in gaps for p in range(gap.acked, gap.emitted)}
         lost = [p for p in range(known.prefix, min(floor, known.read)) if not known.is_done(p)]
@@ -272,7 +274,7 @@ class Account:
         half = sum(len(ways) for known in self.partitions.values() for ways in known.rows.values())
         return sum(known.sunk for known in self.partitions.values()) - self.need * done - half
 
-    def all_done(self, counts: Counts) -> None:
+    def all_done(self, counts: RunCounts) -> None:
         """Every position that the run emitted reached the sinks or is a dead letter. (A source on a VM that
         was cut off may have read more, by an old schedule: those positions are not of the run.)"""
         for place, known in self.partitions.items():

@@ -20,7 +20,7 @@ from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.worker.spool import folder_of
 
 if TYPE_CHECKING:
-    from controller.simulation.world import World
+    from controller.simulation.world import SimWorld
 
 USUAL_BUCKET, USUAL_ROWS = 40, 50  # end-to-end latencies that a block tells of
 
@@ -28,7 +28,7 @@ USUAL_BUCKET, USUAL_ROWS = 40, 50  # end-to-end latencies that a block tells of
 class SimAgent:
     """One VM: its agent (dead or alive), the workers it owns, its disk. `gone`: for good."""
 
-    def __init__(self, world: World, shape: Vm) -> None:
+    def __init__(self, world: SimWorld, shape: Vm) -> None:
         self.world, self.shape = world, shape
         self.disk: dict[tuple[str, int], bytes] = {}
         self.letters: list[m.DeadLetter] = []  # on its disk, of workers that are no more

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from controller.simulation.account import Partition
     from controller.simulation.controller import SimController
     from controller.simulation.thread import SimThread
-    from controller.simulation.world import World
+    from controller.simulation.world import SimWorld
 
 
 class Checks:
     """Invariants of the control plane."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self.world = world
         self.durable = Durable()  # what the synced journal adds up to
         self.kept_main: dict[Partition, int] = {}

@@ -19,7 +19,7 @@ from topology_runtime import messages as m
 
 if TYPE_CHECKING:
     from controller.simulation.agent import SimAgent
-    from controller.simulation.world import World
+    from controller.simulation.world import SimWorld
 
 TICK_NS = 250 * MS
 
@@ -56,7 +56,7 @@ class Disk:
 class SimController:
     """One controller after the other, over one disk."""
 
-    def __init__(self, world: World, disk: Disk) -> None:
+    def __init__(self, world: SimWorld, disk: Disk) -> None:
         self.world, self.disk = world, disk
         self.alive = False
         self.lives = 0
@@ -120,7 +120,7 @@ class SimController:
 
     def _perform(self, instruction: t.Instruction) -> None:
         match instruction:
-            case t.Keep(tallies):
+            case t.KeepTallies(tallies):
                 if self.world.random.random() < 0.8:
                     self.disk.tallies = tallies
                     self.world.checks.kept(tallies)
@@ -149,7 +149,7 @@ class SimController:
 class Control:
     """Messages between controller and agents: in order per VM, delayed, dropped, doubled, cut off."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self.world = world
         self._last_ns: dict[tuple[str, bool], int] = {}
 

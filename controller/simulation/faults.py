@@ -12,7 +12,7 @@ from topology_runtime.messages import Report, SourceNow
 
 if TYPE_CHECKING:
     from controller.simulation.agent import SimAgent
-    from controller.simulation.world import World
+    from controller.simulation.world import SimWorld
 
 CONTROLLER_CRASHES_MOST = 2  # the third in a row holds the last good plan, by design
 AGENT_CRASHES_MOST = 2
@@ -23,7 +23,7 @@ EFFECTS = {"deliver": 40, "ack": 40, "record": 40, "word": 4}  # armed to strike
 class Faults:
     """Faults of one seed. `done`: kinds that happened, for the report of a run."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self.world, self.random = world, world.random
         self.active = True
         self.done: list[str] = []

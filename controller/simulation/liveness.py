@@ -8,7 +8,7 @@ from controller.simulation.clock import MS, S
 
 if TYPE_CHECKING:
     from controller.simulation.account import Partition
-    from controller.simulation.world import World
+    from controller.simulation.world import SimWorld
 
 LOOK_NS = 250 * MS
 STILL_S = 4.0  # so long no position may be finished, with one due before; and as long as a task keeps rows
@@ -17,7 +17,7 @@ STILL_S = 4.0  # so long no position may be finished, with one due before; and a
 class Liveness:
     """A stretch begins when all that is wanted is there, and ends when something goes wrong."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self.world = world
         self._harm: object = None
         self._whole = False

@@ -32,7 +32,7 @@ class Count(Source):
         return [(self.name, self.partition, p, "") for p in range(position, position + limit)]
 
 
-class Feed(LiveSource):
+class SimFeed(LiveSource):
     """Events that come once. `events`: their numbers, given by the world, which hands over each once."""
 
     events: Iterator[int]

@@ -12,14 +12,14 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from controller.knowledge.letters import DiedAgain, Letter, LetterRecord, Replayed
+from controller.knowledge.letters import DiedAgain, Letter, LetterRecord, LetterReplayed
 from controller.simulation.clock import S
 from controller.simulation.logic import Row
 from topology_runtime.letters import SendAgain, SentAgain
 from topology_runtime.worker import rows as wire
 
 if TYPE_CHECKING:
-    from controller.simulation.world import World
+    from controller.simulation.world import SimWorld
 
 MENDED_S, ASKED_S = (2.5, 6.0), (1.5, 6.5)  # from when to when it may be
 ASKED_TIMES = 4
@@ -28,7 +28,7 @@ ASKED_TIMES = 4
 class Replays:
     """Of one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self.world = world
         self.random = random.Random(world.seed)  # of its own: other shapes stay as they are
         self.mended_ns = S + int(self.random.uniform(*MENDED_S) * S)
@@ -74,7 +74,7 @@ class Replays:
             if isinstance(record, Letter):
                 before = self._kept.setdefault(record.number, record)
                 assert before.key == record.key, f"two letters have the number {record.number}"
-            elif isinstance(record, Replayed):
+            elif isinstance(record, LetterReplayed):
                 assert record.number in self._kept, f"letter {record.number} is dropped, it was never written"
                 letter = self._kept[record.number]
                 place = letter.source, letter.partition, letter.position

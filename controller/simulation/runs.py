@@ -12,7 +12,7 @@ from functools import partial
 from zlib import crc32
 
 from controller.simulation import coverage
-from controller.simulation.world import Options, World
+from controller.simulation.world import Options, SimWorld
 
 CHUNK = 4  # seeds that a process takes at once
 
@@ -50,7 +50,7 @@ class Sum:
 
 def run(seed: int, options: Options, whole: bool = False) -> Outcome:
     """One seed; whatever it raises is its error. whole: the trail is all of what happened, not its end."""
-    world = World(seed, options)
+    world = SimWorld(seed, options)
     if whole:
         world.clock.trail = deque()
     error = ""

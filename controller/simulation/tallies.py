@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from controller.simulation.account import Account, twice
+from controller.simulation.account import SimAccount, twice
 from controller.simulation.logic import Origin, Row
 from controller.simulation.topologies import Shape
 from topology_runtime.topology import KEY_RANGES
@@ -26,7 +26,7 @@ Key = tuple[str, Hashable]  # keyed task, key
 class KeyedAccount:
     """Of all keyed tasks of a world."""
 
-    def __init__(self, shape: Shape, account: Account) -> None:
+    def __init__(self, shape: Shape, account: SimAccount) -> None:
         self.shape, self.account = shape, account
         self.counted: dict[Key, list[Origin]] = {}  # rows in the order in which tasks counted them
         self.sunk: list[tuple[Key, Origin, int]] = []  # what rows at sinks said of their keys

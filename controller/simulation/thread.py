@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.simulation import spool
 from controller.simulation.clock import MS
-from controller.simulation.logic import Batches, Feed, Picky, Sink, Tally
+from controller.simulation.logic import Batches, Picky, SimFeed, Sink, Tally
 from controller.simulation.tallies import answered_by, claiming, copies_of
 from topology_runtime.instances import build
 from topology_runtime.letters import SendAgain, SentAgain
@@ -73,7 +73,7 @@ class SimThread:
         restored = len(copies_of(self))
         self.world.met["snapshots restored"] += bool(restored)
         self.world.met["ranges restored"] += restored
-        if isinstance(logic, Feed):
+        if isinstance(logic, SimFeed):
             logic.events = self.world.events
         if isinstance(logic, Picky):
             logic.mended = self.world.letters.mended

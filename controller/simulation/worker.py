@@ -18,7 +18,7 @@ from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.struck import Poisoned
 from topology_runtime.worker import state as st
 from topology_runtime.worker.flow import Addressed
-from topology_runtime.worker.keyed import Snapshot
+from topology_runtime.worker.keyed import KeyedSnapshot
 
 if TYPE_CHECKING:
     from controller.simulation.agent import SimAgent
@@ -399,19 +399,19 @@ class SimStore:
     def __init__(self, agent: SimAgent, task: str, thread: int) -> None:
         self._agent, self._disk, self._task, self._thread = agent, agent.disk, task, thread
 
-    def load(self) -> Snapshot | None:
+    def load(self) -> KeyedSnapshot | None:
         return self.of(self._thread)
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, snapshot: KeyedSnapshot) -> None:
         if self._agent.full:
             raise OSError(28, "no space left on the simulated disk")
         self._disk[self._task, self._thread] = msgspec.msgpack.encode(snapshot)
 
-    def of(self, thread: int) -> Snapshot | None:
+    def of(self, thread: int) -> KeyedSnapshot | None:
         data = self._disk.get((self._task, thread))
         if data is None:
             return None
-        snapshot = msgspec.msgpack.decode(data, type=Snapshot)
+        snapshot = msgspec.msgpack.decode(data, type=KeyedSnapshot)
         if thread != self._thread:
             self._agent.world.met["ranges taken over"] += sum(bool(copy.data) for copy in snapshot.copies)
         return snapshot

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from tempfile import mkdtemp
 
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.records import Submitted
-from controller.simulation.account import Account
+from controller.simulation.account import SimAccount
 from controller.simulation.agent import SimAgent
 from controller.simulation.checks import Checks
 from controller.simulation.clock import MS, WALL0_NS, Clock, S
@@ -59,7 +59,7 @@ class Options:
     queue_ms: float = 0.0  # frames wait so long in the inboxes of sinks
 
 
-class World:
+class SimWorld:
     """Controller and VMs of one seed."""
 
     def __init__(self, seed: int, options: Options = Options()) -> None:
@@ -74,11 +74,11 @@ class World:
         self.shape = parted(shape) if may_part else shape
         self.slots_least = 2 if may_part else 1
         shapes = self._machines()
-        self.settings = Settings(
+        self.settings = ControllerSettings(
             "sim",
             initial=shapes,
             probation_window_s=0.3,
-            data_plane=m.Settings(gap_s=0.005, frame_rows=8, window_s=1.0),
+            data_plane=m.DataPlaneSettings(gap_s=0.005, frame_rows=8, window_s=1.0),
         )
         rate = options.rate_tps or r.choice(self.shape.rates_tps)
         topology = self.shape.topology
@@ -86,7 +86,7 @@ class World:
         sinks = {task.name for task in topology.sinks}
         self.last_edges = {n for n, edge in enumerate(topology.edges) if edge.target in sinks}
         self.letters = Replays(self)
-        self.account = Account(self.shape, self.met, self.letters.mended)
+        self.account = SimAccount(self.shape, self.met, self.letters.mended)
         self.tallies = KeyedAccount(self.shape, self.account)
         self.events = itertools.count()  # of live sources
         self.spools: list[SimSpool] = []
@@ -157,7 +157,7 @@ class World:
 
     # ── a run ───────────────────────────────────────────────────────────────────────────────────
 
-    def run(self) -> World:
+    def run(self) -> SimWorld:
         """The whole seed; raises AssertionError when something is not as it must be."""
         try:
             self._begin()

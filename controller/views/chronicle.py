@@ -18,7 +18,7 @@ from controller.views.decisions import decision_now, is_new
 from controller.views.figures import figure
 from controller.views.layout import Layout
 from controller.views.run_now import lately
-from controller.views.sight import Sight
+from controller.views.sight import ViewInput
 from controller.views.words import diff_of
 from topology_runtime.picturing.history import HistoryRing, Row
 from topology_runtime.snapshot import DECISIONS_SHOWN, EVENTS_SHOWN, DecisionNow, EventNow
@@ -47,7 +47,7 @@ class Chronicle:
             Layout(),
         )  # epoch, its layout, the one before
 
-    def look(self, sight: Sight, layout: Layout) -> None:
+    def look(self, sight: ViewInput, layout: Layout) -> None:
         self._see_events(sight.k)
         if self._threads[0] != sight.k.epoch:
             self._threads = (sight.k.epoch, layout, self._threads[1])
@@ -84,7 +84,7 @@ class Chronicle:
         if is_new(last, before["trigger"] if before else ""):
             yield last
 
-    def _begin(self, found: dict[str, Any], sight: Sight) -> int:
+    def _begin(self, found: dict[str, Any], sight: ViewInput) -> int:
         self._number += 1
         self._found[self._number] = decision_now(found)
         if found["action"] == "plan":
@@ -92,7 +92,7 @@ class Chronicle:
             self._lost[self._number] = lost_now(sight.k, sight.members)
         return self._number
 
-    def _follow(self, number: int, sight: Sight) -> bool:
+    def _follow(self, number: int, sight: ViewInput) -> bool:
         """What came of a plan so far; True when there is more to tell."""
         k, known = sight.k, self._found[number]
         reign = _reign_of(k, known)
@@ -148,7 +148,7 @@ def _reign_of(k: Knowledge, decision: DecisionNow) -> Reign | None:
     return next((reign for reign in reversed(k.durable.reigns) if reign.epoch == epoch), None)
 
 
-def _settled(sight: Sight, reign: Reign) -> bool:
+def _settled(sight: ViewInput, reign: Reign) -> bool:
     """Is it stable under this plan?"""
     seen = sight.seen
     there = sight.k.epoch == reign.epoch and reign.in_force_ns > 0
@@ -157,7 +157,7 @@ def _settled(sight: Sight, reign: Reign) -> bool:
     )
 
 
-def _row(sight: Sight, now_s: float) -> Row:
+def _row(sight: ViewInput, now_s: float) -> Row:
     k, window = sight.k, sight.seen.window if sight.seen else None
     plan, schedule = k.plan, k.durable.schedule
     latency = window.latency if window and window.latency.rows else None

@@ -35,7 +35,7 @@ QUIET = ("fine", "unknown", "frozen")  # reasons for planning nothing
 REASONS = (*(r for r in get_args(Reason) if r not in (FIRST, *QUIET)), "operator", "rolled_back")
 
 
-class View(msgspec.Struct, frozen=True):
+class ControllerView(msgspec.Struct, frozen=True):
     """One moment. None: not known. `slots`: "vm/slot" → cpu, memory, predicted_cpu, predicted_memory as
     fractions. `errors`: task → measured / predicted − 1. `loads`: task → how near to its limit (see
     `picturing.load`). `dead`: task → rows. `disks`: VM, or `controller` → is there trouble? Latencies are
@@ -64,7 +64,7 @@ class Metrics:
     """The newest view, and the latency of rows in their tasks, which nothing else adds up."""
 
     def __init__(self) -> None:
-        self.view = View()
+        self.view = ControllerView()
         self._in_task = np.zeros((0, BUCKETS), np.int64)  # task × bucket → rows
         self._due_ns = 0
 
@@ -98,7 +98,7 @@ def _replans(d: Durable) -> Counter[str]:
     return found
 
 
-def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> View:
+def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> ControllerView:
     """What is known now, without anything that changes later."""
     k, measured = loop.knowledge, loop.measured
     plan, schedule = k.plan, k.durable.schedule
@@ -110,7 +110,7 @@ def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> View:
         sums = end_to_end.setdefault(sink, [0] * BUCKETS)
         sums[:] = map(int.__add__, sums, counts)
     came = [r for r in k.durable.reigns if r.in_force_ns and not r.abandoned and r.reason != FIRST]
-    return View(
+    return ControllerView(
         input_tps=offered,
         headroom_tps=plan.prediction.rate_tps - offered if plan and offered is not None else None,
         stable=verdict["verdict"] == "stable" if judged else None,
@@ -167,7 +167,7 @@ def slot_states(k: Knowledge, members: Membership) -> dict[str, int]:
     }
 
 
-def families(view: View) -> Iterable[Metric]:
+def families(view: ControllerView) -> Iterable[Metric]:
     """A view as Prometheus's families."""
     from topology_runtime.metric_families import gauge, gauges, latency
 
@@ -226,7 +226,7 @@ def families(view: View) -> Iterable[Metric]:
     )
 
 
-def _counters(view: View) -> Iterable[Metric]:
+def _counters(view: ControllerView) -> Iterable[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
     replans = CounterMetricFamily("headgate_replans", "Plans that replaced another.", labels=["reason"])
@@ -241,7 +241,7 @@ def _counters(view: View) -> Iterable[Metric]:
     yield dead
 
 
-def _slot_values(view: View, what: str) -> dict[tuple[str, ...], float | None]:
+def _slot_values(view: ControllerView, what: str) -> dict[tuple[str, ...], float | None]:
     values: dict[tuple[str, ...], float | None] = {}
     for name, seen in view.slots.items():
         vm, _, slot = name.rpartition("/")

@@ -19,7 +19,7 @@ from controller.views import places_now, run_now
 from controller.views.chronicle import Chronicle
 from controller.views.layout import Layout, layout_of
 from controller.views.parts import bottleneck_of
-from controller.views.sight import Sight
+from controller.views.sight import ViewInput
 from controller.views.words import header_of
 from topology_runtime.picturing.merge_patch import APART, patch_between
 from topology_runtime.snapshot import Delta, History, ModelNow, Snapshot
@@ -47,14 +47,14 @@ class Picture:
         self._models_of: object = None
         self._models: Document = {}
 
-    def look(self, sight: Sight) -> None:
+    def look(self, sight: ViewInput) -> None:
         """Keep what would be missed: cheap, to be done twice a second whoever watches."""
         reign, plan = sight.k.durable.reign, sight.k.plan
         if reign is not self._layout_of[0] or plan is not self._layout_of[1]:
             self._layout_of, self._layout = (reign, plan), layout_of(reign, plan)
         self._chronicle.look(sight, self._layout)
 
-    def advance(self, sight: Sight, whole: bool = False) -> Delta:
+    def advance(self, sight: ViewInput, whole: bool = False) -> Delta:
         """The next document, and the delta that makes it of the last one. whole: whatever turn it is."""
         self.look(sight)
         document = self._made(sight, whole)
@@ -70,7 +70,7 @@ class Picture:
         apart = {"number": self.number, "boot": self._boot, "now": self._now, "history": history}
         return {**self._document, **apart}
 
-    def _made(self, sight: Sight, whole: bool) -> Document:
+    def _made(self, sight: ViewInput, whole: bool) -> Document:
         d, before = sight.k.durable, self._document
         step = (d.boot, d.reign, d.phase, sight.stage, len(sight.members.members))
         self._turn = turn = self.number % 2 if before and step == self._step and not whole else None
@@ -89,7 +89,7 @@ class Picture:
         return document
 
 
-def snapshot_of(sight: Sight, layout: Layout, turn: int | None = None) -> Snapshot:
+def snapshot_of(sight: ViewInput, layout: Layout, turn: int | None = None) -> Snapshot:
     """Everything but what is kept apart: number, history, models, events, decisions. turn: of the parts in
     `TURNS` only those of this one; None: all."""
     k, now_ns = sight.k, sight.now.wall_ns

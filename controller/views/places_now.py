@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.analyze.load import Load
-from controller.core.seen import Seen
+from controller.analyze.load import TaskLoad
+from controller.core.seen import LoopResult
 from controller.core.status import members_in_order
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member
@@ -14,14 +14,14 @@ from controller.knowledge.windows import SlotWindow, TaskWindow, Window
 from controller.views.figures import figure, share
 from controller.views.in_task import Percentiles
 from controller.views.layout import Layout
-from controller.views.sight import Sight
+from controller.views.sight import ViewInput
 from topology_runtime import snapshot as s
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import WorkerNow
 from topology_runtime.topology import Edge, Task, Topology
 
 
-def topology_now(sight: Sight, layout: Layout) -> s.TopologyNow | None:
+def topology_now(sight: ViewInput, layout: Layout) -> s.TopologyNow | None:
     topology = sight.k.topology
     if topology is None:
         return None
@@ -60,7 +60,7 @@ def _busy(task: Task, now: TaskWindow | None) -> float | None:
 
 
 def _task(
-    task: Task, now: TaskWindow | None, latency: Percentiles | None, near: Load | None, **known: Any
+    task: Task, now: TaskWindow | None, latency: Percentiles | None, near: TaskLoad | None, **known: Any
 ) -> s.TaskNow:
     p50, p95, p99 = latency or (None, None, None)
     rate_in, rate_out = (now.rate_in_tps, now.rate_out_tps) if now else (None, None)
@@ -105,7 +105,7 @@ def _waiting(edge: Edge, rate_tps: float, topology: Topology, window: Window) ->
     return target.queue * rate_tps / total_tps if target is not None and total_tps > 0 else 0.0
 
 
-def slots_now(sight: Sight, layout: Layout) -> dict[str, s.SlotNow]:
+def slots_now(sight: ViewInput, layout: Layout) -> dict[str, s.SlotNow]:
     """Every slot of every VM that is there, and those of others that still have threads."""
     found: dict[str, s.SlotNow] = {}
     profiled = sight.k.profiles.wanted.slot if sight.k.profiles.wanted else None
@@ -121,7 +121,9 @@ def slots_now(sight: Sight, layout: Layout) -> dict[str, s.SlotNow]:
     return found
 
 
-def _slot(slot: Slot, state: str, worker: WorkerNow | None, seen: Seen | None, layout: Layout) -> s.SlotNow:
+def _slot(
+    slot: Slot, state: str, worker: WorkerNow | None, seen: LoopResult | None, layout: Layout
+) -> s.SlotNow:
     measured = seen.window.slots.get(slot) if seen else None
     cpu, memory = seen.predicted.get(slot, (None, None)) if seen else (None, None)
     return s.SlotNow(
@@ -140,7 +142,7 @@ def _slot(slot: Slot, state: str, worker: WorkerNow | None, seen: Seen | None, l
     )
 
 
-def vms_now(sight: Sight, layout: Layout) -> dict[str, s.VmNow]:
+def vms_now(sight: ViewInput, layout: Layout) -> dict[str, s.VmNow]:
     """Every VM but those that left."""
     window = sight.seen.window if sight.seen else None
     return {

@@ -13,12 +13,12 @@ from controller.execute.steps import waits_for
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.plans import usd_per_hour
-from controller.knowledge.windows import SERIES_STEP_S, Progress
+from controller.knowledge.windows import SERIES_STEP_S, ProgressSeries
 from controller.monitor.hearing import in_flight
 from controller.views.figures import figure
 from controller.views.layout import Layout
 from controller.views.parts import stable_of
-from controller.views.sight import Sight
+from controller.views.sight import ViewInput
 from controller.views.words import diff_of
 from topology_runtime import snapshot as s
 from topology_runtime.utc import utc_iso
@@ -77,14 +77,14 @@ def proposal_now(k: Knowledge, layout: Layout) -> s.ProposalNow | None:
     )
 
 
-def enacting_now(sight: Sight) -> s.Enacting | None:
+def enacting_now(sight: ViewInput) -> s.Enacting | None:
     stand = stand_of(sight.k, sight_of(sight.members), sight.now.mono_ns)
     if stand is None:
         return None
     return s.Enacting(epoch=stand.planned.epoch, phase=stand.phase, waits_for=waits_for(stand) or None)
 
 
-def rates_now(sight: Sight) -> s.RatesNow:
+def rates_now(sight: ViewInput) -> s.RatesNow:
     k, seen = sight.k, sight.seen
     offered = k.durable.schedule.rate_at(sight.now.wall_ns) if k.durable.schedule else None
     supported = k.plan.prediction.rate_tps if k.plan else None
@@ -99,25 +99,25 @@ def rates_now(sight: Sight) -> s.RatesNow:
     )
 
 
-def lately(progress: Progress, what: Literal["emitted", "acked"]) -> float | None:
+def lately(progress: ProgressSeries, what: Literal["emitted", "acked"]) -> float | None:
     """Rows/s of the last `LATELY_S`, beside what is offered now; None before there is so much to tell of."""
     sums, at_s = getattr(progress, what), progress.at_s
     points = round(LATELY_S / SERIES_STEP_S)
     return (sums[-1] - sums[-1 - points]) / (at_s[-1] - at_s[-1 - points]) if len(at_s) > points else None
 
 
-def latency_now(sight: Sight) -> s.LatencyNow:
+def latency_now(sight: ViewInput) -> s.LatencyNow:
     latency = sight.seen.window.latency if sight.seen else None
     if latency is None or not latency.rows:
         return s.LatencyNow()
     return s.LatencyNow(p50=figure(latency.p50_ms), p95=figure(latency.p95_ms), p99=figure(latency.p99_ms))
 
 
-def stable_now(sight: Sight) -> s.StableNow:
+def stable_now(sight: ViewInput) -> s.StableNow:
     return stable_of(asdict(sight.seen.stability) if sight.seen else {})
 
 
-def tuples_now(sight: Sight) -> s.TuplesNow:
+def tuples_now(sight: ViewInput) -> s.TuplesNow:
     counts = sight.k.counts
     return s.TuplesNow(
         offered=offered_of(sight.k, sight.now.wall_ns),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.core.seen import Seen
+from controller.core.seen import LoopResult
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turns import Now
@@ -13,13 +13,13 @@ from controller.views.in_task import Percentiles
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ViewInput:
     """One look. seen: by the last turn of the loop, None before the first. stage: of the run's end.
     in_task: task → latency of its rows, of the last seconds."""
 
     k: Knowledge
     members: Membership
-    seen: Seen | None
+    seen: LoopResult | None
     duplicates: int
     stage: str
     now: Now

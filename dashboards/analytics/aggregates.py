@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from dashboards.analytics.curate import Curated
 from dashboards.analytics.manifest import folder_of
-from dashboards.analytics.places import Place
-from dashboards.analytics.runs import Run
+from dashboards.analytics.places import DataPlace
+from dashboards.analytics.runs import TraceRun
 from dashboards.analytics.schemas import spark_schema
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ FINE_PER_DOUBLING = 16  # bins of the latency's histogram, 4.4 % wide: quantiles
 
 
 @dataclass(frozen=True)
-class Tables:
+class CuratedTables:
     """The curated rows of the runs that are analysed; `span_s`: of the longest run."""
 
     spark: SparkSession
-    curated: Place
-    runs: Sequence[Run]
+    curated: DataPlace
+    runs: Sequence[TraceRun]
     done: Curated
     span_s: float
 
@@ -76,7 +76,7 @@ def window(seconds: int) -> Column:
     return f.expr(f"unix_micros(time) div {seconds * SECOND_US}")
 
 
-def bundles(tables: Tables) -> DataFrame:
+def bundles(tables: CuratedTables) -> DataFrame:
     """Threads of a task in a slot in a window: sums over them, and the `seconds` they cover."""
     from pyspark.sql import functions as f
 
@@ -109,7 +109,7 @@ def bundles(tables: Tables) -> DataFrame:
     )
 
 
-def slot_windows(tables: Tables) -> DataFrame:
+def slot_windows(tables: CuratedTables) -> DataFrame:
     """A slot in a window: means, and the sums that R² is made of over the single rows."""
     from pyspark.sql import functions as f
 
@@ -121,7 +121,7 @@ def slot_windows(tables: Tables) -> DataFrame:
     return named(rows.agg(*columns))
 
 
-def rate_windows(tables: Tables) -> DataFrame:
+def rate_windows(tables: CuratedTables) -> DataFrame:
     """All sources in a window, as `slot_windows`. `expected`: what the plan lets through of what is offered."""
     from pyspark.sql import functions as f
 
@@ -136,7 +136,7 @@ def rate_windows(tables: Tables) -> DataFrame:
     )
 
 
-def latency_bins(tables: Tables, seconds: int) -> DataFrame:
+def latency_bins(tables: CuratedTables, seconds: int) -> DataFrame:
     """A path in a bin: median, and the least-squares slope of its rows against time, s/s."""
     from pyspark.sql import functions as f
 
@@ -153,7 +153,7 @@ def latency_bins(tables: Tables, seconds: int) -> DataFrame:
     )
 
 
-def latency_histogram(tables: Tables) -> DataFrame:
+def latency_histogram(tables: CuratedTables) -> DataFrame:
     """A path in an epoch, by sixteenths of a doubling of the latency: tuples, their sum of it, its maximum."""
     from pyspark.sql import functions as f
 
@@ -169,7 +169,7 @@ def latency_histogram(tables: Tables) -> DataFrame:
     )
 
 
-def link_sums(tables: Tables) -> DataFrame:
+def link_sums(tables: CuratedTables) -> DataFrame:
     """A pair of threads in an epoch: sums over the windows that were recorded."""
     from pyspark.sql import functions as f
 

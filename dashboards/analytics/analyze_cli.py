@@ -39,13 +39,13 @@ def analyze(
 
     TRACE is the folder of a run, of a topology's runs, or of all traces; a path or a URI that Spark reads. Files
     that cannot be used are listed with the reason, and left out."""
-    from dashboards.analytics.pipeline import Settings, run
+    from dashboards.analytics.pipeline import AnalysisSettings, run
 
     output, folder = split(outputs, folder)
     more = dict(_setting(text) for text in settings)
     to = folder or beside(traces)
     with progress() as tell:
-        analysis = run(traces, to, Settings(master, memory, strict, more), tell)
+        analysis = run(traces, to, AnalysisSettings(master, memory, strict, more), tell)
     for row in analysis["left_out"][:20] if output == "table" else []:
         click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
     analysis["report"] = _report(to)

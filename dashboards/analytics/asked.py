@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.results import POINTS_MOST
-from dashboards.analytics.runs import Run
+from dashboards.analytics.runs import TraceRun
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnalysisInput:
     """`begin_us`: time of a run's first sample. Frames: see `aggregates`."""
 
     spark: SparkSession
-    runs: Mapping[str, Run]
+    runs: Mapping[str, TraceRun]
     begin_us: Mapping[str, int]
     window_s: int
     bin_s: int

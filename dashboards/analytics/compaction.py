@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.places import Place
+from dashboards.analytics.places import DataPlace
 from topology_runtime.arrow_schema import arrow_schema
 from topology_runtime.trace_tables import COUNT, TABLES, TEXT, TIME
 
@@ -27,8 +27,8 @@ class Job:
     """Make `output` of these files; of rows whose day (since 1970) is `day`, when only some are (`cut`)."""
 
     table: str
-    output: Place
-    inputs: tuple[Place, ...]
+    output: DataPlace
+    inputs: tuple[DataPlace, ...]
     day: int
     cut: bool
 
@@ -108,7 +108,7 @@ def _batches(job: Job, schema: pa.Schema, bad: dict[str, str]) -> Iterator[pa.Re
             yield _of_day(batch, job.day) if job.cut else batch
 
 
-def _read(file: Place, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(file: DataPlace, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     with file.files().open_input_file(file.path) as stream, pq.ParquetFile(stream) as parquet:

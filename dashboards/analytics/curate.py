@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from dashboards.analytics import manifest as manifests
 from dashboards.analytics.compaction import DAY_US, Done, Job, compact
-from dashboards.analytics.manifest import Manifest, Part
-from dashboards.analytics.places import Place
+from dashboards.analytics.manifest import Manifest, TracePart
+from dashboards.analytics.places import DataPlace
 from dashboards.analytics.results import LeftOut
-from dashboards.analytics.runs import Run
+from dashboards.analytics.runs import TraceRun
 from dashboards.analytics.segments import Segment
 from topology_runtime.trace_tables import TABLES
 
@@ -31,15 +31,15 @@ PART_ROWS = 4_000_000  # of a curated file, about 200 MB of samples
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PartToMake:
     """A part to be made: the job, what it is of, the segments in it, the parts it takes the place of."""
 
-    run: Run
+    run: TraceRun
     date: str
     job: Job
     segments: dict[str, str]  # digest → name
     uris: dict[str, str]  # URI → digest
-    replaces: tuple[Part, ...]
+    replaces: tuple[TracePart, ...]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ class Curated:
         return counts
 
 
-def curate(spark: SparkSession, curated: Place, found: Sequence[tuple[Run, Sequence[Segment]]]) -> Curated:
+def curate(
+    spark: SparkSession, curated: DataPlace, found: Sequence[tuple[TraceRun, Sequence[Segment]]]
+) -> Curated:
     """Bring the curated tables up to date with these segments."""
     known = {run.key: _known(curated, run, segments) for run, segments in found}
     for run, _ in found:
@@ -72,8 +74,8 @@ def curate(spark: SparkSession, curated: Place, found: Sequence[tuple[Run, Seque
 
 def _lost_a_part(
     spark: SparkSession,
-    curated: Place,
-    found: Sequence[tuple[Run, Sequence[Segment]]],
+    curated: DataPlace,
+    found: Sequence[tuple[TraceRun, Sequence[Segment]]],
     known: dict[str, Manifest],
 ) -> bool:
     """Make what is wanted and enter it into `known`. Could a part that was there not be read?"""
@@ -88,7 +90,7 @@ def _lost_a_part(
     return any(uri not in w.uris for w, d in zip(wanted, done, strict=True) for uri, _ in d.unreadable)
 
 
-def plan(curated: Place, run: Run, segments: Iterable[Segment], known: Manifest) -> list[Wanted]:
+def plan(curated: DataPlace, run: TraceRun, segments: Iterable[Segment], known: Manifest) -> list[PartToMake]:
     """The parts to be made. Pure."""
     by_day: dict[tuple[str, int], list[Segment]] = defaultdict(list)
     for segment in segments:
@@ -124,7 +126,9 @@ def _groups(segments: Iterable[Segment]) -> list[list[Segment]]:
     return groups
 
 
-def _wanted(run: Run, folder: Place, table: str, day: int, group: list[Segment], parts: list[Part]) -> Wanted:
+def _wanted(
+    run: TraceRun, folder: DataPlace, table: str, day: int, group: list[Segment], parts: list[TracePart]
+) -> PartToMake:
     inside = {s.digest: s.place.name for s in group}
     for part in parts:
         inside |= part.segments
@@ -132,7 +136,7 @@ def _wanted(run: Run, folder: Place, table: str, day: int, group: list[Segment],
     whole = all(s.begin_us // DAY_US == s.end_us // DAY_US for s in group)
     inputs = (*(folder / part.file for part in parts), *(s.place for s in group))
     job = Job(table, folder / f"part-{name}.parquet", inputs, day, not whole)
-    return Wanted(run, date_of(day), job, inside, {s.place.uri: s.digest for s in group}, tuple(parts))
+    return PartToMake(run, date_of(day), job, inside, {s.place.uri: s.digest for s in group}, tuple(parts))
 
 
 def _do(spark: SparkSession, jobs: list[Job]) -> list[Done]:
@@ -142,7 +146,7 @@ def _do(spark: SparkSession, jobs: list[Job]) -> list[Done]:
     return list(spark.sparkContext.parallelize(jobs, len(jobs)).map(compact).collect())
 
 
-def _entered(manifest: Manifest, made: list[tuple[Wanted, Done]], there: set[str]) -> Manifest:
+def _entered(manifest: Manifest, made: list[tuple[PartToMake, Done]], there: set[str]) -> Manifest:
     """With the parts that were made, and what could not be read of segments and old parts; `there`: digests of
     the segments that are on disk."""
     gone = {part for wanted, _ in made for part in map(_name, wanted.replaces)}
@@ -154,11 +158,13 @@ def _entered(manifest: Manifest, made: list[tuple[Wanted, Done]], there: set[str
         inside = {digest: name for digest, name in wanted.segments.items() if digest not in outside}
         if done.rows:
             job = wanted.job
-            parts.append(Part(job.table, wanted.date, job.output.name, done.rows, done.size_bytes, inside))
+            parts.append(
+                TracePart(job.table, wanted.date, job.output.name, done.rows, done.size_bytes, inside)
+            )
     return Manifest(manifest.schema, manifest.started_us, parts, unreadable)
 
 
-def _outside(wanted: Wanted, done: Done) -> dict[str, LeftOut]:
+def _outside(wanted: PartToMake, done: Done) -> dict[str, LeftOut]:
     """Digest → why, of the segments whose rows are not in the part that was made."""
     old = {(wanted.job.output.parent / part.file).uri: part for part in wanted.replaces}
     found: dict[str, LeftOut] = {}
@@ -168,11 +174,11 @@ def _outside(wanted: Wanted, done: Done) -> dict[str, LeftOut]:
     return found
 
 
-def _name(part: Part) -> tuple[str, str, str]:
+def _name(part: TracePart) -> tuple[str, str, str]:
     return part.table, part.date, part.file
 
 
-def _known(curated: Place, run: Run, segments: Iterable[Segment]) -> Manifest:
+def _known(curated: DataPlace, run: TraceRun, segments: Iterable[Segment]) -> Manifest:
     """The manifest, or an empty one when files of the same names now hold something else."""
     manifest = manifests.read(curated, run)
     names = manifest.names()
@@ -180,7 +186,7 @@ def _known(curated: Place, run: Run, segments: Iterable[Segment]) -> Manifest:
     return manifests.empty(run) if changed else manifest
 
 
-def _delete_strangers(curated: Place, run: Run, manifest: Manifest) -> None:
+def _delete_strangers(curated: DataPlace, run: TraceRun, manifest: Manifest) -> None:
     """Delete files that the manifest does not name: left by a pass that was cut off, or replaced."""
     named = set(map(_name, manifest.parts))
     for table in TABLES:

@@ -7,14 +7,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from dashboards.analytics.places import Place
+from dashboards.analytics.places import DataPlace
 from dashboards.analytics.results import LeftOut
-from dashboards.analytics.runs import Run
+from dashboards.analytics.runs import TraceRun
 
 SCHEMA = "headgate/curated/v1"
 
 
-class Part(msgspec.Struct, frozen=True):
+class TracePart(msgspec.Struct, frozen=True):
     """One file of a curated table: its rows of this date, and the segments they come from (digest → name)."""
 
     table: str
@@ -31,7 +31,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     schema: str
     started_us: int | None
-    parts: list[Part]
+    parts: list[TracePart]
     unreadable: dict[str, LeftOut]
 
     def has(self, table: str, date: str) -> set[str]:
@@ -44,15 +44,15 @@ class Manifest(msgspec.Struct, frozen=True):
         return {(part.table, name): digest for part in self.parts for digest, name in part.segments.items()}
 
 
-def empty(run: Run) -> Manifest:
+def empty(run: TraceRun) -> Manifest:
     return Manifest(SCHEMA, run.started_us, [], {})
 
 
-def file_of(curated: Place, run: Run) -> Place:
+def file_of(curated: DataPlace, run: TraceRun) -> DataPlace:
     return curated / "_manifests" / quote(run.topology, safe="") / f"{quote(run.name, safe='')}.json"
 
 
-def read(curated: Place, run: Run) -> Manifest:
+def read(curated: DataPlace, run: TraceRun) -> Manifest:
     """An empty one when there is none, or one that is not ours or of another run of that name."""
     try:
         found = msgspec.json.decode(file_of(curated, run).read(), type=Manifest)
@@ -61,12 +61,12 @@ def read(curated: Place, run: Run) -> Manifest:
     return found if found.schema == SCHEMA and found.started_us == run.started_us else empty(run)
 
 
-def write(curated: Place, run: Run, manifest: Manifest) -> None:
+def write(curated: DataPlace, run: TraceRun, manifest: Manifest) -> None:
     content = json.dumps(msgspec.to_builtins(manifest), indent=1, allow_nan=False)
     file_of(curated, run).write(content.encode() + b"\n")
 
 
-def folder_of(curated: Place, table: str, run: Run) -> Place:
+def folder_of(curated: DataPlace, table: str, run: TraceRun) -> DataPlace:
     """Of all dates."""
     topology, name = quote(run.topology, safe=""), quote(run.name, safe="")
     return curated / table / f"topology={topology}" / f"run={name}"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dashboards.analytics import aggregates, runs
-from dashboards.analytics.asked import Asked
+from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.curate import Curated, curate
-from dashboards.analytics.places import Place, place
-from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, Stability
-from dashboards.analytics.runs import Run
+from dashboards.analytics.places import DataPlace, place
+from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, StabilityAnswer
+from dashboards.analytics.runs import TraceRun
 from dashboards.analytics.segments import Segment, judged
 from dashboards.analytics.spark import MEMORY, QUICK, QUICK_ROWS, session
 from topology_runtime.errors import InvalidInput
@@ -29,11 +29,11 @@ STEPS = 17  # that `tell` hears of
 
 Tell = Callable[[str], None]
 Rows = dict[str, Sequence[msgspec.Struct]]
-Found = list[tuple[Run, list[Segment]]]
+Found = list[tuple[TraceRun, list[Segment]]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class AnalysisSettings:
     """`master`: any Spark URL; `memory`: of the driver; `spark`: more settings of Spark."""
 
     master: str = "local[*]"
@@ -43,7 +43,10 @@ class Settings:
 
 
 def run(
-    traces: Sequence[str | Path], output: str | Path, settings: Settings, tell: Tell = lambda step: None
+    traces: Sequence[str | Path],
+    output: str | Path,
+    settings: AnalysisSettings,
+    tell: Tell = lambda step: None,
 ) -> dict[str, Any]:
     """Analyse these traces into `output`; the analysis as `headgate/analysis/v1` has it.
 
@@ -71,7 +74,7 @@ def _analysed(
     spark: SparkSession,
     found: Found,
     left: list[LeftOut],
-    to: Place,
+    to: DataPlace,
     strict: bool,
     tell: Tell,
     began_s: float,
@@ -97,11 +100,11 @@ def _analysed(
     return analysis
 
 
-def asked_of(spark: SparkSession, to: Place, found: Found, curated: Curated, tell: Tell) -> Asked:
+def asked_of(spark: SparkSession, to: DataPlace, found: Found, curated: Curated, tell: Tell) -> AnalysisInput:
     """The aggregates, each made in one pass and written, so that analyses read small tables."""
     spans = {one.key: (min(s.begin_us for s in of), max(s.end_us for s in of)) for one, of in found}
     span_s = max((end - begin) / 1e6 for begin, end in spans.values())
-    tables = aggregates.Tables(spark, to / "curated", [one for one, _ in found], curated, span_s)
+    tables = aggregates.CuratedTables(spark, to / "curated", [one for one, _ in found], curated, span_s)
     frames: dict[str, DataFrame] = {name: tables.read(name) for name in ("samples", "slots", "latency")}
 
     def keep(name: str, frame: DataFrame) -> None:
@@ -123,10 +126,12 @@ def asked_of(spark: SparkSession, to: Place, found: Found, curated: Curated, tel
     keep("link_sums", aggregates.link_sums(tables))
     begin_us = {key: begin for key, (begin, _) in spans.items()}
     by_key = {one.key: one for one, _ in found}
-    return Asked(spark, by_key, begin_us, tables.window_s, tables.bin_s, frames)
+    return AnalysisInput(spark, by_key, begin_us, tables.window_s, tables.bin_s, frames)
 
 
-def answers(asked: Asked, to: Place, left: Iterable[LeftOut], tell: Tell) -> tuple[Rows, dict[str, Any]]:
+def answers(
+    asked: AnalysisInput, to: DataPlace, left: Iterable[LeftOut], tell: Tell
+) -> tuple[Rows, dict[str, Any]]:
     """The rows of every result table, and what the summary has besides."""
     from dashboards.analytics.analyses import (
         bottlenecks,
@@ -171,7 +176,9 @@ def answers(asked: Asked, to: Place, left: Iterable[LeftOut], tell: Tell) -> tup
     return rows, more
 
 
-def summary(found: Found, curated: Curated, rows: Rows, more: dict[str, Any], to: Place) -> dict[str, Any]:
+def summary(
+    found: Found, curated: Curated, rows: Rows, more: dict[str, Any], to: DataPlace
+) -> dict[str, Any]:
     """`headgate/analysis/v1`."""
     data = {name: msgspec.to_builtins(list(of)) for name, of in rows.items()}
     growing = more["growing"]
@@ -204,7 +211,7 @@ def _is_epoch(row: Any) -> bool:
 
 
 def _stability(row: Any, growing: Mapping[tuple[str, int], tuple[int, int]]) -> dict[str, Any]:
-    found: Stability = row
+    found: StabilityAnswer = row
     grow, windows = growing.get((found.run, found.epoch), (0, 0))
     of = {name: getattr(found, name) for name in ("run", "epoch", "source", "sink", "from_s", "to_s")}
     of |= {
@@ -213,7 +220,7 @@ def _stability(row: Any, growing: Mapping[tuple[str, int], tuple[int, int]]) -> 
     return of | {"windows": windows, "windows_growing": grow}
 
 
-def _write_results(to: Place, rows: Rows) -> None:
+def _write_results(to: DataPlace, rows: Rows) -> None:
     for name in TABLES:
         content = json.dumps(msgspec.to_builtins(list(rows[name])), allow_nan=False)
         (to / "results" / f"{name}.json").write(content.encode() + b"\n")

@@ -15,7 +15,7 @@ URI = re.compile(r"^[a-z][a-z0-9+.-]+://")
 
 
 @dataclass(frozen=True)
-class Place:
+class DataPlace:
     """`uri`: as Spark takes it; `path`: as the file system takes it; `local`: on this machine's disks."""
 
     uri: str
@@ -27,12 +27,12 @@ class Place:
         return self.path.rstrip("/").rpartition("/")[2]
 
     @property
-    def parent(self) -> Place:
+    def parent(self) -> DataPlace:
         cut = len(self.name) + 1
-        return Place(self.uri.rstrip("/")[:-cut], self.path.rstrip("/")[:-cut], self.local)
+        return DataPlace(self.uri.rstrip("/")[:-cut], self.path.rstrip("/")[:-cut], self.local)
 
-    def __truediv__(self, name: str) -> Place:
-        return Place(f"{self.uri.rstrip('/')}/{name}", f"{self.path.rstrip('/')}/{name}", self.local)
+    def __truediv__(self, name: str) -> DataPlace:
+        return DataPlace(f"{self.uri.rstrip('/')}/{name}", f"{self.path.rstrip('/')}/{name}", self.local)
 
     def files(self) -> Any:
         """The pyarrow file system it is on. Credentials come from the environment, as for its own tools."""
@@ -45,16 +45,16 @@ class Place:
         return self.uri.partition("://")[2].partition("/")[0]
 
     @property
-    def draft(self) -> Place:
+    def draft(self) -> DataPlace:
         """Where to write what shall appear here whole. An object store shows nothing before its end anyway."""
         return self.parent / f"_{self.name}" if self.local else self
 
-    def finish(self, draft: Place) -> None:
+    def finish(self, draft: DataPlace) -> None:
         """Show here what was written to the draft."""
         if draft != self:
             self.files().move(draft.path, self.path)
 
-    def children(self) -> list[tuple[Place, bool]]:
+    def children(self) -> list[tuple[DataPlace, bool]]:
         """What is in it, by name: (place, is it a folder?). Empty when it does not exist."""
         from pyarrow import fs
 
@@ -103,7 +103,7 @@ def _remote(scheme: str, authority: str) -> Any:
         raise InvalidInput(f"{scheme}://{authority} cannot be reached", cause=str(error)) from error
 
 
-def place(text: str | os.PathLike[str]) -> Place:
+def place(text: str | os.PathLike[str]) -> DataPlace:
     """The place that a path or URI names."""
     text = os.fspath(text)
     if URI.match(text) and not text.startswith("file://"):
@@ -113,6 +113,6 @@ def place(text: str | os.PathLike[str]) -> Place:
             path = f"{authority.partition('@')[0]}/{inside}"  # container, then what is in it
         else:
             path = f"/{inside}" if scheme == "hdfs" else rest
-        return Place(text.rstrip("/"), path.rstrip("/"), False)
+        return DataPlace(text.rstrip("/"), path.rstrip("/"), False)
     path = os.path.abspath(text.removeprefix("file://"))
-    return Place(Path(path).as_posix(), path, True)
+    return DataPlace(Path(path).as_posix(), path, True)

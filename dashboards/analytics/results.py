@@ -13,7 +13,7 @@ POINTS_MOST = 2_000
 HISTOGRAM_BINS_PER_DOUBLING = 4  # of latency: each bin is 19 % wide, as the recorder's are
 
 
-class Stability(msgspec.Struct, frozen=True):
+class StabilityAnswer(msgspec.Struct, frozen=True):
     """Does it keep up? `scope`: "epoch", or "window" (15 s of it). slope: of the median latency, s/s (Theil–Sen
     for an epoch with its 95 % interval, least squares for a window, without one); queue_slope: of queue / rate."""
 
@@ -137,7 +137,7 @@ class LatencyEpoch(msgspec.Struct, frozen=True):
     histogram: list[LatencyBin]
 
 
-class Bottleneck(msgspec.Struct, frozen=True):
+class BottleneckAnswer(msgspec.Struct, frozen=True):
     """The groups of threads (task in slot) of an epoch that are nearest to their limit; rank 1 first: those whose
     queue grows (by over 2 % of what they take in, or 0.5 s of it in the whole epoch), then by `load`:
     the higher of busy_share and cpu_share."""
@@ -257,7 +257,7 @@ class Pair(msgspec.Struct, frozen=True):
     channel_latency_s: float | None
 
 
-class Step(msgspec.Struct, frozen=True):
+class StepAnswer(msgspec.Struct, frozen=True):
     """A step of a run that was led up and down a stair of rates. achieved_tps: tuples of the sources that came
     through; slope of the latency, s/s (Theil–Sen); stable None: too short to tell."""
 
@@ -299,14 +299,14 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 TABLES: dict[str, type[msgspec.Struct]] = {
-    "stability": Stability,
+    "stability": StabilityAnswer,
     "rate_windows": RateWindow,
     "slots_predicted": SlotPredicted,
     "residuals": Residuals,
     "tasks_residuals": TaskResidual,
     "residual_map": ResidualCell,
     "latency_epochs": LatencyEpoch,
-    "bottlenecks": Bottleneck,
+    "bottlenecks": BottleneckAnswer,
     "interference": Interference,
     "cost": Cost,
     "replans": Replan,
@@ -314,7 +314,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "seasons": Season,
     "refitted": Refitted,
     "pairs": Pair,
-    "steps": Step,
+    "steps": StepAnswer,
     "step_slots": StepSlot,
     "left_out": LeftOut,
 }

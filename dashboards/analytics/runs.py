@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dashboards.analytics.places import Place, place
+from dashboards.analytics.places import DataPlace, place
 from dashboards.analytics.results import LeftOut
 from topology_runtime.errors import InvalidInput
 from topology_runtime.trace_tables import ANY_VERSION, RUN_FILE, SCHEMA, TABLES
@@ -18,11 +18,11 @@ DEEPEST = 2  # traces/<topology>/<run>
 
 
 @dataclass(frozen=True)
-class Run:
+class TraceRun:
     """One run. `weights`: rows that a task takes in per row of a source; `cores`, `memory_bytes`, `usd`
     by VM, of one slot and of an hour; what is not known is absent."""
 
-    place: Place
+    place: DataPlace
     topology: str
     name: str
     pair: str | None
@@ -41,9 +41,9 @@ class Run:
         return f"{self.topology}/{self.name}"
 
 
-def find(traces: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
+def find(traces: Sequence[str]) -> tuple[list[TraceRun], list[LeftOut]]:
     """All runs in these folders, each once. Raises InvalidInput when a folder holds none."""
-    runs: dict[tuple[str, str], Run] = {}
+    runs: dict[tuple[str, str], TraceRun] = {}
     left: list[LeftOut] = []
     faults = []
     for text in traces:
@@ -66,7 +66,7 @@ def find(traces: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
     return list(runs.values()), left
 
 
-def _folders(at: Place, deepest: int) -> Iterator[Place]:
+def _folders(at: DataPlace, deepest: int) -> Iterator[DataPlace]:
     if not at.is_folder():
         return
     inside = at.children()
@@ -81,7 +81,7 @@ def _folders(at: Place, deepest: int) -> Iterator[Place]:
                 yield from _folders(child, deepest - 1)
 
 
-def _read(folder: Place) -> tuple[Run | None, list[LeftOut]]:
+def _read(folder: DataPlace) -> tuple[TraceRun | None, list[LeftOut]]:
     """The run, if it may be used, and what is wrong with its head."""
     file = folder / RUN_FILE
     try:
@@ -110,7 +110,7 @@ def _read(folder: Place) -> tuple[Run | None, list[LeftOut]]:
     ]
 
 
-def run_of(folder: Place, head: dict[str, Any]) -> Run:
+def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
     """What the head says; {} for a run without one."""
     topology, settings = head.get("topology") or {}, head.get("settings") or {}
     vms = {str(vm["vm"]): vm for vm in head.get("vms") or []}
@@ -121,7 +121,7 @@ def run_of(folder: Place, head: dict[str, Any]) -> Run:
     def of(key: str) -> dict[str, float]:
         return {vm: float(data[key]) for vm, data in vms.items() if data.get(key) is not None}
 
-    return Run(
+    return TraceRun(
         place=folder,
         topology=str(topology.get("name") or folder.parent.name or "unknown"),
         name=str(head.get("run") or folder.name),

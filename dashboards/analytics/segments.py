@@ -9,9 +9,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics import clocks
-from dashboards.analytics.places import Place
+from dashboards.analytics.places import DataPlace
 from dashboards.analytics.results import LeftOut
-from dashboards.analytics.runs import Run
+from dashboards.analytics.runs import TraceRun
 from dashboards.analytics.schemas import column_faults
 from topology_runtime.trace_tables import TABLES
 
@@ -28,7 +28,7 @@ class Segment:
     """A Parquet file that can be used. `digest`: of its footer, which holds sizes and extremes of every
     column; begin_us, end_us: times of its first and last row."""
 
-    place: Place
+    place: DataPlace
     table: str
     rows: int
     begin_us: int
@@ -36,7 +36,7 @@ class Segment:
     digest: str
 
 
-def judged(run: Run) -> tuple[list[Segment], list[LeftOut]]:
+def judged(run: TraceRun) -> tuple[list[Segment], list[LeftOut]]:
     """(segments in order of table and time, what is left out)."""
     files = [(table, child) for table in TABLES for child in _files(run.place / table)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -48,11 +48,11 @@ def judged(run: Run) -> tuple[list[Segment], list[LeftOut]]:
     return sorted(segments, key=lambda s: (s.table, s.begin_us, s.place.name)), left + again + jumped
 
 
-def _files(folder: Place) -> list[Place]:
+def _files(folder: DataPlace) -> list[DataPlace]:
     return [child for child, is_folder in folder.children() if not is_folder]
 
 
-def _judge(table: str, file: Place) -> tuple[Segment | None, list[LeftOut]]:
+def _judge(table: str, file: DataPlace) -> tuple[Segment | None, list[LeftOut]]:
     def out(kind: str, reason: str, rows: int | None = None) -> LeftOut:
         return LeftOut(file.uri, kind, reason, rows)
 
@@ -89,7 +89,7 @@ class _Unfit(Exception):
         self.kind = kind
 
 
-def _footer(file: Place) -> tuple[pq.FileMetaData, bytes]:
+def _footer(file: DataPlace) -> tuple[pq.FileMetaData, bytes]:
     """(metadata, the footer's bytes). Raises _Unfit."""
     import pyarrow.parquet as pq
 
@@ -110,7 +110,7 @@ def _footer(file: Place) -> tuple[pq.FileMetaData, bytes]:
         return pq.read_metadata(stream), footer
 
 
-def _span(file: Place, metadata: pq.FileMetaData) -> tuple[int, int] | None:
+def _span(file: DataPlace, metadata: pq.FileMetaData) -> tuple[int, int] | None:
     """Times of the first and last row in µs, from the footer if it says; None when no row has a time."""
     at = metadata.schema.names.index("time")
     found = []
@@ -122,7 +122,7 @@ def _span(file: Place, metadata: pq.FileMetaData) -> tuple[int, int] | None:
     return (min(found), max(found)) if found else None
 
 
-def _span_read(file: Place) -> tuple[int, int] | None:
+def _span_read(file: DataPlace) -> tuple[int, int] | None:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -163,7 +163,7 @@ def _once(segments: Sequence[Segment]) -> tuple[list[Segment], list[LeftOut]]:
     return kept, left
 
 
-def _content(file: Place) -> str:
+def _content(file: DataPlace) -> str:
     found = blake2b(digest_size=16)
     with file.files().open_input_stream(file.path) as stream:
         while part := stream.read(1 << 20):

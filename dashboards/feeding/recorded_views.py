@@ -34,7 +34,7 @@ class _Run(msgspec.Struct, frozen=True):
     schema: str
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _LineHead(msgspec.Struct, frozen=True):
     """What of a line is needed to find it again."""
 
     schema: str
@@ -133,7 +133,7 @@ class RecordedViews:
 
     def _add(self, part: Path, begin: int, end: int, content: bytes) -> None:
         try:
-            head = msgspec.json.decode(content[begin:end], type=_Head)
+            head = msgspec.json.decode(content[begin:end], type=_LineHead)
             at_s = datetime.fromisoformat(head.now).timestamp()
             rows = list(_rows_of(head.history))
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:

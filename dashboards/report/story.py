@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dashboards.analytics.results import (
-    Bottleneck,
+    BottleneckAnswer,
     Cost,
     LatencyEpoch,
     LeftOut,
@@ -16,7 +16,7 @@ from dashboards.analytics.results import (
     ResidualCell,
     Residuals,
     Season,
-    Stability,
+    StabilityAnswer,
 )
 from dashboards.report.reading import Analysis
 from dashboards.report.wording import NOTHING, count, duration, listed, number, percent
@@ -125,7 +125,7 @@ def what_changed(before: Replan, replan: Replan) -> str:
 
 
 def _what_broke(analysis: Analysis, run: str, replans: list[Replan]) -> Iterator[tuple[str, str]]:
-    epochs = [row for row in analysis.rows(Stability, run) if row.scope == "epoch"]
+    epochs = [row for row in analysis.rows(StabilityAnswer, run) if row.scope == "epoch"]
     unstable = sorted({row.epoch for row in epochs if row.stable is False})
     if unstable:
         which = listed([str(epoch) for epoch in unstable])
@@ -196,7 +196,7 @@ def _offset(analysis: Analysis, of: str) -> str:
 
 
 def _tightest(analysis: Analysis, run: str) -> Iterator[tuple[str, str]]:
-    rows = [row for row in analysis.rows(Bottleneck, run) if row.rank == 1]
+    rows = [row for row in analysis.rows(BottleneckAnswer, run) if row.rank == 1]
     if rows:
         load = {id(row): row.busy_share if row.load is None else row.load for row in rows}
         row = max(rows, key=lambda row: load[id(row)] or 0.0)

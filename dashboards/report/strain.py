@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.analytics.results import Bottleneck, Interference, Pair, Stability, TaskResidual
+from dashboards.analytics.results import BottleneckAnswer, Interference, Pair, StabilityAnswer, TaskResidual
 from dashboards.report.charts import Chart, Section, Table, figure, label, nothing, spelled
 from dashboards.report.reading import Analysis
 from dashboards.report.wording import number, percent
@@ -26,8 +26,11 @@ def section(analysis: Analysis) -> Section:
     ]
     charts = [stability(analysis), busy(analysis), interference(analysis)]
     tables = [
-        Table("The busiest groups of threads (a task in a slot)", [_bottleneck(b) for b in analysis.rows(Bottleneck)]),
-        Table("Stability", [spelled(row) for row in analysis.rows(Stability) if row.scope == "epoch"]),
+        Table(
+            "The busiest groups of threads (a task in a slot)",
+            [_bottleneck(b) for b in analysis.rows(BottleneckAnswer)],
+        ),
+        Table("Stability", [spelled(row) for row in analysis.rows(StabilityAnswer) if row.scope == "epoch"]),
         Table("Traffic between tasks", [spelled(row) for row in analysis.rows(Pair)]),
     ]  # fmt: skip
     return Section("strain", "Bottlenecks and stability", words, charts, tables)
@@ -36,7 +39,7 @@ def section(analysis: Analysis) -> Section:
 def stability(analysis: Analysis) -> Chart:
     """The slope of each epoch with its interval, the verdict as colour and shape."""
     title = "Is it stable? How fast latency grows, per epoch"
-    rows = [row for row in analysis.rows(Stability) if row.scope == "epoch" and row.slope is not None]
+    rows = [row for row in analysis.rows(StabilityAnswer) if row.scope == "epoch" and row.slope is not None]
     if not rows:
         return nothing("stability", title, "no epoch has enough latency samples for a slope")
     rows = rows[: 2 * EPOCHS_MOST]
@@ -138,7 +141,7 @@ def _whose(analysis: Analysis, row: Interference) -> str:
     return row.task if len(analysis.runs) == 1 else f"{row.task}, run {analysis.runs.index(row.run) + 1}"
 
 
-def _bottleneck(row: Bottleneck) -> dict[str, Any]:
+def _bottleneck(row: BottleneckAnswer) -> dict[str, Any]:
     return {
         "run": row.run, "epoch": row.epoch, "rank": row.rank, "task": row.task, "slot": f"{row.vm}/{row.slot}",
         "threads": row.threads, "busy": percent(row.busy_share), "CPU of the slot": percent(row.cpu_share),

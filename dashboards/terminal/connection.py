@@ -28,7 +28,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     pid: int
 
 
-class Refused(HeadgateError):
+class CommandRefused(HeadgateError):
     """The controller answered with an error: its code, words and exit code."""
 
     def __init__(self, reply: Reply) -> None:
@@ -100,7 +100,7 @@ def _alive(endpoint: Endpoint) -> bool:
 def data_of(reply: Reply) -> Any:
     """What was asked for; raises Refused."""
     if reply.error is not None:
-        raise Refused(reply)
+        raise CommandRefused(reply)
     return reply.data
 
 

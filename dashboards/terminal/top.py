@@ -16,7 +16,7 @@ from topology_runtime.errors import HeadgateError, UsageError
 from topology_runtime.messages import Request
 
 if TYPE_CHECKING:
-    from dashboards.terminal.top_rows import Reading
+    from dashboards.terminal.top_rows import StatusReading
 
 ANSWER_S = 1.5  # then the picture is stale anyway
 EVENTS_MOST, DECISIONS_MOST = 500, 100
@@ -36,7 +36,7 @@ def top(controller: str | None) -> None:
         from dashboards.terminal.top_app import Top
     except ModuleNotFoundError as error:
         raise missing(error) from error
-    reader = Reader(endpoint_of(controller))
+    reader = StatusReader(endpoint_of(controller))
     reader.read()  # what is wrong is said before the screen is taken
     Top(reader.read_or_none, time.monotonic).run()
 
@@ -50,7 +50,7 @@ def missing(error: ModuleNotFoundError) -> UsageError:
     )
 
 
-class Reader:
+class StatusReader:
     """Asks a controller for its status, its decisions, and the events since the last time."""
 
     def __init__(self, endpoint: str) -> None:
@@ -58,9 +58,9 @@ class Reader:
         self._events: deque[Mapping[str, Any]] = deque(maxlen=EVENTS_MOST)
         self._last = self._boot = 0
 
-    def read(self) -> Reading:
+    def read(self) -> StatusReading:
         """Raises Unreachable, Refused."""
-        from dashboards.terminal.top_rows import Reading
+        from dashboards.terminal.top_rows import StatusReading
 
         status = self._ask("status")
         if status["boot"] != self._boot:  # a new life of the controller counts its events anew
@@ -69,9 +69,9 @@ class Reader:
         self._events += [event for event in told["events"] if event["number"] > self._last]
         self._last = max(self._last, told["last"])
         decisions = self._ask("explain", last=DECISIONS_MOST)["decisions"]
-        return Reading(status, tuple(self._events), tuple(decisions))
+        return StatusReading(status, tuple(self._events), tuple(decisions))
 
-    def read_or_none(self) -> Reading | None:
+    def read_or_none(self) -> StatusReading | None:
         """None while there is no answer, or a refusal."""
         try:
             return self.read()

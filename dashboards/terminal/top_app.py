@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
-from dashboards.terminal.top_rows import VIEWS, Order, Reading, headline, table
+from dashboards.terminal.top_rows import VIEWS, SortOrder, StatusReading, headline, table
 
 EVERY_S = 1.0
 STALE_S = 2.0  # without an answer for so long, what is shown may not be so any more
@@ -76,7 +76,7 @@ class Top(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, read: Callable[[], Reading | None], now_s: Callable[[], float]) -> None:
+    def __init__(self, read: Callable[[], StatusReading | None], now_s: Callable[[], float]) -> None:
         super().__init__()
         self._read, self._now_s = read, now_s
         self.animation_level = "none"  # figures change, nothing slides
@@ -84,12 +84,12 @@ class Top(App[None]):
         self._badge = Static("", id="badge", markup=False)
         self._table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=True)
         self._field = Input(placeholder="only rows with these words", id="words")
-        self._newest: Reading | None = None
-        self._frozen: Reading | None = None
+        self._newest: StatusReading | None = None
+        self._frozen: StatusReading | None = None
         self._heard_s = now_s()
         self._asking = False
         self.view = 0
-        self.orders = [Order()] * len(VIEWS)
+        self.orders = [SortOrder()] * len(VIEWS)
         self.words = ""
 
     # ── the screen ──────────────────────────────────────────────────────────────────────────────
@@ -123,13 +123,13 @@ class Top(App[None]):
         if reading is not None:
             self.call_from_thread(self.take, reading)
 
-    def take(self, reading: Reading) -> None:
+    def take(self, reading: StatusReading) -> None:
         """An answer has come."""
         self._newest, self._heard_s = reading, self._now_s()
         self.draw()
 
     @property
-    def shown(self) -> Reading | None:
+    def shown(self) -> StatusReading | None:
         return self._frozen or self._newest
 
     def draw(self) -> None:
@@ -221,6 +221,6 @@ class Top(App[None]):
         self.push_screen(Help())
 
 
-def clock(reading: Reading | None) -> str:
+def clock(reading: StatusReading | None) -> str:
     """The time of a reading, UTC."""
     return f"{str(reading.status.get('time', ''))[11:19]}Z" if reading else ""

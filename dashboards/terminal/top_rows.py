@@ -18,7 +18,7 @@ Row = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
-class Reading:
+class StatusReading:
     """What a controller answered: `headgate/status/v1`, the events so far, the decisions, newest last."""
 
     status: Data
@@ -40,16 +40,16 @@ class Column:
 
 
 @dataclass(frozen=True)
-class View:
+class TopView:
     """A table: its columns, its rows as they come, and which ones they are when nothing is said."""
 
     name: str
     columns: tuple[Column, ...]
-    rows: Callable[[Reading], list[Row]]
+    rows: Callable[[StatusReading], list[Row]]
 
 
 @dataclass(frozen=True)
-class Order:
+class SortOrder:
     """By which column (its number; None: as the rows come), and whether the largest comes first."""
 
     column: int | None = None
@@ -72,7 +72,7 @@ def whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def tasks(reading: Reading) -> list[Row]:
+def tasks(reading: StatusReading) -> list[Row]:
     off = {r["where"]: r["ratio"] - 1 for r in reading.status.get("residuals") or () if r["what"] == "rate"}
     return [
         (
@@ -99,7 +99,7 @@ def _busy(task: Data) -> float | None:
     return None if given else task.get("busy_share")
 
 
-def slots(reading: Reading) -> list[Row]:
+def slots(reading: StatusReading) -> list[Row]:
     return [
         (
             f"{vm['vm']}/{slot['slot']}",
@@ -116,7 +116,7 @@ def slots(reading: Reading) -> list[Row]:
     ]
 
 
-def vms(reading: Reading) -> list[Row]:
+def vms(reading: StatusReading) -> list[Row]:
     return [_vm(vm) for vm in _vms(reading)]
 
 
@@ -136,7 +136,7 @@ def _vm(vm: Data) -> Row:
     )
 
 
-def _vms(reading: Reading) -> list[Data]:
+def _vms(reading: StatusReading) -> list[Data]:
     return [vm for vm in reading.status.get("vms") or () if vm.get("state") != "left"]
 
 
@@ -145,7 +145,7 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def decisions(reading: Reading) -> list[Row]:
+def decisions(reading: StatusReading) -> list[Row]:
     """Those that led to something, and the newest of all, which mostly led to nothing; newest first."""
     found = list(reading.decisions)
     last = reading.status.get("last_decision")
@@ -157,7 +157,7 @@ def decisions(reading: Reading) -> list[Row]:
     ]
 
 
-def events(reading: Reading) -> list[Row]:
+def events(reading: StatusReading) -> list[Row]:
     """Newest first."""
     return [
         (event["number"], event["time"][11:19], event["kind"], event["text"])
@@ -166,7 +166,7 @@ def events(reading: Reading) -> list[Row]:
 
 
 VIEWS = (
-    View(
+    TopView(
         "tasks",
         (
             Column("task"),
@@ -184,7 +184,7 @@ VIEWS = (
         ),
         tasks,
     ),
-    View(
+    TopView(
         "slots",
         (
             Column("slot"),
@@ -198,7 +198,7 @@ VIEWS = (
         ),
         slots,
     ),
-    View(
+    TopView(
         "VMs",
         (
             Column("VM"),
@@ -214,21 +214,21 @@ VIEWS = (
         ),
         vms,
     ),
-    View(
+    TopView(
         "decisions",
         (Column("time"), Column("plan", whole), Column("trigger"), Column("action"), Column("why")),
         decisions,
     ),
-    View("events", (Column("number", whole), Column("time"), Column("kind"), Column("what")), events),
+    TopView("events", (Column("number", whole), Column("time"), Column("kind"), Column("what")), events),
 )
 
 
-def table(view: View, reading: Reading, order: Order, words: str) -> list[tuple[str, ...]]:
+def table(view: TopView, reading: StatusReading, order: SortOrder, words: str) -> list[tuple[str, ...]]:
     """The rows that hold all of `words`, in order, as text."""
     return [_texts(view, row) for row in ordered(_matching(view, view.rows(reading), words), order)]
 
 
-def ordered(rows: list[Row], order: Order) -> list[Row]:
+def ordered(rows: list[Row], order: SortOrder) -> list[Row]:
     """Numbers before words; what is not known comes last, whichever way."""
     column = order.column
     if column is None:
@@ -242,12 +242,12 @@ def _key(cell: Cell) -> tuple[int, float, str]:
     return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell))
 
 
-def _matching(view: View, rows: list[Row], words: str) -> list[Row]:
+def _matching(view: TopView, rows: list[Row], words: str) -> list[Row]:
     wanted = words.casefold().split()
     return [row for row in rows if all(word in " ".join(_texts(view, row)).casefold() for word in wanted)]
 
 
-def _texts(view: View, row: Row) -> tuple[str, ...]:
+def _texts(view: TopView, row: Row) -> tuple[str, ...]:
     return tuple(column.text(cell) for column, cell in zip(view.columns, row, strict=True))
 
 

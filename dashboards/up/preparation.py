@@ -119,7 +119,7 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
         return settings.models
     from topology_runtime.calibrate import models_for
 
-    with Progress(say) as progress:
+    with PreparationProgress(say) as progress:
         folder, fresh = models_for(
             work.topology,
             work.user_paths,
@@ -132,7 +132,7 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
     return folder
 
 
-class Progress:
+class PreparationProgress:
     """How far the calibration is: a bar on a terminal, a line per task elsewhere. Made when first told."""
 
     def __init__(self, say: Say) -> None:
@@ -140,7 +140,7 @@ class Progress:
         self._task = ""
         self._bar: BarOf | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> PreparationProgress:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -53,7 +53,7 @@ class Lines:
         return
 
 
-class Picture:
+class TerminalPicture:
     """The picture in place; lines that stay scroll above it."""
 
     def __init__(self, stream: TextIO, seconds: float | None) -> None:
@@ -85,7 +85,7 @@ class Picture:
 def screen(seconds: float | None) -> Screen:
     """A picture where there is a terminal."""
     if sys.stderr.isatty():
-        return Picture(sys.stderr, seconds)
+        return TerminalPicture(sys.stderr, seconds)
     return Lines(sys.stderr)
 
 

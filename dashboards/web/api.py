@@ -37,7 +37,7 @@ class Refusal(Exception):
         self.status, self.code, self.what = status, code, what
 
 
-class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RatesAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of `whatif`. full: also how far the same slots reach, and what one slot more would buy. offered: the
     rates are offered, and the rows are of what the controller would plan for then."""
 
@@ -129,7 +129,7 @@ async def snapshot(request: Request) -> Response:
 @guarded
 async def whatif(request: Request) -> Response:
     """Rows of slots, VMs, cost and prediction for each rate, by the controller's own planner."""
-    body = await body_of(request, Rates)
+    body = await body_of(request, RatesAsked)
     return answered(await _thought(request, body))
 
 
@@ -142,7 +142,7 @@ async def rate(request: Request) -> Response:
     now = document_of(request)
     row = None
     if body.rate_tps > 0:
-        row = (await _thought(request, Rates([body.rate_tps], offered=True)))["rows"][0]
+        row = (await _thought(request, RatesAsked([body.rate_tps], offered=True)))["rows"][0]
     return _proposed(request, now, p.rate_proposal(body.rate_tps, now, row))
 
 
@@ -174,7 +174,7 @@ async def apply(request: Request) -> Response:
     )
 
 
-async def _thought(request: Request, rates: Rates) -> Any:
+async def _thought(request: Request, rates: RatesAsked) -> Any:
     """What the planner says of these rates; only so many questions at once."""
     async with request.app.state.thinking:
         return await asked(request, "whatif", msgspec.to_builtins(rates), WHATIF_S)
@@ -184,6 +184,6 @@ def _proposed(request: Request, now: dict[str, Any], parts: dict[str, Any]) -> R
     if request.app.state.ask is None:
         raise Conflict("a trace cannot be changed")
     boot, epoch = p.place_of(now)
-    found = p.Proposal(id=secrets.token_hex(8), boot=boot, epoch=epoch, made_ns=monotonic_ns(), **parts)
+    found = p.PageProposal(id=secrets.token_hex(8), boot=boot, epoch=epoch, made_ns=monotonic_ns(), **parts)
     request.app.state.proposals.add(found)
     return answered(found.data())

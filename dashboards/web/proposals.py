@@ -20,7 +20,7 @@ SAME_TPS = 1e-3  # rates of plans are told to a thousandth
 Kind = Literal["rate", "stop", "approve"]
 
 
-class Proposal(msgspec.Struct, frozen=True):
+class PageProposal(msgspec.Struct, frozen=True):
     """To ask the controller for `command` with `arguments`; made at `epoch` of its life `boot`."""
 
     id: str
@@ -48,14 +48,14 @@ class Proposals:
     """Those that wait to be applied, each once."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, Proposal] = {}
+        self._waiting: dict[str, PageProposal] = {}
 
-    def add(self, proposal: Proposal) -> None:
+    def add(self, proposal: PageProposal) -> None:
         while len(self._waiting) >= WAITING_MOST:
             del self._waiting[next(iter(self._waiting))]
         self._waiting[proposal.id] = proposal
 
-    def take(self, id_: str, now: Mapping[str, Any], now_ns: int) -> Proposal:
+    def take(self, id_: str, now: Mapping[str, Any], now_ns: int) -> PageProposal:
         """The proposal, which then waits no more. Raises Conflict when it does not wait, is too old, or the
         run is not what it was made for."""
         found = self._waiting.pop(id_, None)

@@ -1,4 +1,4 @@
-"""`WS /api/stream`: a snapshot, then its changes. What a client may say is little: see `Wish`."""
+"""`WS /api/stream`: a snapshot, then its changes. What a client may say is little: see `ClientWish`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEND_S = 20.0  # a client that takes nothing for so long is gone
 SPEED_MOST = 1000.0
 
 
-class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ClientWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a client may send: it missed something and wants the whole; over a trace also where to go on
     (seconds after its beginning), how fast, and whether to pause."""
 
@@ -30,7 +30,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     paused: bool | None = None
 
 
-_wishes = msgspec.json.Decoder(Wish)
+_wishes = msgspec.json.Decoder(ClientWish)
 
 
 async def stream(socket: WebSocket) -> None:
@@ -81,7 +81,7 @@ async def _listen(socket: WebSocket, hub: Hub, client: Client) -> int | None:
             return VIOLATION
 
 
-def _granted(wish: Wish, hub: Hub, client: Client) -> bool:
+def _granted(wish: ClientWish, hub: Hub, client: Client) -> bool:
     """False when that cannot be wished here."""
     if wish.want == "snapshot":
         client.want_whole()

@@ -32,9 +32,9 @@ Rows = Sequence[Mapping[str, Any]]
 
 def analysed(traces: Sequence[Path], to: Path, tell: Any) -> tuple[Rows, Rows]:
     """The steps of these runs, and what slots used in them, by the Spark pipeline."""
-    from dashboards.analytics.pipeline import Settings, run
+    from dashboards.analytics.pipeline import AnalysisSettings, run
 
-    run([str(trace) for trace in traces], to, Settings(), tell)
+    run([str(trace) for trace in traces], to, AnalysisSettings(), tell)
     found = (
         json.loads((to / "results" / f"{name}.json").read_text("utf-8")) for name in ("steps", "step_slots")
     )

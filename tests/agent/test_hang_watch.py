@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from agent.hang import Call, HangWatch, Reading
+from agent.hang import Call, HangReading, HangWatch
 from topology_runtime.struck import CallKind
 
 NS = 1_000_000_000
@@ -18,7 +18,7 @@ def call(task: int, begun_s: float = 100, moved: int = 0, kind: CallKind = "row"
     return Call(thread, task, kind, int(begun_s * NS), moved)
 
 
-def watch(readings: Iterable[Reading]) -> tuple[float, str]:
+def watch(readings: Iterable[HangReading]) -> tuple[float, str]:
     """(after how many seconds, why) the worker counts as hung; (-1, "") if it never does."""
     watch = HangWatch()
     for reading in readings:
@@ -29,13 +29,13 @@ def watch(readings: Iterable[Reading]) -> tuple[float, str]:
     return -1.0, ""
 
 
-def readings(seconds: float, make: Callable[[float], dict[str, object]]) -> list[Reading]:
+def readings(seconds: float, make: Callable[[float], dict[str, object]]) -> list[HangReading]:
     """A reading each half second; by default of a worker that goes on, with rows waiting."""
     out = []
     for step in range(int(seconds / STEP_S) + 1):
         t = step * STEP_S
         given = {"state": "S", "progress": step, "ran_ns": 0, "queued": 5, "calls": (), **make(t)}
-        out.append(Reading(now_ns=int((100 + t) * NS), **given))  # type: ignore[arg-type]
+        out.append(HangReading(now_ns=int((100 + t) * NS), **given))  # type: ignore[arg-type]
     return out
 
 
@@ -106,7 +106,7 @@ def test_the_limit_is_the_tasks_own() -> None:
 
 def test_an_agent_that_was_stalled_itself_gives_no_verdict() -> None:
     hang = HangWatch()
-    frozen = Reading(100 * NS, "S", 7, 0, 5, (call(1, 90),))
+    frozen = HangReading(100 * NS, "S", 7, 0, 5, (call(1, 90),))
     for gap_s in (0, 2, 4, 6):
         assert hang.look(frozen._replace(now_ns=(100 + gap_s) * NS), LIMITS) is None
     assert hang.look(frozen._replace(now_ns=int(106.5 * NS)), LIMITS) is None

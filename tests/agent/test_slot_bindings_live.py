@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent import affinity, cgroup1, cgroups, proc
-from agent.cgroups import Group
+from agent.cgroups import ControlGroup
 from agent.slot_size import SlotSize
 from agent.slots import SlotBinding
 from topology_runtime import one_core
@@ -149,8 +149,8 @@ def v1() -> Iterator[cgroup1.Cgroup1]:
     assert left == []
 
 
-def group_of(controller: str, slot: int) -> Group:
-    return Group(cgroup1.find()[controller] / f"headgate-test-{os.getpid()}" / f"vm1-{slot}")
+def group_of(controller: str, slot: int) -> ControlGroup:
+    return ControlGroup(cgroup1.find()[controller] / f"headgate-test-{os.getpid()}" / f"vm1-{slot}")
 
 
 def test_v1_a_worker_joins_before_exec_and_gets_its_quota_when_it_is_ready(v1: cgroup1.Cgroup1) -> None:
@@ -164,7 +164,7 @@ def test_v1_a_worker_joins_before_exec_and_gets_its_quota_when_it_is_ready(v1: c
         v1.bind(0, process.pid)
         assert cpu.number("cpu.cfs_quota_us") == 4000 and cpu.number("cpu.cfs_period_us") == 20_000
         assert cpu.number("cpu.shares") == 1024
-        assert Group(cpu.path.parent).number("cpu.shares") == 8192
+        assert ControlGroup(cpu.path.parent).number("cpu.shares") == 8192
         assert group_of("memory", 0).number("memory.limit_in_bytes") == MEMORY_BYTES
     finally:
         v1.kill(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent import affinity, cgroup2, cgroups
-from agent.cgroups import Group
+from agent.cgroups import ControlGroup
 from agent.slot_size import SlotSize
 from agent.slots import choose
 from topology_runtime import one_core
@@ -42,7 +42,7 @@ def test_v2_writes_the_limits_and_reads_the_figures(tmp_path: Path) -> None:
     for path in (tmp_path, parent):
         assert (path / "cgroup.subtree_control").read_text() == "+cpu +memory"
     assert (parent / "cpu.weight").read_text() == "800"
-    binding._groups[0] = Group(group)
+    binding._groups[0] = ControlGroup(group)
     assert binding.command(0, ["worker", "x"])[-3:] == [str(group / "cgroup.procs"), "worker", "x"]
     assert (group / "cpu.max").read_text() == "max"
     binding.bind(0, 5_000_000)  # no process has this id

@@ -14,7 +14,7 @@ from controller.knowledge.windows import (
     SERIES_STEP_S,
     Latency,
     LatencySeries,
-    Progress,
+    ProgressSeries,
     SlotWindow,
     TaskWindow,
     Window,
@@ -74,7 +74,7 @@ IDLE = TaskWindow(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.
 
 
 def window_of(
-    progress: Progress,
+    progress: ProgressSeries,
     latency: LatencySeries | None = None,
     complete: float = 1.0,
     tasks: dict[str, TaskWindow] | None = None,
@@ -105,12 +105,12 @@ def window_of(
 
 def history(
     offered: Callable[[float], float], now_s: float, acked: Callable[[float], float] | None = None
-) -> Progress:
+) -> ProgressSeries:
     """Progress at `now_s` of a run that began at 0 s."""
     at = [-n * SERIES_STEP_S for n in range(int(min(now_s, HISTORY_S) / SERIES_STEP_S), -1, -1)]
     done = acked or offered
     positions = tuple(offered(now_s + a) for a in at)
-    return Progress(tuple(at), positions, positions, tuple(done(now_s + a) for a in at))
+    return ProgressSeries(tuple(at), positions, positions, tuple(done(now_s + a) for a in at))
 
 
 @dataclass
@@ -174,7 +174,7 @@ class DemandRun:
     def _demand(self, now: float, planned: float, past: Past) -> Demand:
         at = -np.arange(int(min(now, HISTORY_S) / SERIES_STEP_S), -1, -1) * SERIES_STEP_S
         positions = tuple(np.interp(now + at, self._knots_s, self._knots).tolist())
-        progress = Progress(tuple(at.tolist()), positions, positions, positions)
+        progress = ProgressSeries(tuple(at.tolist()), positions, positions, positions)
         return demand(window_of(progress), planned, past)
 
     @property

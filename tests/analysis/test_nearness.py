@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots
 from controller.knowledge.diagnoses import Stability
-from controller.knowledge.windows import Progress, Window
+from controller.knowledge.windows import ProgressSeries, Window
 from controller.plan.planner import PlanRequest, best_plan
 from topology_runtime.errors import Infeasible
 from topology_runtime.topology import Topology
@@ -25,7 +25,7 @@ from worlds import checked_few, requests
 def seen(topology: Topology, rate_tps: float) -> Window:
     """What a window holds in which the sources emit this rate and everything arrives."""
     tasks = {name: replace(IDLE, rate_in_tps=tps) for name, tps in topology.rates(rate_tps).items()}
-    return window_of(Progress(), tasks=tasks, emitted_tps=rate_tps)
+    return window_of(ProgressSeries(), tasks=tasks, emitted_tps=rate_tps)
 
 
 @checked_few
@@ -57,6 +57,6 @@ def test_rows_pile_up_where_the_queue_grows_in_a_run_that_does_not_keep_up():
     grown = {
         name: replace(IDLE, rate_in_tps=100.0, queue_growth_tps=tps) for name, tps in (("a", 8.0), ("b", 0.5))
     }
-    now = window_of(Progress(), tasks=grown)
+    now = window_of(ProgressSeries(), tasks=grown)
     assert growing(now, verdict) == {"a"}
     assert growing(now, replace(verdict, verdict="stable")) == frozenset()

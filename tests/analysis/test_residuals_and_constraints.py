@@ -9,7 +9,7 @@ from analysis_made import IDLE, VM1, line_topology, window_of
 from controller.analyze.constraints import violation, violations
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.knowledge.plans import Prediction, Share, SlotUse
-from controller.knowledge.windows import EdgeWindow, Latency, Progress, SlotWindow, Window
+from controller.knowledge.windows import EdgeWindow, Latency, ProgressSeries, SlotWindow, Window
 from topology_runtime.cluster import Slot
 from topology_runtime.topology import LatencyConstraint
 
@@ -35,7 +35,7 @@ def measured(emitted_tps: float, score_tps: float, **more: float) -> Window:
         "score": msgspec.structs.replace(IDLE, rate_in_tps=score_tps, latency_mean_ms=4.0, busy_share=0.6),
         "sink": msgspec.structs.replace(IDLE, rate_in_tps=2 * score_tps, latency_mean_ms=1.0, busy_share=0.1),
     }
-    return window_of(Progress(), None, more.get("complete", 1.0), tasks, slots, emitted_tps=emitted_tps)
+    return window_of(ProgressSeries(), None, more.get("complete", 1.0), tasks, slots, emitted_tps=emitted_tps)
 
 
 def test_cpu_is_compared_at_the_rate_that_is_emitted_static_shares_apart() -> None:

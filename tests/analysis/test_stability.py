@@ -13,7 +13,7 @@ from analysis_made import history, window_of
 
 from controller.analyze.stability import stability
 from controller.knowledge.diagnoses import Stability
-from controller.knowledge.windows import SERIES_STEP_S, LatencySeries, Progress, Window
+from controller.knowledge.windows import SERIES_STEP_S, LatencySeries, ProgressSeries, Window
 from topology_runtime.stability.slopes import Floats, least_squares, theil_sen
 
 STEP_S, END_S = 0.05, 30.0
@@ -39,7 +39,7 @@ class Queue:
         at = -np.arange(int(END_S / SERIES_STEP_S), -1, -1) * SERIES_STEP_S
         acked = self._acked(t, done, chance)
         told = [np.interp(END_S + at, t, each).tolist() for each in (offered, offered, acked)]
-        progress = Progress(tuple(at.tolist()), *(tuple(each) for each in told))
+        progress = ProgressSeries(tuple(at.tolist()), *(tuple(each) for each in told))
         return window_of(progress, self._latencies(t, offered, done, chance), seconds=15.0)
 
     def _acked(self, t: Floats, done: Floats, chance: np.random.Generator) -> Floats:
@@ -168,7 +168,7 @@ def test_a_young_plan_or_missing_samples_give_no_verdict() -> None:
     assert stability(window_of(steady), 7.0).verdict == "stable"
     assert stability(window_of(steady, complete=0.949), 60.0).verdict == "unknown"
     assert stability(window_of(steady, complete=0.951), 60.0).verdict == "stable"
-    assert stability(window_of(Progress()), 60.0).verdict == "unknown"
+    assert stability(window_of(ProgressSeries()), 60.0).verdict == "unknown"
     assert stability(window_of(history(lambda s: 100 * s, 4.0)), 60.0).verdict == "unknown"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dashboards.analytics import curate, manifest, spark
 from dashboards.analytics.compaction import DAY_US, Job, compact
-from dashboards.analytics.manifest import Manifest, Part
+from dashboards.analytics.manifest import Manifest, TracePart
 from dashboards.analytics.places import place
 from dashboards.analytics.runs import run_of
 from dashboards.analytics.segments import Segment
@@ -153,7 +153,7 @@ def test_a_part_that_no_manifest_names_is_deleted(tmp_path, run):
     folder = manifest.folder_of(curated, "rates", run) / "date=1970-01-01"
     for name in ("part-known.parquet", "part-stranger.parquet", "_part-half.parquet"):
         (folder / name).write(b"x")
-    part = Part("rates", "1970-01-01", "part-known.parquet", 1, 1, {"d": "0.parquet"})
+    part = TracePart("rates", "1970-01-01", "part-known.parquet", 1, 1, {"d": "0.parquet"})
     curate._delete_strangers(curated, run, Manifest(manifest.SCHEMA, None, [part], {}))
     assert [child.name for child, _ in folder.children()] == ["part-known.parquet"]
 
@@ -161,7 +161,7 @@ def test_a_part_that_no_manifest_names_is_deleted(tmp_path, run):
 def test_files_of_the_same_names_with_other_rows_begin_anew(tmp_path, run):
     curated = place(tmp_path / "c")
     known = Manifest(
-        manifest.SCHEMA, None, [Part("rates", "1970-01-01", "p", 1, 1, {"old": "0.parquet"})], {}
+        manifest.SCHEMA, None, [TracePart("rates", "1970-01-01", "p", 1, 1, {"old": "0.parquet"})], {}
     )
     manifest.write(curated, run, known)
     assert curate._known(curated, run, [segment(tmp_path, "0.parquet", 0, 5)]).parts == []

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from topology_runtime.calibration import samples
-from topology_runtime.calibration.background import FAILED, Order
+from topology_runtime.calibration.background import FAILED, ProfileOrder
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker.mirror import FOLDER
 
@@ -38,7 +38,7 @@ def begin(folder: Path, rows: int = 50, budget_s: float = 60.0) -> subprocess.Po
     if rows:
         samples.write(folder / FOLDER / "7-0.rows", [("source", number) for number in range(rows)])
     own, output = str(folder / "own"), str(folder / "out")
-    order = Order(
+    order = ProfileOrder(
         TOPOLOGY, "work", 7, (), str(folder), own, output, (), "test", 0.2, 1 << 28, budget_s, os.getpid()
     )
     (folder / "order.json").write_bytes(msgspec.json.encode(order))

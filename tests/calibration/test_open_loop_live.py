@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from topology_runtime.calibration import samples
-from topology_runtime.calibration.bench import Bench, Place, bench_topology
+from topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
 from topology_runtime.calibration.open_loop import quantile_s, run_trial
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.latency_buckets import BUCKETS, bucket_of
@@ -26,7 +26,7 @@ def test_half_the_capacity_is_stable_and_half_more_is_not(tmp_path: Path) -> Non
     rows = tmp_path / "wait.rows"
     samples.write(rows, [("source", n) for n in range(10)])
     small, quotas = bench_topology(whole, WAIT, rows), Quotas()
-    bench = Bench(small, "wait", THREADS, 1, Place(str(tmp_path), (), CORES), threading.Event())
+    bench = Bench(small, "wait", THREADS, 1, BenchPlace(str(tmp_path), (), CORES), threading.Event())
     try:
         bench.begin(quotas, "open-loop", 0)
         over = run_trial(bench, 150.0, 5.0, waits=False)

@@ -9,14 +9,14 @@ import pytest
 from controller.knowledge.model_data import model_of as read_model
 from topology_runtime.calibration import steps
 from topology_runtime.calibration.record import read_record
-from topology_runtime.calibration.steps import Probe, Tried, Wish
+from topology_runtime.calibration.steps import Probe, ProfileChoice, Tried
 from topology_runtime.calibration.warm_up import growth, steady_from
-from topology_runtime.wakes import Wake, share_of_wakes
+from topology_runtime.wakes import DispatchOverhead, share_of_wakes
 
 SLOT = {"cores": 0.2, "memory_bytes": 1 << 28, "machine": "test"}
 
 
-FULL_WISH = Wish()
+FULL_WISH = ProfileChoice()
 
 
 class Truth:
@@ -50,7 +50,7 @@ class Truth:
         speed = 1e6 * self.factor()
         at_speed = 1.0 if self.waits else speed / 1e6
         stable = rate_tps <= self.stable * self.capacity(threads) * at_speed
-        each = self.cpu(threads) / self.capacity(threads) - Wake(self.wake, self.waits).at_peak(
+        each = self.cpu(threads) / self.capacity(threads) - DispatchOverhead(self.wake, self.waits).at_peak(
             self.capacity(threads)
         )
         each += self.wake * share_of_wakes(rate_tps, full=not self.waits and not sparse)
@@ -58,7 +58,9 @@ class Truth:
         return Tried(threads, rate_tps, stable, 0.99, 8.0, speed, cpu, sparse=sparse)
 
 
-def profiled(truth: Truth, wish: Wish = FULL_WISH, most: int = 200) -> tuple[list[Probe], list[Tried]]:
+def profiled(
+    truth: Truth, wish: ProfileChoice = FULL_WISH, most: int = 200
+) -> tuple[list[Probe], list[Tried]]:
     probes: list[Probe] = []
     trials: list[Tried] = []
     while (step := steps.next_step(probes, trials, wish)) is not None:
@@ -99,13 +101,13 @@ def test_counts_double_until_the_curve_is_flat():
 
 
 def test_the_counts_that_were_asked_for_are_all_measured_and_no_others():
-    probes, _ = profiled(Truth(True), Wish(threads=(3, 5, 40)))
+    probes, _ = profiled(Truth(True), ProfileChoice(threads=(3, 5, 40)))
     assert steps.counted(probes) == [3, 5, 40]
 
 
 def test_capacities_come_first_then_the_best_count_is_bracketed():
     truth, probes, trials, order = Truth(True), [], [], []
-    while (step := steps.next_step(probes, trials, Wish())) is not None:
+    while (step := steps.next_step(probes, trials, ProfileChoice())) is not None:
         order.append((step.what, step.threads))
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
@@ -118,7 +120,7 @@ def test_capacities_come_first_then_the_best_count_is_bracketed():
 
 
 def test_a_quick_profile_makes_one_probe_per_count_and_no_trial():
-    probes, trials = profiled(Truth(False), Wish(repeats=1, brackets=0))
+    probes, trials = profiled(Truth(False), ProfileChoice(repeats=1, brackets=0))
     assert [probe.threads for probe in probes] == [1, 2, 4]
     assert trials == []
 
@@ -126,15 +128,15 @@ def test_a_quick_profile_makes_one_probe_per_count_and_no_trial():
 def test_a_starved_probe_is_repeated_and_does_not_count():
     truth = Truth(False)
     starved = steps.msgspec.structs.replace(truth.probe(1), rate_tps=200.0, cpu=0.5)
-    assert steps.next_step([starved], [], Wish(threads=(1,))) == steps.Next("probe", 1)
+    assert steps.next_step([starved], [], ProfileChoice(threads=(1,))) == steps.Next("probe", 1)
     probes = [starved, truth.probe(1)]
     assert steps.capacity(probes, 1) == pytest.approx(400)
-    assert steps.next_step([starved] * 3, [], Wish(threads=(1,), repeats=1, brackets=0)) is None
+    assert steps.next_step([starved] * 3, [], ProfileChoice(threads=(1,), repeats=1, brackets=0)) is None
 
 
 def test_a_machine_that_disturbs_nearly_every_probe_does_not_hold_the_profile_up_for_ever():
     truth, probes, trials = Truth(False), [], []
-    while (step := steps.next_step(probes, trials, Wish(threads=(1, 2)))) is not None:
+    while (step := steps.next_step(probes, trials, ProfileChoice(threads=(1, 2)))) is not None:
         if step.what != "probe":
             trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
             continue
@@ -159,7 +161,9 @@ def test_a_starved_trial_says_nothing():
     starved = Tried(1, 300.0, False, 0.99, 8.0, 1e6, cpu=0.6)
     low, high = steps.bracket(probes, [starved], 1)
     assert (low, high) == (0.0, float("inf"))
-    assert steps.next_step(probes, [starved], Wish(threads=(1,))) == steps.Next("trial", 1, 0.97 * 400)
+    assert steps.next_step(probes, [starved], ProfileChoice(threads=(1,))) == steps.Next(
+        "trial", 1, 0.97 * 400
+    )
     assert steps.bracket(probes, [steps.msgspec.structs.replace(starved, cpu=0.97)], 1)[1] == 0.75
 
 
@@ -180,14 +184,14 @@ def test_what_is_held_before_any_thread_works_is_told_from_the_points():
 def test_steps_left_shrink_to_nothing():
     truth, probes, trials = Truth(True), [], []
     left = []
-    while (step := steps.next_step(probes, trials, Wish())) is not None:
-        left.append(sum(steps.steps_left(probes, trials, Wish())))
+    while (step := steps.next_step(probes, trials, ProfileChoice())) is not None:
+        left.append(sum(steps.steps_left(probes, trials, ProfileChoice())))
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
         else:
             trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
     assert left[-1] <= 3
-    assert sum(steps.steps_left(probes, trials, Wish())) == 0
+    assert sum(steps.steps_left(probes, trials, ProfileChoice())) == 0
 
 
 # ── warm-up and leaks ───────────────────────────────────────────────────────────────────────────
@@ -227,7 +231,7 @@ def test_a_record_is_read_up_to_the_line_that_was_torn():
 def test_what_a_wake_costs_is_found(waits: bool) -> None:
     truth = Truth(waits, wake=0.0004)
     probes, trials = profiled(truth)
-    assert sum(trial.sparse for trial in trials) == Wish().sparse * (
+    assert sum(trial.sparse for trial in trials) == ProfileChoice().sparse * (
         1 if waits else steps.SPARSE_OF_COMPUTING
     )
     assert steps.wake_cpu(probes, trials) == pytest.approx(0.0004, rel=0.05)
@@ -246,7 +250,7 @@ def test_the_peak_is_that_of_rows_that_always_wait() -> None:
 def test_sparse_trials_are_made_between_repeated_probes(waits: bool) -> None:
     """Both drift with the machine; one after the other they drift alike."""
     truth, probes, trials, made = Truth(waits), list[Probe](), list[Tried](), list[bool]()
-    while (step := steps.next_step(probes, trials, Wish())) is not None:
+    while (step := steps.next_step(probes, trials, ProfileChoice())) is not None:
         sparse = step.what == "sparse trial"
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
@@ -261,8 +265,8 @@ def test_sparse_trials_are_made_between_repeated_probes(waits: bool) -> None:
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_profile_of_more_repeats_than_are_asked_for_is_complete(waits: bool) -> None:
     """As when it goes on with fewer repeats, or when probes that were sound no longer are."""
-    probes, trials = profiled(Truth(waits), Wish(repeats=5))
-    assert steps.next_step(probes, trials, Wish(repeats=2)) is None
+    probes, trials = profiled(Truth(waits), ProfileChoice(repeats=5))
+    assert steps.next_step(probes, trials, ProfileChoice(repeats=2)) is None
 
 
 def test_sparse_trials_tell_nothing_of_the_peak() -> None:
@@ -272,7 +276,7 @@ def test_sparse_trials_tell_nothing_of_the_peak() -> None:
 
 
 def test_a_quick_profile_makes_no_sparse_trial() -> None:
-    _, trials = profiled(Truth(False), Wish(repeats=1, brackets=0))
+    _, trials = profiled(Truth(False), ProfileChoice(repeats=1, brackets=0))
     assert trials == []
 
 
@@ -282,4 +286,4 @@ def test_a_task_too_slow_for_sparse_trials_is_complete_without_them() -> None:
     truth.capacity = lambda threads: 6.0  # type: ignore[method-assign]
     probes, trials = profiled(truth)
     assert not any(trial.sparse for trial in trials)
-    assert sum(steps.steps_left(probes, trials, Wish())) == 0
+    assert sum(steps.steps_left(probes, trials, ProfileChoice())) == 0

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology_runtime.calibration import search
-from topology_runtime.calibration.search import DERATE, Measured
+from topology_runtime.calibration.search import DERATE, MeasuredRate
 
 
 def point(
     threads: int, rate_tps: float, cpu: float = 0.1, blocked: float = 0.9, seconds: float = 2.0
-) -> Measured:
-    return Measured(threads, rate_tps, cpu, 1_000_000, blocked, seconds, int(rate_tps * seconds))
+) -> MeasuredRate:
+    return MeasuredRate(threads, rate_tps, cpu, 1_000_000, blocked, seconds, int(rate_tps * seconds))
 
 
 def searched(rate: dict[int, float], cpu: dict[int, float]) -> list[int]:
     """Thread counts measured for a task with these rates and CPU shares."""
-    points: list[Measured] = []
+    points: list[MeasuredRate] = []
     while (n := search.next_threads(points)) is not None:
         points.append(point(n, rate.get(n, max(rate.values())), cpu.get(n, 1.0)))
     return [p.threads for p in points]
@@ -71,7 +71,7 @@ def test_a_gain_within_noise_is_no_reason_for_threads() -> None:
     )
 )
 def test_models_are_what_the_format_asks(values: list[tuple[float, float, float, int]]) -> None:
-    points = [Measured(2**k, r, c, m, b, 1.0, max(1, int(r))) for k, (r, c, b, m) in enumerate(values)]
+    points = [MeasuredRate(2**k, r, c, m, b, 1.0, max(1, int(r))) for k, (r, c, b, m) in enumerate(values)]
     model = search.model_of("t", points, {"cores": 0.2, "memory_bytes": 10**8, "machine": "m"}, {})
     assert model["schema"] == "headgate/model/v1" and model["derate"] == DERATE
     for before, after in zip(model["points"], model["points"][1:], strict=False):

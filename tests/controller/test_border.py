@@ -10,8 +10,8 @@ from controller.monitor.border import (
     REASONS_MOST,
     STRANGERS_AT_ONCE,
     VMS_MOST,
+    BorderGate,
     Conduct,
-    Gate,
     check,
 )
 from topology_runtime import messages as m
@@ -128,7 +128,7 @@ def test_peers_that_change_their_names_fill_no_memory() -> None:
 
 
 def test_strangers_are_let_in_slowly_and_who_is_known_at_once() -> None:
-    gate = Gate()
+    gate = BorderGate()
     let_in = [gate.admits(hello(f"x{n}"), False, 2, 9 * S) for n in range(1000)]
     assert let_in == [True] * STRANGERS_AT_ONCE + [False] * (1000 - STRANGERS_AT_ONCE)
     assert gate.admits(hello("vm1"), True, 2, 9 * S) and gate.admits(report(), True, 2, 9 * S)
@@ -139,7 +139,7 @@ def test_strangers_are_let_in_slowly_and_who_is_known_at_once() -> None:
 
 
 def test_a_vm_that_says_hello_again_and_again_is_heard_eight_times_a_second() -> None:
-    gate = Gate()
+    gate = BorderGate()
     heard = sum(gate.admits(hello(), True, 1, S + n * S // 1000) for n in range(1000))
     assert heard == 8
     assert all(gate.admits(report(), True, 1, 3 * S) for _ in range(100))

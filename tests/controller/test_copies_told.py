@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.core.copies import copies_of, rebuilt_sinks
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Durable, Submitted
 from topology_runtime.messages import SourceNow
@@ -18,7 +18,9 @@ BY_SINK = {"numbers": (110, 110), "counts": (130, 100)}
 
 
 def known() -> Knowledge:
-    return Knowledge(Settings("run"), Durable(run=Submitted(TOPOLOGY, (), ((0.0, 20.0),), 0.0, (), 1)))
+    return Knowledge(
+        ControllerSettings("run"), Durable(run=Submitted(TOPOLOGY, (), ((0.0, 20.0),), 0.0, (), 1))
+    )
 
 
 def read(k: Knowledge, emitted: int, replayed: int = 0) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.records import Submitted
 from controller.monitor.border import check
 from controller.simulation.topologies import SHAPES
@@ -80,7 +80,7 @@ NUMBERS = [
 def a_loop() -> Callable[[m.FromAgent], None]:
     """A controller that runs a topology on two VMs, and takes what is let in."""
     shape = SHAPES["line"]
-    loop = Loop(Settings("r"), Submitted(shape.topology, shape.models, ((0.0, 20.0),), 0.0, (), 1))
+    loop = Loop(ControllerSettings("r"), Submitted(shape.topology, shape.models, ((0.0, 20.0),), 0.0, (), 1))
     now_ns = 10**12
 
     def take(event: t.Event) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.files.tally_file import Store
-from controller.knowledge.knowledge import Counts
+from controller.files.tally_file import TallyFile
+from controller.knowledge.knowledge import RunCounts
 from controller.knowledge.tallies import SourceTally, Tallies
 from topology_runtime.messages import DeadLetter, SourceNow
 
@@ -17,7 +17,7 @@ TALLIES = Tallies(
 
 
 def test_what_was_kept_is_read(tmp_path: Path) -> None:
-    store = Store(tmp_path / "tallies.bin")
+    store = TallyFile(tmp_path / "tallies.bin")
     assert store.read() is None
     store.keep(TALLIES)
     assert store.read() == TALLIES
@@ -25,7 +25,7 @@ def test_what_was_kept_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [0, 3, 10])
 def test_a_torn_file_is_no_tallies(tmp_path: Path, keep: int) -> None:
-    store = Store(tmp_path / "tallies.bin")
+    store = TallyFile(tmp_path / "tallies.bin")
     store.keep(TALLIES)
     data = (tmp_path / "tallies.bin").read_bytes()
     (tmp_path / "tallies.bin").write_bytes(data[:keep])
@@ -37,7 +37,7 @@ def source(emitted: int, acked: int, above: int = 0, replayed: int = 0, thread: 
 
 
 def test_positions_only_move_forward() -> None:
-    counts = Counts()
+    counts = RunCounts()
     known = counts.source("source", 0)
     known.hear(source(100, 90, 5))
     known.hear(source(60, 50))  # its worker was killed and reads again
@@ -45,7 +45,7 @@ def test_positions_only_move_forward() -> None:
 
 
 def test_replays_of_workers_that_are_gone_are_kept() -> None:
-    known = Counts().source("source", 0)
+    known = RunCounts().source("source", 0)
     for replayed in (0, 4, 7, 2, 3):
         known.hear(source(1, 1, replayed=replayed))
     known.hear(source(1, 1, replayed=5, thread=9))
@@ -53,7 +53,7 @@ def test_replays_of_workers_that_are_gone_are_kept() -> None:
 
 
 def test_a_dead_letter_is_not_acked_and_counts_once() -> None:
-    counts = Counts()
+    counts = RunCounts()
     counts.source("source", 0).hear(source(10, 10))
     letter = DeadLetter("parse", 3, "source", 0, 4, "row", "ValueError: x", "")
     assert counts.letters.bury(letter, 0)
@@ -62,11 +62,11 @@ def test_a_dead_letter_is_not_acked_and_counts_once() -> None:
 
 
 def test_counts_go_on_from_an_earlier_life() -> None:
-    counts = Counts()
+    counts = RunCounts()
     counts.source("source", 0).hear(source(100, 90, 5, 7))
     counts.add_latency("sink", "source", (1, 2))
     counts.planning_s[1] = 0.25
-    later = Counts()
+    later = RunCounts()
     later.recall(counts.tallies(9))
     later.source("source", 0).hear(source(95, 92, 0, 2))
     assert (later.emitted, later.done, later.replayed) == (100, 95, 9)

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from controller.files.letter_file import LetterFile
-from controller.knowledge.letters import Asked, DiedAgain, Letter, Letters, Replayed
+from controller.knowledge.letters import DiedAgain, Letter, LetterReplayed, Letters, ReplayAsked
 from topology_runtime.letters import AGAIN_PARTITION, DeadLetter
 
 
@@ -67,12 +67,12 @@ def test_what_died_again_twice_or_late_changes_nothing_more() -> None:
     found.ask(1)
     found.bury(again(1), 0)
     found.bury(again(1), 0)
-    assert [type(one) for one in found.news()[1:]] == [Letter, Asked, DiedAgain]
+    assert [type(one) for one in found.news()[1:]] == [Letter, ReplayAsked, DiedAgain]
     found.ask(1)
     found.done_again(1)
     found.bury(again(1), 0)
     assert not found.kept, "another copy of it was done"
-    assert [type(one) for one in found.news()] == [Asked, Replayed]
+    assert [type(one) for one in found.news()] == [ReplayAsked, LetterReplayed]
 
 
 def test_each_time_it_is_asked_for_is_another_sending() -> None:
@@ -107,4 +107,4 @@ def test_what_did_not_get_to_the_disk_is_news_still() -> None:
     first = found.news()
     found.ask(1)
     found.put_back(first)
-    assert found.news() == (*first, Asked(1)) and found.news() == ()
+    assert found.news() == (*first, ReplayAsked(1)) and found.news() == ()

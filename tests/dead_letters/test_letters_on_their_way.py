@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from agent import letters
 from agent.letters import AGAIN_NS, LetterBox
 from controller.knowledge import turns as t
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turn import Turn
@@ -81,7 +81,7 @@ def test_a_flood_goes_in_parts_and_is_bounded_while_the_controller_is_away(
 
 
 def test_the_disk_comes_before_the_word_that_they_are_taken() -> None:
-    k, box = Knowledge(Settings("run")), LetterBox("vm1", 7)
+    k, box = Knowledge(ControllerSettings("run")), LetterBox("vm1", 7)
     hear(k, *box.add([letter(1), letter(2)], 0))
     (word,) = kept(k)
     assert word == LettersTaken(7, 2) and kept(k) == [], "once"
@@ -92,7 +92,7 @@ def test_whatever_is_lost_or_comes_twice_in_the_end_all_are_known(seed: int) -> 
     """A network that loses and repeats; controllers and agents that are killed. What an agent had not been
     told of as taken dies with it: the rows are tried again then, and die again."""
     chance = random.Random(seed)
-    k, box, boot, position = Knowledge(Settings("run")), LetterBox("vm1", 1), 1, 0
+    k, box, boot, position = Knowledge(ControllerSettings("run")), LetterBox("vm1", 1), 1, 0
     disk: list[t.KeepLetters] = []
 
     def say(parts: list[DeadLetters]) -> None:
@@ -116,7 +116,7 @@ def test_whatever_is_lost_or_comes_twice_in_the_end_all_are_known(seed: int) -> 
             position += len(new)
             say(box.add(new, 0))
         elif event < 0.7:
-            k = Knowledge(Settings("run"))
+            k = Knowledge(ControllerSettings("run"))
             k.counts.letters.recall([record for kept_ in disk for record in kept_.records])
             say(box.again(0))
         elif event < 0.75:
@@ -130,7 +130,7 @@ def test_whatever_is_lost_or_comes_twice_in_the_end_all_are_known(seed: int) -> 
     hear(k, *box.again(0))
     look()
     assert k.counts.letters.count == position
-    later = Knowledge(Settings("run"))
+    later = Knowledge(ControllerSettings("run"))
     later.counts.letters.recall([record for kept_ in disk for record in kept_.records])
     assert later.counts.letters.count == position
 
@@ -150,7 +150,7 @@ def test_letters_that_cannot_be_are_refused() -> None:
 
 
 def test_the_first_letters_are_told_one_by_one_then_how_many_there_are() -> None:
-    k = Knowledge(Settings("run"))
+    k = Knowledge(ControllerSettings("run"))
     box = LetterBox("vm1", 7)
     hear(k, *box.add(map(letter, range(150)), 0))
     kinds = [event["kind"] for event in k.events]
@@ -162,7 +162,7 @@ def test_a_task_of_which_no_more_is_kept_is_an_alarm(monkeypatch: pytest.MonkeyP
     from controller.knowledge import letters as kept_letters
 
     monkeypatch.setattr(kept_letters, "LETTERS_MOST", 5)
-    k = Knowledge(Settings("run"))
+    k = Knowledge(ControllerSettings("run"))
     hear(k, *LetterBox("vm1", 7).add(map(letter, range(9)), 0))
     assert k.alarms["dead letters work"].startswith("the first 5 dead letters of work are kept")
     assert k.counts.letters.count == 9

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.folding import fold_all
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.models import Model, ModelSlot, Point
@@ -266,7 +266,7 @@ class World:
         self._folded: tuple[int, Durable] = (0, Durable())
         self.mono_ns, self.hold_acks, self.acks_at_once = S, False, 1 << 40
         self.vms: dict[str, FakeVm] = {}
-        self.settings = Settings("test", initial=shapes, **settings)
+        self.settings = ControllerSettings("test", initial=shapes, **settings)
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
         self.journal: list[Record] = []
         self.tallies: Tallies | None = None
@@ -366,7 +366,7 @@ class World:
                 self.journal += msgspec.msgpack.decode(
                     msgspec.msgpack.encode(records), type=tuple[Record, ...]
                 )
-            case t.Keep(tallies):
+            case t.KeepTallies(tallies):
                 self.tallies = tallies
             case t.KeepLetters(letters):
                 self.letters += letters

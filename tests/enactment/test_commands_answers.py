@@ -11,7 +11,7 @@ from enactment_world import MODELS, TOPOLOGY, World, vm
 
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from topology_runtime import messages as m
 
 S = 1_000_000_000
@@ -57,7 +57,7 @@ def test_status_says_what_a_person_wants_to_know() -> None:
 
 
 def test_status_of_a_controller_without_a_topology() -> None:
-    loop = Loop(Settings("idle"))
+    loop = Loop(ControllerSettings("idle"))
     loop.step(t.Started(), t.Now(S, S))
     answers = loop.step(t.Command(1, m.Request("status")), t.Now(2 * S, 2 * S))
     [answer] = [i for i in answers if isinstance(i, t.Answer)]

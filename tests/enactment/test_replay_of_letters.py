@@ -21,7 +21,7 @@ from topology_runtime.letters import (
     SentAgain,
 )
 from topology_runtime.topology import Edge, Task, Topology
-from topology_runtime.worker.again import Letters
+from topology_runtime.worker.again import LetterSends
 from topology_runtime.worker.burial import bytes_of
 
 S = 1_000_000_000
@@ -32,7 +32,7 @@ class Replaying(World):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.taken: dict[tuple[str, int, int], Letters] = {}
+        self.taken: dict[tuple[str, int, int], LetterSends] = {}
         self.told: list[SendAgain] = []
         self.deaf = 0  # so many of these words are lost
         self.buried = 0
@@ -48,7 +48,7 @@ class Replaying(World):
         worker = self.vms[name].workers[message.slot]
         if worker.incarnation == message.incarnation:
             place = name, message.thread, message.incarnation
-            self.taken.setdefault(place, Letters()).want(message)
+            self.taken.setdefault(place, LetterSends()).want(message)
             self._show(self.vms[name], message)
 
     def _show(self, one: FakeVm, message: SendAgain) -> None:
@@ -273,9 +273,9 @@ def test_rows_that_were_not_kept_are_refused_or_left_out() -> None:
 def test_nothing_runs_nothing_is_sent_again() -> None:
     from controller.core.loop import Loop
     from controller.knowledge import turns as t
-    from controller.knowledge.config import Settings
+    from controller.knowledge.config import ControllerSettings
 
-    loop = Loop(Settings("idle"))
+    loop = Loop(ControllerSettings("idle"))
     loop.step(t.Started(), t.Now(S, S))
     out = loop.step(t.Command(1, m.Request("deadletter_replay", {"all": True})), t.Now(2 * S, 2 * S))
     (answer,) = [i for i in out if isinstance(i, t.Answer)]

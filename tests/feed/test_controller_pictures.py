@@ -18,9 +18,9 @@ from controller.plan.planner import PlanRequest
 from controller.viewers import Viewers
 from controller.views.in_task import InTask
 from controller.views.picture import Picture
-from controller.views.sight import Sight
+from controller.views.sight import ViewInput
 from controller.views.whatif import rates_asked, whatif
-from topology_runtime.channels import Wake
+from topology_runtime.channels import Waker
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput
 from topology_runtime.latency_buckets import BUCKETS, bucket_of
@@ -152,9 +152,9 @@ def test_latencies_that_make_no_sense_are_passed_over(counts: tuple[int, int, in
     assert known.percentiles(["work"] * 10, 2) == {}
 
 
-def look(world: World) -> Sight:
+def look(world: World) -> ViewInput:
     loop = world.loop
-    return Sight(
+    return ViewInput(
         loop.knowledge, loop.members, loop.seen, loop.finished.duplicates, loop.ending.stage, world.now
     )
 
@@ -272,7 +272,7 @@ def test_the_preview_of_a_rate_is_of_the_plan_that_then_comes(offered_tps: float
     """The whole core is asked, and then made to do it."""
     world = World(rate_tps=100.0).start()
     world.run(30)
-    wake = Wake()
+    wake = Waker()
     viewers = Viewers(world.loop, wake)
     try:
         asked = {"rates": [offered_tps], "offered": True}

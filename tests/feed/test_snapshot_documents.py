@@ -13,7 +13,7 @@ from feed_made import NOW_S, example, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.analyze.load import Load, Place, grows, loads
+from controller.analyze.load import TaskLoad, ThreadsInSlot, grows, loads
 from controller.views.figures import figure, share
 from controller.views.figures import plain as flat
 from controller.views.words import diff_of, header_of
@@ -161,12 +161,15 @@ def test_figures_are_short() -> None:
 
 
 def test_a_task_is_as_loaded_as_where_it_is_nearest_to_a_peak_or_a_full_slot() -> None:
-    places = (Place("vm1/0", {"source": None, "parse": 0.4}, 0.98), Place("vm1/1", {"parse": 1.2, "score": 0.7}, 0.5),
-              Place("vm1/2", {"idle": None, "score": 0.6}, None))  # fmt: skip
+    places = (
+        ThreadsInSlot("vm1/0", {"source": None, "parse": 0.4}, 0.98),
+        ThreadsInSlot("vm1/1", {"parse": 1.2, "score": 0.7}, 0.5),
+        ThreadsInSlot("vm1/2", {"idle": None, "score": 0.6}, None),
+    )
     assert loads(places) == {
-        "source": Load(0.98, "vm1/0"),
-        "parse": Load(1.2, "vm1/1"),
-        "score": Load(0.7, "vm1/1"),
+        "source": TaskLoad(0.98, "vm1/0"),
+        "parse": TaskLoad(1.2, "vm1/1"),
+        "score": TaskLoad(0.7, "vm1/1"),
     }
 
 

@@ -14,12 +14,12 @@ import msgspec
 from controller.core.loop import Loop
 from controller.core.tracing import run_of
 from controller.knowledge import turns as t
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
 from controller.publisher import Publisher
-from controller.replaying.account import Account
-from controller.replaying.world import World
+from controller.replaying.account import IdealAccount
+from controller.replaying.world import IdealWorld
 from topology_runtime.cluster import Vm
 from topology_runtime.topology import Edge, Static, Task, Topology
 
@@ -39,7 +39,7 @@ def loop() -> Loop:
     )
     topology = Topology("small", tasks, (Edge("source", "work"), Edge("work", "sink")))
     models = (Model("work", ModelSlot(), (Point(1, 40.0, 0.9, 0.1),)),)
-    settings = Settings(run="run1", version="0.1.0", initial=(Vm("vm1", 4), Vm("vm2", 4)))
+    settings = ControllerSettings(run="run1", version="0.1.0", initial=(Vm("vm1", 4), Vm("vm2", 4)))
     submitted = Submitted(topology, models, STEPS, 0.0, (), (BEGAN_S - 1) * 1_000_000_000)
     return Loop(settings, submitted)
 
@@ -49,7 +49,7 @@ def recorded(folder: Path, lives: int = 1) -> list[Document]:
 
     lives: of the publisher; each but the first begins with a document that knows nothing of those before."""
     run, told, lines = loop(), list[Document](), list[bytes]()
-    world = World(run, Account(), wall_ns=BEGAN_S * 1_000_000_000)
+    world = IdealWorld(run, IdealAccount(), wall_ns=BEGAN_S * 1_000_000_000)
     moments = iter(world.moments(SECONDS))
     for life in range(1, lives + 1):
         with closing(Publisher(run)) as publisher:

@@ -54,7 +54,7 @@ def joined(tmp_path: Path) -> Iterator[tuple[Rig, dict[int, BrokenLine]]]:
 
     (tmp_path / "out").mkdir()
     topology = with_store(JOIN, tmp_path / "out")
-    settings = m.Settings(window_s=10.0)
+    settings = m.DataPlaneSettings(window_s=10.0)
     rig = Rig(topology, PLACES, str(tmp_path), (HERE,), settings, {"source": RATE_TPS}, through=through)
     try:
         rig.start()

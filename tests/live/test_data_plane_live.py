@@ -41,7 +41,7 @@ def with_store(topology: Topology, folder: Path) -> Topology:
 def rig_of(topology: Topology, places: Mapping[str, Sequence[int]], tmp_path: Path) -> Rig:
     (tmp_path / "out").mkdir()
     topology = with_store(topology, tmp_path / "out")
-    return Rig(topology, places, str(tmp_path), (HERE,), m.Settings(strict=True))
+    return Rig(topology, places, str(tmp_path), (HERE,), m.DataPlaneSettings(strict=True))
 
 
 def stored(tmp_path: Path) -> Counter[int]:

@@ -28,7 +28,7 @@ from controller.knowledge import turns as t
 from controller.plan.predict import predict
 from controller.views import metrics as of_controller
 from controller.views.picture import Picture
-from controller.views.sight import Sight
+from controller.views.sight import ViewInput
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.latency_buckets import BUCKETS, bucket_of
@@ -126,7 +126,7 @@ def test_what_is_predicted_of_a_slot_is_for_the_present_rate_in_status_metrics_a
     plan = k.plan
     by_definition = predict(k.topology, k.models, plan.placement, plan.vms, seen.window.emitted_tps)
     picture = Picture()
-    picture.advance(Sight(k, world.loop.members, seen, 0, "running", world.now))
+    picture.advance(ViewInput(k, world.loop.members, seen, 0, "running", world.now))
     drawn = picture.snapshot()["slots"]
     shown = {(vm["vm"], slot["slot"]): slot["predicted_cpu"] for vm in status["vms"] for slot in vm["slots"]}
     for use in by_definition.slots:
@@ -261,7 +261,7 @@ def test_columns_of_unequal_length_are_passed_over():
 def test_what_is_no_number_is_left_out(value):
     assert not defined(value)
     slots = {"vm1/0": {"cpu": value, "memory": 0.5, "predicted_cpu": 0.1, "predicted_memory": None}}
-    view = of_controller.View(input_tps=value, errors={"a": 0.5}, slots=slots, slope=value)
+    view = of_controller.ControllerView(input_tps=value, errors={"a": 0.5}, slots=slots, slope=value)
     told = samples_of(text_of(of_controller.families(view)))
     assert {name for name, _ in told if "slot_" in name} == {
         "headgate_slot_cpu_ratio",
@@ -274,7 +274,7 @@ def test_what_is_no_number_is_left_out(value):
 def test_an_agent_tells_its_slots_workers_and_the_cost_of_its_samples():
     slots = [SlotState(Slot("vm1", n)) for n in range(3)]
     slots[0].status, slots[1].status, slots[1].crashes = "running", "quarantined", 4
-    view = of_agent.view_of(slots, (1, 2), of_agent.View(), 2_000_000)
+    view = of_agent.view_of(slots, (1, 2), of_agent.AgentView(), 2_000_000)
     view = of_agent.view_of(slots, (1, 2), view, 1_000_000)
     told = samples_of(text_of(of_agent.families("vm1", view)))
     here = ("vm", "vm1")

@@ -45,7 +45,7 @@ Labels = tuple[tuple[str, str], ...]
 Samples = dict[tuple[str, Labels], float]
 needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="Debian's package prometheus has it")
 
-FULL = of_controller.View(
+FULL = of_controller.ControllerView(
     input_tps=120.0,
     headroom_tps=30.0,
     stable=True,
@@ -62,7 +62,7 @@ FULL = of_controller.View(
     end_to_end={"store": [0] * 60 + [5] + [0] * 99},
     in_task={"work": [0] * 40 + [7] + [0] * 119},
 )
-FULL_AGENT = of_agent.View(
+FULL_AGENT = of_agent.AgentView(
     slots=4, workers={"running": 1}, threads=5, sampling_s=0.1, blocks=9, bad={"workers": 0}
 )
 

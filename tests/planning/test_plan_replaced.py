@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from worlds import chain, model_of, vms_of
 
-from controller.core.decide import Question, choose
+from controller.core.decide import PlanQuestion, choose
 from controller.execute.diff import diff
 from controller.plan.planner import PlanRequest, make_plan
 from topology_runtime.cluster import Slot
@@ -20,7 +20,7 @@ THREADS = diff((), PRESENT.placement, TOPOLOGY, 1).start
 
 
 def asked(request: PlanRequest, forced: bool = False) -> str:
-    return choose(Question(request, THREADS, PRESENT, forced, frozenset(), 100)).action
+    return choose(PlanQuestion(request, THREADS, PRESENT, forced, frozenset(), 100)).action
 
 
 @pytest.mark.parametrize(("rate", "action"), [(205.0, "none"), (200.0, "enact"), (300.0, "adopt")])

@@ -120,3 +120,23 @@ def test_links_in_documents_lead_somewhere():
     for path in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text("utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+SHARED = {
+    "Check",
+    "DiskSeen",
+    "End",
+    "Lease",
+    "Tick",
+}  # one meaning in both places: an event, a message and what keeps it
+
+
+def test_one_class_name_means_one_thing():
+    """A name stands once in the four packages, but for those that mean the same wherever they stand."""
+    places = {}
+    for path in SOURCES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.name)
+    twice = {name for name, found in places.items() if len(found) > 1}
+    assert twice <= SHARED, {name: places[name] for name in twice - SHARED}

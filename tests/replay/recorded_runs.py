@@ -11,13 +11,13 @@ import msgspec
 from controller.core.loop import Loop
 from controller.core.tracing import run_of
 from controller.knowledge import turns as t
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
 from controller.recording.recorder import input_line
-from controller.replaying.account import Account
+from controller.replaying.account import IdealAccount
 from controller.replaying.again import Moment, decisions_of
-from controller.replaying.world import World
+from controller.replaying.world import IdealWorld
 from topology_runtime.cluster import Vm
 from topology_runtime.topology import Edge, Static, Task, Topology
 
@@ -38,9 +38,9 @@ def models(rate_tps: float = 40.0) -> tuple[Model, ...]:
     return (Model("work", ModelSlot(), (Point(1, rate_tps, 0.9, 0.1),)),)
 
 
-def settings(**given: Any) -> Settings:
+def settings(**given: Any) -> ControllerSettings:
     usual: dict[str, Any] = {"initial": (Vm("vm1", 4), Vm("vm2", 4)), "version": "0.1.0"}
-    return Settings(run="run1", **(usual | given))
+    return ControllerSettings(run="run1", **(usual | given))
 
 
 def submitted(steps: Sequence[tuple[float, float]] = STEPS) -> Submitted:
@@ -55,7 +55,9 @@ def moments(
 ) -> list[Moment]:
     """A run of so many seconds."""
     loop = Loop(settings(**given), submitted(steps))
-    return list(World(loop, Account(), rates=rates, wall_ns=WALL_NS + 1_000_000_000).moments(seconds))
+    return list(
+        IdealWorld(loop, IdealAccount(), rates=rates, wall_ns=WALL_NS + 1_000_000_000).moments(seconds)
+    )
 
 
 def write(folder: Path, found: Sequence[Moment]) -> Path:

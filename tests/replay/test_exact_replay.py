@@ -14,18 +14,18 @@ from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.knowledge.records import Record
 from controller.recording.lines import PartedLines
-from controller.recording.trace import Rates, TraceWriter
-from controller.replaying.account import Account
+from controller.recording.trace import RatesRow, TraceWriter
+from controller.replaying.account import IdealAccount
 from controller.replaying.again import Again, Moment, decisions_of
-from controller.replaying.comparing import Comparison, compare, first_field
+from controller.replaying.comparing import PolicyComparison, compare, first_field
 from controller.replaying.reading import Recording
-from controller.replaying.world import World
+from controller.replaying.world import IdealWorld
 from topology_runtime import rates
 from topology_runtime.cluster import Vm
 from topology_runtime.messages import Request
 
 
-def replayed(folder: Path) -> Comparison:
+def replayed(folder: Path) -> PolicyComparison:
     recording = Recording(folder)
     again = Again(recording.run)
     for _ in again.moments(recording.lines()):
@@ -48,7 +48,9 @@ def test_a_run_with_a_re_plan_is_decided_the_same_again(tmp_path: Path, found: l
     actions = {d["action"] for moment in found for d in decisions_of(moment.instructions)}
     assert actions == {"none", "plan"}
     comparison = replayed(write(tmp_path, found))
-    assert comparison == Comparison(len((tmp_path / "decisions.jsonl").read_text().splitlines()), 0, None)
+    assert comparison == PolicyComparison(
+        len((tmp_path / "decisions.jsonl").read_text().splitlines()), 0, None
+    )
     assert comparison.decisions >= 14
 
 
@@ -146,7 +148,7 @@ def test_what_a_run_offered_comes_back_as_the_steps_it_was(tmp_path: Path, found
     for moment in found:
         for instruction in moment.instructions:
             if isinstance(instruction, t.Trace) and instruction.kind == "rates":
-                writer.add_rates(Rates(**instruction.data))
+                writer.add_rates(RatesRow(**instruction.data))
     writer.write(final=True)
     writer.close()
     steps = rates.read(str(tmp_path)).steps
@@ -232,7 +234,7 @@ def test_a_decision_whose_journal_failed_was_never_made(tmp_path: Path) -> None:
     loop = Loop(settings(), submitted())
     found = []
     failed = False
-    for moment in World(loop, Account(), wall_ns=1_790_000_001 * 10**9).moments(6.0):
+    for moment in IdealWorld(loop, IdealAccount(), wall_ns=1_790_000_001 * 10**9).moments(6.0):
         found.append(moment)
         if not failed and decisions_of(moment.instructions):
             failed = True
@@ -253,7 +255,7 @@ def test_a_topology_submitted_by_a_command_is_replayed_from_that_command(tmp_pat
         "models": msgspec.to_builtins(given.models),
         "steps": given.steps,
     }
-    world = World(loop, Account(), wall_ns=1_790_000_001 * 10**9)
+    world = IdealWorld(loop, IdealAccount(), wall_ns=1_790_000_001 * 10**9)
     found: list[Moment] = []
     for moment in world.moments(3.0):
         found.append(moment)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from recorded_runs import models, moments, write
 
-from controller.replaying.account import Account
+from controller.replaying.account import IdealAccount
 from controller.replaying.again import Again
-from controller.replaying.policies import Policy, Question, Trial, policies_of, trial_of
+from controller.replaying.policies import Policy, PolicyQuestion, PolicyTrial, policies_of, trial_of
 from controller.replaying.reading import Recording
 from controller.replaying.world import Delays
 from topology_runtime.cluster import Vm
@@ -27,10 +27,10 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 
 def tried(name: str, recording: Recording, **given: Any) -> dict[str, Any]:
-    question = Question(recording.run, SECONDS, given.pop("delays", INSTANT), **given)
+    question = PolicyQuestion(recording.run, SECONDS, given.pop("delays", INSTANT), **given)
     (policy,) = policies_of([name], recording.run.settings)
 
-    def watch(trial: Trial) -> None:
+    def watch(trial: PolicyTrial) -> None:
         for _ in trial.moments():
             pass
 
@@ -38,7 +38,7 @@ def tried(name: str, recording: Recording, **given: Any) -> dict[str, Any]:
 
 
 def test_the_runs_own_policy_does_what_the_run_did(recording: Recording) -> None:
-    account = Account(seconds=SECONDS)
+    account = IdealAccount(seconds=SECONDS)
     for moment in Again(recording.run).moments(recording.lines()):
         account.see(moment)
     own = tried("mba+sam", recording, delays=Delays())
@@ -84,11 +84,13 @@ def test_fewer_vms_carry_less(recording: Recording) -> None:
 def test_rates_set_by_hand_are_set_in_the_trial_too(tmp_path: Path) -> None:
     found = moments(12.0, ((0.0, 30.0),), rates=((5.0, 70.0),))
     recording = Recording(write(tmp_path, found))
-    account = Account()
+    account = IdealAccount()
     for moment in Again(recording.run).moments(recording.lines()):
         account.see(moment)
     assert [rate for _, rate in account.rates] == [70.0]
-    trial = Trial(Policy("mba+sam", "mba", "sam"), Question(recording.run, 12.0, rates=tuple(account.rates)))
+    trial = PolicyTrial(
+        Policy("mba+sam", "mba", "sam"), PolicyQuestion(recording.run, 12.0, rates=tuple(account.rates))
+    )
     for _ in trial.moments():
         pass
     assert trial.row()["offered"] == pytest.approx(account.offered, rel=0.05)

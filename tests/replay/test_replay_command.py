@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from recorded_runs import moments, write
 
-from controller.knowledge.config import Settings
+from controller.knowledge.config import ControllerSettings
 from controller.replay_cli import replay, vms_of
-from controller.replaying.account import Account
+from controller.replaying.account import IdealAccount
 from controller.replaying.again import Moment
 from controller.replaying.pacing import lines_of, paced
 from topology_runtime.cluster import Vm
@@ -76,10 +76,10 @@ def test_a_half_written_last_line_is_said(trace: Path) -> None:
 
 
 def test_vms_of_a_run_that_asked_for_all_of_them_are_like_those_it_asked_for() -> None:
-    run = Settings(run="r", spare=Vm("spare", 4, slot_cores=0.2, usd_per_hour=0.4))
-    found = vms_of("2,1", Account(), run)
+    run = ControllerSettings(run="r", spare=Vm("spare", 4, slot_cores=0.2, usd_per_hour=0.4))
+    found = vms_of("2,1", IdealAccount(), run)
     assert found == (Vm("vm1", 2, 0.2, usd_per_hour=0.2), Vm("vm2", 1, 0.2, usd_per_hour=0.1))
-    assert vms_of("2", Account(), Settings(run="r")) == (Vm("vm1", 2),)
+    assert vms_of("2", IdealAccount(), ControllerSettings(run="r")) == (Vm("vm1", 2),)
 
 
 def test_policies_stand_beside_what_was_recorded(trace: Path) -> None:

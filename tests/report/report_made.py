@@ -84,7 +84,7 @@ def _add_epoch(
     _, _, planned, slots = EPOCHS[epoch - 1]
     slope = 0.31 if epoch == 3 else 0.002
     found["stability"].append(
-        r.Stability(
+        r.StabilityAnswer(
             RUN,
             epoch,
             "epoch",
@@ -116,7 +116,9 @@ def _add_epoch(
             r.TaskResidual(RUN, epoch, task, 2.0, 80.0, 82.0, -2.0, 0.1, 0.001, busy, 3e7)
         )
         found["bottlenecks"].append(
-            r.Bottleneck(RUN, epoch, len(tasks) - number, task, "vm1", number % 4, 2.0, busy, 0.8, 1.5, 0.01)
+            r.BottleneckAnswer(
+                RUN, epoch, len(tasks) - number, task, "vm1", number % 4, 2.0, busy, 0.8, 1.5, 0.01
+            )
         )
     found["cost"].append(
         r.Cost(RUN, epoch, to_s - from_s, slots, slots * (to_s - from_s) / 3600, 2, 0.05, None, 2000.0, None)
@@ -155,7 +157,9 @@ def _add_whole(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
     found["refitted"].append(r.Refitted("join", None, 0, 2, "too few windows at its peak"))
     found["pairs"].append(r.Pair(RUN, 1, "parse", "score", 80.0, 20_000.0, 0.001, 0.002))
     bins = [r.LatencyBin(0.1, 0.2, 300.0)]
-    found["steps"].append(r.Step(RUN, 0, 10.0, 6.0, 50.0, 49.5, 0.001, True, 0.15, 0.15, 0.19, 0.2, bins))
+    found["steps"].append(
+        r.StepAnswer(RUN, 0, 10.0, 6.0, 50.0, 49.5, 0.001, True, 0.15, 0.15, 0.19, 0.2, bins)
+    )
     found["step_slots"].append(r.StepSlot(RUN, 0, "vm1", 0, 0.5, 0.1, 6))
     found["left_out"].append(
         r.LeftOut("demo/run-1/samples/7.parquet", "truncated", "it ends in the middle", None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from topology_runtime.services.addresses import Address, address_of
 from topology_runtime.services.contents import COLUMNS, blob_bytes, row_key, row_of
-from topology_runtime.services.heads import Refused, answer_head, head_of, range_of, refusal
+from topology_runtime.services.heads import RequestRefused, answer_head, head_of, range_of, refusal
 from topology_runtime.services.limits import BURST_S, Gate, Limit, Terms
 
 
@@ -66,7 +66,7 @@ class TestHead:
                  b"GET / HTTP/1.1\r\n x: folded\r\n\r\n", b"\x16\x03\x01\r\n\r\n"],
     )  # fmt: skip
     def test_what_is_no_request_is_refused(self, data: bytes) -> None:
-        with pytest.raises(Refused) as error:
+        with pytest.raises(RequestRefused) as error:
             head_of(data)
         assert error.value.status == 400
 
@@ -76,7 +76,7 @@ class TestHead:
          ("Content-Length:", 400), ("Content-Length: 12abc", 400), ("Content-Length: " + "9" * 5000, 400)],
     )  # fmt: skip
     def test_a_body_without_a_plain_end_is_refused(self, field: str, status: int) -> None:
-        with pytest.raises(Refused) as error:
+        with pytest.raises(RequestRefused) as error:
             _ = head_of(f"PUT / HTTP/1.1\r\n{field}\r\n\r\n".encode("latin-1")).body_bytes
         assert error.value.status == status
 
@@ -91,7 +91,7 @@ class TestHead:
 
     @pytest.mark.parametrize("text", ["bytes=100-", "bytes=9-3", "bytes=-0"])
     def test_a_range_outside_is_refused(self, text: str) -> None:
-        with pytest.raises(Refused) as error:
+        with pytest.raises(RequestRefused) as error:
             range_of(text, 100)
         assert error.value.status == 416
 

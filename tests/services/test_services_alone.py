@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from topology_runtime.progress import bar
 from topology_runtime.services import proxy
 from topology_runtime.services.contents import row_of
-from topology_runtime.services.control import Settings
+from topology_runtime.services.control import ServiceSettings
 from topology_runtime.services.embedded import Rows, Server
 from topology_runtime.services.limits import Gate, Terms
 from topology_runtime.services.seeding import seed_files, seed_sqlite, table_file
 
-SETTINGS = Settings(True, 1, 1, 1.0, 1.0, 0.0, 10000, 10002)
+SETTINGS = ServiceSettings(True, 1, 1, 1.0, 1.0, 0.0, 10000, 10002)
 
 
 class TestSettings:
@@ -97,7 +97,7 @@ def test_the_proxy_goes_on_when_it_could_not_take_a_connection(
         with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
             for each in (listener, client):
                 each.setblocking(False)
-            route = proxy.Route(listener.getsockname()[1], 1, Terms())
+            route = proxy.ProxyRoute(listener.getsockname()[1], 1, Terms())
             accepting = asyncio.create_task(proxy.accept(route, listener))
             try:
                 free = os.dup(0)

@@ -29,7 +29,7 @@ from topology_runtime.services.azure_sdk import connection_string
 from topology_runtime.services.blobs import open_blobs
 from topology_runtime.services.contents import BLOB_BYTES, CONTAINER, blob_bytes, blob_name, row_of
 from topology_runtime.services.limits import Terms
-from topology_runtime.services.proxy import Route
+from topology_runtime.services.proxy import ProxyRoute
 from topology_runtime.services.tables import open_table
 from topology_runtime.tasks import representative
 from topology_runtime.tasks.event_number import number_of
@@ -281,7 +281,7 @@ def test_what_is_written_through_the_limits_comes_back(addresses: tuple[str, str
 def test_with_nothing_behind_it_the_proxy_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         listen, upstream = one.getsockname()[1], other.getsockname()[1]
-    route = msgspec.json.encode(Route(listen, upstream, Terms())).decode()
+    route = msgspec.json.encode(ProxyRoute(listen, upstream, Terms())).decode()
     words = [sys.executable, "-P", "-m", "topology_runtime.services.proxy", route]
     record = processes.spawn("limits", words, tmp_path)
     try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 
 from controller.simulation.clock import S
-from controller.simulation.world import Options, World
+from controller.simulation.world import Options, SimWorld
 
 TROUBLE_S = 30  # from the first cut until lines and machines are whole again
 WHOLE_S = 25  # until then the task works once more
@@ -14,9 +14,9 @@ CUT_MOST_S = 20
 RATE_TPS = 8.0
 
 
-def partitioned(seed: int) -> World:
+def partitioned(seed: int) -> SimWorld:
     """One such world; raises AssertionError when two work at once, or none at the end."""
-    world = World(seed, Options(shape="exclusive", faults=0, rate_tps=RATE_TPS, vms_least=1))
+    world = SimWorld(seed, Options(shape="exclusive", faults=0, rate_tps=RATE_TPS, vms_least=1))
     world._begin()
     _plan_trouble(world)
     world.clock.run_until((3 + TROUBLE_S) * S)
@@ -31,12 +31,12 @@ def partitioned(seed: int) -> World:
     return world
 
 
-def _works(world: World) -> bool:
+def _works(world: SimWorld) -> bool:
     threads = [t for worker in world.workers() for t in worker.threads.values()]
     return any(t.core.task.exclusive and t.could_work for t in threads)
 
 
-def _plan_trouble(world: World) -> None:
+def _plan_trouble(world: SimWorld) -> None:
     r, faults = world.random, world.faults
     for _ in range(r.randint(1, 3)):
         agent = r.choice(list(world.agents.values()))

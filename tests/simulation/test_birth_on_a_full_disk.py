@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from controller.knowledge import turns as t
 from controller.simulation.clock import S
-from controller.simulation.world import Options, World
+from controller.simulation.world import Options, SimWorld
 
 
 def test_a_controller_started_on_a_full_disk_begins_when_the_disk_heals() -> None:
-    world = World(1, Options(shape="line", faults=0))
+    world = SimWorld(1, Options(shape="line", faults=0))
     world._begin()
     world.clock.run_until(4 * S)
     epoch = world.checks.durable.next_epoch
@@ -27,7 +27,7 @@ def test_a_controller_started_on_a_full_disk_begins_when_the_disk_heals() -> Non
 
 
 def test_told_to_end_before_it_could_begin_it_ends() -> None:
-    world = World(1, Options(shape="line", faults=0))
+    world = SimWorld(1, Options(shape="line", faults=0))
     world.disk.fails = True
     world.controller.start()
     world.controller.do(t.Stopping("asked by a signal"))

@@ -14,36 +14,36 @@ from controller.knowledge.knowledge import Knowledge
 from controller.simulation.agent import SimAgent
 from controller.simulation.clock import MS, S
 from controller.simulation.thread import SimThread
-from controller.simulation.world import Options, World
+from controller.simulation.world import Options, SimWorld
 from topology_runtime.worker.task_core import TaskCore
 
 AWAY_S = 30
 AGAIN_S = 15  # an exclusive task works again so long after its VM was lost (docs/promises.md)
 
 
-def running(seed: int = 1) -> World:
+def running(seed: int = 1) -> SimWorld:
     """A world with its first plan in force, rows on their way and no faults of its own."""
-    world = World(seed, Options(shape="exclusive", faults=0, vms_least=2))
+    world = SimWorld(seed, Options(shape="exclusive", faults=0, vms_least=2))
     world._begin()
     world.clock.run_until(5 * S)
     assert holder(world) is not None
     return world
 
 
-def holder(world: World) -> SimThread | None:
+def holder(world: SimWorld) -> SimThread | None:
     """The thread of the exclusive task that may work now."""
     threads = [t for worker in world.workers() for t in worker.threads.values()]
     found = [t for t in threads if t.wanted.task == "alone" and t.could_work]
     return found[0] if found else None
 
 
-def vm_of(world: World) -> SimAgent:
+def vm_of(world: SimWorld) -> SimAgent:
     thread = holder(world)
     assert thread is not None
     return world.agents[thread.worker.slot.vm]
 
 
-def until(world: World, what: Callable[[], bool], limit_s: float) -> float:
+def until(world: SimWorld, what: Callable[[], bool], limit_s: float) -> float:
     """Seconds until it is so."""
     begin_ns = world.now_ns
     while not what():
@@ -53,7 +53,7 @@ def until(world: World, what: Callable[[], bool], limit_s: float) -> float:
 
 
 def test_without_faults_an_exclusive_task_changes_its_place_and_never_runs_twice() -> None:
-    assert World(0, Options(shape="exclusive", faults=0)).run().account.read > 0
+    assert SimWorld(0, Options(shape="exclusive", faults=0)).run().account.read > 0
 
 
 @pytest.mark.parametrize("seed", range(4))

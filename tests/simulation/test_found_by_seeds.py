@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from controller.simulation.clock import MS, S
-from controller.simulation.world import Options, World
+from controller.simulation.world import Options, SimWorld
 
 
 @pytest.mark.parametrize("seed", [23, 33, 54])
 def test_a_killed_worker_takes_no_dead_letter_along(seed: int) -> None:
-    World(seed, Options(shape="failing", kinds=("kill_worker", "kill_worker_somewhere"), faults=5)).run()
+    SimWorld(seed, Options(shape="failing", kinds=("kill_worker", "kill_worker_somewhere"), faults=5)).run()
 
 
 def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:
     """The first plan's source may be told to begin before the workers below it: what these had taken then,
     without a route, went nowhere and was acked as if it were done."""
-    world = World(1, Options(shape="line", faults=0))
+    world = SimWorld(1, Options(shape="line", faults=0))
     world._begin()
     seen = set()
     while world.now_ns < 4 * S:
@@ -31,7 +31,7 @@ def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:
 
 def test_events_in_a_spool_that_is_lost_with_its_vm_are_no_violation() -> None:
     """The stated exception (protocol: Sources): all others reach the sink."""
-    world = World(1, Options(shape="live", faults=0, queue_ms=500))
+    world = SimWorld(1, Options(shape="live", faults=0, queue_ms=500))
     world._begin()
     world.clock.run_until(4 * S)
     world.options = Options(shape="live", faults=0)

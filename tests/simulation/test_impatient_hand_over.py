@@ -5,20 +5,20 @@ from __future__ import annotations
 
 from controller.simulation.clock import MS, S
 from controller.simulation.thread import SimSource
-from controller.simulation.world import Options, World
+from controller.simulation.world import Options, SimWorld
 
 SEED = 3
 WAIT_MS = 33_000  # rows wait so long at the sink: longer than a successor waits
 
 
-def sources(world: World) -> list[SimSource]:
+def sources(world: SimWorld) -> list[SimSource]:
     threads = [t for worker in world.workers() for t in worker.threads.values()]
     return [t for t in threads if isinstance(t, SimSource)]
 
 
-def handed_over() -> tuple[World, SimSource]:
+def handed_over() -> tuple[SimWorld, SimSource]:
     """A world in which the successor reads and the leaver has rows open; the leaver."""
-    world = World(SEED, Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, parted=False))
+    world = SimWorld(SEED, Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, parted=False))
     world._begin()
     world.clock.run_until(4 * S)
     world.options = Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, queue_ms=WAIT_MS)
@@ -35,7 +35,7 @@ def handed_over() -> tuple[World, SimSource]:
     return world, old
 
 
-def finish(world: World) -> None:
+def finish(world: SimWorld) -> None:
     world.options = Options(shape="line", faults=0)
     world.clock.run_until(world.now_ns + 20 * S)
     known = world.controller.loop.knowledge.counts.source("source", 0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from controller.simulation.clock import MS, S
-from controller.simulation.world import Options, World
+from controller.simulation.world import Options, SimWorld
 from topology_runtime.worker.state import WorkerState
 
 KINDS = ("break_data", "half_open_data")
@@ -15,7 +15,7 @@ KINDS = ("break_data", "half_open_data")
 @pytest.mark.parametrize("shape", ["join", "batch", "diamond"])
 @pytest.mark.parametrize("number", range(3))
 def test_links_break_in_every_way_and_everything_settles(shape: str, number: int) -> None:
-    world = World(number, Options(shape=shape, kinds=KINDS, faults=6)).run()
+    world = SimWorld(number, Options(shape=shape, kinds=KINDS, faults=6)).run()
     assert world.account.read > 0 and set(world.faults.done) & set(KINDS)
 
 
@@ -25,7 +25,7 @@ def test_a_break_that_no_worker_notices_is_seen(monkeypatch: pytest.MonkeyPatch)
     caught = 0
     for number in range(12):
         try:
-            World(number, Options(shape="join", kinds=KINDS, faults=6, parted=False)).run()
+            SimWorld(number, Options(shape="join", kinds=KINDS, faults=6, parted=False)).run()
         except AssertionError:
             caught += 1
             break
@@ -35,7 +35,7 @@ def test_a_break_that_no_worker_notices_is_seen(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("number", [1, 4, 12])
 def test_what_a_leaver_wrote_into_a_half_open_link_is_sent_again_soon(number: int) -> None:
     """Its worker was wanted no more before the link watch had noticed, and nobody looked any more."""
-    world = World(number, Options(shape="feeds", faults=0, rate_tps=4.0, vms_least=2))
+    world = SimWorld(number, Options(shape="feeds", faults=0, rate_tps=4.0, vms_least=2))
     world._begin()
     world.clock.run_until(5 * S)
     planned(world, 45.0)
@@ -53,7 +53,7 @@ def test_what_a_leaver_wrote_into_a_half_open_link_is_sent_again_soon(number: in
     assert world.met["replays by fault"] and not world.met["replays by deadline"]
 
 
-def planned(world: World, rate_tps: float) -> None:
+def planned(world: SimWorld, rate_tps: float) -> None:
     """A plan for this rate, as an operator orders it, until it is committed."""
     world.controller.ask("plan", rate_tps=rate_tps, propose=True)
     world._swap()

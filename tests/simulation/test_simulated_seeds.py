@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from controller.simulation.world import REPLANS_LEAST, World
+from controller.simulation.world import REPLANS_LEAST, SimWorld
 
 HERE = Path(__file__).parent
 TRAIL_SHOWN = 60
 HASHED = (3, 8, 11)
 
 
-def run(seed: int) -> World:
+def run(seed: int) -> SimWorld:
     """One seed; a failure says how to run it again and what happened last."""
-    world = World(seed)
+    world = SimWorld(seed)
     try:
         return world.run()
     except Exception as error:

@@ -10,28 +10,28 @@ import pytest
 from controller.simulation.agent import SimAgent
 from controller.simulation.clock import MS, S
 from controller.simulation.thread import SimSource
-from controller.simulation.world import Options, World
+from controller.simulation.world import Options, SimWorld
 
 SEED = 2  # two VMs of one size
 CALM = Options(shape="live", faults=0, rate_tps=8.0, vms_least=2)
 WAITS = replace(CALM, queue_ms=1500)
 
 
-def sources(world: World) -> list[SimSource]:
+def sources(world: SimWorld) -> list[SimSource]:
     threads = [t for worker in world.workers() for t in worker.threads.values()]
     return [t for t in threads if isinstance(t, SimSource)]
 
 
-def source_of(world: World) -> str:
+def source_of(world: SimWorld) -> str:
     """The VM that is to have the source."""
     proposal = world.controller.loop.knowledge.proposal
     assert proposal is not None
     return next(b.slot.vm for b in proposal.plan.placement.bundles if b.task == "source")
 
 
-def moving(phase: str) -> tuple[World, SimAgent]:
+def moving(phase: str) -> tuple[SimWorld, SimAgent]:
     """A world in this phase of a plan that moves its source, which has rows open; the agent it leaves."""
-    world = World(SEED, CALM)
+    world = SimWorld(SEED, CALM)
     world._begin()
     world.clock.run_until(4 * S)
     world.options = WAITS
@@ -50,7 +50,7 @@ def moving(phase: str) -> tuple[World, SimAgent]:
     return world, old.worker.agent
 
 
-def finish(world: World) -> None:
+def finish(world: SimWorld) -> None:
     world.options = CALM
     world._wait("the plan is in force", lambda: world.unsettled, 30)
     known = world.controller.loop.knowledge.counts.source("source", 0)

@@ -10,22 +10,22 @@ from msgspec import structs
 from controller.simulation.clock import MS, S
 from controller.simulation.thread import SimSource
 from controller.simulation.topologies import turned
-from controller.simulation.world import Options, World
+from controller.simulation.world import Options, SimWorld
 from topology_runtime.messages import Frame
 
 SEED = 3
 CALM = Options(shape="live", faults=0, rate_tps=8.0, parted=False)
 
 
-def sources(world: World) -> list[SimSource]:
+def sources(world: SimWorld) -> list[SimSource]:
     threads = [t for worker in world.workers() for t in worker.threads.values()]
     return [t for t in threads if isinstance(t, SimSource)]
 
 
-def moved(queue_ms: float) -> tuple[World, SimSource, SimSource]:
+def moved(queue_ms: float) -> tuple[SimWorld, SimSource, SimSource]:
     """A world in which the source went to another slot of its VM while rows wait so long at the sink; leaver and
     successor, which reads."""
-    world = World(SEED, CALM)
+    world = SimWorld(SEED, CALM)
     world._begin()
     world.clock.run_until(5 * S)
     world.options = replace(CALM, queue_ms=queue_ms)
@@ -43,7 +43,7 @@ def moved(queue_ms: float) -> tuple[World, SimSource, SimSource]:
     return world, old, new[0]
 
 
-def finish(world: World) -> None:
+def finish(world: SimWorld) -> None:
     world.options = CALM
     world._wait("the plan is in force", lambda: world.unsettled, 30)
     known = world.controller.loop.knowledge.counts.source("source", 0)
@@ -52,7 +52,7 @@ def finish(world: World) -> None:
     world._clean_up()
 
 
-def wait_on(world: World, leaver: SimSource) -> None:
+def wait_on(world: SimWorld, leaver: SimSource) -> None:
     """What the leaver sent goes on waiting at the sinks, what others send does not."""
     world.options = replace(CALM, queue_ms=1)
     for thread in leaver.worker.threads.values():

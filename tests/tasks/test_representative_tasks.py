@@ -30,7 +30,7 @@ from topology_runtime.tasks.event_number import number_of, scattered
 from topology_runtime.tasks.file_write import FileWrite
 from topology_runtime.tasks.http_call import HttpCall
 from topology_runtime.tasks.kalman import Kalman, step
-from topology_runtime.tasks.parse_xml import ParseXml, Reader, text_of
+from topology_runtime.tasks.parse_xml import ParseXml, XmlReader, text_of
 from topology_runtime.tasks.pi import Pi, viete
 from topology_runtime.tasks.sliding_window import SlidingMean
 from topology_runtime.tasks.sql_query import SqlQuery
@@ -70,11 +70,11 @@ class TestAnyRowHasANumber:
 
 class TestParseXml:
     def test_one_pass_finds_every_leaf(self) -> None:
-        found = Reader().read("<a><b k='1'>x &amp; y</b><c/><d> z </d></a>")
+        found = XmlReader().read("<a><b k='1'>x &amp; y</b><c/><d> z </d></a>")
         assert (found.elements, found.leaves) == (4, [("b.k", "1"), ("b", "x & y"), ("d", "z")])
 
     def test_a_parser_is_used_again_also_after_a_broken_document(self) -> None:
-        reader = Reader()
+        reader = XmlReader()
         with pytest.raises(SAXParseException):
             reader.read("<a><b></a>")
         assert reader.read("<a>1</a>").leaves == [("a", "1")]
@@ -83,10 +83,10 @@ class TestParseXml:
     def test_documents_have_their_size(self, number: int, size_bytes: int) -> None:
         text = text_of(number, size_bytes)
         assert size_bytes - 160 < len(text.encode()) <= size_bytes
-        assert Reader().read(text).elements % 4 == 1  # the root, and four for each reading
+        assert XmlReader().read(text).elements % 4 == 1  # the root, and four for each reading
 
     def test_gives_one_row_for_each_with_what_all_documents_hold(self) -> None:
-        found = [Reader().read(text_of(number, 600)) for number in range(2)]
+        found = [XmlReader().read(text_of(number, 600)) for number in range(2)]
         elements = sum(each.elements for each in found)
         characters = sum(len(text) for each in found for _, text in each.leaves)
         assert ParseXml(documents=2, document_bytes=600)(5) == {

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.terminal.top_rows import VIEWS, Column, Order, Reading, headline, ordered, table
+from dashboards.terminal.top_rows import VIEWS, Column, SortOrder, StatusReading, headline, ordered, table
 
 RECORDED = [
-    Reading(**one) for one in json.loads((Path(__file__).parent / "recorded_run.json").read_text("utf-8"))
+    StatusReading(**one)
+    for one in json.loads((Path(__file__).parent / "recorded_run.json").read_text("utf-8"))
 ]
 FIRST, ENACTING, STABLE = RECORDED  # before any sample, after a re-plan, at the end
 TASKS, SLOTS, VMS, DECISIONS, EVENTS = VIEWS
-NOTHING = Reading({})
+NOTHING = StatusReading({})
 
 
 def texts(view, reading, order=None, words=""):
-    return table(view, reading, order or Order(), words)
+    return table(view, reading, order or SortOrder(), words)
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
@@ -50,7 +51,7 @@ def test_a_task_is_as_loaded_as_the_controller_says():
     for task in status["tasks"]:
         if task["task"] != "source":
             task |= {"load": 0.58, "load_slot": "vm1/0", "grows": False}
-    shown = {row[0]: dict(zip(titles, row, strict=True)) for row in texts(TASKS, Reading(status))}
+    shown = {row[0]: dict(zip(titles, row, strict=True)) for row in texts(TASKS, StatusReading(status))}
     assert (shown["store"]["load"], shown["store"]["of slot"]) == ("58%", "vm1/0")
     assert (shown["source"]["busy"], shown["source"]["load"], shown["source"]["of slot"]) == ("N/A",) * 3
 
@@ -70,7 +71,7 @@ def test_vms_are_summed_up():
 def test_a_vm_that_left_is_not_shown():
     gone = json.loads(json.dumps(STABLE.status))
     gone["vms"][1]["state"] = "left"
-    assert [row[0] for row in texts(VMS, Reading(gone))] == ["vm1"]
+    assert [row[0] for row in texts(VMS, StatusReading(gone))] == ["vm1"]
 
 
 def test_decisions_and_events_come_newest_first():
@@ -86,9 +87,9 @@ def test_a_decision_is_not_shown_twice():
 @pytest.mark.parametrize("descending", [False, True])
 def test_numbers_are_sorted_as_numbers_and_unknown_ones_come_last(descending):
     rows = [(9.0, "b"), (None, "a"), (10.0, "c")]
-    found = [row[0] for row in ordered(rows, Order(0, descending))]
+    found = [row[0] for row in ordered(rows, SortOrder(0, descending))]
     assert found == ([10.0, 9.0, None] if descending else [9.0, 10.0, None])
-    assert ordered(rows, Order(None, descending)) == (rows[::-1] if descending else rows)
+    assert ordered(rows, SortOrder(None, descending)) == (rows[::-1] if descending else rows)
 
 
 def test_only_rows_with_all_the_words_are_shown_whatever_their_case():

@@ -14,7 +14,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 from dashboards import cli
 from dashboards.terminal import top_app
 from dashboards.terminal.top_app import Help, Top
-from dashboards.terminal.top_rows import VIEWS, Reading
+from dashboards.terminal.top_rows import VIEWS, StatusReading
 from topology_runtime import errors
 
 Act = Callable[[Top, "Pilot[None]"], Awaitable[None]]
@@ -23,12 +23,12 @@ Act = Callable[[Top, "Pilot[None]"], Awaitable[None]]
 class Stand:
     """What the app reads, and a clock that stands still."""
 
-    def __init__(self, reading: Reading | None = STABLE) -> None:
+    def __init__(self, reading: StatusReading | None = STABLE) -> None:
         self.reading = reading
         self.now_s = 100.0
         self.asked = 0
 
-    def read(self) -> Reading | None:
+    def read(self) -> StatusReading | None:
         self.asked += 1
         return self.reading
 

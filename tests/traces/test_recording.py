@@ -23,7 +23,7 @@ import pytest
 from controller.recording.lines import LineFile, PartedLines, number_of, parts_of
 from controller.recording.recorder import Recorder
 from controller.recording.segments import ROTATE_BYTES, ROTATE_S, Segments
-from controller.recording.trace import Rates, TraceWriter
+from controller.recording.trace import RatesRow, TraceWriter
 from topology_runtime.trace_keep import Keep
 from topology_runtime.trace_tables import TABLES, TEXT
 
@@ -38,8 +38,8 @@ def rows(table: str, count: int, start: int = 0) -> dict[str, object]:
     }
 
 
-def rates(number: int) -> Rates:
-    return Rates(number * 10**9, 1.0, 1, "source", 1.0, 1.0, 1.0, 1.0, 1.0)
+def rates(number: int) -> RatesRow:
+    return RatesRow(number * 10**9, 1.0, 1, "source", 1.0, 1.0, 1.0, 1.0, 1.0)
 
 
 @contextmanager

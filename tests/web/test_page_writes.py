@@ -11,7 +11,7 @@ import pytest
 from page_made import MadeFeed, Page, page
 
 from dashboards.feed import Whole
-from dashboards.web.proposals import EXPIRES_S, NS, WAITING_MOST, Proposal, Proposals
+from dashboards.web.proposals import EXPIRES_S, NS, WAITING_MOST, PageProposal, Proposals
 from topology_runtime.errors import Conflict, Infeasible, InvalidInput, Unreachable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
@@ -129,8 +129,8 @@ def test_what_the_controller_refuses_is_told_as_it_is(
     assert told.get("faults", []) == list(error.faults)
 
 
-def proposal(number: int, made_ns: int = 0) -> Proposal:
-    return Proposal(str(number), "stop", "stop", {}, "", (), boot=1, epoch=3, made_ns=made_ns)
+def proposal(number: int, made_ns: int = 0) -> PageProposal:
+    return PageProposal(str(number), "stop", "stop", {}, "", (), boot=1, epoch=3, made_ns=made_ns)
 
 
 def test_proposals_expire_and_are_few() -> None:

@@ -29,7 +29,7 @@ from topology_runtime.messages import (
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker.flow import Addressed
-from topology_runtime.worker.keyed import KeyedFlow, Snapshot
+from topology_runtime.worker.keyed import KeyedFlow, KeyedSnapshot
 from topology_runtime.worker.keyed_core import KeyedCore
 from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import orders_of
@@ -104,20 +104,20 @@ class Store:
     member: Member
     thread: int
 
-    def load(self) -> Snapshot | None:
+    def load(self) -> KeyedSnapshot | None:
         return self.of(self.thread)
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, snapshot: KeyedSnapshot) -> None:
         if self.family.disk_full:
             raise OSError(28, "No space left on device")
         self.family.saves += 1
         disk = self.family.disks.setdefault(self.member.slot.vm, {})
         disk[self.member.thread] = msgspec.msgpack.encode(snapshot)
 
-    def of(self, thread: int) -> Snapshot | None:
+    def of(self, thread: int) -> KeyedSnapshot | None:
         data = self.family.disks.get(self.member.slot.vm, {}).get(thread)
         try:
-            return None if data is None else msgspec.msgpack.decode(data, type=Snapshot)
+            return None if data is None else msgspec.msgpack.decode(data, type=KeyedSnapshot)
         except msgspec.DecodeError as error:
             raise OSError(str(error)) from error
 

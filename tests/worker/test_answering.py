@@ -14,8 +14,8 @@ from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.answering import AnsweringThread
 from topology_runtime.worker.held_lease import HeldLease
-from topology_runtime.worker.keyed import Snapshot
-from topology_runtime.worker.snapshots import Files
+from topology_runtime.worker.keyed import KeyedSnapshot
+from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.switchboard import Switchboard
 from topology_runtime.worker.threads import Host
 
@@ -31,7 +31,7 @@ TOPOLOGY = Topology(
 
 
 def test_it_answers_for_a_thread_that_is_no_more(tmp_path: Path) -> None:
-    Files(str(tmp_path), "tally", 5).save(Snapshot((RangeCopy(3, 2, b"state"),)))
+    SnapshotFiles(str(tmp_path), "tally", 5).save(KeyedSnapshot((RangeCopy(3, 2, b"state"),)))
     meter = mt.Meter(fd := mt.create())
     board = Switchboard(SLOT, 1)
     board.slot_of = {5: SLOT, 9: SLOT}

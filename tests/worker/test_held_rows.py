@@ -11,7 +11,7 @@ from plane_tasks import searching
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import RootKey, RootPart
-from topology_runtime.worker.held import HeldRows, Kept, alone
+from topology_runtime.worker.held import BufferedRow, HeldRows, alone
 
 
 def root(
@@ -26,8 +26,10 @@ def root(
     return RootPart(key, Slot("vm", 0), 0, 0, position, 0, floor, 0)
 
 
-def kept(part: RootPart, row: object = "row", offset: int = 0, along: tuple[RootPart, ...] = ()) -> Kept:
-    return Kept(row, 0, part, offset, 0, share=1, along=along)
+def kept(
+    part: RootPart, row: object = "row", offset: int = 0, along: tuple[RootPart, ...] = ()
+) -> BufferedRow:
+    return BufferedRow(row, 0, part, offset, 0, share=1, along=along)
 
 
 def rows_of(held: HeldRows) -> list[object]:

@@ -16,8 +16,8 @@ from worker_plane import Faults, Plane
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import RootKey, RootPart
 from topology_runtime.topology import Edge, Grouping
-from topology_runtime.worker.flow import Acks, HoldFlow
-from topology_runtime.worker.held import Bucket, HeldRows, Kept
+from topology_runtime.worker.flow import AckSums, HoldFlow
+from topology_runtime.worker.held import Bucket, BufferedRow, HeldRows
 from topology_runtime.worker.keyed import KeyedFlow
 from topology_runtime.worker.outputs import Buffer, Outputs, Shares
 
@@ -214,7 +214,7 @@ class OneIdPerBuffer(Outputs):
 class AcksAtOnce(HoldFlow):
     """A2: kept rows hold nothing open."""
 
-    def _keep(self, kept: Kept, now_ns: int, acks: Acks) -> None:
+    def _keep(self, kept: BufferedRow, now_ns: int, acks: AckSums) -> None:
         kept.share = 0
         super()._keep(kept, now_ns, acks)
 
@@ -235,9 +235,9 @@ class CompletesRefused(HoldFlow):
         super().__post_init__()
         self.held = Lenient()
 
-    def _keep(self, kept: Kept, now_ns: int, acks: Acks) -> None:
+    def _keep(self, kept: BufferedRow, now_ns: int, acks: AckSums) -> None:
         self.held.refused = None
-        mine = Acks()
+        mine = AckSums()
         super()._keep(kept, now_ns, mine)
         if self.held.refused is not kept:
             for home, ack in mine.all():
@@ -245,9 +245,9 @@ class CompletesRefused(HoldFlow):
 
 
 class Lenient(HeldRows):
-    refused: Kept | None = None
+    refused: BufferedRow | None = None
 
-    def keep(self, key: Hashable, kept: Kept, now_ns: int) -> Bucket | None:
+    def keep(self, key: Hashable, kept: BufferedRow, now_ns: int) -> Bucket | None:
         bucket = super().keep(key, kept, now_ns)
         if bucket is None:
             self.refused = kept

@@ -19,7 +19,7 @@ from topology_runtime.worker.burial import Around
 from topology_runtime.worker.flow import Flow, HoldFlow
 from topology_runtime.worker.meter_watch import MeterWatch
 from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.watch import Poison, Watch, poison_of, wait_s
+from topology_runtime.worker.watch import CallWatch, Poison, poison_of, wait_s
 
 VERDICT = ("hung", "stack")
 HOME = Slot("vm", 0)
@@ -69,7 +69,7 @@ class Pairs(Hold):
 
 
 def test_every_row_and_every_try_moves_it() -> None:
-    watch = Watch()
+    watch = CallWatch()
     moved: list[int] = []
 
     def call(row: int) -> int:

@@ -23,8 +23,8 @@ from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.burial import Around
 from topology_runtime.worker.flow import Addressed, Flow, HoldFlow
-from topology_runtime.worker.held import Kept
-from topology_runtime.worker.keyed import KeyedFlow, Snapshot
+from topology_runtime.worker.held import BufferedRow
+from topology_runtime.worker.keyed import KeyedFlow, KeyedSnapshot
 from topology_runtime.worker.ledger import Ledger, Root
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.ranges import Standing
@@ -343,7 +343,7 @@ class Plane:
         fresh = self.nodes[node.thread]
         if isinstance(fresh.flow, KeyedFlow) and node.saved:
             fresh.saved = node.saved
-            fresh.flow.restore(msgspec.msgpack.decode(node.saved, type=Snapshot))
+            fresh.flow.restore(msgspec.msgpack.decode(node.saved, type=KeyedSnapshot))
         self._route(fresh)
         self.net = [
             (thread, what)
@@ -413,7 +413,7 @@ class Plane:
             ]
         return left
 
-    def kept(self, node: Node) -> list[Kept]:
+    def kept(self, node: Node) -> list[BufferedRow]:
         if isinstance(node.flow, KeyedFlow):
             return [*node.flow._uncovered, *(kept for side in node.flow._side.values() for kept in side)]
         if not isinstance(node.flow, HoldFlow):

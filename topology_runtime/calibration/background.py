@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.calibration.bench import Place
+from topology_runtime.calibration.bench import BenchPlace
 from topology_runtime.calibration.profiling import Conditions, TaskProfile
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import RECORDS
-from topology_runtime.calibration.steps import Wish
+from topology_runtime.calibration.steps import ProfileChoice
 from topology_runtime.calibration.store import machine
 from topology_runtime.errors import HeadgateError
 from topology_runtime.owner import die_with
@@ -31,11 +31,11 @@ NICEST = 19
 PROBE_S = 2.0
 PROBE_ENDS_S = 2 * PROBE_S  # no probe is begun that would hardly end within the budget
 ROWS_S, LOOK_S = 15.0, 0.1
-WISH = Wish(threads_most=16, repeats=1, brackets=0)
+WISH = ProfileChoice(threads_most=16, repeats=1, brackets=0)
 FAILED = "failed.txt"  # in the order's directory: why it failed
 
 
-class Order(msgspec.Struct, frozen=True):
+class ProfileOrder(msgspec.Struct, frozen=True):
     """What to measure and where. mirror: the agent's folder; directory: for this profile alone; output: of
     models and of what is known already; enter: files by which a process enters the slot."""
 
@@ -57,7 +57,7 @@ class Order(msgspec.Struct, frozen=True):
 class GivenSlot(Quotas):
     """A slot of the agent's, whose limits are in force already."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ProfileOrder) -> None:
         self.binding, self._enter = order.binding, order.enter
 
     @property
@@ -72,12 +72,12 @@ class GivenSlot(Quotas):
         """It is the agent's."""
 
 
-def run(order: Order) -> None:
+def run(order: ProfileOrder) -> None:
     """Measure; the model is written after every probe. Raises HeadgateError."""
     until_s = time.monotonic() + order.budget_s - PROBE_ENDS_S
     task = order.topology.by_name[order.task]
     shutil.copy(_rows(order), Path(order.directory, f"{task.name}.rows"))
-    place = Place(order.directory, order.user_paths, order.slot_cores)
+    place = BenchPlace(order.directory, order.user_paths, order.slot_cores)
     slot = {"cores": order.slot_cores, "memory_bytes": order.slot_memory_bytes, "machine": machine()}
     conditions = Conditions(
         place, GivenSlot(order), slot, WISH, PROBE_S, Path(order.output), threading.Event(), until_s
@@ -90,7 +90,7 @@ def run(order: Order) -> None:
         Path(order.output, RECORDS, f"{record.task}.jsonl").unlink(missing_ok=True)  # the next one is anew
 
 
-def _rows(order: Order) -> Path:
+def _rows(order: ProfileOrder) -> Path:
     """The first file of mirrored rows."""
     patience_s = min(ROWS_S, order.budget_s)
     end_s = time.monotonic() + patience_s
@@ -103,7 +103,7 @@ def _rows(order: Order) -> Path:
 
 
 def main(file: str) -> int:
-    order = msgspec.json.decode(Path(file).read_bytes(), type=Order)
+    order = msgspec.json.decode(Path(file).read_bytes(), type=ProfileOrder)
     die_with(order.owner)
     os.setpriority(os.PRIO_PROCESS, 0, NICEST)
     try:

@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.search import Measured, frame_rows
-from topology_runtime.calibration.watched import Watched, cpu_s_of, rss_bytes
+from topology_runtime.calibration.search import MeasuredRate, frame_rows
+from topology_runtime.calibration.watched import WatchedRig, cpu_s_of, rss_bytes
 from topology_runtime.errors import HeadgateError
-from topology_runtime.messages import Settings
+from topology_runtime.messages import DataPlaneSettings
 from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.worker import meter as mt
 
@@ -38,13 +38,13 @@ class Stopped(Exception):
     """The calibration is being stopped."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class BenchPlace(msgspec.Struct, frozen=True):
     """Where and how tasks are measured."""
 
     directory: str
     user_paths: tuple[str, ...]
     slot_cores: float
-    gap_s: float = Settings().gap_s
+    gap_s: float = DataPlaneSettings().gap_s
 
 
 def bench_topology(topology: Topology, task: Task, rows: Path) -> Topology:
@@ -68,7 +68,7 @@ def bench_topology(topology: Topology, task: Task, rows: Path) -> Topology:
     return Topology(name=f"calibrate-{task.name}"[:64], tasks=(*play, measured, *sinks), edges=tuple(edges))
 
 
-class Bench(Watched):
+class Bench(WatchedRig):
     """`number`: which of the slots side by side this is. `stop`: set when all shall end."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Bench(Watched):
         task: str,
         threads: int,
         rows_a_frame: int,
-        place: Place,
+        place: BenchPlace,
         stop: threading.Event,
     ) -> None:
         self._task, self._threads, self._place, self._stop = task, threads, place, stop
@@ -90,7 +90,7 @@ class Bench(Watched):
             places,
             place.directory,
             user_paths=place.user_paths,
-            settings=Settings(gap_s=place.gap_s, frame_rows=rows_a_frame),
+            settings=DataPlaneSettings(gap_s=place.gap_s, frame_rows=rows_a_frame),
             modelled_tps={t.name: float(waiting) for t in topology.sources},  # × window_s = 1: its window
         )
         self._is_source = any(t.name == task for t in topology.sources)
@@ -111,7 +111,7 @@ class Bench(Watched):
     def pid(self) -> int:
         return self._workers[SLOT].popen.pid
 
-    def measure(self, seconds: float) -> Measured:
+    def measure(self, seconds: float) -> MeasuredRate:
         """One point: rate, CPU and memory at full load for about so long."""
         self.offer([(0.0, FAST_TPS)])
         silence_s = SILENCE_S + self.topology.by_name[self._task].max_call_s
@@ -126,7 +126,7 @@ class Bench(Watched):
         if rows == 0:
             raise HeadgateError(f"task {self._task!r} finished no row in {long_s:.1f} s")
         blocked_to_ns, busy_to_ns = self.blocked()
-        return Measured(
+        return MeasuredRate(
             threads=self._threads,
             rate_tps=rows / long_s,
             cpu=(cpu_s_of(self.pid) - cpu_s) / long_s / self._place.slot_cores,
@@ -191,10 +191,10 @@ def measure(  # one measurement needs all of these
     threads: int,
     per_thread_tps: float,
     seconds: float,
-    place: Place,
+    place: BenchPlace,
     quotas: Quotas,
     stop: threading.Event,
-) -> Measured:
+) -> MeasuredRate:
     """One point of one task in a fresh worker. `per_thread_tps`: expected, it sizes the frames."""
     rows = Path(place.directory) / f"{task.name}.rows"
     small = bench_topology(topology, task, rows)

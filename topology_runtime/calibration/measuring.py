@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topology_runtime.calibration import bench, search
-from topology_runtime.calibration.bench import Place, Stopped
+from topology_runtime.calibration.bench import BenchPlace, Stopped
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.search import Measured
+from topology_runtime.calibration.search import MeasuredRate
 from topology_runtime.topology import Task, Topology
 
 BUSY_SHARE = 0.8  # of this machine's cores, for what is measured at once
@@ -22,7 +22,7 @@ USUAL_POINTS = 3  # expected per task until it is known better
 
 
 @dataclass
-class Progress:
+class PointsDone:
     """Points done and expected, over all tasks. `tell(task, threads, done, of)` hears every change."""
 
     tell: Callable[[str, int, int, int], None]
@@ -43,13 +43,13 @@ class Measuring:
     """What is measured and how; `stop` ends it early."""
 
     topology: Topology
-    place: Place
+    place: BenchPlace
     quotas: Quotas
     seconds: float
-    progress: Progress
+    progress: PointsDone
     stop: threading.Event
 
-    def all(self, tasks: dict[str, Task], done: Callable[[str, list[Measured]], None]) -> None:
+    def all(self, tasks: dict[str, Task], done: Callable[[str, list[MeasuredRate]], None]) -> None:
         """Every model's task; `done(model, points)` as soon as one is finished. The first failure
         stops the others and is raised."""
         self.progress.expected.update(dict.fromkeys((task.name for task in tasks.values()), USUAL_POINTS))
@@ -64,20 +64,20 @@ class Measuring:
                 pool.shutdown(cancel_futures=True)
                 raise next((error for error in failed if not isinstance(error, Stopped)), failed[0])
 
-    def _one(self, model: str, task: Task, done: Callable[[str, list[Measured]], None]) -> None:
+    def _one(self, model: str, task: Task, done: Callable[[str, list[MeasuredRate]], None]) -> None:
         done(model, self.points(task))
 
-    def points(self, task: Task) -> list[Measured]:
+    def points(self, task: Task) -> list[MeasuredRate]:
         """The points of one task by rising thread counts. A source is one thread per partition."""
         most = 1 if not self.topology.in_edges(task.name) else search.MOST_THREADS
-        points: list[Measured] = []
+        points: list[MeasuredRate] = []
         while (threads := search.next_threads(points, most)) is not None:
             self.progress.at(task.name, threads, len(points))
             points.append(self.point(task, threads, points))
         self.progress.at(task.name, points[-1].threads, len(points), finished=True)
         return points
 
-    def point(self, task: Task, threads: int, before: list[Measured]) -> Measured:
+    def point(self, task: Task, threads: int, before: list[MeasuredRate]) -> MeasuredRate:
         """One point: again with larger frames when the rate shows that rows come closer together, and
         once more when something disturbed it."""
         per_thread_tps = before[-1].rate_tps / threads if before else 0.0
@@ -89,7 +89,7 @@ class Measuring:
             measured = search.better(measured, self._try(task, threads, measured.rate_tps / threads))
         return measured
 
-    def _try(self, task: Task, threads: int, per_thread_tps: float) -> Measured:
+    def _try(self, task: Task, threads: int, per_thread_tps: float) -> MeasuredRate:
         measured = bench.measure(
             self.topology, task, threads, per_thread_tps, self.seconds, self.place, self.quotas, self.stop
         )
@@ -102,7 +102,7 @@ def side_by_side(slot_cores: float, most: int) -> int:
     return max(1, min(most, int(at_once)))
 
 
-def about(quotas: Quotas, place: Place, began: str) -> dict[str, Any]:
+def about(quotas: Quotas, place: BenchPlace, began: str) -> dict[str, Any]:
     """Keys of a model beside its points: how it was measured."""
     keys = {"binding": quotas.binding, "gap_s": place.gap_s, "measured_at": began}
     with contextlib.suppress(AttributeError):  # no load average on this system

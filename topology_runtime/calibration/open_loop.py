@@ -13,7 +13,7 @@ from statistics import fmean
 
 import msgspec
 
-from topology_runtime.calibration.watched import Watched
+from topology_runtime.calibration.watched import WatchedRig
 from topology_runtime.latency_buckets import BUCKETS, lowest_ns
 from topology_runtime.schedule import NS, Schedule
 from topology_runtime.stability.evidence import Bin, Evidence, Verdict
@@ -52,7 +52,7 @@ class TrialResult(msgspec.Struct, frozen=True):
         return self.evidence.queue.value
 
 
-class Reading(msgspec.Struct, frozen=True):
+class LoopReading(msgspec.Struct, frozen=True):
     """Counters at one moment. t_s: since the rate began to be offered."""
 
     t_s: float
@@ -62,10 +62,10 @@ class Reading(msgspec.Struct, frozen=True):
     latencies: tuple[int, ...]
 
 
-class Offer:
+class OfferedLoad:
     """A steady rate offered to a bench from now on, after all that was offered before is done."""
 
-    def __init__(self, bench: Watched, rate_tps: float) -> None:
+    def __init__(self, bench: WatchedRig, rate_tps: float) -> None:
         used = bench.wanted is not None and bench.wanted.schedule is not None
         given = bench.quiet(QUIET_S) if used else 0
         self._bench, self._done_before, self._sinks = bench, bench.done(), bench.sinks()
@@ -81,14 +81,14 @@ class Offer:
             queues.append(offered - done)
         return max(0.0, fmean(queues))
 
-    def read(self) -> Reading:
+    def read(self) -> LoopReading:
         latencies = [0] * BUCKETS
         for sink in self._sinks:
             latencies = [a + b for a, b in zip(latencies, self._bench.latencies(sink), strict=True)]
         now_ns = time.time_ns()
         offered, done = self._rows(now_ns)
         t_s = (now_ns - self._schedule.start_ns) / NS
-        return Reading(t_s, offered, done, self._bench.cpu_s, tuple(latencies))
+        return LoopReading(t_s, offered, done, self._bench.cpu_s, tuple(latencies))
 
     def _now_s(self) -> float:
         return (time.time_ns() - self._schedule.start_ns) / NS
@@ -99,12 +99,12 @@ class Offer:
 
 
 def run_trial(
-    bench: Watched, rate_tps: float, longest_s: float, waits: bool, look: Callable[[], None] = lambda: None
+    bench: WatchedRig, rate_tps: float, longest_s: float, waits: bool, look: Callable[[], None] = lambda: None
 ) -> TrialResult:
     """One trial on a bench that has begun. `waits`: the task waits for a service, which may be throttled
     and hide an overload for seconds: longer until it is called stable. `look` is called with every reading: once at
-    the beginning, then at the end of each of the result's `bins`. Raises as `Watched.watch` does."""
-    offer = Offer(bench, rate_tps)
+    the beginning, then at the end of each of the result's `bins`. Raises as `WatchedRig.watch` does."""
+    offer = OfferedLoad(bench, rate_tps)
     trial = Trial(looks_for(waits, longest_s, bench.threads_measured / rate_tps))
     readings, bins = [offer.read()], list[Bin]()
     look()
@@ -118,13 +118,13 @@ def run_trial(
     return result(finding, bins, readings, rate_tps, bench)
 
 
-def bin_of(before: Reading, after: Reading, queue: float) -> Bin:
+def bin_of(before: LoopReading, after: LoopReading, queue: float) -> Bin:
     """What happened between two readings."""
     latency_s = quantile_s(since(before, after), 0.5)
     return Bin(after.t_s, latency_s, queue, after.offered - before.offered, after.done - before.done)
 
 
-def since(before: Reading, after: Reading) -> list[int]:
+def since(before: LoopReading, after: LoopReading) -> list[int]:
     return [b - a for a, b in zip(before.latencies, after.latencies, strict=True)]
 
 
@@ -144,7 +144,7 @@ def quantile_s(buckets: Sequence[int], share: float) -> float | None:
 
 
 def result(
-    finding: Finding, bins: Sequence[Bin], readings: Sequence[Reading], rate_tps: float, bench: Watched
+    finding: Finding, bins: Sequence[Bin], readings: Sequence[LoopReading], rate_tps: float, bench: WatchedRig
 ) -> TrialResult:
     last = readings[-1]
     first = next(r for r in readings if r.t_s >= finding.evidence.from_s)  # before the last: a third is kept

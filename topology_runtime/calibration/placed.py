@@ -14,8 +14,8 @@ import msgspec
 
 from topology_runtime.calibration.bench import FAST_TPS, START_S
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.watched import Watched, cpu_s_of, rss_bytes
-from topology_runtime.messages import Settings
+from topology_runtime.calibration.watched import WatchedRig, cpu_s_of, rss_bytes
+from topology_runtime.messages import DataPlaneSettings
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
 
@@ -23,7 +23,9 @@ FEEDER = 0
 ROWS_A_THREAD = 2  # in flight for each thread in a closed loop: none runs dry for long, and few rows queue
 
 
-WINDOW = Settings(frame_rows=8)  # a source's rows are acked frame by frame: large ones would come in bursts
+WINDOW = DataPlaneSettings(
+    frame_rows=8
+)  # a source's rows are acked frame by frame: large ones would come in bursts
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -34,7 +36,7 @@ class Use(msgspec.Struct, frozen=True):
     memory_bytes: dict[int, int]
 
 
-class Counts(msgspec.Struct, frozen=True):
+class PlacedCounts(msgspec.Struct, frozen=True):
     """What the threads of one task in one slot have counted so far; `queue`: rows waiting now."""
 
     rows: int
@@ -43,7 +45,7 @@ class Counts(msgspec.Struct, frozen=True):
     queue: int
 
 
-class Placed(Watched):
+class Placed(WatchedRig):
     """`placement`: slot number (from 1) → task → threads; `shares`: (slot, task) → part of the task's rows;
     `thread_tps`: task → what one of its threads is modelled for, which sizes frames as in a run."""
 
@@ -115,7 +117,7 @@ class Placed(Watched):
     def threads_measured(self) -> int:
         return sum(thread.slot.number != FEEDER for thread in self.threads)
 
-    def groups(self) -> dict[tuple[int, str], Counts]:
+    def groups(self) -> dict[tuple[int, str], PlacedCounts]:
         """(slot, task) → counts."""
         fields = (mt.TUPLES_IN, mt.BUSY_NS, mt.WAIT_NS, mt.QUEUE)
         found: dict[tuple[int, str], list[int]] = {}
@@ -128,7 +130,7 @@ class Placed(Watched):
                 sums = found.setdefault((slot, self.topology.tasks[words[record + mt.TASK]].name), [0] * 4)
                 for field, word in enumerate(fields):
                     sums[field] += words[record + word]
-        return {group: Counts(*sums) for group, sums in found.items()}
+        return {group: PlacedCounts(*sums) for group, sums in found.items()}
 
     def use(self) -> Use:
         pids = {slot: self._workers[slot].popen.pid for slot in self._slots}

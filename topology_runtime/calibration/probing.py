@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from topology_runtime.calibration.bench import FAST_TPS, Bench
-from topology_runtime.calibration.speed import Meter, SpeedMeter
+from topology_runtime.calibration.speed import SpeedMeter, SpeedSource
 from topology_runtime.calibration.steps import Probe
 from topology_runtime.calibration.warm_up import growth, steady_from
 from topology_runtime.calibration.watched import rss_bytes
@@ -22,7 +22,7 @@ LONGEST = 6.0  # times as long as asked, for that
 LEAK_BYTES = 2 << 20  # of growth in one probe: less is an allocator's habit
 
 
-class Look(msgspec.Struct, frozen=True):
+class MeterReading(msgspec.Struct, frozen=True):
     """What the meters say at one moment."""
 
     at_s: float
@@ -41,7 +41,7 @@ def probe(  # what is measured, how long, beside what
     seconds: float,
     slot_cores: float,
     silence_s: float,
-    meter_of: Callable[[], Meter] = SpeedMeter,
+    meter_of: Callable[[], SpeedSource] = SpeedMeter,
 ) -> Probe:
     """One probe of about `seconds`, longer when threads are many or slow. Raises HeadgateError when no row
     is finished within `silence_s`, or the task fails."""
@@ -65,21 +65,21 @@ def probe(  # what is measured, how long, beside what
     return _probe_of(looks, steady, threads, rows_a_frame, slot_cores, meter.rounds_per_s, bench.base_bytes)
 
 
-def _enough(looks: Sequence[Look], threads: int, end_s: float, latest_s: float) -> bool:
+def _enough(looks: Sequence[MeterReading], threads: int, end_s: float, latest_s: float) -> bool:
     now = looks[-1]
     whole = now.done - looks[0].done >= ROUNDS_OF_ROWS * threads
     return now.at_s >= latest_s or (now.at_s >= end_s and whole)
 
 
-def _look(bench: Bench) -> Look:
+def _look(bench: Bench) -> MeterReading:
     blocked_ns, busy_ns = bench.blocked()
     now_s, rss, letters = time.monotonic(), rss_bytes(bench.pid), len(bench.letters())
-    return Look(now_s, bench.done(), bench.cpu_s, rss, blocked_ns, busy_ns, letters)
+    return MeterReading(now_s, bench.done(), bench.cpu_s, rss, blocked_ns, busy_ns, letters)
 
 
 def _probe_of(  # the numbers of one probe
-    looks: Sequence[Look],
-    steady: Sequence[Look],
+    looks: Sequence[MeterReading],
+    steady: Sequence[MeterReading],
     threads: int,
     rows_a_frame: int,
     slot_cores: float,

@@ -14,14 +14,14 @@ import msgspec
 
 from topology_runtime.calibration import store
 from topology_runtime.calibration.awake import Awake
-from topology_runtime.calibration.bench import Place, Stopped
+from topology_runtime.calibration.bench import BenchPlace, Stopped
 from topology_runtime.calibration.collecting import collect_rows, own_folder
 from topology_runtime.calibration.measuring import side_by_side
 from topology_runtime.calibration.profiling import Conditions, TaskProfile
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.record import Record
+from topology_runtime.calibration.record import ProfileRecord
 from topology_runtime.calibration.speed import Reference
-from topology_runtime.calibration.steps import Next, Wish
+from topology_runtime.calibration.steps import Next, ProfileChoice
 from topology_runtime.errors import HeadgateError
 from topology_runtime.topology import Task, Topology
 
@@ -29,7 +29,7 @@ LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProfileRequest:
     """What is to be profiled, and how. `budget_s`: no step begins later; `seconds`: of a probe, at least."""
 
     topology: Topology
@@ -38,13 +38,13 @@ class Asked:
     output: Path
     slot_cores: float
     slot_memory_bytes: int
-    wish: Wish = Wish()
+    wish: ProfileChoice = ProfileChoice()
     seconds: float = 3.0
     budget_s: float = float("inf")
     at_once: int | None = None
 
 
-def profile(asked: Asked, tell: Callable[[Record, Next | None], None]) -> list[Record]:
+def profile(asked: ProfileRequest, tell: Callable[[ProfileRecord, Next | None], None]) -> list[ProfileRecord]:
     """Measure all, in the order of `asked.tasks`; a task that fails says so in its record and stops no
     other. `tell` hears of every step, and of the end of each task with None. However it ends, Ctrl-C
     included, no process, cgroup or temporary folder is left.
@@ -54,7 +54,7 @@ def profile(asked: Asked, tell: Callable[[Record, Next | None], None]) -> list[R
     directory, quotas, stop = own_folder(), Quotas(), threading.Event()
     try:
         _collect(asked, directory)
-        place = Place(directory, asked.user_paths, asked.slot_cores)
+        place = BenchPlace(directory, asked.user_paths, asked.slot_cores)
         slot = {
             "cores": asked.slot_cores,
             "memory_bytes": asked.slot_memory_bytes,
@@ -81,22 +81,25 @@ def profile(asked: Asked, tell: Callable[[Record, Next | None], None]) -> list[R
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _collect(asked: Asked, directory: str) -> None:
+def _collect(asked: ProfileRequest, directory: str) -> None:
     file = Path(directory, "topology.json")
     file.write_bytes(msgspec.json.encode(asked.topology))
     collect_rows(file, asked.topology, [task.name for task in asked.tasks], asked.user_paths, directory)
 
 
 def _side_by_side(
-    asked: Asked, conditions: Conditions, at_once: int, tell: Callable[[Record, Next | None], None]
-) -> list[Record]:
+    asked: ProfileRequest,
+    conditions: Conditions,
+    at_once: int,
+    tell: Callable[[ProfileRecord, Next | None], None],
+) -> list[ProfileRecord]:
     lock = threading.Lock()
 
-    def telling(record: Record, step: Next | None) -> None:
+    def telling(record: ProfileRecord, step: Next | None) -> None:
         with lock:
             tell(record, step)
 
-    def one(task: Task) -> Record:
+    def one(task: Task) -> ProfileRecord:
         profile = TaskProfile(asked.topology, task, conditions, telling)
         record = profile.run()
         telling(record, None)
@@ -114,7 +117,7 @@ def _side_by_side(
         return _records(futures)
 
 
-def _records(futures: Sequence[Future[Record]]) -> list[Record]:
+def _records(futures: Sequence[Future[ProfileRecord]]) -> list[ProfileRecord]:
     """Every record; a programming error, which no record holds, is raised."""
     found = []
     for future in futures:

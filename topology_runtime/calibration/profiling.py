@@ -12,14 +12,14 @@ from typing import Any
 from zlib import crc32
 
 from topology_runtime.calibration import steps, store
-from topology_runtime.calibration.bench import Bench, Place, bench_topology
+from topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
 from topology_runtime.calibration.open_loop import run_trial
 from topology_runtime.calibration.probing import probe
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.record import Record, RecordFile
+from topology_runtime.calibration.record import ProfileRecord, RecordFile
 from topology_runtime.calibration.search import frame_rows
-from topology_runtime.calibration.speed import CORE_SPEED, Meter, SpeedMeter
-from topology_runtime.calibration.steps import Next, Probe, Tried, Wish
+from topology_runtime.calibration.speed import CORE_SPEED, SpeedMeter, SpeedSource
+from topology_runtime.calibration.steps import Next, Probe, ProfileChoice, Tried
 from topology_runtime.clock import wall_ns
 from topology_runtime.errors import HeadgateError
 from topology_runtime.faults.words import counted
@@ -36,16 +36,16 @@ SLOW_TPS = 1.0  # below one tuple per second a stream is hardly one
 class Conditions:
     """How everything of one profile is measured."""
 
-    place: Place
+    place: BenchPlace
     quotas: Quotas
     slot: dict[str, Any]
-    wish: Wish
+    wish: ProfileChoice
     seconds: float
     output: Path
     stop: threading.Event
     until_s: float = float("inf")  # the budget's end, monotonic
     awake: bool = False  # are the cores kept awake meanwhile?
-    meter: Callable[[], Meter] = SpeedMeter
+    meter: Callable[[], SpeedSource] = SpeedMeter
     speed_of: str = CORE_SPEED
 
 
@@ -53,16 +53,20 @@ class TaskProfile:
     """Measures one task of a topology. `tell(record, next step)` hears before each step."""
 
     def __init__(
-        self, topology: Topology, task: Task, conditions: Conditions, tell: Callable[[Record, Next], None]
+        self,
+        topology: Topology,
+        task: Task,
+        conditions: Conditions,
+        tell: Callable[[ProfileRecord, Next], None],
     ) -> None:
         self._topology, self._task, self._at, self._tell = topology, task, conditions, tell
-        self.record = Record(task.model_name)
+        self.record = ProfileRecord(task.model_name)
         self._digest = store.digest(topology, conditions.place.user_paths, conditions.slot["memory_bytes"])
         head = {"digest": self._digest, "slot": conditions.slot, "binding": conditions.quotas.binding}
         self._core = crc32(task.name.encode())  # whichever it falls to, the same each time
         self._file = RecordFile(conditions.output, task.model_name, head)
 
-    def run(self) -> Record:
+    def run(self) -> ProfileRecord:
         """All steps, or those that the budget lets; a failing task keeps what was measured before."""
         for known in self._file.read():
             self.record.put(known)

@@ -19,7 +19,7 @@ RECORDS = ".profile"
 
 
 @dataclass
-class Record:
+class ProfileRecord:
     """`notes`: what people should know, a line each; `failed`: why it was not finished."""
 
     task: str

@@ -23,7 +23,7 @@ WAITS = 0.2  # a task whose calls are blocked for this share of their time waits
 FRAME_ROWS_MOST = 64  # rows per frame while measuring
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasuredRate(msgspec.Struct, frozen=True):
     """One closed-loop measurement. cpu: of the slot; memory_bytes: above the bare worker; blocked:
     share of its calls' time in which the task neither ran nor waited for the CPU."""
 
@@ -39,7 +39,7 @@ class Measured(msgspec.Struct, frozen=True):
     worker_bytes: int = 0
 
 
-def next_threads(measured: Sequence[Measured], most: int = MOST_THREADS) -> int | None:
+def next_threads(measured: Sequence[MeasuredRate], most: int = MOST_THREADS) -> int | None:
     """The next thread count; None when the peak is flat or falling, or the slot's CPU is used up, and
     there are points enough to say so (or `most` is reached)."""
     if not measured:
@@ -52,7 +52,7 @@ def next_threads(measured: Sequence[Measured], most: int = MOST_THREADS) -> int 
     return last.threads * 2 if last.threads * 2 <= most else None
 
 
-def pooled(measured: Sequence[Measured]) -> list[Measured]:
+def pooled(measured: Sequence[MeasuredRate]) -> list[MeasuredRate]:
     """Points that use up the slot's CPU measure one thing, its capacity, each with the noise of a few
     seconds: they get their common mean. Points that differ by more than noise does stay as they are."""
     full = [point for point in measured if point.cpu >= FULL]
@@ -63,24 +63,24 @@ def pooled(measured: Sequence[Measured]) -> list[Measured]:
     return [msgspec.structs.replace(p, rate_tps=mean_tps) if p.cpu >= FULL else p for p in measured]
 
 
-def disturbed(point: Measured, waits: bool) -> bool:
+def disturbed(point: MeasuredRate, waits: bool) -> bool:
     """Something else took this computing task's CPU: measure again."""
     return not waits and point.cpu < FULL
 
 
-def waits(measured: Sequence[Measured]) -> bool:
+def waits(measured: Sequence[MeasuredRate]) -> bool:
     """Does the task wait (for a service, a disk) rather than compute? Told by its single-thread point."""
     return measured[0].blocked > WAITS
 
 
-def within_slot(point: Measured) -> Measured:
+def within_slot(point: MeasuredRate) -> MeasuredRate:
     """A point measured where nothing limits the CPU, brought down to the slot's share of it."""
     if point.cpu <= 1.0:
         return point
     return msgspec.structs.replace(point, rate_tps=point.rate_tps / point.cpu, cpu=1.0)
 
 
-def better(first: Measured, second: Measured) -> Measured:
+def better(first: MeasuredRate, second: MeasuredRate) -> MeasuredRate:
     """Of two measurements of one point; a disturbance only ever slows."""
     chosen = first if first.rate_tps >= second.rate_tps else second
     return msgspec.structs.replace(chosen, trials=first.trials + second.trials)
@@ -92,7 +92,7 @@ def frame_rows(per_thread_tps: float, gap_s: float) -> int:
 
 
 def model_of(
-    task: str, measured: Sequence[Measured], slot: dict[str, Any], about: dict[str, Any]
+    task: str, measured: Sequence[MeasuredRate], slot: dict[str, Any], about: dict[str, Any]
 ) -> dict[str, Any]:
     """A `headgate/model/v1` document. `slot`: cores, memory_bytes, machine; `about`: more keys."""
     points = []

@@ -33,7 +33,7 @@ CORE_SPEED, SLOT_SPEED = "core", "slot"  # a model's `speed_of`: two scales; a m
 COUNTS = struct.Struct("<qq")  # rounds, ns of CPU
 
 
-class Meter(Protocol):
+class SpeedSource(Protocol):
     """Tells the speed while the `with` block lasts."""
 
     def __enter__(self) -> Self: ...
@@ -128,7 +128,7 @@ class Reference:
     def speed_of(self) -> str:
         return SLOT_SPEED if self.so else CORE_SPEED
 
-    def meter(self) -> Meter:
+    def meter(self) -> SpeedSource:
         return SlotMeter(self) if self.so else SpeedMeter()
 
     def counts(self) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import msgspec
 
 from topology_runtime.calibration.search import FULL, GAIN, LEAST_POINTS, NOISE, SCHEMA, WAITS
-from topology_runtime.wakes import Wake, share_of_wakes
+from topology_runtime.wakes import DispatchOverhead, share_of_wakes
 
 FIRST_PART, UP, DOWN = 0.97, 1.07, 0.90  # of the capacity: the first trial, and the next ones
 CLOSE = 1.05  # a bracket this narrow is done
@@ -72,7 +72,7 @@ class Tried(msgspec.Struct, frozen=True):
     sparse: bool = False
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ProfileChoice(msgspec.Struct, frozen=True):
     """What is asked of a profile. `threads`: these counts only (empty: as the curve demands); `sparse`: so many sparse
     trials, of a task that computes twice as many."""
 
@@ -91,12 +91,12 @@ class Next(msgspec.Struct, frozen=True):
     rate_tps: float = 0.0
 
 
-def next_step(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> Next | None:
+def next_step(probes: Sequence[Probe], trials: Sequence[Tried], wish: ProfileChoice) -> Next | None:
     """The next measurement; None when the model is complete."""
     return next(_steps(probes, trials, wish), None)
 
 
-def steps_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> tuple[int, int]:
+def steps_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: ProfileChoice) -> tuple[int, int]:
     """(probes, trials) still to come, about."""
     counts = counted(probes)
     expected = len(wish.threads) or (len(counts) if _next_count(probes, wish) is None else USUAL_COUNTS)
@@ -109,7 +109,7 @@ def steps_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> 
     return probes_left, sparse + max(0, (brackets - done) * USUAL_TRIALS - started)
 
 
-def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> Iterator[Next]:
+def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: ProfileChoice) -> Iterator[Next]:
     """Everything that is still wanted, the most telling first."""
     threads = _next_count(probes, wish)
     if threads is not None:
@@ -138,14 +138,14 @@ def _sparse_tps(probes: Sequence[Probe], threads: int) -> float:
     return min(SPARSE_TPS, SPARSE_PART * capacity(probes, threads))
 
 
-def _sparse_wanted(probes: Sequence[Probe], wish: Wish) -> int:
+def _sparse_wanted(probes: Sequence[Probe], wish: ProfileChoice) -> int:
     """Sparse trials: none of a task too slow for them, or without brackets."""
     if not wish.brackets or (probes and _sparse_tps(probes, best_count(probes)) < SPARSE_LEAST_TPS):
         return 0
     return wish.sparse * (1 if not probes or waits(probes) else SPARSE_OF_COMPUTING)
 
 
-def _sparse_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: Wish) -> int:
+def _sparse_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: ProfileChoice) -> int:
     return max(0, _sparse_wanted(probes, wish) - sum(trial.sparse for trial in trials))
 
 
@@ -186,7 +186,7 @@ def _wants_repeats(probes: Sequence[Probe], threads: int, repeats: int) -> bool:
     return len(of(probes, threads)) < repeats and made < repeats + REPEATS_OF_DISTURBED
 
 
-def _next_count(probes: Sequence[Probe], wish: Wish) -> int | None:
+def _next_count(probes: Sequence[Probe], wish: ProfileChoice) -> int | None:
     """The next thread count without a probe."""
     counts = counted(probes)
     if wish.threads:
@@ -299,7 +299,7 @@ def wake_cpu(probes: Sequence[Probe], trials: Sequence[Tried]) -> float:
         if not trial.sparse:
             continue
         each = trial.cpu * trial.speed / (trial.rate_tps * scale)
-        known = Wake(1.0, waits(probes)).at_peak(capacity(probes, trial.threads))
+        known = DispatchOverhead(1.0, waits(probes)).at_peak(capacity(probes, trial.threads))
         besides = each - full_cpu(probes, trials, trial.threads)
         found.append(besides / (share_of_wakes(trial.rate_tps) - known))
     return max(0.0, median(found)) if found else 0.0

@@ -16,7 +16,7 @@ LOOK_S = 0.02
 QUIET_S = 0.1  # by then every worker has heard that nothing is offered any more
 
 
-class Watched(Rig):
+class WatchedRig(Rig):
     """`what`: what is measured, for errors. A subclass says what is done and what that used."""
 
     what = "the topology"

@@ -24,7 +24,7 @@ from topology_runtime.services.addresses import BLOB_PORT, HOST, TABLE_PORT, Add
 from topology_runtime.services.azure_sdk import SDKS, sdk
 from topology_runtime.services.contents import BLOBS, ROWS, ROWS_MOST
 from topology_runtime.services.limits import Terms
-from topology_runtime.services.proxy import Route
+from topology_runtime.services.proxy import ProxyRoute
 from topology_runtime.services.seeding import seed_azure_blobs, seed_azure_rows, seed_files, seed_sqlite
 
 AZURITE_ROWS_MOST = 200_000  # it keeps all in memory, and stands still while it saves them (2 to 3 s)
@@ -41,7 +41,7 @@ directory_option = click.option(
 )
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was asked for; kept beside the processes while they run."""
 
     embedded: bool
@@ -102,7 +102,7 @@ def services() -> None:
 @format_options
 def start(directory: Path, output: Format, **options: Any) -> None:
     """Install what is missing, start, fill, and put the limits in front."""
-    settings = Settings(**options)
+    settings = ServiceSettings(**options)
     faults = list(settings.faults())
     if faults:
         raise InvalidInput("these services cannot be", faults=faults)
@@ -140,7 +140,7 @@ def status(directory: Path, output: Format) -> None:
 # ── start ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _start(directory: Path, settings: Settings) -> None:
+def _start(directory: Path, settings: ServiceSettings) -> None:
     """All or nothing: what has been started is ended again when something fails."""
     for record in processes.records(directory):
         processes.end(record, directory)  # left from before
@@ -156,7 +156,7 @@ def _start(directory: Path, settings: Settings) -> None:
         raise
 
 
-def _start_azurite(directory: Path, settings: Settings) -> None:
+def _start_azurite(directory: Path, settings: ServiceSettings) -> None:
     azurite.node()
     for module in SDKS:
         sdk(module)  # said before npm is asked for the emulator
@@ -171,15 +171,15 @@ def _start_azurite(directory: Path, settings: Settings) -> None:
     _fill("blobs", settings.blobs, lambda step: seed_azure_blobs(_inside(blob), settings.blobs, step))
     _fill("rows", settings.rows, lambda step: seed_azure_rows(_inside(table), settings.rows, step))
     routes = [
-        Route(settings.blob_port, blob, settings.blob_terms),
-        Route(settings.table_port, table, settings.table_terms),
+        ProxyRoute(settings.blob_port, blob, settings.blob_terms),
+        ProxyRoute(settings.table_port, table, settings.table_terms),
     ]
     words = [_json(route) for route in routes]
     proxy = processes.spawn("limits", [*_python("proxy"), *words], directory)
     _wait_for(proxy, settings.blob_port, settings.table_port)
 
 
-def _start_embedded(directory: Path, settings: Settings) -> None:
+def _start_embedded(directory: Path, settings: ServiceSettings) -> None:
     data = directory / "embedded"
     _fill("blobs", settings.blobs, lambda step: seed_files(data, settings.blobs, step))
     _fill("rows", settings.rows, lambda step: seed_sqlite(data, settings.rows, step))
@@ -195,7 +195,7 @@ def _fill(what: str, total: int, seed: Callable[[Step], None]) -> None:
         seed(step)
 
 
-def _wait_for(record: processes.Record, *ports: int) -> None:
+def _wait_for(record: processes.ProcessRecord, *ports: int) -> None:
     """Until the process takes connections. HeadgateError with its last words if it does not."""
     give_up_s = time.monotonic() + READY_PATIENCE_S
     for port in ports:
@@ -253,14 +253,14 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
-def _in_front_first(directory: Path) -> list[processes.Record]:
+def _in_front_first(directory: Path) -> list[processes.ProcessRecord]:
     """The limits before what is behind them, so that nobody is told of a broken service."""
     return sorted(processes.records(directory), key=lambda record: record.name != "limits")
 
 
-def _settings(directory: Path) -> Settings | None:
+def _settings(directory: Path) -> ServiceSettings | None:
     try:
-        return msgspec.json.decode((directory / SETTINGS).read_bytes(), type=Settings)
+        return msgspec.json.decode((directory / SETTINGS).read_bytes(), type=ServiceSettings)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
@@ -271,7 +271,7 @@ def _all_live(directory: Path) -> bool:
     return bool(found) and all(map(processes.lives, found))
 
 
-def _refuse_other(have: Settings, asked: Settings) -> None:
+def _refuse_other(have: ServiceSettings, asked: ServiceSettings) -> None:
     """Running already is fine when it is what was asked for. Conflict otherwise."""
     ports = {name: getattr(have, name) for name in ("blob_port", "table_port") if not getattr(asked, name)}
     if have != msgspec.structs.replace(asked, **ports):

@@ -27,7 +27,7 @@ from topology_runtime.services.heads import (
     HEAD_MOST_BYTES,
     PIECE_BYTES,
     Head,
-    Refused,
+    RequestRefused,
     answer_head,
     head_of,
     range_of,
@@ -43,7 +43,7 @@ ROW = f"SELECT {', '.join(COLUMNS)} FROM rows WHERE key = ?"
 Answer = Callable[[Head, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Files:
+class BlobFiles:
     """Blobs: the files of a folder."""
 
     def __init__(self, folder: Path, gate: Gate) -> None:
@@ -57,7 +57,7 @@ class Files:
         except FileNotFoundError:
             file = None
         if file is None:
-            raise Refused(404)
+            raise RequestRefused(404)
         with file:
             size = os.fstat(file.fileno()).st_size
             part = range_of(head.fields.get("range"), size)
@@ -92,7 +92,7 @@ class Rows:
         key = ROW_PATH.fullmatch(head.path)
         found = self._row(int(key[1])) if key else None
         if found is None:
-            raise Refused(404)
+            raise RequestRefused(404)
         body = msgspec.json.encode(dict(zip(COLUMNS, found, strict=True)))
         await self._gate.data(len(body))
         writer.write(
@@ -114,17 +114,17 @@ class Server:
                 head = head_of(await reader.readuntil(END))
                 await reader.readexactly(head.body_bytes)
                 if head.method not in ("GET", "HEAD"):
-                    raise Refused(405)
+                    raise RequestRefused(405)
                 await self._gate.request()
                 try:
                     await self._answer(head, writer)
-                except Refused as error:
+                except RequestRefused as error:
                     if error.status != 404:
                         raise
                     writer.write(answer_head(404, 0))
                 if head.fields.get("connection", "").lower() == "close":
                     return
-        except Refused as error:
+        except RequestRefused as error:
             writer.write(refusal(error.status))
         except asyncio.LimitOverrunError:
             writer.write(refusal(431))
@@ -142,7 +142,7 @@ async def run(directory: Path, blob: tuple[int, Terms], table: tuple[int, Terms]
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     gates = Gate(blob[1]), Gate(table[1])
-    files, rows = Files(blob_folder(directory), gates[0]), Rows(table_file(directory), gates[1])
+    files, rows = BlobFiles(blob_folder(directory), gates[0]), Rows(table_file(directory), gates[1])
     async with contextlib.AsyncExitStack() as servers:
         servers.callback(rows.close)
         for port, answer, gate in ((blob[0], files.answer, gates[0]), (table[0], rows.answer, gates[1])):

@@ -15,7 +15,7 @@ REASONS = {
 }  # fmt: skip
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that cannot be served; `status`: its answer."""
 
     def __init__(self, status: int) -> None:
@@ -35,10 +35,10 @@ class Head:
     def body_bytes(self) -> int:
         """Bytes that follow the head. Raises Refused when that is not said plainly."""
         if "transfer-encoding" in self.fields:
-            raise Refused(411)
+            raise RequestRefused(411)
         text = self.fields.get("content-length", "0")
         if not _is_size(text):
-            raise Refused(400)
+            raise RequestRefused(400)
         return int(text)
 
 
@@ -47,12 +47,12 @@ def head_of(data: bytes) -> Head:
     first, *lines = data.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise Refused(400)
+        raise RequestRefused(400)
     fields: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise Refused(400)
+            raise RequestRefused(400)
         fields[name.lower()] = value.strip()
     return Head(words[0], words[1], fields)
 
@@ -81,7 +81,7 @@ def range_of(text: str | None, size_bytes: int) -> tuple[int, int] | None:
     else:
         start, end = int(first), min(size_bytes, int(last) + 1) if last else size_bytes
     if start >= end:
-        raise Refused(416)
+        raise RequestRefused(416)
     return start, end
 
 

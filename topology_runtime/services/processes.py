@@ -22,7 +22,7 @@ LOOK_EVERY_S = 0.05
 TERM_PATIENCE_S = 60.0  # the emulator writes its tables before it goes
 
 
-class Record(msgspec.Struct, frozen=True):
+class ProcessRecord(msgspec.Struct, frozen=True):
     """One process. `started`: by the kernel's clock, in its ticks where there is /proc."""
 
     name: str
@@ -54,11 +54,11 @@ def started(pid: int) -> str | None:
         return None
 
 
-def lives(record: Record) -> bool:
+def lives(record: ProcessRecord) -> bool:
     return record.boot == boot() and record.started == started(record.pid)
 
 
-def spawn(name: str, command: Sequence[str], directory: Path) -> Record:
+def spawn(name: str, command: Sequence[str], directory: Path) -> ProcessRecord:
     """Start a process of its own session that writes to `NAME.log`; its record is on disk on return."""
     log = directory / f"{name}.log"
     with open(log, "wb") as out:
@@ -66,7 +66,7 @@ def spawn(name: str, command: Sequence[str], directory: Path) -> Record:
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
         )
     process.returncode = 0  # it is not ours to wait for: no warning when this object goes
-    record = Record(name, process.pid, boot(), started(process.pid) or "", str(log))
+    record = ProcessRecord(name, process.pid, boot(), started(process.pid) or "", str(log))
     write(_file(directory, name), msgspec.json.encode(record))
     return record
 
@@ -78,12 +78,12 @@ def write(path: Path, data: bytes) -> None:
     part.replace(path)
 
 
-def records(directory: Path) -> list[Record]:
+def records(directory: Path) -> list[ProcessRecord]:
     """Every record there is, also of what has ended."""
     found = []
     for path in sorted(directory.glob("*.pid.json")):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=Record))
+            found.append(msgspec.json.decode(path.read_bytes(), type=ProcessRecord))
         except msgspec.DecodeError as error:
             raise HeadgateError(
                 f"{path} is no record of a process", hint="delete it", cause=str(error)
@@ -91,7 +91,7 @@ def records(directory: Path) -> list[Record]:
     return found
 
 
-def end(record: Record, directory: Path) -> bool:
+def end(record: ProcessRecord, directory: Path) -> bool:
     """End exactly this process and forget it; whether it lived."""
     lived = lives(record)
     if lived:
@@ -114,13 +114,13 @@ def reap(pid: int) -> None:
         return
 
 
-def last_words(record: Record) -> str:
+def last_words(record: ProcessRecord) -> str:
     """The last line of its log."""
     lines = [line for line in Path(record.log).read_text("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
 
 
-def _signal(record: Record, number: signal.Signals) -> None:
+def _signal(record: ProcessRecord, number: signal.Signals) -> None:
     if lives(record):
         try:
             os.kill(record.pid, number)

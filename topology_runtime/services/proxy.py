@@ -19,13 +19,20 @@ from collections.abc import Sequence
 import msgspec
 
 from topology_runtime.services.addresses import BACKLOG, HOST
-from topology_runtime.services.heads import END, HEAD_MOST_BYTES, PIECE_BYTES, Refused, head_of, refusal
+from topology_runtime.services.heads import (
+    END,
+    HEAD_MOST_BYTES,
+    PIECE_BYTES,
+    RequestRefused,
+    head_of,
+    refusal,
+)
 from topology_runtime.services.limits import Gate, Terms
 
 PAUSE_S = 0.1  # before another connection is taken when one could not be
 
 
-class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProxyRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ports on loopback, and the terms between them."""
 
     listen: int
@@ -36,7 +43,7 @@ class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Proxy:
     """One route."""
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: ProxyRoute) -> None:
         self._route = route
         self._gate = Gate(route.terms)
 
@@ -65,7 +72,7 @@ class Proxy:
         how = socket.SHUT_WR
         try:
             await self._each_request(client, service)
-        except Refused as error:
+        except RequestRefused as error:
             how = socket.SHUT_RDWR
             await asyncio.get_running_loop().sock_sendall(client, refusal(error.status))
         finally:
@@ -78,7 +85,7 @@ class Proxy:
         while True:
             while (end := data.find(END)) < 0:
                 if len(data) > HEAD_MOST_BYTES:
-                    raise Refused(431)
+                    raise RequestRefused(431)
                 more = await loop.sock_recv(client, HEAD_MOST_BYTES)
                 if not more:
                     return
@@ -113,7 +120,7 @@ def _socket() -> socket.socket:
     return made
 
 
-async def accept(route: Route, listener: socket.socket) -> None:
+async def accept(route: ProxyRoute, listener: socket.socket) -> None:
     """Serve whoever connects. Where no connection can be taken (no file left, say) it says so once and
     goes on when it can."""
     proxy, loop = Proxy(route), asyncio.get_running_loop()
@@ -139,7 +146,7 @@ async def _quietly(proxy: Proxy, client: socket.socket) -> None:
         await proxy.serve(client)
 
 
-async def run(routes: Sequence[Route]) -> None:
+async def run(routes: Sequence[ProxyRoute]) -> None:
     """Until SIGTERM or SIGINT. OSError when a port is taken."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -163,7 +170,7 @@ def main() -> int:
     parser.add_argument("routes", nargs="+", metavar="ROUTE")
     texts = parser.parse_args().routes
     try:
-        routes = [msgspec.json.decode(text, type=Route) for text in texts]
+        routes = [msgspec.json.decode(text, type=ProxyRoute) for text in texts]
         asyncio.run(run(routes))
     except msgspec.DecodeError as error:
         print(f"error: a route is wrong: {error}", file=sys.stderr)

@@ -17,7 +17,7 @@ WHAT = "table service"
 KEYS = ("PartitionKey", "RowKey")
 
 
-class Tables(Protocol):
+class TableClient(Protocol):
     """get: the row of a key, its 20 columns; InvalidInput when there is no such row, Unreachable when
     there is no service."""
 
@@ -26,7 +26,7 @@ class Tables(Protocol):
     def close(self) -> None: ...
 
 
-def open_table(service: str, table: str = TABLE, timeout_s: float = TIMEOUT_S) -> Tables:
+def open_table(service: str, table: str = TABLE, timeout_s: float = TIMEOUT_S) -> TableClient:
     """A client of the service at this address (see `addresses`); it connects on first use."""
     address = address_of(service, TABLE_PORT)
     kind = AzureTable if address.backend == "azurite" else HttpTable

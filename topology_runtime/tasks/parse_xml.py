@@ -22,7 +22,7 @@ class ParseXml:
         if documents < 1 or document_bytes < 200:
             raise ValueError("documents: at least 1, document_bytes: at least 200")
         self._texts = texts(documents, document_bytes)
-        self._reader = Reader()
+        self._reader = XmlReader()
 
     def __call__(self, row: Any) -> dict[str, int]:
         elements = characters = 0
@@ -33,7 +33,7 @@ class ParseXml:
         return {"id": number_of(row), "elements": elements, "characters": characters}
 
 
-class Reader:
+class XmlReader:
     """A SAX parser that is used again for each document."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from topology_runtime.logic import Context
 from topology_runtime.services.contents import ROWS, TABLE
-from topology_runtime.services.tables import Tables, open_table
+from topology_runtime.services.tables import TableClient, open_table
 from topology_runtime.tasks.event_number import number_of, scattered
 
 
@@ -25,7 +25,7 @@ class TableQuery:
             raise ValueError("rows: at least 1")
         self._where = service, table, timeout_s
         self._rows = rows
-        self._client: Tables | None = None
+        self._client: TableClient | None = None
 
     def open(self, context: Context) -> None:
         self._ready().get(self._rows - 1)
@@ -41,7 +41,7 @@ class TableQuery:
             self._client.close()
             self._client = None
 
-    def _ready(self) -> Tables:
+    def _ready(self) -> TableClient:
         if self._client is None:
             self._client = open_table(*self._where)
         return self._client

@@ -20,9 +20,11 @@ def main() -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--owner", type=int, default=os.getppid())
     a = parser.parse_args()
-    from topology_runtime.worker.worker import Place, run
+    from topology_runtime.worker.worker import WorkerPlace, run
 
-    return run(Place(a.agent, Slot(a.vm, a.slot), a.incarnation, a.meter_fd, a.directory, a.host, a.owner))
+    return run(
+        WorkerPlace(a.agent, Slot(a.vm, a.slot), a.incarnation, a.meter_fd, a.directory, a.host, a.owner)
+    )
 
 
 if __name__ == "__main__":

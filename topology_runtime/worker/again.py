@@ -32,7 +32,7 @@ SEQUENCES = 1 << 61  # roots of letters are numbered from here on, far from thos
 
 
 @dataclass(slots=True)
-class Letters:
+class LetterSends:
     """Of one source thread."""
 
     ledger: Ledger = field(default_factory=lambda: Ledger(first=SEQUENCES))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from topology_runtime.worker.watch import Watch
+from topology_runtime.worker.watch import CallWatch
 
 TRIES = 3
 PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment
@@ -57,7 +57,7 @@ def each(
     function: Callable[[Any], Any],
     rows: Sequence[Any],
     pause: Callable[[float], None],
-    watch: Watch | None = None,
+    watch: CallWatch | None = None,
 ) -> tuple[list[Any], list[Failure]]:
     """Results of the rows that went well, in order, and the failures of the others. `watch` shows how far
     this has come.
@@ -66,7 +66,7 @@ def each(
     out): it must not end the thread."""
     out: list[Any] = []
     failures: list[Failure] = []
-    watch = watch or Watch()
+    watch = watch or CallWatch()
     watch.out, watch.failures = out, failures
     tries = 0
     while (at := len(out) + len(failures)) < len(rows):
@@ -91,10 +91,10 @@ def each(
 
 
 def once(
-    call: Callable[[], Any], pause: Callable[[float], None], watch: Watch | None = None
+    call: Callable[[], Any], pause: Callable[[float], None], watch: CallWatch | None = None
 ) -> tuple[Any, Failure | None]:
     """The result of a call tried three times, or its failure."""
-    watch = watch or Watch()
+    watch = watch or CallWatch()
     tries = 0
     while True:
         try:

@@ -23,11 +23,11 @@ from topology_runtime.worker import attempts
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.burial import Around, letter_of, of_letter
-from topology_runtime.worker.held import Bucket, HeldRows, Kept, alone
+from topology_runtime.worker.held import Bucket, BufferedRow, HeldRows, alone
 from topology_runtime.worker.outputs import Outputs, Shares
 from topology_runtime.worker.pieces import Pieces
 from topology_runtime.worker.runs import Run
-from topology_runtime.worker.watch import Identity, Watch
+from topology_runtime.worker.watch import CallWatch, Identity
 
 DRAINED_AFTER_NS = 500_000_000  # without a row while the run drains: what is kept is all there is
 
@@ -47,7 +47,7 @@ class Flow:
     letters: list[DeadLetter] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     tuples_out: int = 0
-    watch: Watch = field(default_factory=Watch)
+    watch: CallWatch = field(default_factory=CallWatch)
     pieces: Pieces | None = None  # of a sink whose rows are logged
     refused: set[RootKey] = field(default_factory=set)  # of letters that died again: not to be acked
     _edge: int | None = None  # by which the rows came that the logic has now
@@ -172,7 +172,7 @@ class Flow:
         ]
 
     def _try(
-        self, call: Callable[[], Any], kept: Kept, kind: CallKind = "row"
+        self, call: Callable[[], Any], kept: BufferedRow, kind: CallKind = "row"
     ) -> tuple[Any, attempts.Failure | None]:
         """The result of a call about one row, tried three times, or its failure."""
         watch = self.watch
@@ -228,7 +228,7 @@ class Flow:
             self.pieces.end()
 
 
-class Acks:
+class AckSums:
     """Acks to be: one per root, however many of its rows are taken up or let go."""
 
     def __init__(self) -> None:
@@ -238,7 +238,7 @@ class Acks:
         _, before, kept = self._sums.get(root.key, (root.home, 0, 0))
         self._sums[root.key] = root.home, before ^ value, kept + held
 
-    def add_for(self, kept: Kept, value: int, held: int = 0) -> None:
+    def add_for(self, kept: BufferedRow, value: int, held: int = 0) -> None:
         """The same for every root of a kept row."""
         for root in kept.roots:
             self.add(root, value, held)
@@ -264,7 +264,7 @@ class HoldFlow(Flow):
         that what a task sees does not depend on how rows came in frames."""
         self._taken_ns = now_ns
         self.held.see(frame.roots)
-        acks = Acks()
+        acks = AckSums()
         for root in frame.roots:
             acks.add(root, root.id)
         parts = [alone(frame.roots, number) for number in range(len(frame.roots))]
@@ -272,18 +272,18 @@ class HoldFlow(Flow):
         for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
             if wanted[number]:
                 root, along = parts[number]
-                kept = Kept(row, frame.edge, root, offset, variant, self.random64(), along)
+                kept = BufferedRow(row, frame.edge, root, offset, variant, self.random64(), along)
                 self._keep(kept, now_ns, acks)
         return self._told(acks)
 
-    def _told(self, acks: Acks) -> list[Addressed]:
+    def _told(self, acks: AckSums) -> list[Addressed]:
         """These acks, and that rows are kept no more though they were not finished."""
         given_up, self.held.given_up = self.held.given_up, []
         for kept in given_up:
             acks.add_for(kept, 0, -1)
         return acks.all()
 
-    def _keep(self, kept: Kept, now_ns: int, acks: Acks) -> None:
+    def _keep(self, kept: BufferedRow, now_ns: int, acks: AckSums) -> None:
         source = self.around.feeders[kept.edge]
         key, failed = self._try(lambda: _hashable(self.logic.key(kept.row, source)), kept)
         if failed is not None:
@@ -300,14 +300,14 @@ class HoldFlow(Flow):
         elif ready:
             self._let_go(bucket, now_ns, acks)
 
-    def _released(self, bucket: Bucket, acks: Acks) -> list[Kept]:
+    def _released(self, bucket: Bucket, acks: AckSums) -> list[BufferedRow]:
         """The rows of a bucket, kept no more."""
         kept = self.held.release(bucket)
         for one in kept:
             acks.add_for(one, one.share, -1)
         return kept
 
-    def _let_go(self, bucket: Bucket, now_ns: int, acks: Acks) -> None:
+    def _let_go(self, bucket: Bucket, now_ns: int, acks: AckSums) -> None:
         """Finish a bucket: let its rows go and emit its output. The task gets the rows in the order of their
         sources, so that its output and the names of that are the same whatever order they came in."""
         kept = sorted(self._released(bucket, acks), key=_place)
@@ -322,13 +322,15 @@ class HoldFlow(Flow):
             self._finish_kept(kept)
         self._emit_for_all(out, kept, now_ns, acks)
 
-    def _finish_kept(self, kept: Sequence[Kept]) -> None:
+    def _finish_kept(self, kept: Sequence[BufferedRow]) -> None:
         roots = {one.root.key: one.root for one in kept}
         numbers = {key: number for number, key in enumerate(roots)}
         runs = r.joined((numbers[one.root.key], one.offset, one.variant) for one in kept)
         self._finish(list(roots.values()), runs)
 
-    def _emit_for_all(self, out: Sequence[Any], kept: Sequence[Kept], now_ns: int, acks: Acks) -> None:
+    def _emit_for_all(
+        self, out: Sequence[Any], kept: Sequence[BufferedRow], now_ns: int, acks: AckSums
+    ) -> None:
         """Output rows of a bucket keep *every* root of the bucket open until they are done. They are named
         after its first row, and a replay that fills the bucket with the same rows gives the same names."""
         if not out or not self.outputs.edges:
@@ -344,7 +346,7 @@ class HoldFlow(Flow):
         for root in roots:
             acks.add(root, given.get(root.key, 0))
 
-    def _bury_kept(self, kept: Sequence[Kept], failed: attempts.Failure) -> None:
+    def _bury_kept(self, kept: Sequence[BufferedRow], failed: attempts.Failure) -> None:
         """The failure of a call about these rows is the failure of each of them."""
         every = attempts.Failure(0, failed.error, failed.traceback)
         for one in kept:
@@ -361,7 +363,7 @@ class HoldFlow(Flow):
         if limit_s is None:
             return []
         last = draining and now_ns - self._taken_ns >= DRAINED_AFTER_NS
-        acks = Acks()
+        acks = AckSums()
         for bucket in self.held.older_than(now_ns if last else now_ns - int(limit_s * 1e9)):
             self._let_go(bucket, now_ns, acks)
         return self._told(acks)
@@ -370,7 +372,7 @@ class HoldFlow(Flow):
         """Rows of buckets whose key another thread keeps now go there, by the edge they came by.
 
         `keeper(edge, row)`: the thread that keeps such a row now, or None when it is this one."""
-        acks = Acks()
+        acks = AckSums()
         for bucket in list(self.held.buckets.values()):
             targets = [keeper(one.edge, one.row) for one in bucket.kept()]
             other = next((target for target in targets if target is not None), None)
@@ -389,7 +391,7 @@ class HoldFlow(Flow):
 
     def finish_all(self, now_ns: int) -> list[Addressed]:
         """Finish every bucket now (a leaver whose rows no other thread can take over)."""
-        acks = Acks()
+        acks = AckSums()
         for bucket in list(self.held.buckets.values()):
             self._let_go(bucket, now_ns, acks)
         return self._told(acks)
@@ -403,7 +405,7 @@ def _identities(runs: Sequence[Run], roots: Sequence[RootPart]) -> list[Identity
     ]
 
 
-def _place(kept: Kept) -> tuple[int, int, int, int]:
+def _place(kept: BufferedRow) -> tuple[int, int, int, int]:
     return (*kept.position, kept.variant)
 
 

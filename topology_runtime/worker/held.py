@@ -31,7 +31,7 @@ Generation = tuple[int, int, int]  # source thread (never reused), incarnation o
 
 
 @dataclass(slots=True)
-class Kept:
+class BufferedRow:
     """One kept row: what it is, whence it came, and the share that keeps its roots open: the one it is
     named after and those that go along."""
 
@@ -70,7 +70,7 @@ class Bucket:
 
     key: Hashable
     since_ns: int
-    by_serial: dict[int, Kept] = field(default_factory=dict)
+    by_serial: dict[int, BufferedRow] = field(default_factory=dict)
     by_position: dict[Position, list[int]] = field(default_factory=dict)
     serial: int = 0
 
@@ -78,18 +78,18 @@ class Bucket:
     def size(self) -> int:
         return len(self.by_serial)
 
-    def kept(self) -> Iterator[Kept]:
+    def kept(self) -> Iterator[BufferedRow]:
         yield from self.by_serial.values()
 
     def rows(self) -> Sequence[Any]:
         """The rows as they are now; its length costs nothing, however many there are."""
-        return _Rows(self)
+        return _HeldRows(self)
 
-    def at(self, position: Position) -> list[Kept]:
+    def at(self, position: Position) -> list[BufferedRow]:
         """The rows of a position: all of one generation, so of one root."""
         return [self.by_serial[serial] for serial in self.by_position.get(position, ())]
 
-    def add(self, kept: Kept, position: Position) -> bool:
+    def add(self, kept: BufferedRow, position: Position) -> bool:
         """Put a row at the end; True when it is the first of its position."""
         serials = self.by_position.setdefault(position, [])
         serials.append(self.serial)
@@ -97,12 +97,12 @@ class Bucket:
         self.serial += 1
         return len(serials) == 1
 
-    def remove(self, position: Position) -> list[Kept]:
+    def remove(self, position: Position) -> list[BufferedRow]:
         """Forget all rows of a position."""
         return [self.by_serial.pop(serial) for serial in self.by_position.pop(position, ())]
 
 
-class _Rows(Sequence[Any]):
+class _HeldRows(Sequence[Any]):
     """The rows of a bucket to look at: `ready` is asked after every row and mostly wants their number."""
 
     def __init__(self, bucket: Bucket) -> None:
@@ -151,7 +151,9 @@ class HeldRows:
     def __init__(self) -> None:
         self.buckets: dict[Hashable, Bucket] = {}  # the oldest first
         self.rows = 0
-        self.given_up: list[Kept] = []  # rows that went without being finished; their ledgers are to know
+        self.given_up: list[
+            BufferedRow
+        ] = []  # rows that went without being finished; their ledgers are to know
         self._sources: dict[int, _Source] = {}
         self._gone: set[int] = set()  # source threads that are wanted no more
 
@@ -188,7 +190,7 @@ class HeldRows:
         """Does nobody wait any more for a row of these roots?"""
         return all(self.stale(root.key) for root in roots)
 
-    def keep(self, key: Hashable, kept: Kept, now_ns: int) -> Bucket | None:
+    def keep(self, key: Hashable, kept: BufferedRow, now_ns: int) -> Bucket | None:
         """Put a row into its bucket; None when its position is there in a newer generation."""
         bucket = self.buckets.get(key)
         if bucket is None:
@@ -205,7 +207,7 @@ class HeldRows:
         self.rows += 1
         return bucket
 
-    def release(self, bucket: Bucket) -> list[Kept]:
+    def release(self, bucket: Bucket) -> list[BufferedRow]:
         """Let a bucket go: its rows are kept no more, and their shares are to be cancelled."""
         if self.buckets.get(bucket.key) is bucket:
             del self.buckets[bucket.key]

@@ -23,13 +23,13 @@ from topology_runtime.worker import attempts
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.applied import Applied
-from topology_runtime.worker.flow import Acks, Addressed, Flow
-from topology_runtime.worker.held import Kept, alone
+from topology_runtime.worker.flow import AckSums, Addressed, Flow
+from topology_runtime.worker.held import BufferedRow, alone
 from topology_runtime.worker.ranges import NO_COPY, Ranges
 from topology_runtime.worker.router import range_of
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+class KeyedSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """All that a thread has. lost: ranges claimed although their state was lost. below, applied_again: as
     in Applied."""
 
@@ -65,8 +65,8 @@ class KeyedFlow(Flow):
     ranges: Ranges = field(init=False)
     _frozen: dict[int, bytes] = field(default_factory=dict)  # ranges of others: their data, once and for all
     _offers: dict[int, RangeCopy] = field(default_factory=dict)  # the best copy that others have
-    _side: dict[int, list[Kept]] = field(default_factory=dict)
-    _uncovered: list[Kept] = field(default_factory=list)
+    _side: dict[int, list[BufferedRow]] = field(default_factory=dict)
+    _uncovered: list[BufferedRow] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,16 +79,18 @@ class KeyedFlow(Flow):
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
-        acks = Acks()
+        acks = AckSums()
         for root in frame.roots:
             acks.add(root, root.id)
         parts = [alone(frame.roots, number) for number in range(len(frame.roots))]
         for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
             root, along = parts[number]
-            self._one(Kept(row, frame.edge, root, offset, variant, self.random64(), along), now_ns, acks)
+            self._one(
+                BufferedRow(row, frame.edge, root, offset, variant, self.random64(), along), now_ns, acks
+            )
         return acks.all()
 
-    def _one(self, kept: Kept, now_ns: int, acks: Acks) -> None:
+    def _one(self, kept: BufferedRow, now_ns: int, acks: AckSums) -> None:
         found, failed = self._try(lambda: self._place_of(kept), kept)
         if failed is not None:
             self._bury_one(kept, failed)
@@ -103,17 +105,17 @@ class KeyedFlow(Flow):
             self._side.setdefault(key_range, []).append(kept)
             acks.add_for(kept, kept.share, 1)
 
-    def _place_of(self, kept: Kept) -> tuple[Hashable, int]:
+    def _place_of(self, kept: BufferedRow) -> tuple[Hashable, int]:
         key = self.key(kept.edge, kept.row)
         return key, range_of(key)
 
-    def _forward(self, kept: Kept, owner: int, now_ns: int, acks: Acks) -> None:
+    def _forward(self, kept: BufferedRow, owner: int, now_ns: int, acks: AckSums) -> None:
         run = (0, kept.offset, 1, kept.variant)
         given = self.outputs.forward(kept.edge, owner, kept.row, run, kept.roots, now_ns)
         for root in kept.roots:
             acks.add(root, given[root.key])
 
-    def _process(self, kept: Kept, key: Hashable, key_range: int, now_ns: int, acks: Acks) -> None:
+    def _process(self, kept: BufferedRow, key: Hashable, key_range: int, now_ns: int, acks: AckSums) -> None:
         """A row into its key's state, and its output on; it stays kept until a snapshot covers it."""
         identity = (*kept.position, kept.variant)
         out = self.applied.output(key_range, identity)
@@ -135,7 +137,7 @@ class KeyedFlow(Flow):
             acks.add(root, given.get(root.key, 0) ^ kept.share, 1)
         self._uncovered.append(kept)
 
-    def _change(self, kept: Kept, key: Hashable, key_range: int) -> list[Any]:
+    def _change(self, kept: BufferedRow, key: Hashable, key_range: int) -> list[Any]:
         """Process a row; returns its output."""
         states = self.states.setdefault(key_range, {})
         state = states[key] if key in states else self.logic.new(key)
@@ -144,14 +146,14 @@ class KeyedFlow(Flow):
         states[key] = new
         return rows
 
-    def _bury_one(self, kept: Kept, failed: attempts.Failure) -> None:
+    def _bury_one(self, kept: BufferedRow, failed: attempts.Failure) -> None:
         self._edge = kept.edge
         self._bury([kept.row], [(0, kept.offset, 1, kept.variant)], [kept.root], [failed])
         self._edge = None
 
     def pass_on(self, now_ns: int) -> list[Addressed]:
         """Rows at the side whose range is another thread's by now go there."""
-        acks = Acks()
+        acks = AckSums()
         for key_range in list(self._side):
             owner = self.ranges.owner(key_range)
             if owner is not None and owner != self.around.thread:
@@ -162,22 +164,22 @@ class KeyedFlow(Flow):
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────────
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> KeyedSnapshot:
         """Everything that is here."""
         copies = tuple(self.copy(key_range) for key_range in sorted(self.ranges.versions))
         applied = self.applied
-        return Snapshot(copies, tuple(sorted(self.ranges.lost)), applied.floors(), applied.again_at_most)
+        return KeyedSnapshot(copies, tuple(sorted(self.ranges.lost)), applied.floors(), applied.again_at_most)
 
     def covered(self) -> list[Addressed]:
         """A snapshot of all that was processed is durable: its rows need not come again."""
         self.dirty = False
-        acks = Acks()
+        acks = AckSums()
         for kept in self._uncovered:
             acks.add_for(kept, kept.share, -1)
         self._uncovered = []
         return acks.all()
 
-    def restore(self, saved: Snapshot) -> None:
+    def restore(self, saved: KeyedSnapshot) -> None:
         """Take up the snapshot of this thread's former life. Raises msgspec.DecodeError."""
         for copy in saved.copies:
             self._install(copy)
@@ -233,7 +235,7 @@ class KeyedFlow(Flow):
     def claim(self, now_ns: int) -> list[Addressed]:
         """Take every range for which nothing is waited any more, with the best copy there is, and process
         the rows that waited for it."""
-        acks = Acks()
+        acks = AckSums()
         for key_range in self.ranges.claimable():
             self._claim(key_range)
             for kept in self._side.pop(key_range, ()):

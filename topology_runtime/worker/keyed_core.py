@@ -15,7 +15,7 @@ from topology_runtime.messages import ThreadNow
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
 from topology_runtime.worker.burial import Around
 from topology_runtime.worker.flow import Flow
-from topology_runtime.worker.keyed import KeyedFlow, Snapshot
+from topology_runtime.worker.keyed import KeyedFlow, KeyedSnapshot
 from topology_runtime.worker.moves import Moves
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.ranges import Layer, Standing, runs_of
@@ -30,19 +30,19 @@ ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
 
 
-class Store(Protocol):
+class SnapshotStore(Protocol):
     """Durable snapshots of one thread (snapshots.py). All raise OSError."""
 
-    def load(self) -> Snapshot | None: ...
-    def save(self, snapshot: Snapshot) -> None: ...
-    def of(self, thread: int) -> Snapshot | None:
+    def load(self) -> KeyedSnapshot | None: ...
+    def save(self, snapshot: KeyedSnapshot) -> None: ...
+    def of(self, thread: int) -> KeyedSnapshot | None:
         """The last snapshot of another thread of this task on this VM."""
 
 
 class KeyedCore(TaskCore):
     """One thread of a task with `state: keyed`. unsaved: why the last snapshot could not be written."""
 
-    store: Store
+    store: SnapshotStore
     unsaved = ""
     saves_failed = 0
     _snapshot_ns = 0
@@ -238,7 +238,7 @@ class KeyedCore(TaskCore):
             self.keyed.ranges.cannot_read(thread)
         self.keyed.offered(thread, move.copies)
 
-    def _take_over(self, thread: int, saved: Snapshot | None) -> None:
+    def _take_over(self, thread: int, saved: KeyedSnapshot | None) -> None:
         """What a thread that is gone had of the ranges that are missing."""
         ranges = self.keyed.ranges
         missing = frozenset(ranges.missing)

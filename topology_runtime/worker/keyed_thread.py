@@ -21,8 +21,8 @@ class KeyedThread(TaskThread):
         core.store = self._files()
         return core
 
-    def _files(self) -> snapshots.Files:
-        return snapshots.Files(self.host.directory, self.task.name, self.wanted.thread)
+    def _files(self) -> snapshots.SnapshotFiles:
+        return snapshots.SnapshotFiles(self.host.directory, self.task.name, self.wanted.thread)
 
     def turn(self) -> None:
         super().turn()

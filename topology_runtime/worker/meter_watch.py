@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.worker import meter as mt
-from topology_runtime.worker.watch import Identity, Watch
+from topology_runtime.worker.watch import CallWatch, Identity
 
 
-class MeterWatch(Watch):
+class MeterWatch(CallWatch):
     """Of thread number `thread`, whose record begins at `at`. `one`: held in careful calls."""
 
     def __init__(self, words: memoryview, at: int, thread: int, one: threading.Lock) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
 from topology_runtime.topology import KEY_RANGES
-from topology_runtime.worker.keyed import KeyedFlow, Snapshot
+from topology_runtime.worker.keyed import KeyedFlow, KeyedSnapshot
 
 NS = 1_000_000_000
 RESEND_NS = NS // 2
@@ -81,7 +81,7 @@ def _chunks(copies: Iterable[RangeCopy]) -> Iterator[tuple[RangeCopy, ...]]:
 
 
 class Readable(Protocol):
-    def load(self) -> Snapshot | None: ...
+    def load(self) -> KeyedSnapshot | None: ...
 
 
 def answers_for(asked: StateAsked, disk: Readable) -> Iterator[StateMove]:

@@ -47,7 +47,7 @@ class Rig:
     places: Mapping[str, Sequence[int]]
     directory: str
     user_paths: tuple[str, ...] = ()
-    settings: m.Settings = field(default_factory=m.Settings)
+    settings: m.DataPlaneSettings = field(default_factory=m.DataPlaneSettings)
     modelled_tps: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Sequence[float]] = field(default_factory=dict)
     through: Callable[[int, str], str] = lambda slot, endpoint: endpoint  # how peers reach a worker

@@ -7,16 +7,16 @@ from collections.abc import Set
 
 import msgspec
 
-from topology_runtime.worker.keyed import Snapshot
+from topology_runtime.worker.keyed import KeyedSnapshot
 
 FOLDER = "snapshots"
 WRITING = ".new"
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Snapshot).decode
+_decode = msgspec.msgpack.Decoder(KeyedSnapshot).decode
 
 
-class Files:
+class SnapshotFiles:
     """The snapshots of thread `thread` of `task`, under its VM's directory."""
 
     def __init__(self, directory: str, task: str, thread: int) -> None:
@@ -25,11 +25,11 @@ class Files:
         self._path = path_of(directory, task, thread)
         self._directory = directory
 
-    def load(self) -> Snapshot | None:
+    def load(self) -> KeyedSnapshot | None:
         """The last whole snapshot, None when there is none. Raises OSError when it does not read."""
         return read(self._path)
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, snapshot: KeyedSnapshot) -> None:
         """The snapshot is on disk when this returns. Raises OSError; then the last one stands."""
         os.makedirs(self._folder, exist_ok=True)
         with open(self._path + WRITING, "wb") as file:
@@ -42,7 +42,7 @@ class Files:
         if os.path.exists(self._path):
             os.unlink(self._path)
 
-    def of(self, thread: int) -> Snapshot | None:
+    def of(self, thread: int) -> KeyedSnapshot | None:
         """The last snapshot of another thread of the task on this VM. Raises OSError."""
         return read(path_of(self._directory, self._task, thread))
 
@@ -51,7 +51,7 @@ def path_of(directory: str, task: str, thread: int) -> str:
     return os.path.join(directory, FOLDER, f"{task}~{thread}")
 
 
-def read(path: str) -> Snapshot | None:
+def read(path: str) -> KeyedSnapshot | None:
     try:
         with open(path, "rb") as file:
             return _decode(file.read())

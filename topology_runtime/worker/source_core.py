@@ -14,7 +14,7 @@ from topology_runtime.letters import AGAIN_PARTITION, DeadLetter, LetterRow, Sen
 from topology_runtime.messages import Ack, RootKey, RootPart
 from topology_runtime.schedule import NS
 from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
-from topology_runtime.worker.again import LEAST_TPS, SHARE, Letters, Ways, key_of, partition_of
+from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, key_of, partition_of
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
 from topology_runtime.worker.orders import Orders
@@ -44,7 +44,7 @@ class SourceCore(TaskCore):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.letters = Letters()  # that are sent again
+        self.letters = LetterSends()  # that are sent again
 
     # ── what others see ─────────────────────────────────────────────────────────────────────────
 

@@ -202,7 +202,9 @@ class TaskThread(threading.Thread):
         """What a thread that is no more has on this VM's disk."""
         if asked.task not in self.topology.by_name:
             return
-        for move in moves.answers_for(asked, snapshots.Files(self.host.directory, asked.task, asked.thread)):
+        for move in moves.answers_for(
+            asked, snapshots.SnapshotFiles(self.host.directory, asked.task, asked.thread)
+        ):
             self.host.board.send_word(move)
 
     def may_go_on(self) -> bool:

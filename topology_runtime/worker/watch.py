@@ -61,7 +61,7 @@ def wait_s(times: int) -> float:
     return min(WAIT_MOST_S, WAIT_FIRST_S * 2.0 ** min(times - STRIKES_MOST, 10))
 
 
-class Watch:
+class CallWatch:
     """One thread. quick: a call needs no more than to be counted (a frame round it is timed, and nothing is
     asked for). `out`, `failures`: of the pass over rows under way; `raised`, `calls`: tries that raised
     and calls made one by one, ever."""

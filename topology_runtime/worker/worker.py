@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from topology_runtime import channels, failpoints
-from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Wake
+from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Waker
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
 from topology_runtime.disk import DiskTroubles
@@ -70,7 +70,7 @@ LEAVING_NS = 4_000_000_000  # … when nobody waits for this worker's end but it
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """Where this worker is, from its command line."""
 
     agent: str
@@ -85,11 +85,11 @@ class Place:
 class Worker:
     """See the module's text; `main` is its outline."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: WorkerPlace) -> None:
         self.place = place
         self.state = st.WorkerState(place.slot, place.incarnation)
         self.meter = mt.Meter(place.meter_fd)
-        self.wake = Wake()
+        self.wake = Waker()
         self.lease = HeldLease()
         self.board = Switchboard(place.slot, place.incarnation)
         self.records: dict[int, int] = {}
@@ -430,7 +430,7 @@ def _standing(source: SourceNow) -> tuple[int, bool, bool]:
     return source.thread, source.stopped, source.exhausted
 
 
-def run(place: Place) -> int:
+def run(place: WorkerPlace) -> int:
     """The worker's life; its exit code."""
     die_with(place.owner, signal.SIGKILL)
     hold_out()

@@ -11,7 +11,7 @@ from controller.knowledge.models import Model, peak
 from controller.knowledge.plans import Plan, usd_per_hour
 from controller.offline.pictures import drawing, slot_map
 from controller.offline.pictures.drawing import DARK_RED, GREY, INK, SMALL_PT, number, shortened, tint
-from controller.offline.pictures.slot_map import Look
+from controller.offline.pictures.slot_map import TaskColours
 from controller.plan.load import load_of
 from topology_runtime.faults.words import counted
 from topology_runtime.topology import Topology
@@ -83,16 +83,16 @@ def carried(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> list
     return sorted(rows, key=lambda row: (not row.limits, row.rate_tps))[:MOST_TASKS]
 
 
-def _look(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> Look:
+def _look(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> TaskColours:
     held = {bundle.task for bundle in plan.placement.bundles}
     tasks = [task for task in topology.breadth_first if task.name in held]
     modelled = [task for task in tasks if task.static is None and task.model_name in models]
     ordered = [*modelled, *(task for task in tasks if task not in modelled)]  # colours go to models first
     numbers = {task.name: place for place, task in enumerate(ordered)}
-    return Look(numbers, {task.name: peak(models[task.model_name])[1] for task in modelled})
+    return TaskColours(numbers, {task.name: peak(models[task.model_name])[1] for task in modelled})
 
 
-def _beneath(plan: Plan, look: Look, numbered: Sequence[str]) -> str:
+def _beneath(plan: Plan, look: TaskColours, numbered: Sequence[str]) -> str:
     usd = usd_per_hour(plan.vms)
     words = [
         f"{plan.allocator} + {plan.mapper}, {plan.routing} routing"
@@ -107,7 +107,7 @@ def _beneath(plan: Plan, look: Look, numbered: Sequence[str]) -> str:
 # ── the chart of tasks ──────────────────────────────────────────────────────────────────────────
 
 
-def _draw_carried(figure: Figure, plan: Plan, rows: list[Carried], look: Look, top_in: float) -> None:
+def _draw_carried(figure: Figure, plan: Plan, rows: list[Carried], look: TaskColours, top_in: float) -> None:
     names_in = min(
         2.2, 0.25 + max(drawing.text_in(shortened(row.task, LONGEST_NAME), SMALL_PT) for row in rows)
     )

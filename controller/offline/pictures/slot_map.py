@@ -63,7 +63,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Block:
+class SlotBlock:
     """Cells that stand together in one row: slots of one VM, or kinds of slots (no name)."""
 
     name: str
@@ -71,11 +71,11 @@ class Block:
 
 
 @dataclass
-class Row:
+class SlotRow:
     """Blocks side by side, `top_in` inches below the map's upper edge."""
 
     top_in: float
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[SlotBlock] = field(default_factory=list)
 
     @property
     def cells(self) -> int:
@@ -95,7 +95,7 @@ class Row:
 class SlotMap:
     """Rows of blocks; a cell is `pitch_in` inches wide. `left_out`: what the map does not show."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[SlotRow, ...]
     pitch_in: float
     height_in: float
     left_out: str = ""
@@ -108,7 +108,7 @@ def slot_map(plan: Plan) -> SlotMap:
     if slots <= EACH_SLOT:
         columns = _columns(slots, max((len(cells) for cells in vms.values()), default=1))
         blocks = [
-            Block(_vm_words(vm, vms[vm.vm], start, columns), vms[vm.vm][start : start + columns])
+            SlotBlock(_vm_words(vm, vms[vm.vm], start, columns), vms[vm.vm][start : start + columns])
             for vm in plan.vms
             for start in range(0, len(vms[vm.vm]), columns)
         ]
@@ -117,7 +117,7 @@ def slot_map(plan: Plan) -> SlotMap:
     shown, rest = kinds[:MOST_KINDS], kinds[MOST_KINDS:]
     left_out = f"and {counted(sum(cell.slots for cell in rest), 'slot')} of {counted(len(rest), 'kind')} more"
     columns = 8  # wide enough for a name and `limits`: no VM stands over these cells
-    return _flowed([Block("", (cell,)) for cell in shown], columns, len(shown), left_out if rest else "")
+    return _flowed([SlotBlock("", (cell,)) for cell in shown], columns, len(shown), left_out if rest else "")
 
 
 def _cells_of(plan: Plan, vm: Vm) -> tuple[Cell, ...]:
@@ -173,12 +173,12 @@ def _vm_words(vm: Vm, cells: Sequence[Cell], start: int, columns: int) -> str:
     return " · ".join(words)
 
 
-def _flowed(blocks: Sequence[Block], columns: int, cells: int, left_out: str) -> SlotMap:
+def _flowed(blocks: Sequence[SlotBlock], columns: int, cells: int, left_out: str) -> SlotMap:
     columns = max(1, min(columns, max(cells, 4)))
-    rows = [Row(0.0)]
+    rows = [SlotRow(0.0)]
     for block in blocks:
         if rows[-1].blocks and rows[-1].cells + len(block.cells) > columns:
-            rows.append(Row(rows[-1].top_in + rows[-1].height_in))
+            rows.append(SlotRow(rows[-1].top_in + rows[-1].height_in))
         rows[-1].blocks.append(block)
     rows = [row for row in rows if row.blocks]
     height_in = (rows[-1].top_in + rows[-1].height_in if rows else 0.0) + (0.2 if left_out else 0.0)
@@ -189,7 +189,7 @@ def _flowed(blocks: Sequence[Block], columns: int, cells: int, left_out: str) ->
 
 
 @dataclass(frozen=True)
-class Look:
+class TaskColours:
     """How tasks look: their numbers by first place in the plan, and the threads that fill a slot (τ̂)."""
 
     numbers: Mapping[str, int]
@@ -221,7 +221,7 @@ class Look:
         return sorted(tasks, key=self.numbers.__getitem__)
 
 
-def draw_map(axes: Axes, plan: SlotMap, look: Look, top_in: float) -> None:
+def draw_map(axes: Axes, plan: SlotMap, look: TaskColours, top_in: float) -> None:
     """The whole map onto axes in inches."""
     for row in plan.rows:
         x_in, y_in = LEFT_IN, top_in + row.top_in
@@ -241,7 +241,7 @@ def draw_map(axes: Axes, plan: SlotMap, look: Look, top_in: float) -> None:
         _write(axes, LEFT_IN + EDGE_IN, top_in + plan.height_in - 0.1, plan.left_out, size=TEXT_PT)
 
 
-def _draw_cell(axes: Axes, cell: Cell, look: Look, at: tuple[float, float, float]) -> None:
+def _draw_cell(axes: Axes, cell: Cell, look: TaskColours, at: tuple[float, float, float]) -> None:
     """`at`: left, top, width in inches."""
     left_in, top_in, width_in = at
     inside_in = width_in - 2 * EDGE_IN
@@ -332,7 +332,7 @@ def _write(
     )  # fmt: skip
 
 
-def task_list(look: Look, tasks: Sequence[str]) -> str:
+def task_list(look: TaskColours, tasks: Sequence[str]) -> str:
     """`(2) parse_sensor_lines, (5) …`: what the numbers in cells stand for; nothing without numbers."""
     if not tasks:
         return ""
@@ -341,7 +341,7 @@ def task_list(look: Look, tasks: Sequence[str]) -> str:
     return f"Numbers: {', '.join(words)}{f' and {more} more' if more else ''}."
 
 
-def words_of_bars(look: Look) -> str:
+def words_of_bars(look: TaskColours) -> str:
     """How to read the map, with an example of a full bar."""
     example = max(look.most_threads.items(), key=lambda item: item[1], default=None)
     full = f": {counted(example[1], 'thread')} of {example[0]} fill a bar" if example else ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dashboards.analytics.asked import Asked, number
-from dashboards.analytics.results import POINTS_MOST, Bottleneck
+from dashboards.analytics.asked import AnalysisInput, number
+from dashboards.analytics.results import POINTS_MOST, BottleneckAnswer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, h
 LEAST_SHARE = 0.2  # of an epoch's windows: a group that was there for less is leaving
 
 
-def bottlenecks(asked: Asked) -> list[Bottleneck]:
+def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -44,7 +44,7 @@ def bottlenecks(asked: Asked) -> list[Bottleneck]:
         .collect()
     )
     return [
-        Bottleneck(
+        BottleneckAnswer(
             row["run"], row["epoch"], row["rank"], row["task"], row["vm"], row["slot"], round(row["threads"], 2),
             number(row["busy_share"]), number(row["cpu_share"]), number(row["queue_mean"]),
             number(row["queue_growth_tps"]), number(row["load"]),
@@ -53,7 +53,7 @@ def bottlenecks(asked: Asked) -> list[Bottleneck]:
     ]  # fmt: skip
 
 
-def _groups(asked: Asked) -> DataFrame:
+def _groups(asked: AnalysisInput) -> DataFrame:
     """Of each epoch, task and slot: how busy its threads are, their queue, and how much they take in."""
     from pyspark.sql import functions as f
 

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.analytics.asked import Asked, number
+from dashboards.analytics.asked import AnalysisInput, number
 from dashboards.analytics.results import Cost
-from dashboards.analytics.runs import Run
+from dashboards.analytics.runs import TraceRun
 
 HOUR_S = 3600.0
 
 
-def cost(asked: Asked) -> list[Cost]:
+def cost(asked: AnalysisInput) -> list[Cost]:
     """A slot counts in the windows in which threads were sampled in it, a VM while one of its slots was."""
     from pyspark.sql import functions as f
 
@@ -49,7 +49,7 @@ def cost(asked: Asked) -> list[Cost]:
     return found
 
 
-def _of_epoch(run: Run, epoch: int, parts: Sequence[Mapping[str, Any]], acked_tps: float | None) -> Cost:
+def _of_epoch(run: TraceRun, epoch: int, parts: Sequence[Mapping[str, Any]], acked_tps: float | None) -> Cost:
     seconds = max(part["vm_s"] for part in parts)
     slot_s, vm_s = sum(part["slot_s"] for part in parts), sum(part["vm_s"] for part in parts)
     prices = [(run.usd.get(part["vm"], run.spare.get("usd_per_hour")), part["vm_s"]) for part in parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.asked import Asked, over
+from dashboards.analytics.asked import AnalysisInput, over
 from dashboards.analytics.results import Interference
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ BESIDE_MOST = 3
 LEAST_TUPLES = 1  # a window without rows says nothing of a row's cost
 
 
-def interference(asked: Asked) -> list[Interference]:
+def interference(asked: AnalysisInput) -> list[Interference]:
     from pyspark.sql import functions as f
 
     bundles = asked.frames["neighbours"].where(f.greatest("tuples_in", "tuples_out") >= LEAST_TUPLES)
@@ -50,7 +50,7 @@ def _row(row: Any, beside: list[str]) -> Interference:
     )
 
 
-def _beside(asked: Asked) -> dict[tuple[str, str], list[str]]:
+def _beside(asked: AnalysisInput) -> dict[tuple[str, str], list[str]]:
     """(run, task) → the tasks that it shared slots with for longest."""
     from pyspark.sql import functions as f
 

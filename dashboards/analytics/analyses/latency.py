@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from dashboards.analytics.aggregates import FINE_PER_DOUBLING
-from dashboards.analytics.asked import Asked
+from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.results import HISTOGRAM_BINS_PER_DOUBLING, LatencyBin, LatencyEpoch
 
 MS = 1000.0
@@ -18,13 +18,13 @@ MS = 1000.0
 Bins = Sequence[tuple[int, float]]  # bucket, tuples; ascending
 
 
-def epochs(asked: Asked) -> list[LatencyEpoch]:
+def epochs(asked: AnalysisInput) -> list[LatencyEpoch]:
     keys = ("run", "epoch", "source", "sink")
     rows = asked.frames["latency_histogram"].orderBy(*keys, "bucket").collect()
     return [_epoch(key, list(group)) for key, group in groupby(rows, lambda row: [row[k] for k in keys])]
 
 
-def overall_ms(asked: Asked) -> dict[str, float | None]:
+def overall_ms(asked: AnalysisInput) -> dict[str, float | None]:
     """p50, p95, p99 and max over everything, in ms."""
     from pyspark.sql import functions as f
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dashboards.analytics.asked import Asked, number, over
+from dashboards.analytics.asked import AnalysisInput, number, over
 from dashboards.analytics.results import POINTS_MOST, Pair
 
 
-def pairs(asked: Asked) -> list[Pair]:
+def pairs(asked: AnalysisInput) -> list[Pair]:
     from pyspark.sql import functions as f
 
     seconds = f.nullif(f.col("window_s"), f.lit(0.0))

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from dashboards.analytics.asked import Asked
-from dashboards.analytics.places import Place
+from dashboards.analytics.asked import AnalysisInput
+from dashboards.analytics.places import DataPlace
 from dashboards.analytics.results import Refitted
-from dashboards.analytics.runs import Run
+from dashboards.analytics.runs import TraceRun
 
 SCHEMA = "headgate/model/v1"
 BUSY_LEAST = 0.9  # share of a window in which its threads ran the task's code
@@ -27,7 +27,7 @@ DIGITS = 5
 Slot = tuple[float, float]  # cores, memory in bytes
 
 
-def refit(asked: Asked, models: Place) -> list[Refitted]:
+def refit(asked: AnalysisInput, models: DataPlace) -> list[Refitted]:
     """Write the models that the data supports into this folder; what came of each task."""
     points, busiest = _points(asked), _busiest(asked)
     fixed = {task for run in asked.runs.values() for task in run.sources}
@@ -41,7 +41,7 @@ def refit(asked: Asked, models: Place) -> list[Refitted]:
 
 
 def _refit(
-    asked: Asked, models: Place, task: str, points: Sequence[Mapping[str, Any]], busiest: float
+    asked: AnalysisInput, models: DataPlace, task: str, points: Sequence[Mapping[str, Any]], busiest: float
 ) -> Refitted:
     if not points:
         why = (
@@ -94,7 +94,7 @@ def _round(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _points(asked: Asked) -> dict[str, list[dict[str, Any]]]:
+def _points(asked: AnalysisInput) -> dict[str, list[dict[str, Any]]]:
     """Task → per run, VM and number of threads: medians over the windows at the peak."""
     from pyspark.sql import functions as f
 
@@ -127,7 +127,7 @@ def _points(asked: Asked) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _busiest(asked: Asked) -> dict[str, float]:
+def _busiest(asked: AnalysisInput) -> dict[str, float]:
     """Task → the highest share of a window in which its threads were busy."""
     from pyspark.sql import functions as f
 
@@ -137,7 +137,7 @@ def _busiest(asked: Asked) -> dict[str, float]:
     return {row["task"]: float(row["busy"] or 0.0) for row in rows.collect()}
 
 
-def _slot(run: Run, vm: str) -> Slot | None:
+def _slot(run: TraceRun, vm: str) -> Slot | None:
     """Size of a VM's slots; VMs that came later are as the spare one."""
     cores = run.cores.get(vm, run.spare.get("slot_cores"))
     memory = run.memory_bytes.get(vm, run.spare.get("slot_memory_bytes"))

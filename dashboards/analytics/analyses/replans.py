@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.asked import Asked, number
-from dashboards.analytics.places import Place
+from dashboards.analytics.asked import AnalysisInput, number
+from dashboards.analytics.places import DataPlace
 from dashboards.analytics.results import LeftOut, Replan
 from topology_runtime.faults.words import counted
 from topology_runtime.trace_tables import DECISIONS
@@ -31,7 +31,7 @@ INPUTS = re.compile(r"^inputs(-\d+)?\.jsonl(\.gz)?$")
 Forced = tuple[float | None, float | None]  # enacted_s, pause_ms
 
 
-def replans(asked: Asked) -> tuple[list[Replan], list[LeftOut]]:
+def replans(asked: AnalysisInput) -> tuple[list[Replan], list[LeftOut]]:
     """(every plan in order, lines and files that could not be read)."""
     from pyspark.sql import functions as f
 
@@ -58,7 +58,7 @@ def replans(asked: Asked) -> tuple[list[Replan], list[LeftOut]]:
     return found, left
 
 
-def read_decisions(asked: Asked, file: Place) -> DataFrame:
+def read_decisions(asked: AnalysisInput, file: DataPlace) -> DataFrame:
     from pyspark.sql import functions as f
 
     reader = asked.spark.read.schema(DECISION).option("columnNameOfCorruptRecord", "torn")
@@ -78,7 +78,7 @@ def _enacted(lines: DataFrame) -> dict[int, Forced]:
     return {row["epoch"]: (number(row["enacted_s"]), number(row["pause_ms"])) for row in rows}
 
 
-def _in_force(asked: Asked, lines: DataFrame, plans: Sequence[Any]) -> dict[int, Forced]:
+def _in_force(asked: AnalysisInput, lines: DataFrame, plans: Sequence[Any]) -> dict[int, Forced]:
     """The same of older traces, from how long a plan has been in force according to later decisions. Until then
     they tell of the plan before."""
     from pyspark.sql import functions as f
@@ -101,7 +101,7 @@ def _in_force(asked: Asked, lines: DataFrame, plans: Sequence[Any]) -> dict[int,
     return {row["epoch"]: (round(row["us"] / 1e6, 3), None) for row in rows}
 
 
-def _decided(asked: Asked, run: Place) -> dict[int, float]:
+def _decided(asked: AnalysisInput, run: DataPlace) -> dict[int, float]:
     """Epoch → seconds that planning took."""
     from pyspark.sql import functions as f
 
@@ -116,7 +116,7 @@ def _decided(asked: Asked, run: Place) -> dict[int, float]:
     return {row["epoch"]: row["seconds"] for row in rows.collect()}
 
 
-def _around(asked: Asked, run: str, times_us: Sequence[int]) -> dict[int, dict[str, Any]]:
+def _around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Decision's time → `seconds`: task → second from the decision on → rows out; `before`, `after`: rows out of
     the threads that were there before and after, in the 5 s before and from the decision on."""
     from pyspark.sql import functions as f
@@ -176,7 +176,7 @@ def silent_s(seconds: Mapping[str, Mapping[int, int]]) -> float | None:
 
 
 def _replan(
-    asked: Asked,
+    asked: AnalysisInput,
     run: str,
     epoch: int,
     row: Any,

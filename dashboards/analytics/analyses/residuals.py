@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.asked import Asked, number, over, thinned
+from dashboards.analytics.asked import AnalysisInput, number, over, thinned
 from dashboards.analytics.results import RateWindow, Residuals, SlotPredicted
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SUMS = ("n", "sum", "squares", "residual", "absolute", "ss")
 
 
-def residuals(asked: Asked) -> list[Residuals]:
+def residuals(asked: AnalysisInput) -> list[Residuals]:
     from pyspark.sql import functions as f
 
     pairs = asked.facts([(r.key, r.pair) for r in asked.runs.values()], "run string, pair string")
@@ -84,7 +84,7 @@ def r2(n: float, total: float, squares: float, residual: float) -> float | None:
     return None if spread <= 1e-12 * max(squares, 1e-12) else 1 - residual / spread
 
 
-def r2_epochs(asked: Asked) -> dict[str, float | None]:
+def r2_epochs(asked: AnalysisInput) -> dict[str, float | None]:
     """R² of means of an epoch: of the rate, and of CPU and memory of each slot."""
     from pyspark.sql import functions as f
 
@@ -105,7 +105,7 @@ def r2_epochs(asked: Asked) -> dict[str, float | None]:
     return found
 
 
-def _of_tasks(asked: Asked) -> list[Residuals]:
+def _of_tasks(asked: AnalysisInput) -> list[Residuals]:
     """Rate of tasks: rows taken in, against what the selectivities make of the sources' expected rate."""
     from pyspark.sql import functions as f
 
@@ -119,7 +119,7 @@ def _of_tasks(asked: Asked) -> list[Residuals]:
     return _of(frame, "rate", f.col("task_actual"), {"task": f.col("task")}, relative=True)
 
 
-def task_windows(asked: Asked) -> DataFrame:
+def task_windows(asked: AnalysisInput) -> DataFrame:
     """A task in a window: rows/s in, and predicted. Windows that an epoch fills."""
     from pyspark.sql import functions as f
 
@@ -148,7 +148,7 @@ def task_windows(asked: Asked) -> DataFrame:
     )
 
 
-def series(asked: Asked) -> list[RateWindow]:
+def series(asked: AnalysisInput) -> list[RateWindow]:
     """Rates over time."""
     rows = thinned(asked.frames["rate_windows"], ["run", "w", "epoch"])
     return [
@@ -168,7 +168,7 @@ def series(asked: Asked) -> list[RateWindow]:
     ]
 
 
-def scatter(asked: Asked) -> list[SlotPredicted]:
+def scatter(asked: AnalysisInput) -> list[SlotPredicted]:
     """Slots over time."""
     return [
         SlotPredicted(

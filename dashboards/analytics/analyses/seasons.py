@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.asked import Asked
+from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.results import POINTS_MOST, Forecast, Season
-from dashboards.analytics.runs import Run
+from dashboards.analytics.runs import TraceRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ LEAST_STRENGTH = 0.3  # autocorrelation below which a period is none
 SHARE = 0.95  # of the errors in the hold-out lie within the forecast's interval
 
 
-def seasons(asked: Asked) -> tuple[list[Season], list[Forecast]]:
+def seasons(asked: AnalysisInput) -> tuple[list[Season], list[Forecast]]:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -54,7 +54,7 @@ def seasons(asked: Asked) -> tuple[list[Season], list[Forecast]]:
     return found, series
 
 
-def _of_run(asked: Asked, run: Run, rows: Sequence[Any]) -> tuple[Season, list[Forecast]]:
+def _of_run(asked: AnalysisInput, run: TraceRun, rows: Sequence[Any]) -> tuple[Season, list[Forecast]]:
     import numpy as np
 
     if len(rows) < LEAST_BINS:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.aggregates import STABILITY_WINDOW_S
-from dashboards.analytics.asked import Asked, number, thinned
-from dashboards.analytics.results import Stability
+from dashboards.analytics.asked import AnalysisInput, number, thinned
+from dashboards.analytics.results import StabilityAnswer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,13 +25,13 @@ ERROR = 0.05  # of calling a stable epoch unstable
 Key = tuple[str, int, str, str]
 
 
-def epochs(asked: Asked) -> list[Stability]:
+def epochs(asked: AnalysisInput) -> list[StabilityAnswer]:
     latency = _latency(asked)
     queue = _queues(asked)
     return [_epoch(asked, key, points, queue.get(key[:2], [])) for key, points in sorted(latency.items())]
 
 
-def windows(asked: Asked) -> tuple[list[Stability], dict[tuple[str, int], tuple[int, int]]]:
+def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str, int], tuple[int, int]]]:
     """(windows, evenly chosen; of each epoch: how many grow, of how many)."""
     from pyspark.sql import functions as f
 
@@ -46,18 +46,18 @@ def windows(asked: Asked) -> tuple[list[Stability], dict[tuple[str, int], tuple[
     }
 
 
-def _window(asked: Asked, row: Mapping[str, Any]) -> Stability:
+def _window(asked: AnalysisInput, row: Mapping[str, Any]) -> StabilityAnswer:
     from topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
     at_s, slope = asked.window_at_s(row["run"], row["w"], STABILITY_WINDOW_S), number(row["slope"])
     stable = None if slope is None else slope <= UNSTABLE_SLOPE
-    return Stability(
+    return StabilityAnswer(
         row["run"], row["epoch"], "window", row["source"], row["sink"], at_s, at_s + STABILITY_WINDOW_S,
         slope, None, None, None, stable, row["n"],
     )  # fmt: skip
 
 
-def _latency(asked: Asked) -> dict[Key, list[tuple[float, float]]]:
+def _latency(asked: AnalysisInput) -> dict[Key, list[tuple[float, float]]]:
     """Per path and epoch at most 24 (time in s, median latency in s)."""
     found: dict[Key, list[tuple[float, float]]] = {}
     frame = merged(asked.frames["latency_bins"], ["run", "epoch", "source", "sink"], "p50_s", asked.bin_s)
@@ -67,7 +67,7 @@ def _latency(asked: Asked) -> dict[Key, list[tuple[float, float]]]:
     return found
 
 
-def _queues(asked: Asked) -> dict[tuple[str, int], list[tuple[float, float]]]:
+def _queues(asked: AnalysisInput) -> dict[tuple[str, int], list[tuple[float, float]]]:
     """Per epoch at most 24 (time in s, rows queued / rate in s)."""
     from pyspark.sql import functions as f
 
@@ -103,8 +103,8 @@ def merged(frame: DataFrame, keys: list[str], value: str, width_s: int) -> DataF
 
 
 def _epoch(
-    asked: Asked, key: Key, latency: list[tuple[float, float]], queue: list[tuple[float, float]]
-) -> Stability:
+    asked: AnalysisInput, key: Key, latency: list[tuple[float, float]], queue: list[tuple[float, float]]
+) -> StabilityAnswer:
     from topology_runtime.stability.evidence import LATENCY_RESOLUTION, Evidence, leaning
     from topology_runtime.stability.slopes import Slope
 
@@ -116,7 +116,7 @@ def _epoch(
     verdict = leaning(found, ERROR)
     known = slope.freedom > 0
     times = [asked.at_s(key[0], at * 1e6) for at, _ in latency]
-    return Stability(
+    return StabilityAnswer(
         *key[:2], "epoch", *key[2:], max(0.0, times[0]), times[-1],
         slope.value if known else None, slope.low if known else None, slope.high if known else None,
         growth.value if growth else None,

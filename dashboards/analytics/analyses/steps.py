@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.aggregates import FINE_PER_DOUBLING
 from dashboards.analytics.analyses.latency import coarse, quantile
-from dashboards.analytics.asked import Asked, number
-from dashboards.analytics.results import LeftOut, Step, StepSlot
-from dashboards.analytics.runs import Run
+from dashboards.analytics.asked import AnalysisInput, number
+from dashboards.analytics.results import LeftOut, StepAnswer, StepSlot
+from dashboards.analytics.runs import TraceRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +30,7 @@ Marks = tuple[str, int, float, float, float]  # run, step, from_s, to_s, offered
 Key = tuple[str, int]
 
 
-def steps(asked: Asked) -> tuple[list[Step], list[StepSlot], list[LeftOut]]:
+def steps(asked: AnalysisInput) -> tuple[list[StepAnswer], list[StepSlot], list[LeftOut]]:
     """Nothing for runs without the file."""
     marks: list[Marks] = []
     left = []
@@ -45,7 +45,7 @@ def steps(asked: Asked) -> tuple[list[Step], list[StepSlot], list[LeftOut]]:
     return _steps(asked, marks, known), _slots(asked, known), left
 
 
-def marks_of(run: Run) -> tuple[list[Marks], list[LeftOut]]:
+def marks_of(run: TraceRun) -> tuple[list[Marks], list[LeftOut]]:
     """What the file says; why not, when it is none."""
     file = run.place / FILE
     try:
@@ -71,7 +71,7 @@ def _inside(frame: DataFrame, known: DataFrame) -> DataFrame:
     return rows.where((f.col("at_s") >= f.col("from_s") + SETTLE_S) & (f.col("at_s") <= f.col("to_s")))
 
 
-def _steps(asked: Asked, marks: Sequence[Marks], known: DataFrame) -> list[Step]:
+def _steps(asked: AnalysisInput, marks: Sequence[Marks], known: DataFrame) -> list[StepAnswer]:
     from pyspark.sql import functions as f
 
     rows = _inside(asked.frames["latency"], known)
@@ -93,7 +93,7 @@ def _steps(asked: Asked, marks: Sequence[Marks], known: DataFrame) -> list[Step]
     return [_step(asked, mark, seconds[mark[:2]], histogram[mark[:2]], done.get(mark[:2])) for mark in marks]
 
 
-def _done(asked: Asked, latency: DataFrame, known: DataFrame) -> dict[Key, float]:
+def _done(asked: AnalysisInput, latency: DataFrame, known: DataFrame) -> dict[Key, float]:
     """Tuples of the sources per second that came through: rows at the sinks by what they weigh."""
     from pyspark.sql import functions as f
 
@@ -112,8 +112,12 @@ def _done(asked: Asked, latency: DataFrame, known: DataFrame) -> dict[Key, float
 
 
 def _step(
-    asked: Asked, mark: Marks, seconds: list[tuple[float, float]], bins: list[Any], done_tps: float | None
-) -> Step:
+    asked: AnalysisInput,
+    mark: Marks,
+    seconds: list[tuple[float, float]],
+    bins: list[Any],
+    done_tps: float | None,
+) -> StepAnswer:
     run, step, from_s, to_s, offered_tps = mark
     slope, stable = judged(seconds)
     tuples = sum(row["tuples"] for row in bins)
@@ -121,7 +125,7 @@ def _step(
     pairs = [(row["bucket"], row["tuples"]) for row in bins]
     p50, p95, p99 = (quantile(pairs, share, top) for share in (0.5, 0.95, 0.99))
     mean = sum(row["weighted_s"] for row in bins) / tuples if tuples else None
-    return Step(
+    return StepAnswer(
         run, step, asked.at_s(run, from_s * 1e6), to_s - from_s, offered_tps, number(done_tps),
         slope, stable, mean, p50, p95, p99, coarse(pairs),
     )  # fmt: skip
@@ -141,7 +145,7 @@ def judged(seconds: Iterable[tuple[float, float]]) -> tuple[float | None, bool |
     return slope, bool(slope <= UNSTABLE_SLOPE)
 
 
-def _slots(asked: Asked, known: DataFrame) -> list[StepSlot]:
+def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
     from pyspark.sql import functions as f
 
     def finite(name: str) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dashboards.analytics.asked import Asked, number, over
+from dashboards.analytics.asked import AnalysisInput, number, over
 from dashboards.analytics.results import POINTS_MOST, ResidualCell, TaskResidual
 
 
-def tasks(asked: Asked) -> list[TaskResidual]:
+def tasks(asked: AnalysisInput) -> list[TaskResidual]:
     from pyspark.sql import functions as f
 
     rates = asked.frames["rate_windows"].groupBy("run", "epoch").agg(
@@ -53,7 +53,7 @@ def tasks(asked: Asked) -> list[TaskResidual]:
     return found
 
 
-def residual_map(asked: Asked) -> list[ResidualCell]:
+def residual_map(asked: AnalysisInput) -> list[ResidualCell]:
     """A slot's residual is shared out to its tasks by the CPU time they took."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
