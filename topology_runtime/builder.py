@@ -26,7 +26,7 @@ import msgspec
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.drafts import draft_of, topology_from
 from topology_runtime.faults.words import shown
-from topology_runtime.logic import kind_of
+from topology_runtime.logic import effects_of, kind_of
 from topology_runtime.references import reference_of
 from topology_runtime.signatures import call_faults, type_faults
 from topology_runtime.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
@@ -96,6 +96,11 @@ class End(Path):
         """How many rows it emits for each row it takes, on average: its edges' selectivity."""
         return End(self.builder, self.name, self.grouping, self.key, selectivity)
 
+    def effects(self, felt: bool = True) -> End:
+        """Is what the task does felt outside? Then it is not run on sample rows (see `logic.effects`)."""
+        self.builder.mark(self.name, felt)
+        return self
+
     def __repr__(self) -> str:
         return f"<task {self.name!r} of topology {self.builder.name!r}>"
 
@@ -162,6 +167,13 @@ class Builder:
         state: Literal["none", "keyed"] = "keyed" if keyed else "none"
         return self._add(Task(name, "map", None, params, model, static, state, exclusive, max_call_s), run)
 
+    def mark(self, name: str, effects: bool) -> None:
+        """Of the tasks of this name, whether what they do is felt outside."""
+        self.tasks = [
+            (msgspec.structs.replace(task, effects=effects) if task.name == name else task, run)
+            for task, run in self.tasks
+        ]
+
     def latency(self, *path: End | str, limit_ms: float, window_s: float = 15.0) -> None:
         """Rows shall take at most `limit_ms` along this path of tasks, on average over a window."""
         names = tuple(end if isinstance(end, str) else end.name for end in path)
@@ -225,6 +237,7 @@ def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
         run=_reference(place, function, faults),
         params=params,
         state="keyed" if kind == "keyed" else task.state,
+        effects=effects_of(function) if task.effects is None else task.effects,
     )
 
 

@@ -43,16 +43,25 @@ def models_for(  # what models depend on, and how to measure them
     seconds: float = SECONDS,
     tell: Tell | None = None,
     cache: Path | None = None,
+    measure_effects: bool = False,
 ) -> tuple[Path, bool]:
-    """(folder of models, was anything measured now?). Measures the models that this machine has not yet.
+    """(folder of models, was anything measured now?). Measures the models that this machine has not yet; tasks that
+    are not run on samples (`Topology.unsampled`) get stand-ins, unless `measure_effects`.
 
     `tell` hears of every point. Raises InvalidInput for tasks without code, HeadgateError when a task
     fails, hangs or misses its service; nothing is left running then, nor on Ctrl-C."""
     directory = store.folder(topology, user_paths, slot_cores, slot_memory_bytes, cache)
-    lacking = store.missing(topology, directory)
+    lacking = store.missing(topology, directory, measured=measure_effects)
+    if lacking:
+        _raise_if_planned_only(topology)
+    if not measure_effects:
+        slot = {"cores": slot_cores, "memory_bytes": slot_memory_bytes, "machine": store.machine()}
+        spared = unsampled_models(topology)
+        for name in spared & set(lacking):
+            store.save(directory, store.stand_in(name, slot))
+        lacking = [name for name in lacking if name not in spared]
     if not lacking:
         return directory, False
-    _raise_if_planned_only(topology)
     with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{os.getpid()}-") as temporary:
         file = Path(temporary, "topology.json")
         file.write_bytes(msgspec.json.encode(topology))
@@ -63,6 +72,12 @@ def models_for(  # what models depend on, and how to measure them
         command += [word for name in lacking for word in ("--model", name)]
         _listen(command, topology, seconds, tell)
     return directory, True
+
+
+def unsampled_models(topology: Topology) -> set[str]:
+    """Models of which no task may be run on sample rows."""
+    sampled = {t.model_name for t in topology.tasks if t.name not in topology.unsampled}
+    return set(store.modelled(topology)) - sampled
 
 
 def _raise_if_planned_only(topology: Topology) -> None:

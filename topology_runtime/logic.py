@@ -7,6 +7,7 @@
     Source, LiveSource                       where rows come from
     Hold                                     keeps rows and lets them go together: join, window, batch
     Keyed                                    state per key, with snapshot and restore
+    @effects, @no_effects                    of a function or class: is what it does felt outside?
 
 Rows are immutable plain values: None, bool, int (64 bits), float, str, bytes, datetime, and tuples,
 lists and dicts (with string keys) of them. Task objects are built once per thread as ``C(**params)``;
@@ -114,6 +115,25 @@ def keep_if(function: F) -> F:
     """The function says whether the row goes on."""
     function.__headgate_kind__ = "filter"  # type: ignore[attr-defined]
     return function
+
+
+def effects(run: F) -> F:
+    """What the function or class does is felt outside (it writes, posts, pays): it is not run on sample rows unless
+    asked. Sinks need no mark."""
+    run.__headgate_effects__ = True  # type: ignore[attr-defined]
+    return run
+
+
+def no_effects(run: F) -> F:
+    """A sink that may be run on sample rows: nothing of what it does is felt outside."""
+    run.__headgate_effects__ = False  # type: ignore[attr-defined]
+    return run
+
+
+def effects_of(run: Any) -> bool | None:
+    """As it is marked; None when it is not."""
+    marked = getattr(run, "__headgate_effects__", None)
+    return None if marked is None else bool(marked)
 
 
 def kind_of(run: Any) -> str:

@@ -28,7 +28,8 @@ class TaskNow(SnapshotPart, frozen=True, kw_only=True):
     """A task, all its threads together. busy: share of their time in the task's logic (not of a source).
     load: how near to its limit by the models, in load_slot: the peak of its threads there, or the slot's CPU.
     queue: rows waiting; grows: they pile up. Latency: from arrival in the task's queue to completion.
-    predicted_tps: its rate if every row that the sources emit arrives. static: its size is fixed."""
+    predicted_tps: its rate if every row that the sources emit arrives. static: its size is fixed.
+    unmeasured: it has a slot of its own until its first rows have been measured."""
 
     kind: str
     static: bool
@@ -40,6 +41,7 @@ class TaskNow(SnapshotPart, frozen=True, kw_only=True):
     load: float | None = None
     load_slot: str | None = None
     grows: bool = False
+    unmeasured: bool = False
     queue: float | None = None
     p50_ms: float | None = None
     p95_ms: float | None = None

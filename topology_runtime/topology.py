@@ -36,7 +36,8 @@ class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned."""
+    """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned. effects: is what it
+    does felt outside (None: as its code says, else only a sink's is)? Then it is not run on sample rows."""
 
     name: str
     kind: Kind = "map"
@@ -47,6 +48,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     state: Literal["none", "keyed"] = "none"
     exclusive: bool = False
     max_call_s: float = 10.0
+    effects: bool | None = None
 
     @property
     def model_name(self) -> str:
@@ -98,6 +100,18 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def sinks(self) -> tuple[Task, ...]:
         leaving = {edge.source for edge in self.edges}
         return tuple(task for task in self.tasks if task.name not in leaving)
+
+    @cached_property
+    def unsampled(self) -> tuple[str, ...]:
+        """Tasks that are not run on sample rows, in breadth-first order: those with effects, a sink unless it says
+        otherwise, and those behind them, which samples do not reach. Tasks of fixed size are never measured."""
+        found: list[str] = []
+        for task in self.breadth_first:
+            behind = any(edge.source in found for _, edge in self.in_edges(task.name))
+            sink = not self.out_edges(task.name) and bool(self.in_edges(task.name))
+            if behind or (sink if task.effects is None else task.effects):
+                found.append(task.name)
+        return tuple(found)
 
     @cached_property
     def exclusive(self) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ def nearness(
     for bundle in plan.placement.bundles:
         slot, task = bundle.slot, bundle.task
         model = models.get(topology.by_name[task].model_name)
+        if model is not None and model.unmeasured:
+            continue
         share = shares.get((slot, task), bundle.threads / threads[task])
         parts.setdefault(slot, {})[task] = _part(window, task, share, model, bundle.threads)
     return loads(ThreadsInSlot(str(slot), of, slots.get(slot, (None, None))[0]) for slot, of in parts.items())

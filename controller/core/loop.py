@@ -15,7 +15,7 @@ from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
-from controller.core import commands, deciding, profiling, recovery
+from controller.core import commands, deciding, first_rows, profiling, recovery
 from controller.core.seen import Held, LoopResult, data
 from controller.core.summary import summary
 from controller.core.tracing import rates_of, run_of
@@ -107,6 +107,7 @@ class Loop:
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = Held.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
+        slots = {slot: use for slot, use in slots.items() if slot not in first_rows.slots_without_model(k)}
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
         late = violations(topology, lambda seconds: window_of(intake, now.mono_ns, seconds))
         judge(turn, self.members, verdict, window)
@@ -127,6 +128,8 @@ class Loop:
                 held=self._held(),
             )
         )
+        if diagnosis.kind == "none":  # nothing is more urgent
+            diagnosis = first_rows.measured(turn, window) or diagnosis
         deciding.decide(turn, self.members, diagnosis)
         profiling.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)

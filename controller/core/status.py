@@ -22,6 +22,7 @@ from topology_runtime.utc import utc_iso
 SCHEMA = "headgate/status/v1"
 NS = 1e9
 LETTERS_SHOWN = 5
+NOT_MEASURED = "it was not measured yet: a slot of its own until its first rows were"
 
 Measured = dict[str, Any]
 
@@ -307,7 +308,9 @@ def _why(k: Knowledge) -> dict[str, Any] | None:
                 "threads": a.threads,
                 "cpu_slots": round(a.cpu_slots, 4),
                 "memory_slots": round(a.memory_slots, 4),
-                "why": why_so_many(a.static, a.full_bundles, a.bundle_threads, a.rest_threads),
+                "why": NOT_MEASURED
+                if (model := k.models.get(a.task)) and model.unmeasured
+                else why_so_many(a.static, a.full_bundles, a.bundle_threads, a.rest_threads),
             }
             for a in plan.allocation.tasks
         ],

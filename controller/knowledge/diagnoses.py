@@ -21,6 +21,7 @@ Reason = Literal[
     "over_provisioned",
     "latency_violated",
     "drift",
+    "first_rows",
 ]
 
 

@@ -26,6 +26,7 @@ from controller.knowledge.records import (
     Joined,
     MachineAsked,
     MachineReleased,
+    Modelled,
     Planned,
     Record,
     Reign,
@@ -136,6 +137,13 @@ def _gone(d: Durable, r: Gone) -> Durable:
     return replace(d, reign=replace(d.reign, threads=threads, modelled_tps=modelled))
 
 
+def _modelled(d: Durable, r: Modelled) -> Durable:
+    if d.run is None:
+        return d
+    fresh = {model.task: model for model in r.models}
+    return replace(d, run=replace(d.run, models=tuple(fresh.get(m.task, m) for m in d.run.models)))
+
+
 def _scheduled(d: Durable, r: Scheduled) -> Durable:
     return replace(d, schedule=r.schedule, started_ns=d.started_ns or r.schedule.start_ns)
 
@@ -217,6 +225,7 @@ _FOLDS: dict[type, Any] = {
     Adopted: _adopted,
     Gone: _gone,
     Scheduled: _scheduled,
+    Modelled: _modelled,
     Draining: _draining,
     HandedOver: _handed_over,
     StandIn: _stand_in,

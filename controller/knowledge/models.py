@@ -62,6 +62,11 @@ class Model(msgspec.Struct, frozen=True):
         """What a row alone costs besides; nothing where it was not measured."""
         return DispatchOverhead(float(self.more.get("wake_cpu", 0.0)), bool(self.more.get("waiting", False)))
 
+    @property
+    def unmeasured(self) -> bool:
+        """It stands in for a model: the task has effects and no row of it was measured yet."""
+        return self.more.get("unmeasured") is True
+
 
 # What floating-point sums may be off by, relative: a rate equal to whole peaks must take whole bundles.
 EPSILON = 1e-9

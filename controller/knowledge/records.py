@@ -44,6 +44,13 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     wall_ns: int
 
 
+class Modelled(msgspec.Struct, frozen=True, tag="modelled"):
+    """Tasks were measured; these models take the place of those of their names."""
+
+    models: tuple[Model, ...]
+    wall_ns: int
+
+
 class Planned(msgspec.Struct, frozen=True, tag="planned", dict=True):
     """A plan was decided; its enactment is number `epoch`.
 
@@ -266,6 +273,7 @@ class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
 Record = (
     Booted
     | Submitted
+    | Modelled
     | Planned
     | Entered
     | Adopted

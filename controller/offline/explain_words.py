@@ -58,6 +58,8 @@ def _threads(reason: Row) -> str:
     if reason["rule"] == "fixed":
         needs = f"CPU {reason['cpu_slots']:.2f} and memory {reason['memory_slots']:.2f}"
         return f"{task} is of fixed size: {count}, {needs} of a slot, as the topology says."
+    if reason["rule"] == "unmeasured":
+        return f"{sees}; it was not measured yet: {count} in a slot of its own."
     one = f"which carries {number(reason['one_thread_tps'])} (I(1))"
     if reason["rule"] == "lone":
         return f"{sees}; it may run in one thread only, {one}: {count}."

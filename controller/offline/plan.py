@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,10 +45,14 @@ def plan(
     found, before = answered(question, base)
     if plot is not None:
         draw(found, question, plot)
+    lacking = unmeasured(question)
     if output == "table":
         print_plan(found, before)
     else:
-        write_plan(output, found, before)
+        write_plan(output, found, before, lacking)
+    if lacking:
+        names = ", ".join(lacking)
+        click.echo(f"not measured yet: {names}: one thread in a slot of its own, at any rate", err=True)
 
 
 def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) -> PlanAsked:
@@ -87,13 +92,15 @@ def answered(question: PlanAsked, base: str | None) -> tuple[Plan, Plan | None]:
     return found, before
 
 
-def write_plan(output: Format, plan: Plan, before: Plan | None) -> None:
+def write_plan(output: Format, plan: Plan, before: Plan | None, lacking: Sequence[str]) -> None:
     """For programs; CSV and JSON lines have the slots."""
     from controller.files.plan_files import plan_data
     from controller.offline.changes import changes_data
     from controller.offline.tables import slot_rows
 
     document = plan_data(plan)
+    if lacking:
+        document["unmeasured"] = list(lacking)
     if before is not None:
         document["changes"] = changes_data(before, plan)
     emit(output, document, slot_rows(plan.placement, plan.prediction))
@@ -115,6 +122,15 @@ def print_plan(plan: Plan, before: Plan | None) -> None:
 
         click.echo("\nchanges")
         print_diff(before, plan)
+
+
+def unmeasured(question: PlanAsked) -> tuple[str, ...]:
+    """Tasks without a model of their own yet, which get one thread in a slot of their own."""
+    models = question.models
+    return tuple(
+        task.name for task in question.topology.breadth_first
+        if task.static is None and models[task.model_name].unmeasured
+    )  # fmt: skip
 
 
 def draw(plan: Plan, question: PlanAsked, path: Path) -> None:

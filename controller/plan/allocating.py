@@ -32,6 +32,9 @@ def allocate(
             tasks.append(_fixed(task.name, rate, task.static))
             continue
         model = models[task.model_name]
+        if model.unmeasured:
+            tasks.append(_unmeasured(task.name, rate))
+            continue
         if task.name not in lone:
             tasks.append(for_task(task.name, rate, model))
             continue
@@ -62,6 +65,13 @@ def one_thread(task: str, rate_tps: float, model: Model) -> TaskAllocation:
         rest_threads=1,
         rest_cpu=used_cpu,
         rest_memory=used_memory,
+    )
+
+
+def _unmeasured(task: str, rate_tps: float) -> TaskAllocation:
+    """One thread, for which nothing else is known: a slot of its own."""
+    return TaskAllocation(
+        task, rate_tps, threads=1, cpu_slots=1.0, memory_slots=1.0, full_bundles=1, bundle_threads=1
     )
 
 

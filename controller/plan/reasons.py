@@ -92,6 +92,8 @@ def _threads_reason(task: TaskAllocation, allocator: str, lone: bool, model: Mod
     needs = (task.cpu_slots, task.memory_slots)
     if task.static or model is None:
         return ThreadsReason(*about, "fixed", *needs)
+    if model.unmeasured:
+        return ThreadsReason(*about, "unmeasured", *needs)
     peak_tps, peak_threads = peak(model)
     rule = "lone" if lone else RULES.get(allocator, "other")
     rest_tps = max(0.0, task.rate_tps - task.full_bundles * peak_tps)

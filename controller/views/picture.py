@@ -83,7 +83,9 @@ class Picture:
         models = sight.k.durable.run.models if sight.k.durable.run else ()
         if models is not self._models_of:
             self._models_of = models
-            self._models = {model.task: msgspec.to_builtins(_model(model)) for model in models}
+            self._models = {
+                model.task: msgspec.to_builtins(_model(model)) for model in models if not model.unmeasured
+            }
         document["models"] = self._models
         document["events"], document["decisions"] = self._chronicle.events, self._chronicle.decisions
         return document

@@ -29,12 +29,15 @@ def topology_now(sight: ViewInput, layout: Layout) -> s.TopologyNow | None:
     expected = _expected(topology, sight.k.plan, window)
     measured = window.tasks if window else {}
     busy = {task.name: _busy(task, measured.get(task.name)) for task in topology.tasks}
+    models = sight.k.models
+    unmeasured = {t.name for t in topology.tasks if (m := models.get(t.model_name)) and m.unmeasured}
     tasks = {
         name: _task(
             topology.by_name[name],
             measured.get(name),
             sight.in_task.get(name),
             sight.seen.loads.get(name) if sight.seen else None,
+            unmeasured=name in unmeasured,
             grows=sight.seen is not None and name in sight.seen.growing,
             threads=layout.by_task[name],
             predicted_tps=figure(expected.get(name)) if name in measured else None,

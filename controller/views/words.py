@@ -19,6 +19,7 @@ RULES = {
     "over_provisioned": "much less is offered than planned for",
     "latency_violated": "a latency constraint does not hold",
     "drift": "measured is far from predicted: reported only",
+    "first_rows": "a task that had no model was measured on its first rows",
     "operator": "an operator asked for it",
     "rolled_back": "the plan before it did not prove itself",
 }

@@ -51,6 +51,7 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
 @click.option(
     "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
 )
+@click.option("--measure-effects", is_flag=True, help="Run sinks and tasks with effects on sample rows, too.")
 @click.option("--allocator", default="mba", show_default=True, help="How threads and slots are counted.")
 @click.option("--mapper", default="sam", show_default=True, help="How threads are put into slots.")
 @click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)

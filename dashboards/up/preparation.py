@@ -119,6 +119,7 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
         return settings.models
     from topology_runtime.calibrate import models_for
 
+    say_effects(settings.measure_effects, work.topology, say)
     with PreparationProgress(say) as progress:
         folder, fresh = models_for(
             work.topology,
@@ -126,10 +127,27 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
             settings.slot_cores,
             settings.slot_memory_bytes,
             tell=progress.tell,
+            measure_effects=settings.measure_effects,
         )
     if fresh:
         say(f"models measured; kept for next time in {folder}")
     return folder
+
+
+def say_effects(measured: bool, topology: Topology, say: Say) -> None:
+    """What is done with tasks with effects, before anything is."""
+    from topology_runtime.calibrate import unsampled_models
+
+    spared = unsampled_models(topology)
+    names = ", ".join(name for name in topology.unsampled if topology.by_name[name].model_name in spared)
+    if names and measured:
+        say(f"as asked for, where models lack: {names} really run on sample rows, with all their effects")
+    elif names:
+        say(
+            f"not run on sample rows, since they may have effects: {names}. Without a model each gets one thread in a "
+            "slot of its own until its first rows have been measured (--measure-effects measures now, --models DIR "
+            "gives models)"
+        )
 
 
 class PreparationProgress:

@@ -5,6 +5,7 @@ places → work → services → models → rates → session (controller, agent
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dashboards.up.capacity import capacity_tps
@@ -52,6 +53,8 @@ def run_up(settings: UpSettings, output: Format) -> None:
             else:
                 shown.say(f"{LINGER} {places.state}")
             raise
+    if settings.models is None:
+        keep_measured(settings, work, places, shown.say)
     if settings.state_dir is None:
         places.remove()
     for line in next_steps(places.trace(work.topology.name), summary["tuples"]["dead_lettered"]):
@@ -73,6 +76,16 @@ def prepared(
         stop_all(work.services, AT_ONCE_S)
         raise
     return Session(settings, places, options, work.services, shown, interrupts), work
+
+
+def keep_measured(settings: UpSettings, work: Work, places: Places, say: Callable[[str], None]) -> None:
+    """Models that the run measured on its first rows, for the next one."""
+    from topology_runtime.calibration import store
+
+    folder = store.folder(work.topology, work.user_paths, settings.slot_cores, settings.slot_memory_bytes)
+    taken = store.take_up(work.topology, folder, places.trace(work.topology.name) / "profiled")
+    if taken:
+        say(f"measured on the run's own rows: {', '.join(taken)}; kept for next time in {folder}")
 
 
 def controller_options(settings: UpSettings, places: Places, work: Work, models: Path) -> list[str]:

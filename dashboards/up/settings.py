@@ -35,6 +35,7 @@ class UpSettings:
     slot_cores: float = SLOT_CORES
     slot_memory_bytes: int = SLOT_MEMORY_BYTES
     models: Path | None = None
+    measure_effects: bool = False  # run tasks with effects on sample rows, too
     allocator: str = "mba"
     mapper: str = "sam"
     routing: str = "weighted"

@@ -32,8 +32,8 @@ def topology(*tasks: Task) -> Topology:
     return Topology("t", tuple(chain), tuple(edges))
 
 
-SPIN = Task("spin", run="topology_runtime.tasks.spin:Spin", params={"cpu_ms": 2.0})
-WAIT = Task("wait", run="topology_runtime.tasks.wait:Wait", params={"ms": 20.0})
+SPIN = Task("spin", run="topology_runtime.tasks.spin:Spin", params={"cpu_ms": 2.0}, effects=False)
+WAIT = Task("wait", run="topology_runtime.tasks.wait:Wait", params={"ms": 20.0}, effects=False)
 
 
 @pytest.fixture(autouse=True)
@@ -124,4 +124,25 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path, number: si
     process.stdout.close()
     if number == signal.SIGKILL:  # the next one sweeps what no process could remove any more
         models_for(topology(SPIN), (), 0.2, MEMORY_BYTES, seconds=0.2, cache=tmp_path)
+    wait_until_nothing_is_left(tmp_path)
+
+
+def test_a_sink_is_run_on_no_sample_unless_asked(tmp_path: Path) -> None:
+    written = tmp_path / "rows.jsonl"
+    store = Task(
+        "store", run="topology_runtime.tasks.collect_to_file:CollectToFile", params={"path": str(written)}
+    )
+    t = topology(SPIN, store)
+    folder, fresh = models_for(t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache")
+    assert fresh and not written.exists()
+    stand_in = json.loads((folder / "store.json").read_text())
+    assert stand_in["unmeasured"] and len(json.loads((folder / "spin.json").read_text())["points"]) >= 1
+    again = models_for(t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache")
+    assert again == (folder, False) and not written.exists()
+    asked = models_for(
+        t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache", measure_effects=True
+    )
+    assert asked == (folder, True) and written.stat().st_size > 0
+    measured = json.loads((folder / "store.json").read_text())
+    assert "unmeasured" not in measured and measured["points"][0]["rate_tps"] < 1e6
     wait_until_nothing_is_left(tmp_path)

@@ -208,12 +208,13 @@ class FakeVm:
         )
 
     def block(self) -> m.SampleBlock:
-        """A second of this VM: nothing used, every row through in a millisecond."""
+        """A second of this VM: nothing used but what `world.work` says, every row through in a millisecond."""
         self.blocks += 1
         numbers = [t for worker in self.workers.values() for t in worker.threads]
         tasks = tuple(t.task for worker in self.workers.values() for t in worker.threads.values())
-        zeros = bytes(8 * len(numbers))
-        threads = {name: zeros for name in m.SAMPLE_COLUMNS} | {"thread": ints(numbers)}
+        work = self.world.work
+        threads = {name: ints(work.get(task, {}).get(name, 0) for task in tasks) for name in m.SAMPLE_COLUMNS}
+        threads["thread"] = ints(numbers)
         used = sorted(slot.number for slot in self.workers)
         slots = {name: bytes(8 * len(used)) for name in m.SLOT_COLUMNS} | {"slot": ints(used)}
         rows = [0] * BUCKETS
@@ -278,6 +279,7 @@ class World:
         self.traces: list[dict[str, object]] = []
         self.finish: t.Finish | None = None
         self.journal_fails = False
+        self.work: dict[str, dict[str, int]] = {}  # task → column of its thread's samples → a second's value
         self.lost_requests: set[str] = set()  # VMs that the provider never starts
         self.machine_s = 0.0  # how long the provider needs for a VM
         self._asked_ns: dict[str, int] = {}

@@ -19,6 +19,7 @@ import msgspec
 
 from topology_runtime.topology import Task, Topology, digest_of
 
+UNLIMITED_TPS = 1e9
 METHOD = 2  # raise it when the way of measuring changes: older models are measured anew
 NO_SPEED = frozenset({"address", "directory", "endpoint", "host", "port", "service", "url"})  # parameters
 _address = re.compile(r"(\w+://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z][\w.\-]*|\d+(\.\d+){3}):\d{1,5}")
@@ -106,25 +107,48 @@ def _code_files(module: str, places: Sequence[str]) -> list[Path]:
 
 
 def modelled(topology: Topology) -> dict[str, Task]:
-    """Model → the first task that uses it, of the tasks that need one (all but static ones)."""
+    """Model → the first task that uses it, of the tasks that need one (all but static ones); if it can be, one that is
+    run on sample rows."""
     models: dict[str, Task] = {}
-    for task in topology.breadth_first:
+    for task in sorted(topology.breadth_first, key=lambda task: task.name in topology.unsampled):
         if task.static is None:
             models.setdefault(task.model_name, task)
     return models
 
 
-def missing(topology: Topology, directory: Path) -> list[str]:
-    """Models that are not there, or are no JSON."""
-    return [name for name in modelled(topology) if not _readable(directory / f"{name}.json")]
+def missing(topology: Topology, directory: Path, measured: bool = False) -> list[str]:
+    """Models that are not there, or are no JSON; `measured`: also those that only stand in."""
+    found = {name: _kept(directory / f"{name}.json") for name in modelled(topology)}
+    return [name for name, kept in found.items() if kept is None or (measured and stands_in(kept))]
 
 
-def _readable(path: Path) -> bool:
+def _kept(path: Path) -> Any:
     try:
-        msgspec.json.decode(path.read_bytes())
+        return msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return True
+        return None
+
+
+def stands_in(model: Any) -> bool:
+    """Is it a stand-in for a model that was not measured?"""
+    return isinstance(model, dict) and model.get("unmeasured") is True
+
+
+def stand_in(name: str, slot: dict[str, Any]) -> dict[str, Any]:
+    """Of a task that is not run on sample rows: one thread, which takes a slot and limits nothing."""
+    point = {"threads": 1, "rate_tps": UNLIMITED_TPS, "cpu": 0.0, "memory": 0.0}
+    return {"schema": "headgate/model/v1", "task": name, "slot": slot, "points": [point], "unmeasured": True}
+
+
+def take_up(topology: Topology, directory: Path, fresh: Path) -> list[str]:
+    """Replace stand-ins in `directory` by what a run measured of their tasks, in `fresh`; the names."""
+    taken = []
+    for name in missing(topology, directory, measured=True):
+        found = _kept(fresh / f"{name}.json")
+        if found is not None and not stands_in(found):
+            save(directory, found)
+            taken.append(name)
+    return taken
 
 
 def save(directory: Path, model: dict[str, Any]) -> None:

@@ -37,7 +37,8 @@ class Subjects:
 
 
 def of_topology(reference: str, names: Sequence[str]) -> Subjects:
-    """The named tasks of a topology (none: all that are not of fixed size). Raises InvalidInput."""
+    """The named tasks of a topology (none: all that are not of fixed size and may be run on samples). Raises
+    InvalidInput."""
     loaded = load(reference, runs=True)
     known = {task.name: task for task in loaded.topology.tasks}
     faults = [f"there is no task {name!r}{did_you_mean(name, known)}" for name in names if name not in known]
@@ -46,7 +47,15 @@ def of_topology(reference: str, names: Sequence[str]) -> Subjects:
         raise InvalidInput(f"topology {loaded.topology.name!r} cannot be profiled", faults=faults)
     chosen = [known[name] for name in names]
     if not names:
-        chosen = [task for task in loaded.topology.breadth_first if task.static is None]
+        spared = loaded.topology.unsampled
+        own = [task for task in loaded.topology.breadth_first if task.static is None]
+        chosen = [task for task in own if task.name not in spared]
+        if not chosen and own:
+            raise InvalidInput(
+                "none of the tasks is run on sample rows unless it is named",
+                cause=f"{', '.join(task.name for task in own)} may have effects",
+                hint="name those that may really run",
+            )
     return Subjects(loaded.topology, tuple(chosen), loaded.user_paths, {})
 
 

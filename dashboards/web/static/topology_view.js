@@ -118,7 +118,7 @@ function drawNode(node, task, name, plan, picture) {
   say(title, name.length > 19 ? `${name.slice(0, 18)}…` : name);
   say(rates, `${rateText(flowOf(task))} · ${some(task.threads, "thread")}`);
   say(word, level === "none" ? `${LEVELS.none.glyph} ${LEVELS.none.word}` : levelText(task));
-  say(whose, loadPlace(task));
+  say(whose, task.unmeasured ? "alone in a slot until then" : loadPlace(task));
   say(tag, isFirst ? "▼ saturates first" : "");
   say(
     hint,
