@@ -19,7 +19,7 @@ class Unbound:
     def __init__(self, size: SlotSize) -> None:
         self.size = size
         self._pids: dict[int, int] = {}
-        self._spent_ns: dict[int, int] = dict.fromkeys(range(size.count), 0)  # by workers that are gone
+        self.spent_ns: dict[int, int] = dict.fromkeys(range(size.count), 0)  # by workers that are gone
         self._last_ns: dict[int, int] = dict.fromkeys(range(size.count), 0)  # by the present one
 
     def prepare(self) -> None:
@@ -33,7 +33,7 @@ class Unbound:
 
     def bind(self, slot: int, pid: int) -> None:
         """`pid` is this slot's worker now."""
-        self._spent_ns[slot] += self._last_ns[slot]
+        self.spent_ns[slot] += self._last_ns[slot]
         self._last_ns[slot] = 0
         self._pids[slot] = pid
 
@@ -43,7 +43,7 @@ class Unbound:
             stat = proc.stat(self._pids[slot])
             if stat is not None:
                 self._last_ns[slot] = max(self._last_ns[slot], stat.cpu_ns)
-        return self._spent_ns[slot] + self._last_ns[slot]
+        return self.spent_ns[slot] + self._last_ns[slot]
 
     def throttled_ns(self, slot: int) -> int:
         return 0  # nothing throttles

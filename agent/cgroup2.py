@@ -26,7 +26,7 @@ class Cgroup2:
         self.size = size
         self._base = base
         self._parent = base / cgroups.NAME.format(run=size.run)
-        self._groups: dict[int, ControlGroup] = {}
+        self.groups: dict[int, ControlGroup] = {}
 
     def reserve(self) -> None:
         """Make the run's parent group and hand it the controllers. Raises OSError where we may not."""
@@ -45,41 +45,41 @@ class Cgroup2:
         for slot in range(self.size.count):
             group = cgroups.make(self._parent, f"{self.size.vm}-{slot}")
             group.write("memory.max", self.size.memory_bytes)
-            self._groups[slot] = group
+            self.groups[slot] = group
 
     def command(self, slot: int, command: list[str]) -> list[str]:
         """The command line that starts a worker inside its slot, without a CPU quota yet."""
-        self._groups[slot].write("cpu.max", "max")
+        self.groups[slot].write("cpu.max", "max")
         return joining(self.procs(slot), command)
 
     def procs(self, slot: int) -> list[str]:
-        return [str(self._groups[slot].procs)]
+        return [str(self.groups[slot].procs)]
 
     def bind(self, slot: int, pid: int) -> None:
         """The worker is ready: from now on its slot has its share of a core, and of one only."""
         quota_us, period_us = cgroups.quota(self.size.cores)
-        self._groups[slot].write("cpu.max", f"{quota_us} {period_us}")
+        self.groups[slot].write("cpu.max", f"{quota_us} {period_us}")
         keep_slot(pid, self.size.vm, slot)
 
     def cpu_ns(self, slot: int) -> int:
-        return 1000 * self._groups[slot].number("cpu.stat", "usage_usec")
+        return 1000 * self.groups[slot].number("cpu.stat", "usage_usec")
 
     def throttled_ns(self, slot: int) -> int:
-        return 1000 * self._groups[slot].number("cpu.stat", "throttled_usec")
+        return 1000 * self.groups[slot].number("cpu.stat", "throttled_usec")
 
     def memory_bytes(self, slot: int) -> int:
-        return self._groups[slot].number("memory.current")
+        return self.groups[slot].number("memory.current")
 
     def oom_kills(self, slot: int) -> int:
-        return self._groups[slot].number("memory.events", "oom_kill")
+        return self.groups[slot].number("memory.events", "oom_kill")
 
     def kill(self, slot: int) -> None:
         """End every process in the slot, also those that a worker started."""
-        self._groups[slot].kill()
+        self.groups[slot].kill()
 
     def cleanup(self) -> list[str]:
         """Remove every group; those that would not go."""
-        left = [str(group.path) for group in self._groups.values() if not group.remove()]
+        left = [str(group.path) for group in self.groups.values() if not group.remove()]
         cgroups.remove_if_empty(self._parent)
         return left
 
@@ -94,13 +94,13 @@ def probe(size: SlotSize) -> tuple[Cgroup2 | None, str]:
     point = points[0][0]
     reason = ""
     for base in dict.fromkeys((point, point / cgroups.own_path().lstrip("/"))):
-        binding, reason = _try(size, base)
+        binding, reason = binding_under(size, base)
         if binding is not None:
             return binding, reason
     return None, reason
 
 
-def _try(size: SlotSize, base: Path) -> tuple[Cgroup2 | None, str]:
+def binding_under(size: SlotSize, base: Path) -> tuple[Cgroup2 | None, str]:
     try:
         offered = (base / "cgroup.controllers").read_text("ascii").split()
     except OSError as error:

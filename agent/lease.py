@@ -12,19 +12,19 @@ class Lease:
 
     def __init__(self) -> None:
         self.until_ns = 0
-        self._sent: deque[tuple[int, int]] = deque()  # (sequence, when) of reports not answered yet
+        self.unanswered: deque[tuple[int, int]] = deque()  # (sequence, when) of reports not answered yet
 
     def sent(self, sequence: int, now_ns: int) -> None:
         """A report leaves. Those older than a lease are forgotten: their answer would grant nothing."""
-        self._sent.append((sequence, now_ns))
-        while self._sent[0][1] <= now_ns - LEASE_NS:
-            self._sent.popleft()
+        self.unanswered.append((sequence, now_ns))
+        while self.unanswered[0][1] <= now_ns - LEASE_NS:
+            self.unanswered.popleft()
 
     def answered(self, sequence: int) -> bool:
         """The controller grants a lease for this report; True when that is longer than it had."""
         before = self.until_ns
-        while self._sent and self._sent[0][0] <= sequence:
-            number, sent_ns = self._sent.popleft()
+        while self.unanswered and self.unanswered[0][0] <= sequence:
+            number, sent_ns = self.unanswered.popleft()
             if number == sequence:
                 self.until_ns = max(self.until_ns, sent_ns + LEASE_NS)
         return self.until_ns > before

@@ -31,8 +31,8 @@ LEDGERS = (
     one(
         "a fault sends nothing again",
         LEDGER,
-        "self._again.extend(s for s in self._open if s not in waiting)",
-        "self._again.extend(s for s in () if s not in waiting)",
+        "self.again.extend(s for s in self._open if s not in waiting)",
+        "self.again.extend(s for s in () if s not in waiting)",
         LATE,
         shape="line",
         kinds=("kill_worker",),
@@ -66,7 +66,7 @@ LEDGERS = (
         "a position is passed over",
         LEDGER,
         "        self.position += len(rows)\n",
-        "        self.position += len(rows) + (self._sequence % 50 == 49)\n",
+        "        self.position += len(rows) + (self.sequence % 50 == 49)\n",
         (*SAVED, *LOST, *LATE),
     ),
     one(
@@ -86,8 +86,8 @@ LEDGERS = (
     one(
         "open roots are said to be done",
         LEDGER,
-        "return next(iter(self._open), self._sequence)",
-        "return self._sequence",
+        "return next(iter(self._open), self.sequence)",
+        "return self.sequence",
         (*LATE, *LOST),
         shape="join",
     ),
@@ -110,7 +110,7 @@ LEDGERS = (
     one(
         "a root that is past its deadline is forgotten",
         LEDGER,
-        "                self._again.append(root.sequence)\n",
+        "                self.again.append(root.sequence)\n",
         "",
         test="tests/worker/test_ledger.py",
     ),
@@ -139,15 +139,15 @@ TUPLES = (
     one(
         "full frames are sent twice",
         OUTPUTS,
-        "frames, self._full = self._full, []",
-        "frames, self._full = self._full * 2, []",
+        "frames, self.full = self.full, []",
+        "frames, self.full = self.full * 2, []",
         ("duplicates", *LATE, *LOST),
     ),
     one(
         "full frames are forgotten",
         OUTPUTS,
-        "frames, self._full = self._full, []",
-        "frames, self._full = [], []",
+        "frames, self.full = self.full, []",
+        "frames, self.full = [], []",
         LATE,
     ),
     one(

@@ -192,8 +192,8 @@ AIMED = (
     one(
         "a fault sends again what waits to be sent",
         LEDGER,
-        "self._again.extend(s for s in self._open if s not in waiting)",
-        "self._again.extend([*self._open] * 2)",
+        "self.again.extend(s for s in self._open if s not in waiting)",
+        "self.again.extend([*self._open] * 2)",
         ("rows sent again",),
         kinds=("kill_worker",),
     ),

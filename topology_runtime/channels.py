@@ -52,7 +52,7 @@ requests: msgspec.msgpack.Decoder[m.Request] = msgspec.msgpack.Decoder(m.Request
 replies: msgspec.msgpack.Decoder[m.Reply] = msgspec.msgpack.Decoder(m.Reply)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[In], data: bytes) -> In:
+def decode(decoder: msgspec.msgpack.Decoder[In], data: bytes) -> In:
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -62,7 +62,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[In], data: bytes) -> In:
 _CONTAINERS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
 
 
-def _weigh(data: bytes) -> None:
+def weigh(data: bytes) -> None:
     """Raises BadMessage when plain values could take more memory than a command may."""
     if len(data) - len(data.translate(None, _CONTAINERS)) > CONTAINERS_MOST:
         raise BadMessage("a command of too many parts", cause=f"more than {CONTAINERS_MOST:,}")
@@ -155,8 +155,8 @@ class ServerChannel(_Channel, Generic[Out, In]):
             raise BadMessage(f"a message of {len(parts)} parts", peer=parts[0])
         try:
             if self._untyped:
-                _weigh(parts[1])
-            return parts[0], _decode(self._decoder, parts[1])
+                weigh(parts[1])
+            return parts[0], decode(self._decoder, parts[1])
         except BadMessage as error:
             error.peer = parts[0]
             raise
@@ -187,10 +187,10 @@ class ClientChannel(_Channel, Generic[Out, In]):
 
     def receive(self) -> In | None:
         data = self.receive_bytes()
-        return None if data is None else _decode(self._decoder, data)
+        return None if data is None else decode(self._decoder, data)
 
     def decode(self, data: bytes) -> In:
-        return _decode(self._decoder, data)
+        return decode(self._decoder, data)
 
 
 class PullChannel(_Channel):

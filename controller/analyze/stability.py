@@ -104,8 +104,8 @@ def _queue_growth(window: Window, points: int, rate_tps: float) -> tuple[Slope, 
         return Slope(0.0, 0.0, 0.0, points), False, 0.0
     waits = (_lag(at_s, offered, acked, rate_tps)[-points:], (offered - acked)[-points:] / rate_tps)
     at_s, seconds = at_s[-points:], _busy_seconds(offered[-points:])
-    found = [_medians(wait_s, seconds) for wait_s in waits]
-    x = _medians(at_s, seconds)
+    found = [medians(wait_s, seconds) for wait_s in waits]
+    x = medians(at_s, seconds)
     least = int(theil_sen_each(x, np.array(found).T).argmin())
     growth, y = trend(x, found[least]), found[least]
     grows = growth.value > UNSTABLE_SLOPE and _is_trend(x, y, growth.value, (at_s, waits[least]))
@@ -138,7 +138,7 @@ def _busy_seconds(offered: Floats) -> list[slice]:
     return [s for s in seconds if s.start and offered[s.stop - 1] > offered[s.start - 1]]
 
 
-def _medians(values: Floats, seconds: list[slice]) -> Floats:
+def medians(values: Floats, seconds: list[slice]) -> Floats:
     if not seconds:
         return np.zeros(0)
     rows = np.array([values[second] for second in seconds])  # np.median of each takes ten times as long

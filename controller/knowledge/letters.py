@@ -129,7 +129,7 @@ class Letters:
     _of: defaultdict[Place, Spans] = field(default_factory=lambda: defaultdict(Spans))
     _counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     _size: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
-    _next: int = 1
+    next_number: int = 1
     _serial: int = 0
     _fresh: defaultdict[Place, Spans] = field(default_factory=lambda: defaultdict(Spans))
     _records: list[LetterRecord] = field(default_factory=list)
@@ -183,7 +183,7 @@ class Letters:
     def _keep(self, letter: DeadLetter, wall_ns: int, origin: Origin) -> None:
         self._add(
             Letter(
-                self._next,
+                self.next_number,
                 wall_ns,
                 letter.task,
                 letter.thread,
@@ -200,7 +200,7 @@ class Letters:
         )
 
     def _add(self, letter: Letter) -> None:
-        self._next += 1
+        self.next_number += 1
         self._put(letter)
         self._records.append(letter)
 
@@ -209,7 +209,7 @@ class Letters:
         is not taken twice."""
         number = self._numbers.get(letter.key)
         if number is None:
-            number = self._next
+            number = self.next_number
             self._add(msgspec.structs.replace(letter, number=number))
         return number
 
@@ -306,7 +306,11 @@ class Letters:
 
     def whole(self) -> tuple[LetterRecord, ...]:
         """All that there is, as short as can be; `Dropped` of letters that are gone leave the last number."""
-        last = (Dropped(self._next - 1),) if self._next > 1 and self._next - 1 not in self.kept else ()
+        last = (
+            (Dropped(self.next_number - 1),)
+            if self.next_number > 1 and self.next_number - 1 not in self.kept
+            else ()
+        )
         born = sum(
             bool(letter.of and not letter.run) for letter in self.kept.values()
         )  # counted again when read
@@ -319,20 +323,20 @@ class Letters:
             match record:
                 case Letter():
                     self._put(record)
-                    self._next = max(self._next, record.number + 1)
+                    self.next_number = max(self.next_number, record.number + 1)
                 case Dead(task, source, partition, begin, end):
                     fresh = self._of[task, source, partition].add(begin, end)
                     self._counts[task] += sum(e - b for b, e in fresh)
                     self._count(source, partition, begin, end)
                 case Dropped(number):
-                    self._next = max(self._next, number + 1)
+                    self.next_number = max(self.next_number, number + 1)
                     if number in self.kept:
                         self._remove(number)
                         self.dropped += 1
                 case ReplayAsked(number) if number in self.kept:
                     self._ask(number)
                 case LetterReplayed(number):
-                    self._next = max(self._next, number + 1)
+                    self.next_number = max(self.next_number, number + 1)
                     if number in self.kept:
                         self._replayed(number)
                 case DiedAgain():

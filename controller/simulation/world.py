@@ -160,21 +160,21 @@ class SimWorld:
     def run(self) -> SimWorld:
         """The whole seed; raises AssertionError when something is not as it must be."""
         try:
-            self._begin()
+            self.begin()
             self._trouble()
-            self._settle()
-            self._end()
+            self.settle()
+            self.end()
         finally:
-            self._clean_up()
+            self.clean_up()
         return self
 
-    def _clean_up(self) -> None:
+    def clean_up(self) -> None:
         for spool in self.spools:
             spool.drop()
         if self._directory:
             shutil.rmtree(self._directory)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self.controller.start()
         Liveness(self).start()
         for agent in self.agents.values():
@@ -189,7 +189,7 @@ class SimWorld:
         end_ns = S + int(FAULTS_END_S * S)
         for n in range(REPLANS_LEAST + 1):
             at_ns = S + int((1.0 + 1.6 * n + r.random()) * S)
-            self.clock.at(at_ns, "", self._set_rate if r.random() < 0.3 else self._propose)
+            self.clock.at(at_ns, "", self._set_rate if r.random() < 0.3 else self.propose)
         self.clock.run_until(end_ns)
 
     def _set_rate(self, rate: float = 0.0) -> None:
@@ -197,7 +197,7 @@ class SimWorld:
         reply = self.controller.ask("rate_set", rate_tps=rate) if self.controller.alive else None
         self.clock.say(f"rate {rate}: {reply.error if reply else 'no controller'}")
 
-    def _propose(self) -> None:
+    def propose(self) -> None:
         """An operator has a plan made for another rate, and applied."""
         k = self.controller.loop.knowledge
         now = k.plan.rate_tps if k.plan else 0.0
@@ -205,11 +205,11 @@ class SimWorld:
         reply = self.controller.ask("plan", rate_tps=rate, propose=True) if self.controller.alive else None
         if reply is not None and reply.error is None:
             if self.random.random() < SWAPPED:
-                self._turn() if self.random.random() < TURNED else self._swap()
+                self._turn() if self.random.random() < TURNED else self.swap()
             reply = self.controller.ask("apply")
         self.clock.say(f"plan for {rate}: {reply.error if reply else 'no controller'}")
 
-    def _swap(self) -> None:
+    def swap(self) -> None:
         """Two VMs of one size change places in what is proposed, so that everything moves, sources too."""
         proposal = self.controller.loop.knowledge.proposal
         assert proposal is not None
@@ -237,11 +237,11 @@ class SimWorld:
         self.met["sinks in workers of their own"] += not sinks & sources
         self.met["sinks on VMs of their own"] += not {s.vm for s in sinks} & {s.vm for s in sources}
         if self.faults.active and self.random.random() < AT_ONCE:
-            self.later(self.delay_ns(1, 12), self._propose)
+            self.later(self.delay_ns(1, 12), self.propose)
 
     # ── liveness ────────────────────────────────────────────────────────────────────────────────
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Faults stop: within a bound everything wanted is there and nothing read is open."""
         self.faults.stop()
         for agent in self.agents.values():
@@ -250,10 +250,10 @@ class SimWorld:
             self._set_rate(self.shape.rates_tps[0])  # a long silence shows nothing more with many rows
         self.clock.run_until(max(self.now_ns + 2 * S, self.faults.silent_until_ns))
         self._replan_at_least()
-        self._wait("the plan is in force", lambda: self.unsettled, SETTLE_S)
+        self.wait("the plan is in force", lambda: self.unsettled, SETTLE_S)
         self.clock.run_until(self.now_ns + int(self.shape.calm_s * S))
         assert not self.shape.calm_s or not self._behind, self._behind
-        self._wait("no dead letter is left", lambda: self.letters.left, SETTLE_S)
+        self.wait("no dead letter is left", lambda: self.letters.left, SETTLE_S)
         self.tallies.one_owner_each(thread for worker in self.workers() for thread in worker.threads.values())
 
     def _replan_at_least(self) -> None:
@@ -261,21 +261,21 @@ class SimWorld:
         for _ in range(60):
             if self.checks.durable.next_epoch > REPLANS_LEAST + 1:
                 return
-            self._resume()
-            self._propose()
+            self.resume()
+            self.propose()
             self.clock.run_until(self.now_ns + 2 * S)
         raise AssertionError(f"no re-plan begins any more: {self.controller.loop.knowledge.alarms}")
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         """An operator sees that VMs that vanished at once are gone indeed."""
         if self.controller.alive and "mass_loss" in self.controller.loop.knowledge.alarms:
             self.controller.ask("resume")
 
-    def _wait(self, what: str, missing: Callable[[], str], limit_s: float) -> None:
+    def wait(self, what: str, missing: Callable[[], str], limit_s: float) -> None:
         end_ns = self.now_ns + int(limit_s * S)
         found = missing()
         while found and self.now_ns < end_ns:
-            self._resume()
+            self.resume()
             self.clock.run_until(self.now_ns + int(LOOK_S * S))
             found = missing()
         assert not found, f"{limit_s} s after the faults stopped not yet: {what}: {found}"
@@ -322,9 +322,9 @@ class SimWorld:
                     return f"{task.name} is behind: {read} of {due} rows are read"
         return ""
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self.controller.ask("stop")
-        self._wait("the run ends", lambda: "" if self.controller.finish else "no end", END_S)
+        self.wait("the run ends", lambda: "" if self.controller.finish else "no end", END_S)
         finish = self.controller.finish
         assert finish is not None and finish.error is None and finish.summary is not None
         self.clock.run_until(self.now_ns + 3 * S)

@@ -48,7 +48,7 @@ def analyze(
         analysis = run(traces, to, AnalysisSettings(master, memory, strict, more), tell)
     for row in analysis["left_out"][:20] if output == "table" else []:
         click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
-    analysis["report"] = _report(to)
+    analysis["report"] = report_of(to)
     emit(output, analysis, rows_of(analysis), "")
     if output == "table":
         click.echo(f"\nall of it: {to}/analysis.json; refitted models: {analysis['models']}", err=True)
@@ -56,7 +56,7 @@ def analyze(
             click.echo(f"to read: {analysis['report']}", err=True)
 
 
-def _report(folder: str) -> str | None:
+def report_of(folder: str) -> str | None:
     """The report as one page, where it can be built; a word on stderr where it cannot."""
     from dashboards.report import build
     from topology_runtime.errors import InvalidInput

@@ -63,9 +63,9 @@ def curate(
     spark: SparkSession, curated: DataPlace, found: Sequence[tuple[TraceRun, Sequence[Segment]]]
 ) -> Curated:
     """Bring the curated tables up to date with these segments."""
-    known = {run.key: _known(curated, run, segments) for run, segments in found}
+    known = {run.key: known_parts(curated, run, segments) for run, segments in found}
     for run, _ in found:
-        _delete_strangers(curated, run, known[run.key])
+        delete_strangers(curated, run, known[run.key])
     if _lost_a_part(spark, curated, found, known):  # segments of it that are there still are read again
         _lost_a_part(spark, curated, found, known)
     left = [why for manifest in known.values() for why in dict.fromkeys(manifest.unreadable.values())]
@@ -84,9 +84,9 @@ def _lost_a_part(
     for run, segments in found:
         mine = [(w, d) for w, d in zip(wanted, done, strict=True) if w.run is run]
         if mine:
-            known[run.key] = _entered(known[run.key], mine, {s.digest for s in segments})
+            known[run.key] = entered(known[run.key], mine, {s.digest for s in segments})
             manifests.write(curated, run, known[run.key])
-            _delete_strangers(curated, run, known[run.key])
+            delete_strangers(curated, run, known[run.key])
     return any(uri not in w.uris for w, d in zip(wanted, done, strict=True) for uri, _ in d.unreadable)
 
 
@@ -146,7 +146,7 @@ def _do(spark: SparkSession, jobs: list[Job]) -> list[Done]:
     return list(spark.sparkContext.parallelize(jobs, len(jobs)).map(compact).collect())
 
 
-def _entered(manifest: Manifest, made: list[tuple[PartToMake, Done]], there: set[str]) -> Manifest:
+def entered(manifest: Manifest, made: list[tuple[PartToMake, Done]], there: set[str]) -> Manifest:
     """With the parts that were made, and what could not be read of segments and old parts; `there`: digests of
     the segments that are on disk."""
     gone = {part for wanted, _ in made for part in map(_name, wanted.replaces)}
@@ -178,7 +178,7 @@ def _name(part: TracePart) -> tuple[str, str, str]:
     return part.table, part.date, part.file
 
 
-def _known(curated: DataPlace, run: TraceRun, segments: Iterable[Segment]) -> Manifest:
+def known_parts(curated: DataPlace, run: TraceRun, segments: Iterable[Segment]) -> Manifest:
     """The manifest, or an empty one when files of the same names now hold something else."""
     manifest = manifests.read(curated, run)
     names = manifest.names()
@@ -186,7 +186,7 @@ def _known(curated: DataPlace, run: TraceRun, segments: Iterable[Segment]) -> Ma
     return manifests.empty(run) if changed else manifest
 
 
-def _delete_strangers(curated: DataPlace, run: TraceRun, manifest: Manifest) -> None:
+def delete_strangers(curated: DataPlace, run: TraceRun, manifest: Manifest) -> None:
     """Delete files that the manifest does not name: left by a pass that was cut off, or replaced."""
     named = set(map(_name, manifest.parts))
     for table in TABLES:

@@ -116,7 +116,7 @@ def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
     vms = {str(vm["vm"]): vm for vm in head.get("vms") or []}
     spare = dict(settings.get("spare") or {})
     pair = f"{settings['allocator']}+{settings['mapper']}" if "allocator" in settings else None
-    sources, weights = _weights(topology)
+    sources, weights = weights_of(topology)
 
     def of(key: str) -> dict[str, float]:
         return {vm: float(data[key]) for vm, data in vms.items() if data.get(key) is not None}
@@ -138,7 +138,7 @@ def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
     )
 
 
-def _weights(topology: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, float]]:
+def weights_of(topology: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, float]]:
     """(sources, rows that each task takes in per row of each source), by the edges' selectivities."""
     tasks = [str(task["name"]) for task in topology.get("tasks") or []]
     edges = [(e["from"], e["to"], float(e.get("selectivity", 1.0))) for e in topology.get("edges") or []]

@@ -70,7 +70,7 @@ def session(master: str, memory: str, log: Path, more: Mapping[str, str] = {}) -
         spark.sparkContext.setLogLevel("ERROR")
         with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
             if not master.startswith("local"):
-                spark.sparkContext.addPyFile(str(_packed(Path(folder))))
+                spark.sparkContext.addPyFile(str(packed(Path(folder))))
             with _failures(log):
                 yield spark
     finally:
@@ -154,7 +154,7 @@ def _by_master(master: str) -> dict[str, str]:
     return {"spark.sql.shuffle.partitions": str(MOST_SHUFFLES)}
 
 
-def _packed(folder: Path) -> Path:
+def packed(folder: Path) -> Path:
     """What Spark's tasks import of headgate, for machines on which it is not installed."""
     root = Path(__file__).parents[2]
     file = folder / "headgate.zip"

@@ -26,21 +26,21 @@ class Client:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._queue: deque[bytes] = deque()
+        self.queue: deque[bytes] = deque()
         self._ready = asyncio.Event()
         self._whole_due = True
         self._ready.set()
 
     def offer(self, data: bytes) -> None:
         """One more message; too many at once are dropped for a fresh snapshot."""
-        if len(self._queue) >= QUEUE_MOST:
+        if len(self.queue) >= QUEUE_MOST:
             self.want_whole()
         if not self._whole_due:
-            self._queue.append(data)
+            self.queue.append(data)
         self._ready.set()
 
     def want_whole(self) -> None:
-        self._queue.clear()
+        self.queue.clear()
         self._whole_due = True
         self._ready.set()
 
@@ -51,10 +51,10 @@ class Client:
             if self._whole_due and (whole := self._hub.whole()) is not None:
                 self._whole_due = False
                 if self._hub.stale is not None and self._hub.document is not None:
-                    self._queue.append(self._hub.stale.data)
+                    self.queue.append(self._hub.stale.data)
                 return whole
-            if self._queue and not self._whole_due:
-                return self._queue.popleft()
+            if self.queue and not self._whole_due:
+                return self.queue.popleft()
             self._ready.clear()
 
 
@@ -117,7 +117,7 @@ class Hub:
 
     def _tell(self, item: Item | None) -> None:
         if item is not None and self._loop is not None and not self._ended.is_set():
-            self._loop.call_soon_threadsafe(self._spread, item)
+            self._loop.call_soon_threadsafe(self.spread, item)
 
     def _grant(self) -> None:
         while True:
@@ -126,7 +126,7 @@ class Hub:
             except Empty:
                 return
 
-    def _spread(self, item: Item) -> None:
+    def spread(self, item: Item) -> None:
         match item:
             case Stale():
                 self.stale = item

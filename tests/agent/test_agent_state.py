@@ -504,4 +504,4 @@ def test_sources_that_are_wanted_no_more_are_forgotten() -> None:
         mind.want(thread(number, 0, "source"), counter=number)
         mind.up()
         mind.report(sources=(m.SourceNow("source", 0, number, 10, 5, 0, 5, 0),))
-    assert len(mind.state._sources) == 1
+    assert [now.thread for now in mind.told().sources] == [49]

@@ -27,7 +27,7 @@ def test_reports_older_than_a_lease_are_forgotten() -> None:
     lease = Lease()
     for sequence in range(1, 10_001):
         lease.sent(sequence, sequence * NS // 200)
-    assert len(lease._sent) == LEASE_NS // (NS // 200)
+    assert len(lease.unanswered) == LEASE_NS // (NS // 200)
     assert not lease.answered(1)
 
 

@@ -109,7 +109,7 @@ def test_counts_are_those_since_the_last_block(stand: Stand) -> None:
 def test_what_a_profile_used_in_a_slot_is_not_the_next_workers(stand: Stand) -> None:
     stand.sampler.over(1, INCARNATION)
     stand.block()
-    stand.binding._spent_ns[1] += 5 * NS  # while no worker was in the slot
+    stand.binding.spent_ns[1] += 5 * NS  # while no worker was in the slot
     fd = mt.create()
     stand.sampler.watch(1, INCARNATION + 1, os.getpid(), MeterReader(fd))
     os.close(fd)

@@ -36,13 +36,13 @@ def tree(root: Path, *groups: str) -> Path:
 
 def test_v2_writes_the_limits_and_reads_the_figures(tmp_path: Path) -> None:
     parent = tree(tmp_path, "vm1-0")
-    binding, why = cgroup2._try(size(count=1), tmp_path)
+    binding, why = cgroup2.binding_under(size(count=1), tmp_path)
     assert binding is not None and "bounds CPU and memory" in why
     group = parent / "vm1-0"
     for path in (tmp_path, parent):
         assert (path / "cgroup.subtree_control").read_text() == "+cpu +memory"
     assert (parent / "cpu.weight").read_text() == "800"
-    binding._groups[0] = ControlGroup(group)
+    binding.groups[0] = ControlGroup(group)
     assert binding.command(0, ["worker", "x"])[-3:] == [str(group / "cgroup.procs"), "worker", "x"]
     assert (group / "cpu.max").read_text() == "max"
     binding.bind(0, 5_000_000)  # no process has this id
@@ -57,13 +57,13 @@ def test_v2_writes_the_limits_and_reads_the_figures(tmp_path: Path) -> None:
 def test_v2_without_a_cpu_controller_says_so(tmp_path: Path) -> None:
     tree(tmp_path)
     (tmp_path / "cgroup.controllers").write_text("hugetlb memory")
-    assert cgroup2._try(size(), tmp_path) == (None, f"cgroup v2 at {tmp_path} has no cpu controller")
+    assert cgroup2.binding_under(size(), tmp_path) == (None, f"cgroup v2 at {tmp_path} has no cpu controller")
 
 
 def test_v2_that_may_not_be_written_says_so(tmp_path: Path) -> None:
     tree(tmp_path)
     (tmp_path / "cgroup.subtree_control").unlink()
-    binding, why = cgroup2._try(size(), tmp_path)
+    binding, why = cgroup2.binding_under(size(), tmp_path)
     assert binding is None and "cannot be used" in why and "cgroup.subtree_control" in why
 
 

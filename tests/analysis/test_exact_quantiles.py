@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.analyze.stability import _medians
+from controller.analyze.stability import medians
 from topology_runtime.stability.slopes import (
-    _resampled_slopes,
     block_length,
     pair_slopes,
     quantile,
     resampled,
+    resampled_slopes,
     theil_sen,
     trend,
 )
@@ -41,7 +41,7 @@ def test_the_median_slope_is_numpys(given_values: list[float]) -> None:
 def test_medians_of_seconds_are_numpys(given_values: list[float], each: int) -> None:
     array = np.array(given_values)
     seconds = [slice(begin, begin + each) for begin in range(0, len(array) - each + 1, each)]
-    assert _medians(array, seconds).tolist() == [float(np.median(array[s])) for s in seconds]
+    assert medians(array, seconds).tolist() == [float(np.median(array[s])) for s in seconds]
 
 
 @checked
@@ -50,4 +50,4 @@ def test_the_slopes_of_resamples_are_those_of_their_points(given_values: list[fl
     x, rest = np.arange(float(len(given_values))), np.array(given_values)
     block = block_length(rest)
     slopes = pair_slopes(x, rest[resampled(len(rest), block)])
-    assert np.array_equal(_resampled_slopes(x, rest, block), slopes)
+    assert np.array_equal(resampled_slopes(x, rest, block), slopes)

@@ -9,7 +9,7 @@ from controller.files.model_files import read_models
 from controller.knowledge.model_data import model_of
 from dashboards.analytics.aggregates import FINE_PER_DOUBLING
 from dashboards.analytics.analyses import latency, refit, replans, residuals, seasons
-from dashboards.analytics.analyze_cli import _report, beside, rows_of
+from dashboards.analytics.analyze_cli import beside, report_of, rows_of
 from dashboards.analytics.results import TABLES
 
 
@@ -163,6 +163,6 @@ def test_every_result_table_says_what_its_rows_are():
 
 def test_why_there_is_no_report_is_said_in_full(tmp_path, capsys):
     (tmp_path / "analysis.json").write_text('{"schema": "headgate/analysis/v9"}')
-    assert _report(str(tmp_path)) is None
+    assert report_of(str(tmp_path)) is None
     said = capsys.readouterr().err
     assert said.startswith("no report:") and "headgate/analysis/v9" in said and "None" not in said

@@ -45,7 +45,7 @@ def run(tmp_path):
 def done(curated, run, known, wanted, there=()):
     """What `curate` does, without Spark; `there`: segments that are on disk."""
     digests = {each.digest for each in there}
-    return curate._entered(known, [(each, compact(each.job)) for each in wanted], digests)
+    return curate.entered(known, [(each, compact(each.job)) for each in wanted], digests)
 
 
 def test_segments_of_a_day_become_one_part(tmp_path, run):
@@ -134,7 +134,7 @@ def test_a_damaged_part_is_made_again_of_the_segments_that_are_there(tmp_path, r
 
 def test_what_spark_is_sent_is_all_that_its_tasks_import(tmp_path):
     words = [sys.executable, "-c", "import dashboards.analytics.compaction as c; print(c.__file__)"]
-    packed = spark._packed(tmp_path)
+    packed = spark.packed(tmp_path)
     said = subprocess.run(
         words, env={"PYTHONPATH": str(packed)}, cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -154,7 +154,7 @@ def test_a_part_that_no_manifest_names_is_deleted(tmp_path, run):
     for name in ("part-known.parquet", "part-stranger.parquet", "_part-half.parquet"):
         (folder / name).write(b"x")
     part = TracePart("rates", "1970-01-01", "part-known.parquet", 1, 1, {"d": "0.parquet"})
-    curate._delete_strangers(curated, run, Manifest(manifest.SCHEMA, None, [part], {}))
+    curate.delete_strangers(curated, run, Manifest(manifest.SCHEMA, None, [part], {}))
     assert [child.name for child, _ in folder.children()] == ["part-known.parquet"]
 
 
@@ -164,5 +164,5 @@ def test_files_of_the_same_names_with_other_rows_begin_anew(tmp_path, run):
         manifest.SCHEMA, None, [TracePart("rates", "1970-01-01", "p", 1, 1, {"old": "0.parquet"})], {}
     )
     manifest.write(curated, run, known)
-    assert curate._known(curated, run, [segment(tmp_path, "0.parquet", 0, 5)]).parts == []
-    assert curate._known(curated, run, [segment(tmp_path, "1.parquet", 0, 5)]).parts == known.parts
+    assert curate.known_parts(curated, run, [segment(tmp_path, "0.parquet", 0, 5)]).parts == []
+    assert curate.known_parts(curated, run, [segment(tmp_path, "1.parquet", 0, 5)]).parts == known.parts

@@ -184,6 +184,6 @@ def test_rates_of_tasks_follow_from_selectivities():
         {"from": "b", "to": "d", "selectivity": 4.0},
         {"from": "c", "to": "d"},
     ]
-    sources, weights = runs._weights({"tasks": tasks, "edges": edges})
+    sources, weights = runs.weights_of({"tasks": tasks, "edges": edges})
     assert sources == ("a",)
     assert weights == {"a": 1.0, "b": 0.5, "c": 1.0, "d": 3.0}

@@ -81,7 +81,7 @@ def test_removing_waits_for_a_dying_process_but_not_for_ever(
 ) -> None:
     monkeypatch.setattr(quota, "EMPTYING_S", 0.02)
     (tmp_path / "parent" / "slot" / "busy").mkdir(parents=True)
-    quota._remove(tmp_path / "parent")
+    quota.remove_group(tmp_path / "parent")
     assert (tmp_path / "parent").exists()
 
 

@@ -108,7 +108,7 @@ def test_mangled_messages_of_agents_stop_nothing(seed: int) -> None:
     for _ in range(2000):
         data = mangled(channels.encode(choose.choice(GOOD)), choose)
         try:
-            message = channels._decode(channels.from_agent, data)
+            message = channels.decode(channels.from_agent, data)
             check(message)
         except BadMessage:
             refused += 1
@@ -161,8 +161,8 @@ def test_a_command_costs_little_memory_whatever_is_in_it(name: str, data: bytes)
     assert len(data) <= channels.REQUEST_MAX_BYTES
 
     def read() -> None:
-        channels._weigh(data)
-        channels._decode(channels.requests, data)
+        channels.weigh(data)
+        channels.decode(channels.requests, data)
 
     bounded(read)
 
@@ -192,7 +192,7 @@ def test_a_message_of_an_agent_costs_little_whatever_is_in_it(name: str, message
     assert len(data) <= channels.FROM_AGENT_MAX_BYTES, len(data)
 
     def read() -> None:
-        check(channels._decode(channels.from_agent, data))
+        check(channels.decode(channels.from_agent, data))
 
     bounded(read)
     with pytest.raises(BadMessage):

@@ -99,7 +99,7 @@ def test_the_next_life_knows_the_same_from_any_history(
     again = Letters()
     again.recall(LetterFile(tmp_path / "letters").read())
     assert again.count == len(rows) and again.counts() == found.counts()
-    assert again._next == found._next, "a number is never used twice"
+    assert again.next_number == found.next_number, "a number is never used twice"
 
 
 def records(*positions: int) -> list[LetterRecord]:

@@ -140,3 +140,30 @@ def test_one_class_name_means_one_thing():
                 places.setdefault(node.name, []).append(path.name)
     twice = {name for name, found in places.items() if len(found) > 1}
     assert twice <= SHARED, {name: places[name] for name in twice - SHARED}
+
+
+def private_names_of_others(tree: ast.AST) -> list[str]:
+    """What a test file reaches into: `_names` that it imports, or asks something else than its own classes for."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found += [alias.name for alias in node.names if alias.name.startswith("_")]
+        elif isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr):
+            holder = node.value.id if isinstance(node.value, ast.Name) else ""
+            if holder not in ("self", "cls", "os") and node.attr not in own | {
+                "_replace"
+            }:  # of a named tuple
+                found.append(ast.unparse(node))
+    return found
+
+
+def test_tests_use_only_what_is_public():
+    """What a test needs is public, or a test of it says something that nobody can see."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert private_names_of_others(ast.parse(path.read_text("utf-8"))) == [], path
+
+
+def test_a_private_name_is_noticed_and_a_tests_own_is_not():
+    asked = "from a import _b\nc._d()\nself._e\nf._replace(x=1)\nclass _G: ...\nh._G"
+    assert private_names_of_others(ast.parse(asked)) == ["_b", "c._d"]

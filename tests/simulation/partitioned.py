@@ -17,7 +17,7 @@ RATE_TPS = 8.0
 def partitioned(seed: int) -> SimWorld:
     """One such world; raises AssertionError when two work at once, or none at the end."""
     world = SimWorld(seed, Options(shape="exclusive", faults=0, rate_tps=RATE_TPS, vms_least=1))
-    world._begin()
+    world.begin()
     _plan_trouble(world)
     world.clock.run_until((3 + TROUBLE_S) * S)
     world.faults.stop()
@@ -25,7 +25,7 @@ def partitioned(seed: int) -> SimWorld:
         agent.start()
     end_ns = world.now_ns + WHOLE_S * S
     while not _works(world):
-        world._resume()
+        world.resume()
         world.clock.run_until(world.now_ns + S // 2)
         assert world.now_ns < end_ns, "no thread of the exclusive task may work"
     return world
@@ -47,7 +47,7 @@ def _plan_trouble(world: SimWorld) -> None:
         world.clock.at(r.randint(2 * S, TROUBLE_S // 2 * S), f"cut {agent.name}", cut)
     others = [
         faults.kill_worker, faults.kill_controller, faults.kill_controller_somewhere,
-        faults.kill_agent, faults.lose_vm, world._propose, world._propose,
+        faults.kill_agent, faults.lose_vm, world.propose, world.propose,
     ]  # fmt: skip
     for _ in range(r.randint(1, 4)):
         world.clock.at(r.randint(2 * S, TROUBLE_S * S), "trouble", r.choice(others))

@@ -10,7 +10,7 @@ from controller.simulation.world import Options, SimWorld
 
 def test_a_controller_started_on_a_full_disk_begins_when_the_disk_heals() -> None:
     world = SimWorld(1, Options(shape="line", faults=0))
-    world._begin()
+    world.begin()
     world.clock.run_until(4 * S)
     epoch = world.checks.durable.next_epoch
     world.disk.fails = True

@@ -24,7 +24,7 @@ AGAIN_S = 15  # an exclusive task works again so long after its VM was lost (doc
 def running(seed: int = 1) -> SimWorld:
     """A world with its first plan in force, rows on their way and no faults of its own."""
     world = SimWorld(seed, Options(shape="exclusive", faults=0, vms_least=2))
-    world._begin()
+    world.begin()
     world.clock.run_until(5 * S)
     assert holder(world) is not None
     return world

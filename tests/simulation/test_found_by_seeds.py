@@ -17,7 +17,7 @@ def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:
     """The first plan's source may be told to begin before the workers below it: what these had taken then,
     without a route, went nowhere and was acked as if it were done."""
     world = SimWorld(1, Options(shape="line", faults=0))
-    world._begin()
+    world.begin()
     seen = set()
     while world.now_ns < 4 * S:
         world.clock.run_until(world.now_ns + MS)
@@ -32,11 +32,11 @@ def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:
 def test_events_in_a_spool_that_is_lost_with_its_vm_are_no_violation() -> None:
     """The stated exception (protocol: Sources): all others reach the sink."""
     world = SimWorld(1, Options(shape="live", faults=0, queue_ms=500))
-    world._begin()
+    world.begin()
     world.clock.run_until(4 * S)
     world.options = Options(shape="live", faults=0)
     vm = next(iter(world.account.accepted.values()))
     world.agents[vm].lose()
     assert world.met["spools lost"] == 1
-    world._settle()
-    world._end()
+    world.settle()
+    world.end()

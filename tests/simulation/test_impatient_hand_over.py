@@ -19,14 +19,14 @@ def sources(world: SimWorld) -> list[SimSource]:
 def handed_over() -> tuple[SimWorld, SimSource]:
     """A world in which the successor reads and the leaver has rows open; the leaver."""
     world = SimWorld(SEED, Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, parted=False))
-    world._begin()
+    world.begin()
     world.clock.run_until(4 * S)
     world.options = Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, queue_ms=WAIT_MS)
     world.clock.run_until(5 * S)
     old = sources(world)[0]
     reply = world.controller.ask("plan", rate_tps=20.0, propose=True)
     assert reply is not None and reply.error is None
-    world._swap()
+    world.swap()
     world.controller.ask("apply")
     while not any(t is not old and t.source.ledger for t in sources(world)):
         world.clock.run_until(world.now_ns + 100 * MS)
@@ -40,7 +40,7 @@ def finish(world: SimWorld) -> None:
     world.clock.run_until(world.now_ns + 20 * S)
     known = world.controller.loop.knowledge.counts.source("source", 0)
     assert known.emitted - known.acked < 30 and not known.apart, "all is done but the newest rows"
-    world._end()
+    world.end()
 
 
 def test_a_position_is_done_only_when_the_leaver_is_past_it_too() -> None:

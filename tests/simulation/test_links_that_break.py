@@ -36,7 +36,7 @@ def test_a_break_that_no_worker_notices_is_seen(monkeypatch: pytest.MonkeyPatch)
 def test_what_a_leaver_wrote_into_a_half_open_link_is_sent_again_soon(number: int) -> None:
     """Its worker was wanted no more before the link watch had noticed, and nobody looked any more."""
     world = SimWorld(number, Options(shape="feeds", faults=0, rate_tps=4.0, vms_least=2))
-    world._begin()
+    world.begin()
     world.clock.run_until(5 * S)
     planned(world, 45.0)
     world.clock.run_until(world.now_ns + 5 * S)
@@ -56,7 +56,7 @@ def test_what_a_leaver_wrote_into_a_half_open_link_is_sent_again_soon(number: in
 def planned(world: SimWorld, rate_tps: float) -> None:
     """A plan for this rate, as an operator orders it, until it is committed."""
     world.controller.ask("plan", rate_tps=rate_tps, propose=True)
-    world._swap()
+    world.swap()
     reply = world.controller.ask("apply")
     assert reply is not None and reply.error is None
     end_ns = world.now_ns + 20 * S

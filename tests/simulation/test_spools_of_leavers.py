@@ -32,7 +32,7 @@ def source_of(world: SimWorld) -> str:
 def moving(phase: str) -> tuple[SimWorld, SimAgent]:
     """A world in this phase of a plan that moves its source, which has rows open; the agent it leaves."""
     world = SimWorld(SEED, CALM)
-    world._begin()
+    world.begin()
     world.clock.run_until(4 * S)
     world.options = WAITS
     world.clock.run_until(5 * S)
@@ -40,7 +40,7 @@ def moving(phase: str) -> tuple[SimWorld, SimAgent]:
     reply = world.controller.ask("plan", rate_tps=20.0, propose=True)
     assert reply is not None and reply.error is None
     if source_of(world) == old.worker.slot.vm:
-        world._swap()
+        world.swap()
     assert source_of(world) != old.worker.slot.vm, "it goes to another VM"
     world.controller.ask("apply")
     while world.phase != phase:
@@ -52,10 +52,10 @@ def moving(phase: str) -> tuple[SimWorld, SimAgent]:
 
 def finish(world: SimWorld) -> None:
     world.options = CALM
-    world._wait("the plan is in force", lambda: world.unsettled, 30)
+    world.wait("the plan is in force", lambda: world.unsettled, 30)
     known = world.controller.loop.knowledge.counts.source("source", 0)
     assert not known.apart and not world.controller.loop.knowledge.spools
-    world._end()
+    world.end()
 
 
 @pytest.mark.parametrize("phase", ["prepared", "switched"])

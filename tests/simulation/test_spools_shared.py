@@ -26,7 +26,7 @@ def moved(queue_ms: float) -> tuple[SimWorld, SimSource, SimSource]:
     """A world in which the source went to another slot of its VM while rows wait so long at the sink; leaver and
     successor, which reads."""
     world = SimWorld(SEED, CALM)
-    world._begin()
+    world.begin()
     world.clock.run_until(5 * S)
     world.options = replace(CALM, queue_ms=queue_ms)
     (old,) = sources(world)
@@ -45,11 +45,11 @@ def moved(queue_ms: float) -> tuple[SimWorld, SimSource, SimSource]:
 
 def finish(world: SimWorld) -> None:
     world.options = CALM
-    world._wait("the plan is in force", lambda: world.unsettled, 30)
+    world.wait("the plan is in force", lambda: world.unsettled, 30)
     known = world.controller.loop.knowledge.counts.source("source", 0)
     assert not known.apart and not world.controller.loop.knowledge.spools
-    world._end()
-    world._clean_up()
+    world.end()
+    world.clean_up()
 
 
 def wait_on(world: SimWorld, leaver: SimSource) -> None:

@@ -144,18 +144,18 @@ def test_a_slow_client_gets_the_whole_again_and_keeps_little() -> None:
     async def story() -> None:
         hub = Hub(MadeFeed(None))
         document = plain(example())
-        hub._spread(Whole(document))
+        hub.spread(Whole(document))
         slow, quick = hub.join(), hub.join()
         assert isinstance(slow, Client) and isinstance(quick, Client)
         assert json.loads(await slow.take()) == json.loads(await quick.take()) == document
         for _ in range(5 * QUEUE_MOST):
             item = change_of(document)
             document = item.document
-            hub._spread(item)
+            hub.spread(item)
             assert await quick.take() == item.data
-            assert len(slow._queue) <= QUEUE_MOST
+            assert len(slow.queue) <= QUEUE_MOST
         assert json.loads(await slow.take()) == document
-        hub._spread(change_of(document))
+        hub.spread(change_of(document))
         assert json.loads(await slow.take())["number"] == document["number"] + 1
 
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))

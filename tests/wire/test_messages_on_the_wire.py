@@ -29,7 +29,7 @@ DECODERS = {name: msgspec.msgpack.Decoder(union) for name, union in UNIONS.items
 
 def read(reading: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
     """As a channel reads what it received."""
-    return channels._decode(reading, data)
+    return channels.decode(reading, data)
 
 
 def decoder(kind: str) -> msgspec.msgpack.Decoder[Any]:

@@ -247,9 +247,9 @@ class Family:
         for _ in range(count):
             row = len(self.rows)
             self.rows.append(row)
-            self._send(row, 0)
+            self.send(row, 0)
 
-    def _send(self, row: int, attempt: int) -> None:
+    def send(self, row: int, attempt: int) -> None:
         key, id_ = RootKey(SOURCE, 1, row, attempt), self.random64()
         self.open[row] = key, id_
         if self.table:
@@ -270,7 +270,7 @@ class Family:
 
     def replay(self) -> None:
         for row, (key, _) in list(self.open.items()):
-            self._send(row, key.attempt + 1)
+            self.send(row, key.attempt + 1)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 

@@ -396,7 +396,7 @@ def test_a_row_that_comes_again_after_a_restart_counts_once() -> None:
     family.kill(ONE)
     family.restart(ONE)
     for row in family.rows:
-        family._send(row, 5)
+        family.send(row, 5)
     is_exact(family)
 
 
@@ -405,19 +405,19 @@ def test_a_row_that_comes_again_after_a_move_counts_once() -> None:
     family.plan(all_of(TWO))
     family.settle()
     for row in family.rows:
-        family._send(row, 5)
+        family.send(row, 5)
     is_exact(family)
 
 
 def test_what_is_forgotten_is_counted() -> None:
     family = running(all_of(ONE), rows=0)
     flow = family.members[ONE].flow
-    flow.applied._most = 100
+    flow.applied.most = 100
     family.offer(300)
     family.all_done()
     assert flow.applied.again_at_most == 0
     for row in family.rows[:250]:
-        family._send(row, 5)
+        family.send(row, 5)
     family.all_done()
     again = sum((family.counts() - family.expected()).values())
     assert 0 < again <= flow.applied.again_at_most

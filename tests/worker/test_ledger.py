@@ -110,7 +110,7 @@ def test_acked_only_moves_forward_and_names_what_is_done(seed: int) -> None:
         assert set(range(last)) <= done and last not in done
         assert ledger.acked_above == len([p for p in done if p > last])
         assert ledger.in_flight == ledger.position - len(done)
-        assert ledger.floor == min((r.sequence for r in open_roots), default=ledger._sequence)
+        assert ledger.floor == min((r.sequence for r in open_roots), default=ledger.sequence)
 
 
 # ── deadlines ───────────────────────────────────────────────────────────────────────────────────────
@@ -174,7 +174,7 @@ def test_b3_a_queue_longer_than_the_deadline_makes_no_storm_of_replays() -> None
         while (root := replay(ledger, now_ns)) is not None:
             replays += 1
             waiting.append((now_ns + 20 * S, key(root)))
-    assert ledger._deadline_ns == l.MOST_DEADLINE_NS, "4 × 20 s, as far as it may"
+    assert ledger.deadline_ns == l.MOST_DEADLINE_NS, "4 × 20 s, as far as it may"
     assert replays < 0.3 * 1500
     before = ledger.replayed
     for _ in range(500):
@@ -194,7 +194,7 @@ def test_b3_a_late_winner_is_measured_from_its_first_emission() -> None:
         ledger.fault()
         replay(ledger, 9 * S)
         ledger.ack(Ack(key(root, 1), ID), 10 * S)
-    assert ledger._deadline_ns == 40 * S
+    assert ledger.deadline_ns == 40 * S
 
 
 # ── the window ──────────────────────────────────────────────────────────────────────────────────────

@@ -281,8 +281,8 @@ def test_whatever_happens_nothing_accepted_is_lost(
             spool = Spool(str(folder))
         else:
             if kind == "tear":
-                name = f"{spool.end:020d}.spool" if spool._fd < 0 else segments(folder)[-1]
-                with open(folder / name, "wb" if spool._fd < 0 else "ab") as file:
+                name = segments(folder)[-1] if spool.writing else f"{spool.end:020d}.spool"
+                with open(folder / name, "ab" if spool.writing else "wb") as file:
                     file.write((20).to_bytes(4, "big")[: n // 2] + b"y" * (n if n // 2 >= 4 else 0))
             spool = Spool(str(folder))
         assert spool.end == len(rows) and spool.acked <= spool.end

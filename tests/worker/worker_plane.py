@@ -398,11 +398,11 @@ class Plane:
             else:
                 left += [f"an ack is on its way: {ack}" for ack in what if ack.key == key]
         for node in self.nodes.values():
-            frames = [*node.outputs._buffers.values()]
+            frames = [*node.outputs.buffers.values()]
             left += [f"{node.spec.name} has not sent" for buffer in frames if key in buffer.roots]
             left += [
                 f"{node.spec.name} has not sent"
-                for frame in node.outputs._full
+                for frame in node.outputs.full
                 for root in frame.roots
                 if root.key == key
             ]
@@ -415,7 +415,7 @@ class Plane:
 
     def kept(self, node: Node) -> list[BufferedRow]:
         if isinstance(node.flow, KeyedFlow):
-            return [*node.flow._uncovered, *(kept for side in node.flow._side.values() for kept in side)]
+            return [*node.flow.uncovered, *(kept for side in node.flow.side.values() for kept in side)]
         if not isinstance(node.flow, HoldFlow):
             return []
         held = node.flow.held
@@ -425,7 +425,7 @@ class Plane:
 
     def standing(self) -> str:
         ledgers = {
-            n.thread: (n.ledger.acked, n.ledger.position, n.ledger.in_flight, len(n.ledger._again))
+            n.thread: (n.ledger.acked, n.ledger.position, n.ledger.in_flight, len(n.ledger.again))
             for n in self.sources
             if n.ledger
         }

@@ -35,7 +35,7 @@ class Quotas:
                 _remove_leftovers(place)
                 _make_parent(binding, parent)
             except OSError:
-                _remove(parent)
+                remove_group(parent)
                 continue
             self._parent, self.binding = parent, binding
             return
@@ -67,7 +67,7 @@ class Quotas:
     def remove(self) -> None:
         """Remove the slots; their processes must have ended."""
         if self._parent is not None:
-            _remove(self._parent)
+            remove_group(self._parent)
 
 
 def candidates(mounts: str, own: str) -> Iterator[tuple[str, Path]]:
@@ -111,7 +111,7 @@ def _make_parent(binding: str, parent: Path) -> None:
         (parent / "cpu.shares").write_text(str(WEIGHT_V1))
 
 
-def _remove(parent: Path) -> None:
+def remove_group(parent: Path) -> None:
     deadline_s = time.monotonic() + EMPTYING_S
     while parent.is_dir():
         try:
@@ -131,4 +131,4 @@ def _remove_leftovers(place: Path) -> None:
     for path in place.glob(f"{PREFIX}*"):
         pid = path.name.removeprefix(PREFIX)
         if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            _remove(path)
+            remove_group(path)

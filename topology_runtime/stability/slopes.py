@@ -108,7 +108,7 @@ def trend(x: Floats, y: Floats, resolution: float = 0.0) -> Slope:
     rest = y - value * x
     rest = rest - np.add.reduce(rest) / n  # its mean, in a third of the time
     block = block_length(rest)
-    slopes = _medians(_resampled_slopes(x, rest, block))
+    slopes = _medians(resampled_slopes(x, rest, block))
     unknown = resolution / math.sqrt(12 * float(((x - x.mean()) ** 2).sum())) if resolution else 0.0
     small = n / (n - 2 * block)  # blocks of residuals vary less than of errors: the line was fitted to them
     error = math.hypot(small * float(slopes.std()), unknown)
@@ -166,7 +166,7 @@ def resampled(n: int, block: int) -> NDArray[np.int64]:
     return drawn.reshape(RESAMPLES, blocks * block)[:, :n]
 
 
-def _resampled_slopes(x: Floats, rest: Floats, block: int) -> Floats:
+def resampled_slopes(x: Floats, rest: Floats, block: int) -> Floats:
     """`pair_slopes` of each resample, (RESAMPLES, pairs)."""
     n = len(x)
     if n > FEW_POINTS:

@@ -36,7 +36,7 @@ class Applied:
     def __init__(self, most: int = REMEMBERED) -> None:
         self.below: dict[tuple[int, int], int] = {}
         self.again_at_most = 0
-        self._most = most
+        self.most = most
         self._ranges: dict[int, dict[Identity, list[Any]]] = {}
         self._packed: dict[int, bytes] = {}  # of ranges that have not changed since
         self._order: deque[tuple[int, Identity]] = deque()
@@ -60,7 +60,7 @@ class Applied:
         self._ranges.setdefault(key_range, {})[identity] = out
         self._packed.pop(key_range, None)
         self._order.append((key_range, identity))
-        if len(self._order) > self._most:
+        if len(self._order) > self.most:
             self._forget(*self._order.popleft())
 
     def _forget(self, key_range: int, identity: Identity) -> None:

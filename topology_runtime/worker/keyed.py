@@ -65,8 +65,8 @@ class KeyedFlow(Flow):
     ranges: Ranges = field(init=False)
     _frozen: dict[int, bytes] = field(default_factory=dict)  # ranges of others: their data, once and for all
     _offers: dict[int, RangeCopy] = field(default_factory=dict)  # the best copy that others have
-    _side: dict[int, list[BufferedRow]] = field(default_factory=dict)
-    _uncovered: list[BufferedRow] = field(default_factory=list)
+    side: dict[int, list[BufferedRow]] = field(default_factory=dict)
+    uncovered: list[BufferedRow] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +74,7 @@ class KeyedFlow(Flow):
 
     @property
     def holding(self) -> int:
-        return len(self._uncovered) + sum(map(len, self._side.values())) + len(self.ranges.pending)
+        return len(self.uncovered) + sum(map(len, self.side.values())) + len(self.ranges.pending)
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
@@ -102,7 +102,7 @@ class KeyedFlow(Flow):
         elif owner is not None and owner != self.around.thread:
             self._forward(kept, owner, now_ns, acks)
         else:
-            self._side.setdefault(key_range, []).append(kept)
+            self.side.setdefault(key_range, []).append(kept)
             acks.add_for(kept, kept.share, 1)
 
     def _place_of(self, kept: BufferedRow) -> tuple[Hashable, int]:
@@ -135,7 +135,7 @@ class KeyedFlow(Flow):
             self._finish([kept.root], [run])
         for root in kept.roots:
             acks.add(root, given.get(root.key, 0) ^ kept.share, 1)
-        self._uncovered.append(kept)
+        self.uncovered.append(kept)
 
     def _change(self, kept: BufferedRow, key: Hashable, key_range: int) -> list[Any]:
         """Process a row; returns its output."""
@@ -154,10 +154,10 @@ class KeyedFlow(Flow):
     def pass_on(self, now_ns: int) -> list[Addressed]:
         """Rows at the side whose range is another thread's by now go there."""
         acks = AckSums()
-        for key_range in list(self._side):
+        for key_range in list(self.side):
             owner = self.ranges.owner(key_range)
             if owner is not None and owner != self.around.thread:
-                for kept in self._side.pop(key_range):
+                for kept in self.side.pop(key_range):
                     acks.add_for(kept, kept.share, -1)
                     self._forward(kept, owner, now_ns, acks)
         return acks.all()
@@ -174,9 +174,9 @@ class KeyedFlow(Flow):
         """A snapshot of all that was processed is durable: its rows need not come again."""
         self.dirty = False
         acks = AckSums()
-        for kept in self._uncovered:
+        for kept in self.uncovered:
             acks.add_for(kept, kept.share, -1)
-        self._uncovered = []
+        self.uncovered = []
         return acks.all()
 
     def restore(self, saved: KeyedSnapshot) -> None:
@@ -238,7 +238,7 @@ class KeyedFlow(Flow):
         acks = AckSums()
         for key_range in self.ranges.claimable():
             self._claim(key_range)
-            for kept in self._side.pop(key_range, ()):
+            for kept in self.side.pop(key_range, ()):
                 acks.add_for(kept, kept.share, -1)
                 self._process(kept, self.key(kept.edge, kept.row), key_range, now_ns, acks)
         return acks.all()

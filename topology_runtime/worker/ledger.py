@@ -60,28 +60,28 @@ class Ledger:
         self.in_flight = 0  # rows of open roots
         self.replayed = 0
         self._open: OrderedDict[int, Root] = OrderedDict()
-        self._sequence = first
+        self.sequence = first
         self._kept = 0  # rows of roots with kept rows
-        self._again: deque[int] = deque()
+        self.again: deque[int] = deque()
         self._replaying: dict[int, int] = {}  # roots sent again, neither done nor kept → their rows
         self._latencies: deque[int] = deque(maxlen=LATENCIES_KEPT)
         self._measured = 0
-        self._deadline_ns = FIRST_DEADLINE_NS
+        self.deadline_ns = FIRST_DEADLINE_NS
         self._newest_done_ns = 0  # when the latest sent of all done roots was sent
 
     # ── what may be sent ────────────────────────────────────────────────────────────────────────
 
     def room(self) -> int:
         """How many rows may be read now."""
-        if self._again or self._kept >= KEPT_ROWS_MOST:
+        if self.again or self._kept >= KEPT_ROWS_MOST:
             return 0
         return max(0, self.window_rows - (self.in_flight - self._kept))
 
     def begin(self, rows: list[Any], intended_ns: int, now_ns: int) -> Root:
         """A new root of these rows, at the next positions."""
-        deadline_ns = now_ns + self._deadline_ns
-        root = Root(self._sequence, self.position, rows, intended_ns, now_ns, now_ns, deadline_ns)
-        self._sequence += 1
+        deadline_ns = now_ns + self.deadline_ns
+        root = Root(self.sequence, self.position, rows, intended_ns, now_ns, now_ns, deadline_ns)
+        self.sequence += 1
         self.position += len(rows)
         self.in_flight += len(rows)
         self._open[root.sequence] = root
@@ -130,7 +130,7 @@ class Ledger:
         if self._measured >= MEASURED_BEFORE_LEARNING and self._measured % LEARN_EVERY == 0:
             ordered = sorted(self._latencies)
             p99 = ordered[int(0.99 * (len(ordered) - 1))]
-            self._deadline_ns = min(MOST_DEADLINE_NS, max(LEAST_DEADLINE_NS, 4 * p99))
+            self.deadline_ns = min(MOST_DEADLINE_NS, max(LEAST_DEADLINE_NS, 4 * p99))
 
     def give_up(self, sequence: int) -> None:
         """Nobody waits for this root any more, done or not."""
@@ -143,21 +143,21 @@ class Ledger:
     # ── what must be sent again ─────────────────────────────────────────────────────────────────
 
     def _deadline_of(self, root: Root) -> int:
-        return min(MOST_DEADLINE_NS, self._deadline_ns << min(root.expiries, 6))
+        return min(MOST_DEADLINE_NS, self.deadline_ns << min(root.expiries, 6))
 
     def fault(self) -> None:
         """A peer died or a link broke: everything open is sent again."""
-        waiting = set(self._again)
-        self._again.extend(s for s in self._open if s not in waiting)
+        waiting = set(self.again)
+        self.again.extend(s for s in self._open if s not in waiting)
         self._replaying.clear()
 
     def expire(self, now_ns: int) -> None:
         """Roots past their deadline are sent again."""
-        waiting = set(self._again)
+        waiting = set(self.again)
         for root in self._open.values():
             if root.sequence not in waiting and self._lost(root, now_ns):
                 root.expiries += 1
-                self._again.append(root.sequence)
+                self.again.append(root.sequence)
                 self._replaying.pop(root.sequence, None)
 
     def _lost(self, root: Root, now_ns: int) -> bool:
@@ -168,15 +168,15 @@ class Ledger:
 
     def next_replay(self, now_ns: int) -> Root | None:
         """The next root to send again, on its new attempt; None when there is none, or not now."""
-        while self._again:
-            root = self._open.get(self._again[0])
+        while self.again:
+            root = self._open.get(self.again[0])
             if root is None:
-                self._again.popleft()
+                self.again.popleft()
                 continue
             busy = sum(self._replaying.values())
             if busy and busy + len(root.rows) > max(self.window_rows // 4, 1):
                 return None
-            self._again.popleft()
+            self.again.popleft()
             self._replaying[root.sequence] = len(root.rows)
             self._restart(root, now_ns)
             return root
@@ -207,7 +207,7 @@ class Ledger:
     @property
     def floor(self) -> int:
         """All sequences below are done."""
-        return next(iter(self._open), self._sequence)
+        return next(iter(self._open), self.sequence)
 
     @property
     def empty(self) -> bool:

@@ -67,9 +67,9 @@ class Outputs:
         self._random64 = random64
         self.gap_ns = gap_ns
         self._routers: list[tuple[int, Router]] = []
-        self._buffers: dict[tuple[int, int], Buffer] = {}
+        self.buffers: dict[tuple[int, int], Buffer] = {}
         self._flushed_ns: dict[tuple[int, int], int] = {}
-        self._full: list[Frame] = []
+        self.full: list[Frame] = []
         self.cap_of: Callable[[int], int] = lambda _: 256
 
     def route_by(self, routers: list[tuple[int, Router]]) -> None:
@@ -134,17 +134,17 @@ class Outputs:
         buffer.runs += [(numbers[number], at, count, way) for number, at, count, way in runs]
         buffer.rows.extend(rows)
         if len(buffer.rows) >= self.cap_of(target):
-            self._full.append(self._frame(self._buffers.pop((edge, target)), now_ns))
+            self.full.append(self._frame(self.buffers.pop((edge, target)), now_ns))
 
     def _buffer(self, edge: int, target: int, rows: int, now_ns: int) -> Buffer:
         """The buffer of this thread and edge, with room for so many more rows."""
         place = edge, target
-        buffer = self._buffers.get(place)
+        buffer = self.buffers.get(place)
         if buffer is not None and len(buffer.rows) + rows > self.cap_of(target):
-            self._full.append(self._frame(self._buffers.pop(place), now_ns))
+            self.full.append(self._frame(self.buffers.pop(place), now_ns))
             buffer = None
         if buffer is None:
-            buffer = self._buffers[place] = Buffer(edge, target, now_ns)
+            buffer = self.buffers[place] = Buffer(edge, target, now_ns)
         return buffer
 
     def _share(self, buffer: Buffer, root: RootPart, given: Shares) -> int:
@@ -184,14 +184,14 @@ class Outputs:
 
     def flush(self, now_ns: int, everything: bool = False) -> list[Frame]:
         """Frames that are due now."""
-        frames, self._full = self._full, []
-        if self._buffers:
+        frames, self.full = self.full, []
+        if self.buffers:
             due = [
                 place
-                for place in self._buffers
+                for place in self.buffers
                 if everything or now_ns - self._flushed_ns.get(place, 0) >= self.gap_ns
             ]
-            frames += [self._frame(self._buffers.pop(place), now_ns) for place in due]
+            frames += [self._frame(self.buffers.pop(place), now_ns) for place in due]
         return frames
 
     def _frame(self, buffer: Buffer, now_ns: int) -> Frame:
@@ -211,10 +211,10 @@ class Outputs:
 
     def next_flush_ns(self) -> int | None:
         """When `flush` has something to do; None when all buffers are empty."""
-        if self._full:
+        if self.full:
             return 0
-        return min((self._flushed_ns.get(place, 0) + self.gap_ns for place in self._buffers), default=None)
+        return min((self._flushed_ns.get(place, 0) + self.gap_ns for place in self.buffers), default=None)
 
     @property
     def empty(self) -> bool:
-        return not self._buffers and not self._full
+        return not self.buffers and not self.full

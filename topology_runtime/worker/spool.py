@@ -131,6 +131,11 @@ class Spool:
             finally:
                 self._remove_old()
 
+    @property
+    def writing(self) -> bool:
+        """Whether its last segment is open; a row that comes when none is begins a segment."""
+        return self._fd >= 0
+
     def close(self) -> None:
         """Raises OSError."""
         self._close_segment()
