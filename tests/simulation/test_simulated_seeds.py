@@ -51,8 +51,8 @@ def test_different_seeds_give_different_hashes() -> None:
 def test_another_process_with_other_hash_seeds_gives_the_same_hash() -> None:
     """Nothing depends on the order of sets of strings, on addresses or on the real clock."""
     program = (
-        "import sys; from controller.simulation.world import World; "
-        "print(World(int(sys.argv[1])).run().clock.hash)"
+        "import sys; from controller.simulation.world import SimWorld; "
+        "print(SimWorld(int(sys.argv[1])).run().clock.hash)"
     )
     there = subprocess.run(
         [sys.executable, "-c", program, str(HASHED[0])],
