@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from agent_world import NS, Mind, only, slot, thread
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import events as e
@@ -77,7 +78,7 @@ class Machine:
                 assert state.status == "quarantined"
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(st.lists(actions, max_size=60))
 def test_one_worker_per_wanted_slot_whatever_happens(script: list[tuple[object, ...]]) -> None:
     machine = Machine()
@@ -87,7 +88,7 @@ def test_one_worker_per_wanted_slot_whatever_happens(script: list[tuple[object, 
     assert reports == sorted(set(reports))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(actions, max_size=40))
 def test_asked_to_stop_it_always_ends_within_the_limit(script: list[tuple[object, ...]]) -> None:
     machine = Machine()

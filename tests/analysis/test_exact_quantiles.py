@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.analyze.stability import medians
@@ -18,7 +19,7 @@ from topology_runtime.stability.slopes import (
 )
 
 values = st.lists(st.floats(-1e9, 1e9) | st.integers(-3, 3).map(float), min_size=3, max_size=60)
-checked = settings(derandomize=True, deadline=None, max_examples=60)
+checked = examples(60)
 
 
 @checked

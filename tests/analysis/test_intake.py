@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 from analysis_made import START_NS, VM1, VM2, block, line_topology
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.knowledge.windows import Window
@@ -258,7 +259,7 @@ def test_a_block_that_makes_no_sense_is_refused_whole(bad: Any) -> None:
     assert made.add_block(scored("vm1", 0, START_NS), START_NS, 1), "the good block of that number counts"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 10**6), lost=st.sets(st.integers(1, 28), max_size=6))
 def test_every_block_counts_once_in_whatever_order_it_comes(seed: int, lost: set[int]) -> None:
     chance, made = random.Random(seed), intake()

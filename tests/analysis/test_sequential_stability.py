@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from queues_made import BIN_S, Queue
 
@@ -27,7 +28,7 @@ from topology_runtime.stability.trial import ERROR, Finding, Looks, Trial, looks
 
 N = 40  # trials of each kind and load
 TRIALS = 120  # on the limit itself
-checked = settings(derandomize=True, print_blob=True, deadline=None, max_examples=60)
+checked = examples(60)
 
 
 @dataclass

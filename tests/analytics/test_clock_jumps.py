@@ -1,6 +1,7 @@
 """Segments whose times do not fit to the rest of their run."""
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboards.analytics.clocks import SKEW_S, backwards, outside
@@ -59,7 +60,7 @@ def test_names_without_a_number_have_no_order():
     assert backwards(["b.parquet", "a.parquet"], spans(1000, 0)) == {}
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=40))
 def test_what_is_kept_never_goes_back_by_more_than_clocks_differ(begins):
     names = [f"5-{n:06d}.parquet" for n in range(len(begins))]

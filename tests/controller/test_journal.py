@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.files import journal as j
@@ -37,7 +38,7 @@ def test_what_was_appended_is_read_by_the_next_life(tmp_path: Path) -> None:
     assert records(tmp_path) == (BOOTED, HELD, DRAINING, Booted(2, 30))
 
 
-@settings(max_examples=40, deadline=None)  # each one fsyncs
+@examples(40)  # each one fsyncs
 @given(data=st.data())
 def test_a_torn_tail_is_cut_off_wherever_it_tears(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -65,7 +66,7 @@ def test_a_last_frame_with_a_wrong_sum_was_never_acknowledged(tmp_path: Path) ->
     assert records(tmp_path) == (BOOTED,)
 
 
-@settings(max_examples=40, deadline=None)  # each one fsyncs
+@examples(40)  # each one fsyncs
 @given(data=st.data())
 def test_any_changed_byte_before_the_last_frame_is_refused(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

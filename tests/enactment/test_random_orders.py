@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enactment_world import World, vm
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.knowledge import turns as t
@@ -87,7 +88,7 @@ def heal(world: World) -> None:
     world.ask("rate_set", rate_tps=200.0)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(15)
 @given(st.lists(st.tuples(st.integers(0, len(DEEDS) - 1), st.integers(0, 11)), max_size=25))
 def test_any_order_of_events(deeds: list[tuple[int, int]]) -> None:
     world = World((vm("vm1"), vm("vm2")), rate_tps=200.0, max_vms=3, spare=vm("x")).start()

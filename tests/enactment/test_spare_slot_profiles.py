@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 from enactment_world import MODELS, S, World, vm
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.loop import Loop
@@ -17,7 +18,7 @@ from topology_runtime.cluster import Slot
 from topology_runtime.profiles import Profiled, ProfileWanted
 from topology_runtime.topology import Edge, Static, Task, Topology
 
-checked = settings(derandomize=True, print_blob=True, deadline=None, max_examples=100)
+checked = examples(100)
 NAMES = ("a", "b", "c", "d")
 CHAIN = Topology(
     "chain",

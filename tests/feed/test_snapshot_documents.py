@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from examples import examples
 from feed_made import NOW_S, example, plain
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.analyze.load import TaskLoad, ThreadsInSlot, grows, loads
@@ -33,7 +34,7 @@ documents = st.recursive(
     ),
     max_leaves=12,
 )
-exact = settings(derandomize=True, max_examples=300, deadline=None)
+exact = examples(300)
 
 
 def nulls(value: Any, where: str = "") -> list[str]:

@@ -7,7 +7,8 @@ from collections import Counter
 from itertools import permutations
 
 import pytest
-from hypothesis import assume, given, settings
+from examples import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked, checked_few, model_of, requests, vms_of
@@ -202,7 +203,7 @@ def small_moves(draw: st.DrawFn):
     return topology, plan, renamed(started(before, topology), names), excluded
 
 
-@settings(checked, max_examples=300)
+@examples(300)
 @given(small_moves())
 def test_no_labels_keep_more(move):
     """And so the diff is the least there is."""

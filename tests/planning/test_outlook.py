@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from msgspec.structs import replace
-from worlds import chain, checked_few, model_of, requests, vms_of
+from worlds import chain, model_of, requests, vms_of
 
 from controller.knowledge.plans import Plan
 from controller.plan.acquire import exact
@@ -136,7 +137,7 @@ def test_rates_nobody_chose_go_up_to_about_forty_slots_or_all_there_are():
         usual_rates(bought(chain("work", "unknown"), WORK))
 
 
-@settings(checked_few, max_examples=20)
+@examples(20)
 @given(requests())
 def test_an_outlook_reaches_at_least_the_rate_and_more_slots_carry_more(request):
     supply = bought(request.topology, *request.models.values())

@@ -10,7 +10,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from scipy.optimize import linprog
@@ -168,7 +169,7 @@ def plain_uses(world: World, rates: list[float]) -> dict[Slot, tuple[float, floa
     return used
 
 
-@settings(checked, max_examples=300)
+@examples(300)
 @given(worlds(), ROUTINGS, INTERFERENCES)
 def test_the_rate_is_the_highest_there_is(world, routing, interference):
     found = predict(
@@ -177,7 +178,7 @@ def test_the_rate_is_the_highest_there_is(world, routing, interference):
     assert found.rate_tps == pytest.approx(highest(world, routing, interference), rel=1e-5, abs=1e-6)
 
 
-@settings(checked, max_examples=150)
+@examples(150)
 @given(worlds(), ROUTINGS, INTERFERENCES, st.floats(0.1, 2.0))
 def test_slots_are_used_in_proportion_to_peaks_where_that_is_feasible(world, routing, interference, part):
     highest_tps = highest(world, routing, interference)

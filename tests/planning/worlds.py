@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import settings
+from examples import examples
 from hypothesis import strategies as st
 
 from controller.knowledge.models import Model, ModelSlot, Point
@@ -12,9 +12,7 @@ from controller.plan.planner import PlanRequest
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Edge, Static, Task, Topology
 
-# The same examples every time; a failing one is printed with the blob that reproduces it.
-checked = settings(derandomize=True, print_blob=True, deadline=None, max_examples=100)
-checked_few = settings(checked, max_examples=40)
+checked, checked_few = examples(100), examples(40)
 
 
 def model_of(task: str, *points: tuple[int, float, float, float]) -> Model:

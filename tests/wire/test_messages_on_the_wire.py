@@ -9,9 +9,10 @@ from typing import Any
 import msgpack
 import msgspec
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_values import frames_of_rows, of_type, same, searching
+from wire_values import frames_of_rows, of_type, same
 
 from topology_runtime import channels, messages
 from topology_runtime.errors import BadMessage

@@ -13,9 +13,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 import numpy as np
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_values import INT64, frames_of_rows, offsets, same, searching, values
+from wire_values import INT64, frames_of_rows, offsets, same, values
 
 from topology_runtime.errors import BadRow
 from topology_runtime.worker import rows as wire

@@ -9,21 +9,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-
-
-def searching(examples: int) -> settings:
-    """Random examples, another set each run; a failing one is printed so that it can be repeated."""
-    return settings(
-        max_examples=examples,
-        derandomize=False,
-        print_blob=True,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
 
 
 # ── rows ────────────────────────────────────────────────────────────────────────────────────────────

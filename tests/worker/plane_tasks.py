@@ -6,25 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, settings
-
 from topology_runtime.logic import Hold, Keyed
 from topology_runtime.topology import Edge
 
 S = 1_000_000_000
 MS = 1_000_000
 Row = tuple[int, str]  # (id, the way it came)
-
-
-def searching(examples: int) -> settings:
-    """Random examples, another set each run; a failing one is printed so that it can be repeated."""
-    return settings(
-        max_examples=examples,
-        derandomize=False,
-        print_blob=True,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
 
 
 # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────

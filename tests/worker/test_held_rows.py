@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import searching
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import RootKey, RootPart

@@ -6,9 +6,10 @@ import random
 from collections.abc import Callable
 
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import MS, S, searching
+from plane_tasks import MS, S
 
 from topology_runtime.messages import Ack, RootKey
 from topology_runtime.worker import ledger as l

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import searching
 
 from topology_runtime.cluster import Slot
 from topology_runtime.disk import DiskTroubles

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import searching
 
 from topology_runtime.schedule import EARLIER_KEPT, NS, Schedule
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import MS, S, searching
+from plane_tasks import MS, S
 
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput

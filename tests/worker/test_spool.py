@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import S, searching
+from plane_tasks import S
 
 from topology_runtime.messages import SpoolLeft
 from topology_runtime.worker import spool as sp

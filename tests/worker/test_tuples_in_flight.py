@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace as replaced
 
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from plane_tasks import Spec, searching
+from plane_tasks import Spec
 from worker_plane import Faults, Plane
 
 from topology_runtime.cluster import Slot

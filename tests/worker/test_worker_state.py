@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
+from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from plane_tasks import searching
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (

@@ -1,0 +1,39 @@
+"""How many random examples the property tests try: all in `scripts/test full`, a fourth in every other run. Only how
+many: where the examples are the same each time, the short run tries the first of them."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+ALL, SHORT = "all-examples", "fewer-examples"
+USUAL, PART = 100, 4  # examples of a test that names no number; the short run tries one in so many
+
+settings.register_profile(ALL, settings.get_profile("ci"), max_examples=USUAL)  # ci: no deadline, no database
+settings.register_profile(SHORT, settings.get_profile(ALL), max_examples=USUAL // PART)
+
+
+def _most(examples: int) -> int:
+    """That many, or the part of them that is for a short run: ten at least, if there are as many."""
+    return max(min(examples, 10), examples * settings.default.max_examples // USUAL)
+
+
+def examples(most: int) -> settings:
+    """The same examples each time; a failing one is printed so that it can be repeated."""
+    return settings(
+        max_examples=_most(most),
+        derandomize=True,
+        print_blob=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+def searching(most: int) -> settings:
+    """Another set of examples each run; a failing one is printed so that it can be repeated."""
+    return settings(
+        max_examples=_most(most),
+        derandomize=False,
+        print_blob=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
