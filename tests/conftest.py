@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from examples import SHORT
 from hypothesis import settings
 
@@ -14,6 +15,18 @@ settings.load_profile(SHORT)
 for name in ("COLUMNS", "LINES"):  # workers of pytest-xdist come with those of a terminal of 80 columns
     os.environ.pop(name, None)
 
+LONGEST = (  # files of live tests that others wait for if they come last
+    "test_analysis_live.py",
+    "test_keyed_state_moves_live.py",
+    "test_faults_live.py",
+    "test_report_drawn_live.py",
+)
+
 # A shell that starts tests in the background has them ignore Ctrl-C, and all that they start: it is sent to some.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files come first, so that at the end nothing waits for one of them alone."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)

@@ -3,6 +3,9 @@ many: where the examples are the same each time, the short run tries the first o
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 ALL, SHORT = "all-examples", "fewer-examples"
@@ -12,15 +15,20 @@ settings.register_profile(ALL, settings.get_profile("ci"), max_examples=USUAL)  
 settings.register_profile(SHORT, settings.get_profile(ALL), max_examples=USUAL // PART)
 
 
-def _most(examples: int) -> int:
+def count_of(most: int) -> int:
     """That many, or the part of them that is for a short run: ten at least, if there are as many."""
-    return max(min(examples, 10), examples * settings.default.max_examples // USUAL)
+    return max(min(most, 10), most * settings.default.max_examples // USUAL)
+
+
+def first_quickly(*worlds: Any) -> list[Any]:
+    """For `parametrize`: the first simulated world is one of the quick tests, the others are among the seeds."""
+    return [worlds[0], *(pytest.param(world, marks=pytest.mark.seeds) for world in worlds[1:])]
 
 
 def examples(most: int) -> settings:
     """The same examples each time; a failing one is printed so that it can be repeated."""
     return settings(
-        max_examples=_most(most),
+        max_examples=count_of(most),
         derandomize=True,
         print_blob=True,
         deadline=None,
@@ -31,7 +39,7 @@ def examples(most: int) -> settings:
 def searching(most: int) -> settings:
     """Another set of examples each run; a failing one is printed so that it can be repeated."""
     return settings(
-        max_examples=_most(most),
+        max_examples=count_of(most),
         derandomize=False,
         print_blob=True,
         deadline=None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 import pytest
-from examples import examples
+from examples import count_of, examples
 from hypothesis import given
 from hypothesis import strategies as st
 from queues_made import BIN_S, Queue
@@ -26,8 +26,8 @@ from topology_runtime.stability.evidence import (
 from topology_runtime.stability.slopes import theil_sen, trend
 from topology_runtime.stability.trial import ERROR, Finding, Looks, Trial, looks_for
 
-N = 40  # trials of each kind and load
-TRIALS = 120  # on the limit itself
+N = count_of(40)  # trials of each kind and load
+TRIALS = count_of(120)  # on the limit itself
 checked = examples(60)
 
 

@@ -171,7 +171,9 @@ class FakeVm:
 
     def report(self) -> m.Report:
         self.sequence += 1
-        workers = tuple(self._worker_now(slot, worker) for slot, worker in sorted(self.workers.items()))
+        tasks = {thread.task for worker in self.workers.values() for thread in worker.threads.values()}
+        marks = {task: self.world.marks_of(self.name, task) for task in tasks}
+        workers = tuple(self._worker_now(slot, one, marks) for slot, one in sorted(self.workers.items()))
         live = {t for worker in self.workers.values() if worker.state == "running" for t in worker.threads}
         sources = tuple(
             m.SourceNow("source", 0, s.thread, s.emitted, s.acked, 0, s.emitted - s.acked, 0, s.stopped)
@@ -180,8 +182,8 @@ class FakeVm:
         )
         return m.Report(self.name, self.boot, self.sequence, self.token, workers, sources)
 
-    def _worker_now(self, slot: Slot, worker: FakeWorker) -> m.WorkerNow:
-        threads = tuple(self._thread_now(worker, t) for _, t in sorted(worker.threads.items()))
+    def _worker_now(self, slot: Slot, worker: FakeWorker, marks: dict[str, int]) -> m.WorkerNow:
+        threads = tuple(self._thread_now(worker, t, marks[t.task]) for _, t in sorted(worker.threads.items()))
         ready = (
             slot not in self.hung
             and self.world.connected(slot, worker)
@@ -199,10 +201,9 @@ class FakeVm:
             again=self.again.get((slot, worker.incarnation), ()),
         )
 
-    def _thread_now(self, worker: FakeWorker, thread: m.ThreadWanted) -> m.ThreadNow:
+    def _thread_now(self, worker: FakeWorker, thread: m.ThreadWanted, marked: int) -> m.ThreadNow:
         ended = thread.thread in worker.ended
         failed = "ValueError: no" if thread.task in self.failing else ""
-        marked = self.world.marks_of(thread)
         return m.ThreadNow(
             thread.thread, worker.switched, marked, not self._open(thread.thread), ended, failed
         )
@@ -420,13 +421,13 @@ class World:
         others = {t.slot for t in wanted.threads if t.slot != slot and t.slot.vm not in wanted.held_dead}
         return all((peer := self.worker(s)) is not None and at.get(s) == peer.incarnation for s in others)
 
-    def marks_of(self, thread: m.ThreadWanted) -> int:
-        """The lowest routes by which anything above it still sends, as marks tell it (story B1)."""
-        wanted = self.vms[thread.slot.vm].wanted
+    def marks_of(self, vm: str, task: str) -> int:
+        """The lowest routes by which anything above a task still sends, as marks tell its threads on a VM."""
+        wanted = self.vms[vm].wanted
         assert wanted is not None
         if wanted.phase == "prepared":
             return 0
-        above = {edge.source for _, edge in TOPOLOGY.in_edges(thread.task)}
+        above = {edge.source for _, edge in TOPOLOGY.in_edges(task)}
         senders = [t for t in wanted.threads if t.task in above and t.slot.vm not in wanted.held_dead]
         found = [
             w.switched if (w := self.worker(t.slot)) is not None and t.thread in w.threads else 0

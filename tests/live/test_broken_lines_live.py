@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broken_line import BrokenLine, Mode
@@ -75,12 +76,20 @@ def resumes_in_s(rig: Rig) -> tuple[float, float]:
     return first_s, time.monotonic() - began
 
 
-@pytest.mark.parametrize(
-    ("mode", "seconds"), [("silent", 5.0), ("deaf", 5.0), ("refusing", 2.0), ("silent", 0.8)]
-)
-@pytest.mark.parametrize("slots", [(0,), (2,), (0, 1, 2)], ids=str)
+WAYS: tuple[tuple[Mode, float], ...] = (("silent", 5.0), ("deaf", 5.0), ("refusing", 2.0), ("silent", 0.8))
+SHORT_ONES = {((0,), "silent", 5.0), ((0,), "refusing", 2.0), ((2,), "deaf", 5.0), ((2,), "silent", 0.8)}
+
+
+def cases() -> list[Any]:
+    """Every way on all lines at once and on one line, and two ways on each line; the others are for the full run."""
+    every = [(slots, *way) for slots in ((0,), (2,), (0, 1, 2)) for way in WAYS]
+    usual = {case for case in every if len(case[0]) == 3} | SHORT_ONES
+    return [pytest.param(*case, marks=() if case in usual else pytest.mark.full) for case in every]
+
+
+@pytest.mark.parametrize(("slots", "mode", "seconds"), cases(), ids=str)
 def test_a_line_that_breaks_loses_nothing(
-    mode: Mode, seconds: float, slots: tuple[int, ...], tmp_path: Path
+    slots: tuple[int, ...], mode: Mode, seconds: float, tmp_path: Path
 ) -> None:
     with joined(tmp_path) as (rig, lines):
         rig.offer([(0.0, RATE_TPS)])

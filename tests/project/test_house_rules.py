@@ -117,7 +117,12 @@ def test_no_private_place_is_named():
 
 
 def test_links_in_documents_lead_somewhere():
-    for path in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")):
+    for path in (
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "tests" / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text("utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 

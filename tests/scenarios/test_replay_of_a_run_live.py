@@ -35,4 +35,4 @@ def test_recorded_inputs_give_the_same_decisions(tmp_path: Path) -> None:
     assert answer["policies"][0]["replans"] == 0
 
     offered = read(str(trace / "rates"))  # what was offered can be offered again, as means of ten seconds
-    assert offered.min_tps == pytest.approx(30, rel=0.02) and 60 < offered.max_tps <= 91
+    assert offered.min_tps == pytest.approx(30, rel=0.1) and 60 < offered.max_tps <= 91

@@ -1,6 +1,6 @@
 """`pytest tests/simulation --seeds 17` runs seed 17 alone, `--seeds 200:2200` two thousand fresh ones. Without it,
-two hundred that are always the same and as many that are others every day; but for the first few they are marked
-`seeds`, which `scripts/test` runs as a part of its own."""
+two hundred that are always the same and as many that are others every day. But for the first few they are marked
+`seeds`, which `scripts/test` runs as a part of its own; the second half of each set is for `scripts/test full`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-FIXED, QUICK = 200, 20
+FIXED, QUICK = 200, 8
 TODAY = 1_000_000 + FIXED * datetime.now(UTC).toordinal()
 USUAL = f"0:{FIXED},{TODAY}:{TODAY + FIXED}"
 
@@ -32,6 +32,12 @@ def seeds_of(text: str) -> list[int]:
     return found
 
 
+def marks_of(place: int) -> tuple[pytest.MarkDecorator, ...]:
+    """What the seed at this place of the list is marked with."""
+    late = (pytest.mark.full,) if place % FIXED >= FIXED // 2 else ()
+    return (pytest.mark.seeds, *late) if place >= QUICK else ()
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames and "seed" not in {
         name for mark in metafunc.definition.iter_markers("parametrize") for name in mark.args[0].split(",")
@@ -39,8 +45,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         seeds = seeds_of(str(metafunc.config.getoption("--seeds", default=USUAL)))
         metafunc.parametrize(
             "seed",
-            [
-                pytest.param(seed, marks=() if n < QUICK else pytest.mark.seeds)
-                for n, seed in enumerate(seeds)
-            ],
+            [pytest.param(seed, marks=marks_of(n)) for n, seed in enumerate(seeds)],
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from examples import first_quickly
 from partitioned import partitioned
 
 from controller.execute import exclusive
@@ -56,7 +57,7 @@ def test_without_faults_an_exclusive_task_changes_its_place_and_never_runs_twice
     assert SimWorld(0, Options(shape="exclusive", faults=0)).run().account.read > 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_quickly(*range(4)))
 def test_cuts_beyond_the_lease_deaths_and_new_plans_in_any_order(seed: int) -> None:
     partitioned(seed)
 
@@ -86,7 +87,7 @@ def test_without_a_rule_of_the_lease_two_work_at_once(
             partitioned(each)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", first_quickly(*range(2)))
 def test_cut_off_for_long_it_stops_itself_and_works_elsewhere_soon(seed: int) -> None:
     world = running(seed)
     agent = vm_of(world)
@@ -101,7 +102,7 @@ def test_cut_off_for_long_it_stops_itself_and_works_elsewhere_soon(seed: int) ->
     assert vm_of(world) is not agent, "it does not come back by itself"
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", first_quickly(*range(2)))
 def test_on_a_vm_that_is_gone_it_works_elsewhere_soon(seed: int) -> None:
     world = running(seed)
     vm_of(world).lose()

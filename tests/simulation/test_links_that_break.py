@@ -4,6 +4,7 @@ again soon, kept rows too, although nothing else of a kept row would be noticed 
 from __future__ import annotations
 
 import pytest
+from examples import first_quickly
 
 from controller.simulation.clock import MS, S
 from controller.simulation.world import Options, SimWorld
@@ -13,7 +14,7 @@ KINDS = ("break_data", "half_open_data")
 
 
 @pytest.mark.parametrize("shape", ["join", "batch", "diamond"])
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", first_quickly(*range(3)))
 def test_links_break_in_every_way_and_everything_settles(shape: str, number: int) -> None:
     world = SimWorld(number, Options(shape=shape, kinds=KINDS, faults=6)).run()
     assert world.account.read > 0 and set(world.faults.done) & set(KINDS)
