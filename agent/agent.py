@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from types import FrameType
 
 from agent import events as e
-from agent import life, spools, struck_file
+from agent import spools, start_up, struck_file
 from agent.config import AgentConfig
 from agent.metrics import AgentMetricsPort
 from agent.sampler import Sampler
@@ -38,12 +38,12 @@ from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import BadMessage, Conflict, HeadgateError
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.messages import (
+    DesiredState,
     FromAgentToWorker,
     FromWorker,
     Hello,
     Lease,
     Quit,
-    Wanted,
     WorkerHello,
     WorkerReport,
 )
@@ -104,10 +104,10 @@ class Agent:
         undo.callback(self._ignore_signals)
         self._catch_signals()
         if config.owner:
-            life.end_with(config.owner)
-        undo.callback(os.close, life.lock(config.directory, config.vm))
-        boot = life.next_boot(config.directory, self.disk)
-        life.raise_file_limit()
+            start_up.end_with(config.owner)
+        undo.callback(os.close, start_up.lock(config.directory, config.vm))
+        boot = start_up.next_boot(config.directory, self.disk)
+        start_up.raise_file_limit()
         self.binding, why = self._bind_slots()
         undo.callback(self._give_back)
         undo.callback(channels.context().term)  # waits for the last words to leave
@@ -229,7 +229,7 @@ class Agent:
             since_ns = self.uplink.heard(monotonic_ns())
             if since_ns is not None:
                 self.sampler.finished.rewind(since_ns)
-            if isinstance(message, Wanted):
+            if isinstance(message, DesiredState):
                 self._learn(message)
                 self._reach(message, "heard")
                 self.do(e.WantedArrived(message, data))
@@ -240,14 +240,14 @@ class Agent:
             else:
                 self.do(message)
 
-    def _learn(self, wanted: Wanted) -> None:
+    def _learn(self, desired: DesiredState) -> None:
         """What the topology says about names and limits."""
-        self.sampler.obey(wanted)
+        self.sampler.obey(desired)
         with self.disk.writing("the note of the run", self.config.directory):
-            self.sampler.finished.begin(wanted.run)  # tried again with the next state
-        tasks = wanted.topology.tasks
+            self.sampler.finished.begin(desired.run)  # tried again with the next state
+        tasks = desired.topology.tasks
         self._names = tuple(task.name for task in tasks)
-        self._sources = tuple(task.name for task in wanted.topology.sources)
+        self._sources = tuple(task.name for task in desired.topology.sources)
         self._max_call_ns = {number: int(task.max_call_s * NS) for number, task in enumerate(tasks)}
 
     def _hear_workers(self) -> None:
@@ -375,8 +375,8 @@ class Agent:
                 return self._end_profile()
             case e.SendReport(report):
                 self.uplink.send(report)
-                if self.state.wanted is not None:
-                    self._reach(self.state.wanted, "reported")
+                if self.state.desired is not None:
+                    self._reach(self.state.desired, "reported")
             case e.SendHello(message) | e.SendDeadLetters(message) | e.SendProfiled(message):
                 self.uplink.send(message)
             case e.ForgetLetters():
@@ -394,9 +394,9 @@ class Agent:
                 self.ended = instruction
         return None
 
-    def _reach(self, wanted: Wanted, moment: str) -> None:
-        """A failpoint: this agent and the newest wanted state it heard of."""
-        failpoints.reach(f"agent.{self.config.vm}.{wanted.phase}-{moment}", wanted.token.epoch)
+    def _reach(self, desired: DesiredState, moment: str) -> None:
+        """A failpoint: this agent and the newest desired state it heard of."""
+        failpoints.reach(f"agent.{self.config.vm}.{desired.phase}-{moment}", desired.token.epoch)
 
     def _spawn(self, order: e.SpawnWorker) -> e.Event | None:
         slot = order.slot.number

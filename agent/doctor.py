@@ -7,9 +7,9 @@ import resource
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agent.life import FILES_LEAST
 from agent.slot_size import SlotSize
 from agent.slots import PROBES, choose
+from agent.start_up import FILES_LEAST
 
 TRIAL_CORES, TRIAL_MEMORY_BYTES = 0.2, 256 * 1024 * 1024
 

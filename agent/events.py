@@ -12,20 +12,20 @@ from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
     DeadLetter,
     DeadLetters,
+    DesiredState,
     Goodbye,
     Hello,
     LettersTaken,
     Report,
     SendAgain,
     Shutdown,
-    SourceNow,
+    SourceStatus,
     SpoolLeft,
-    Wanted,
     Welcome,
     WorkerHello,
     WorkerReport,
 )
-from topology_runtime.profiles import Profiled, ProfileWanted
+from topology_runtime.profiles import Profiled, ProfileSpec
 from topology_runtime.struck import Poisoned, Struck
 from topology_runtime.topology import Topology
 
@@ -33,9 +33,9 @@ from topology_runtime.topology import Topology
 
 
 class WantedArrived(msgspec.Struct, frozen=True):
-    """A wanted state, decoded and as the bytes that workers are sent."""
+    """A desired state, decoded and as the bytes that workers are sent."""
 
-    wanted: Wanted
+    desired: DesiredState
     data: bytes
 
 
@@ -44,7 +44,7 @@ class SourcesRead(msgspec.Struct, frozen=True):
 
     slot: Slot
     incarnation: int
-    sources: tuple[SourceNow, ...]
+    sources: tuple[SourceStatus, ...]
 
 
 class WorkerExited(msgspec.Struct, frozen=True):
@@ -194,7 +194,7 @@ class ForgetLetters(msgspec.Struct, frozen=True):
 
 
 class StartProfile(msgspec.Struct, frozen=True):
-    profile: ProfileWanted
+    profile: ProfileSpec
     topology: Topology
     user_paths: tuple[str, ...]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from agent.hang import Call, HangReading
 from agent.strikes import UnderWay
 from topology_runtime.latency_buckets import BUCKETS, bucket_ns
-from topology_runtime.messages import SourceNow
+from topology_runtime.messages import SourceStatus
 from topology_runtime.worker import meter as mt
 
 RECORD_BYTES = mt.THREAD_WORDS * 8
@@ -99,7 +99,7 @@ class MeterReader:
                 self._meter.free_link(LINKS_AT // 8 + i * mt.LINK_WORDS)
         return [(now, before) for _, now, before in changed if now[:LINK_COUNTS] != before[:LINK_COUNTS]]
 
-    def sources(self, names: tuple[str, ...]) -> tuple[SourceNow, ...]:
+    def sources(self, names: tuple[str, ...]) -> tuple[SourceStatus, ...]:
         """Where the source threads are. `names`: of the topology's tasks, by number."""
         words = self._meter.words
         found = [_source(now, names) for now in self._ended_sources]
@@ -180,9 +180,9 @@ def added(before: bytes, now: bytes) -> Buckets:
     return [(bucket, more) for bucket, more in enumerate(memoryview(words).cast("Q"), first) if more]
 
 
-def _source(now: Counts, names: tuple[str, ...]) -> SourceNow:
+def _source(now: Counts, names: tuple[str, ...]) -> SourceStatus:
     state = now[mt.SOURCE_STATE]
-    return SourceNow(
+    return SourceStatus(
         task=names[now[mt.TASK]],
         partition=now[mt.SOURCE_PARTITION] - 1,
         thread=now[mt.THREAD] - 1,

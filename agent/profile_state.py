@@ -1,7 +1,7 @@
 """What an agent knows of the profile in a spare slot of its VM (profiles.ProfileWanted). Pure.
 
-It runs while the newest wanted state names it and no thread is wanted in its slot, within its budget. How
-it ended is said again with every wanted state that still names it.
+It runs while the newest desired state names it and no thread is desired in its slot, within its budget. How
+it ended is said again with every desired state that still names it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from agent import events as e
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import Wanted
-from topology_runtime.profiles import Profiled, ProfileWanted
+from topology_runtime.messages import DesiredState
+from topology_runtime.profiles import Profiled, ProfileSpec
 
 NS = 1_000_000_000
 
@@ -22,13 +22,13 @@ class ProfileState:
     """Of VM `vm`. running: the profile whose processes may be there. told: how the last one ended."""
 
     vm: str
-    running: ProfileWanted | None = None
+    running: ProfileSpec | None = None
     end_at_ns: int = 0
     told: Profiled | None = None
 
-    def want(self, wanted: Wanted, free: Set[Slot], now_ns: int) -> list[e.Instruction]:
-        """New orders. free: this VM's slots without wanted threads and without a worker."""
-        profile = wanted.profile
+    def want(self, desired: DesiredState, free: Set[Slot], now_ns: int) -> list[e.Instruction]:
+        """New orders. free: this VM's slots without desired threads and without a worker."""
+        profile = desired.profile
         if profile is None or profile.slot not in free:
             return self.stop()
         if self.running is not None and self.running.number == profile.number:
@@ -37,10 +37,10 @@ class ProfileState:
             return [e.SendProfiled(self.told)]
         out = self.stop()
         self.running, self.end_at_ns = profile, now_ns + int(profile.budget_s * NS)
-        return [*out, e.StartProfile(profile, wanted.topology, wanted.user_paths)]
+        return [*out, e.StartProfile(profile, desired.topology, desired.user_paths)]
 
     def stop(self) -> list[e.Instruction]:
-        """It is wanted no more; what it knows stays in its record."""
+        """It is no longer desired; what it knows stays in its record."""
         running, self.running = self.running, None
         return [e.EndProfile(running.number)] if running is not None else []
 

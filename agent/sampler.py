@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agent import proc
-from agent.finished import FinishedTail
 from agent.meter_reader import Counts, MeterReader, ThreadDelta, quantiles_ns
+from agent.sink_log_parts import FinishedTail
 from agent.slots import SlotBinding
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS
@@ -26,8 +26,8 @@ from topology_runtime.messages import (
     LINK_COLUMNS,
     SAMPLE_COLUMNS,
     SLOT_COLUMNS,
+    DesiredState,
     SampleBlock,
-    Wanted,
 )
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
@@ -64,7 +64,7 @@ class SlotUsage:
 
 
 class Sampler:
-    """Makes a VM's sample blocks. Nothing is measured before the first wanted state names the tasks."""
+    """Makes a VM's sample blocks. Nothing is measured before the first desired state names the tasks."""
 
     def __init__(self, vm: str, boot: int, binding: SlotBinding, directory: str, now_ns: int) -> None:
         self._vm, self._boot, self._binding = vm, boot, binding
@@ -77,11 +77,11 @@ class Sampler:
         self._last_ns = now_ns
         self._sequence = 0
 
-    def obey(self, wanted: Wanted) -> None:
+    def obey(self, desired: DesiredState) -> None:
         """Learn the tasks' names and which source a sink's latency is booked on."""
-        if wanted.topology == self._topology:
+        if desired.topology == self._topology:
             return
-        self._topology = topology = wanted.topology
+        self._topology = topology = desired.topology
         self._names = tuple(task.name for task in topology.tasks)
         self._source_of = {
             number: source

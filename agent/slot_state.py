@@ -8,7 +8,7 @@ from typing import Literal
 
 from topology_runtime.cluster import Slot
 from topology_runtime.letters import SentAgain
-from topology_runtime.messages import ThreadNow, ThreadWanted, Token, WorkerNow, WorkerReport
+from topology_runtime.messages import ThreadSpec, ThreadStatus, Token, WorkerReport, WorkerStatus
 
 NS = 1_000_000_000
 CRASHES_MOST, CRASHES_WITHIN_NS = 3, 60 * NS  # one more in this time: the slot is quarantined
@@ -21,7 +21,7 @@ Status = Literal["empty", "starting", "running", "exited", "quarantined"]
 class SlotState:
     """Slot `slot` and its present or last worker, `incarnation` 0 when there never was one.
 
-    ended: threads that have finished for good and are still listed as wanted. leaving: the worker said
+    ended: threads that have finished for good and are still listed as desired. leaving: the worker said
     that it exits. quitting: it was told to. kill_at_ns: when it is killed (again) for `kill_why` if it
     still lives then. killed_for: why it was. hung: the thread whose call took too long, −1 none. troubles:
     of its worker with the disk. unlogged, unlogged_before: finished rows without a log, of its worker and of
@@ -31,12 +31,12 @@ class SlotState:
     slot: Slot
     status: Status = "empty"
     incarnation: int = 0
-    wanted: tuple[ThreadWanted, ...] = ()
+    desired: tuple[ThreadSpec, ...] = ()
     endpoint: str = ""
     token: Token = field(default_factory=Token)
     ready: bool = False
-    threads: tuple[ThreadNow, ...] = ()
-    ended: dict[int, ThreadNow] = field(default_factory=dict)
+    threads: tuple[ThreadStatus, ...] = ()
+    ended: dict[int, ThreadStatus] = field(default_factory=dict)
     leaving: bool = False
     quitting: bool = False
     kill_at_ns: int | None = None
@@ -64,18 +64,18 @@ class SlotState:
         return "quarantined" if self.given_up else self.status
 
     @property
-    def open_threads(self) -> list[ThreadWanted]:
+    def open_threads(self) -> list[ThreadSpec]:
         """Wanted threads that have not finished for good."""
-        return [t for t in self.wanted if not (t.leaving and t.thread in self.ended)]
+        return [t for t in self.desired if not (t.leaving and t.thread in self.ended)]
 
     def lacks_worker(self, now_ns: int) -> bool:
         """Is one to be started? In a quarantined slot only what answers for snapshots lives, started once a second."""
         if self.status != "quarantined":
             return self.status in ("empty", "exited") and bool(self.open_threads)
         late = not self.crashed_ns or now_ns - self.crashed_ns[-1] >= NS
-        return late and bool(self.wanted) and all(t.answers for t in self.wanted)
+        return late and bool(self.desired) and all(t.answers for t in self.desired)
 
-    def now(self) -> WorkerNow | None:
+    def now(self) -> WorkerStatus | None:
         """What a report says of this slot; None when there never was a worker."""
         if (said := self.said) == "empty":
             return None
@@ -83,19 +83,19 @@ class SlotState:
         if self.ended:
             reported = {thread.thread for thread in threads}
             threads += tuple(now for n, now in self.ended.items() if n not in reported)
-        return WorkerNow(
+        return WorkerStatus(
             self.slot, self.incarnation, said, self.endpoint, self.token, self.ready, threads,
             self.crashes, self.last_exit, self.again,
         )  # fmt: skip
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────
 
-    def want(self, wanted: tuple[ThreadWanted, ...], epoch: int) -> None:
+    def want(self, desired: tuple[ThreadSpec, ...], epoch: int) -> None:
         """New orders. A quarantined slot is free again when a later epoch puts threads into it."""
-        self.wanted = wanted
-        here = {thread.thread for thread in wanted}
+        self.desired = desired
+        here = {thread.thread for thread in desired}
         self.ended = {n: now for n, now in self.ended.items() if n in here}
-        if self.given_up and epoch > self.quarantined_epoch and not all(t.leaving for t in wanted):
+        if self.given_up and epoch > self.quarantined_epoch and not all(t.leaving for t in desired):
             self.given_up = False
             self.status = "exited" if self.status == "quarantined" else self.status
             self.crashed_ns.clear()
@@ -118,7 +118,7 @@ class SlotState:
         self.token, self.ready = report.token, report.ready
         if report.threads != self.threads:  # the same object while nothing changes: cheap to compare
             self.threads = report.threads
-            here = {thread.thread for thread in self.wanted}
+            here = {thread.thread for thread in self.desired}
             self.ended.update({now.thread: now for now in report.threads if now.ended and now.thread in here})
         self.leaving = self.leaving or report.leaving
         self.letters += len(report.letters)

@@ -1,18 +1,18 @@
-"""The agent's mind: which workers there are, which are wanted, what the controller is told.
+"""The agent's mind: which workers there are, which are desired, what the controller is told.
 
 Pure: `step(event, now_ns) → [instruction]`, with `now_ns` monotonic; agent.py performs the instructions,
 the simulator too. Rules:
  1. Only the highest token counts (boot, epoch, counter). An equal one is forwarded again: marks are states.
- 2. A slot with wanted threads has a worker. One that dies is replaced at once under a higher incarnation; after the
+ 2. A slot with desired threads has a worker. One that dies is replaced at once under a higher incarnation; after the
     fourth crash within 60 s the slot is quarantined until a later epoch puts threads into it. A loss that is some row's
     doing is counted for the row (strikes.py), not for the slot. (Only what answers for snapshots lives there then.)
- 3. A worker leaves by itself when none of its threads is wanted; that is no crash.
+ 3. A worker leaves by itself when none of its threads is desired; that is no crash.
  4. A report goes out on every change, and every 0.5 s; HELLO until welcomed, when the controller's boot
     changes, and while the controller is not heard.
  5. A controller of a lower boot than one already heard is not obeyed.
  6. The end: workers are told to quit, killed 1 s later, and the last words are report and goodbye.
  7. The controller's answers to reports grant a lease (lease.py); workers with exclusive threads are told of
-    it after the wanted state for which it was granted.
+    it after the desired state for which it was granted.
  8. A profile runs in a slot without threads and without a worker, and ends before one starts there.
 """
 
@@ -29,15 +29,15 @@ from agent.strikes import Strikes, UnderWay, described
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
     DeadLetter,
+    DesiredState,
     Goodbye,
     Hello,
     LettersTaken,
     Report,
     SendAgain,
     Shutdown,
-    SourceNow,
+    SourceStatus,
     Token,
-    Wanted,
     Welcome,
     WorkerHello,
     WorkerReport,
@@ -62,7 +62,7 @@ class AgentState:
     def __init__(self, hello: Hello, now_ns: int, letters: tuple[DeadLetter, ...] = ()) -> None:
         self.hello = hello
         self.slots = {number: SlotState(Slot(hello.vm, number)) for number in range(hello.slots)}
-        self.wanted: Wanted | None = None
+        self.desired: DesiredState | None = None
         self.profile = ProfileState(hello.vm)
         self.strikes = Strikes()
         self.token = Token()
@@ -74,8 +74,8 @@ class AgentState:
         self._data = b""
         self._troubles: tuple[str, ...] = ()
         self._spools = hello.spools
-        self._wanted_here: set[int] = set()
-        self._sources: dict[int, tuple[int, SourceNow, int]] = {}
+        self._desired_here: set[int] = set()
+        self._sources: dict[int, tuple[int, SourceStatus, int]] = {}
         self._letters = LetterBox(hello.vm, hello.boot, letters)
         self._started_ns = now_ns
         self._heard_ns = self._hello_ns = self._report_ns = self._stop_ns = -1
@@ -91,7 +91,7 @@ class AgentState:
             return []
         out = self._hear(event, now_ns)
         out += self.profile.due(now_ns)
-        out += self._spawn_wanted(now_ns)
+        out += self._spawn_desired(now_ns)
         out += self._kill_overdue(now_ns)
         out += [e.ForgetLetters()] if self._letters.over() else []
         ending = self._end(now_ns)
@@ -114,17 +114,17 @@ class AgentState:
             assert state.incarnation > 0 or state.status == "empty"
             assert state.live or not state.endpoint, f"{state.slot}: an endpoint without a worker"
             assert state.live or state.kill_at_ns is None, f"{state.slot}: a kill without a worker"
-            assert all(t.slot == state.slot for t in state.wanted)
-            assert set(state.ended) <= {t.thread for t in state.wanted}
+            assert all(t.slot == state.slot for t in state.desired)
+            assert set(state.ended) <= {t.thread for t in state.desired}
             assert not (state.live and self._is_profiled(state)), f"{state.slot}: a worker and a profile"
-        assert self.wanted is None or self.wanted.token == self.token
+        assert self.desired is None or self.desired.token == self.token
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
     def _hear(self, event: e.Event, now_ns: int) -> list[e.Instruction]:
         match event:
-            case e.WantedArrived(wanted, data):
-                return self._on_wanted(wanted, data, now_ns)
+            case e.WantedArrived(desired, data):
+                return self._on_desired(desired, data, now_ns)
             case Welcome():
                 return self._on_welcome(event, now_ns)
             case LettersTaken():
@@ -151,23 +151,23 @@ class AgentState:
                 return self._on_stop_asked(reason, now_ns)
         return []
 
-    def _on_wanted(self, wanted: Wanted, data: bytes, now_ns: int) -> list[e.Instruction]:
-        if wanted.token.boot < self.controller_boot:
+    def _on_desired(self, desired: DesiredState, data: bytes, now_ns: int) -> list[e.Instruction]:
+        if desired.token.boot < self.controller_boot:
             return []
         self._heard_ns = now_ns
-        if wanted.token < self.token or self.stopping:
+        if desired.token < self.token or self.stopping:
             return []
-        notes = self._note_strangers(wanted) if wanted.token > self.token else []
-        self.wanted, self._data, self.token = wanted, data, wanted.token
+        notes = self._note_strangers(desired) if desired.token > self.token else []
+        self.desired, self._data, self.token = desired, data, desired.token
         for number, state in self.slots.items():
             slot = Slot(self.hello.vm, number)
-            state.want(tuple(t for t in wanted.threads if t.slot == slot), wanted.token.epoch)
-        self._wanted_here = {t.thread for state in self.slots.values() for t in state.wanted}
-        listed = {t.thread for t in wanted.threads}
+            state.want(tuple(t for t in desired.threads if t.slot == slot), desired.token.epoch)
+        self._desired_here = {t.thread for state in self.slots.values() for t in state.desired}
+        listed = {t.thread for t in desired.threads}
         self._sources = {thread: known for thread, known in self._sources.items() if thread in listed}
-        free = {state.slot for state in self.slots.values() if not state.wanted and not state.live}
-        notes += self.profile.want(wanted, free, now_ns)
-        heard = self.strikes.hear(tuple(n for vm, n in wanted.strikes if vm != self.hello.vm), now_ns)
+        free = {state.slot for state in self.slots.values() if not state.desired and not state.live}
+        notes += self.profile.want(desired, free, now_ns)
+        heard = self.strikes.hear(tuple(n for vm, n in desired.strikes if vm != self.hello.vm), now_ns)
         for state in [s for s in self.slots.values() if s.status == "running"]:
             notes += self._poisoned(state) if heard else []
             notes += [e.ForwardWanted(state.slot, state.incarnation, data), *self._lease_of(state)]
@@ -176,11 +176,11 @@ class AgentState:
     def _is_profiled(self, state: SlotState) -> bool:
         return self.profile.running is not None and self.profile.running.slot == state.slot
 
-    def _note_strangers(self, wanted: Wanted) -> list[e.Instruction]:
+    def _note_strangers(self, desired: DesiredState) -> list[e.Instruction]:
         """Slots that the controller wants used and that this VM does not have."""
         vm = self.hello.vm
-        odd = {t.slot for t in wanted.threads if t.slot.vm == vm and t.slot.number not in self.slots}
-        return [e.Note(f"threads are wanted in slot {s}, which this VM does not have") for s in sorted(odd)]
+        odd = {t.slot for t in desired.threads if t.slot.vm == vm and t.slot.number not in self.slots}
+        return [e.Note(f"threads are desired in slot {s}, which this VM does not have") for s in sorted(odd)]
 
     def _on_welcome(self, welcome: Welcome, now_ns: int) -> list[e.Instruction]:
         if welcome.boot < self.controller_boot:
@@ -214,9 +214,9 @@ class AgentState:
         return [told for state in running for told in self._lease_of(state)]
 
     def _lease_of(self, state: SlotState) -> list[e.Instruction]:
-        """What a worker is told of the lease; nothing when no exclusive thread is wanted there."""
-        tasks = self.wanted.topology.by_name if self.wanted is not None else {}
-        if not any(tasks[t.task].exclusive for t in state.wanted) or not self.lease.until_ns:
+        """What a worker is told of the lease; nothing when no exclusive thread is desired there."""
+        tasks = self.desired.topology.by_name if self.desired is not None else {}
+        if not any(tasks[t.task].exclusive for t in state.desired) or not self.lease.until_ns:
             return []
         return [e.SendLease(state.slot, state.incarnation, self.lease.until_ns)]
 
@@ -265,7 +265,7 @@ class AgentState:
         if state.quitting:
             return [e.SendQuit(state.slot, state.incarnation, self.stopping)]
         out: list[e.Instruction] = list(self._poisoned(state))
-        if self.wanted is not None:
+        if self.desired is not None:
             out += [e.ForwardWanted(state.slot, state.incarnation, self._data), *self._lease_of(state)]
         return out
 
@@ -314,7 +314,7 @@ class AgentState:
         return True, out
 
     def _no_answer(self, calls: tuple[UnderWay, ...], hung: int) -> str:
-        tasks = self.wanted.topology.by_name if self.wanted is not None else {}
+        tasks = self.desired.topology.by_name if self.desired is not None else {}
         limits = [tasks[call.task].max_call_s for call in calls if call.thread == hung and call.task in tasks]
         return f"hung: no answer within max_call_s={limits[0]:g}" if limits else "hung: no answer in time"
 
@@ -330,7 +330,7 @@ class AgentState:
         state.hung = event.thread
         return [e.DumpWorker(state.slot, state.incarnation)]
 
-    def _note_sources(self, slot: Slot, incarnation: int, sources: tuple[SourceNow, ...]) -> None:
+    def _note_sources(self, slot: Slot, incarnation: int, sources: tuple[SourceStatus, ...]) -> None:
         """Keep the newest of each source thread, and up to where an earlier worker had it all acked."""
         for now in sources:
             before = self._sources.get(now.thread)
@@ -343,7 +343,7 @@ class AgentState:
                     floor = max(floor, last.acked)
             self._sources[now.thread] = (incarnation, now, floor)
 
-    def _spawn_wanted(self, now_ns: int) -> list[e.Instruction]:
+    def _spawn_desired(self, now_ns: int) -> list[e.Instruction]:
         """Rule 2."""
         if self.stopping:
             return []
@@ -356,7 +356,7 @@ class AgentState:
 
     def _incarnation(self, state: SlotState, now_ns: int) -> int:
         """UTC ns by this agent's own clock, and in any case higher than every one heard of."""
-        named = (w.incarnation for w in self.wanted.workers if w.slot == state.slot) if self.wanted else ()
+        named = (w.incarnation for w in self.desired.workers if w.slot == state.slot) if self.desired else ()
         wall_ns = self.hello.boot + now_ns - self._started_ns
         return max(wall_ns, state.incarnation + 1, *(n + 1 for n in named))
 
@@ -423,15 +423,15 @@ class AgentState:
         standing = tuple((s.thread, s.stopped, s.exhausted) for s in self.source_positions())
         return self.token, workers, standing, self._disk(), self.strikes.told
 
-    def source_positions(self) -> tuple[SourceNow, ...]:
-        """The source threads that are wanted here, lowest thread first.
+    def source_positions(self) -> tuple[SourceStatus, ...]:
+        """The source threads that are desired here, lowest thread first.
 
         One that was started again has nothing emitted until it is told from where: until then it has
         acked what its dead predecessor had."""
         return tuple(
             replace(now, acked=max(now.acked, floor)) if now.emitted == 0 else now
             for thread, (_, now, floor) in sorted(self._sources.items())
-            if thread in self._wanted_here
+            if thread in self._desired_here
         )
 
     def _end(self, now_ns: int) -> list[e.Instruction]:

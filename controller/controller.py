@@ -31,7 +31,7 @@ from controller.files.machines import Listing, Machines
 from controller.files.tally_file import TallyFile
 from controller.knowledge import turns as t
 from controller.knowledge.letters import LetterRecord
-from controller.knowledge.records import Entered, Planned, Record
+from controller.knowledge.records import PhaseEntered, Record, RolloutStarted
 from controller.metrics_told import ControllerMetricsPort
 from controller.monitor.border import BorderGate, Conduct, check
 from controller.recording.recorder import Recorder
@@ -43,7 +43,7 @@ from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles, words_of, write_whole
 from topology_runtime.errors import BadMessage, HeadgateError
-from topology_runtime.messages import FromAgent, FromController, Reply, Request, Wanted, Welcome
+from topology_runtime.messages import DesiredState, FromAgent, FromController, Reply, Request, Welcome
 from topology_runtime.owner import orphaned
 from topology_runtime.trace_keep import Keep
 from topology_runtime.trace_tables import DEAD_LETTERS
@@ -103,7 +103,7 @@ class Controller:
         self._early: deque[tuple[t.Now, t.Event]] = deque(maxlen=EARLY_INPUTS)
         self._machines_seen: Listing | None = None
         self._next_tick_ns = self._next_machines_ns = 0
-        self._encoded: tuple[Wanted | None, bytes] = (None, b"")
+        self._encoded: tuple[DesiredState | None, bytes] = (None, b"")
         self._finish: t.Finish | None = None
         self._metrics = ControllerMetricsPort(*place.metrics) if place.metrics else None
         self._disk = DiskTroubles()
@@ -261,7 +261,7 @@ class Controller:
             seen = self._machines.list()
             if seen != self._machines_seen:
                 self._machines_seen = seen
-                self._do(t.MachinesSeen(seen.wanted, seen.running))
+                self._do(t.MachinesSeen(seen.desired, seen.running))
 
     def _tell_endpoint(self) -> None:
         """Where clients find this controller; tried again until the disk takes it."""
@@ -322,7 +322,7 @@ class Controller:
         self._disk.works(JOURNAL)
         _reach(records, "written")
         for record in records:
-            if isinstance(record, Planned):
+            if isinstance(record, RolloutStarted):
                 self._events.append(t.Measured(record.epoch, (monotonic_ns() - now.mono_ns) / NS))
         return True
 
@@ -377,7 +377,7 @@ class Controller:
     def _send(self, vm: str, message: FromController) -> None:
         """To a VM that is not connected: nothing; it gets the newest state when it is back."""
         peer = self._peers.get(vm, vm.encode())
-        if not isinstance(message, Wanted):
+        if not isinstance(message, DesiredState):
             self._control.send(peer, message)
             return
         if self._encoded[0] is not message:
@@ -435,8 +435,8 @@ def _now() -> t.Now:
 def _reach(records: tuple[Record, ...], moment: str) -> None:
     """Failpoints of an enactment that enters a phase."""
     for record in records:
-        if isinstance(record, Planned | Entered):
-            phase = record.phase if isinstance(record, Entered) else "prepared"
+        if isinstance(record, RolloutStarted | PhaseEntered):
+            phase = record.phase if isinstance(record, PhaseEntered) else "prepared"
             failpoints.reach(f"controller.{phase}-{moment}", record.epoch)
 
 

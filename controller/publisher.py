@@ -15,7 +15,7 @@ from controller.core.loop import Loop
 from controller.knowledge.turns import Now
 from controller.views.in_task import InTask, Percentiles
 from controller.views.picture import Picture
-from controller.views.sight import ViewInput
+from controller.views.view_input import ViewInput
 from topology_runtime import channels
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.messages import SampleBlock

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots
-from controller.core.seen import LoopResult
+from controller.core.loop_result import LoopResult
 from controller.knowledge import diagnoses as d
 from controller.knowledge import windows as w
 from controller.knowledge.config import ControllerSettings
@@ -18,12 +18,12 @@ from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member, Membership
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.plans import Plan
-from controller.knowledge.records import Durable, Planned, Reign, Submitted
+from controller.knowledge.records import Durable, Reign, RolloutStarted, Submitted
 from controller.knowledge.turns import Now
 from controller.plan.planner import PlanRequest, best_plan
-from controller.views.sight import ViewInput
+from controller.views.view_input import ViewInput
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import Report, ThreadWanted, Token, WorkerNow
+from topology_runtime.messages import Report, ThreadSpec, Token, WorkerStatus
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Static, Task, Topology
 
@@ -65,7 +65,7 @@ class Cluster:
         self.k.durable = self._durable()
         self.members = Membership()
         for vm in self.plan.vms:
-            workers = tuple(WorkerNow(slot, 1, "running") for slot in vm.all_slots())
+            workers = tuple(WorkerStatus(slot, 1, "running") for slot in vm.all_slots())
             report = Report(vm.vm, 1, 1, Token(), workers)
             self.members.members[vm.vm] = Member(vm, 1, "joined", 0, report=report)
 
@@ -75,8 +75,8 @@ class Cluster:
 
     def _durable(self) -> Durable:
         places = [(b.slot, b.task) for b in self.plan.placement.bundles for _ in range(b.threads)]
-        threads = tuple(ThreadWanted(n, task, slot) for n, (slot, task) in enumerate(places))
-        planned = Planned(
+        threads = tuple(ThreadSpec(n, task, slot) for n, (slot, task) in enumerate(places))
+        planned = RolloutStarted(
             1, self.plan, "start", "the first plan", WALL_NS, threads, (), (), 1, (), 0, (), {}, 0
         )
         steps = ((0.0, self.plan.rate_tps * 0.8),)

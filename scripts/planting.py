@@ -16,7 +16,7 @@ OUTPUTS, CORE, SOURCE = f"{WORKER}/outputs.py", f"{WORKER}/task_core.py", f"{WOR
 ORDERS, STATE, KEYED = f"{WORKER}/orders.py", f"{WORKER}/state.py", f"{WORKER}/keyed.py"
 FOLDING, EXECUTOR, STEPS = "controller/knowledge/folding.py", f"{EXECUTE}/executor.py", f"{EXECUTE}/steps.py"
 SPOOL = f"{WORKER}/spool.py"
-WANTED, AGENT, LOOP = f"{EXECUTE}/wanted.py", "agent/state.py", "controller/core/loop.py"
+WANTED, AGENT, LOOP = f"{EXECUTE}/desired.py", "agent/state.py", "controller/core/loop.py"
 
 LATE = ("not yet", "no re-plan", "behind")  # it does not settle
 LOST = ("is not", "unaccounted", "reached no sink")  # a row is counted as done and is not

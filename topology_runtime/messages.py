@@ -5,7 +5,7 @@
     worker ⇄ worker        Tuples                         (data channel)
     client ⇄ controller    Request / Reply                (commands)
 
-Plans travel as *wanted states*, never as deltas (protocol: Plans): complete, idempotent and numbered.
+Plans travel as *desired states*, never as deltas (protocol: Plans): complete, idempotent and numbered.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from topology_runtime.letters import DeadLetters as DeadLetters
 from topology_runtime.letters import LettersTaken as LettersTaken
 from topology_runtime.letters import SendAgain as SendAgain
 from topology_runtime.letters import SentAgain as SentAgain
-from topology_runtime.profiles import Profiled, ProfileWanted
+from topology_runtime.profiles import Profiled, ProfileSpec
 from topology_runtime.samples import LINK_COLUMNS as LINK_COLUMNS
 from topology_runtime.samples import SAMPLE_COLUMNS as SAMPLE_COLUMNS
 from topology_runtime.samples import SLOT_COLUMNS as SLOT_COLUMNS
 from topology_runtime.samples import FinishedRuns as FinishedRuns
 from topology_runtime.samples import SampleBlock as SampleBlock
 from topology_runtime.schedule import Schedule
-from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.struck import Poisoned, VmStrikes
 from topology_runtime.topology import Topology
 
@@ -36,19 +36,19 @@ PROTOCOL = 2
 
 
 class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """The number of a wanted state: the controller's boot first, then epoch, then counter."""
+    """The number of a desired state: the controller's boot first, then epoch, then counter."""
 
     boot: int = 0
     epoch: int = 0
     counter: int = 0
 
 
-# ── wanted state ────────────────────────────────────────────────────────────────────────────────
+# ── desired state ────────────────────────────────────────────────────────────────────────────────
 
 Phase = Literal["prepared", "switched", "committed"]
 
 
-class ThreadWanted(msgspec.Struct, frozen=True, array_like=True):
+class ThreadSpec(msgspec.Struct, frozen=True, array_like=True):
     """Thread `thread` of `task` shall exist in `slot`. `thread` is never reused in a run.
 
     leaving: in the plan before but not in this one; from SWITCHED on it gets marks, and once the
@@ -74,7 +74,7 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
 class Keepers(msgspec.Struct, frozen=True, array_like=True):
     """Threads of a keyed task that may hold the state of its 1,024 key ranges, as it was theirs by routes `number`:
     run-length coded as (thread, how many). `sure`: those routes were in force. `homes`: (thread, VM) where a thread
-    that is wanted no more had its snapshots, if they can be had."""
+    that is no longer desired had its snapshots, if they can be had."""
 
     task: str
     number: int
@@ -95,7 +95,7 @@ class WorkerAt(msgspec.Struct, frozen=True, array_like=True):
 class SourceStart(msgspec.Struct, frozen=True, array_like=True):
     """A source thread that starts anew reads from `position`: below it all is acked; while the run drains,
     up to `until` (it was read before). `thread` ≥ 0: for that leaving thread alone; started anew, it reads again
-    what it had open when its successor began, up to `until`. Believed only if the same wanted state names the
+    what it had open when its successor began, up to `until`. Believed only if the same desired state names the
     worker's own incarnation, so that it is fresh; ignored by a thread that reads already."""
 
     task: str
@@ -115,8 +115,8 @@ class DataPlaneSettings(msgspec.Struct, frozen=True):
     switch_interval_s: float = 0.005
 
 
-class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
-    """The whole wanted state of a run; each agent and worker picks what is for it.
+class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
+    """The whole desired state of a run; each agent and worker picks what is for it.
 
     `routes_number` numbers `routes`; marks carry it. `modelled_tps`: thread → rows/s it is
     modelled for (sizes frames and windows). `held_dead`: VMs that are waited for no more.
@@ -129,7 +129,7 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
     run: str
     topology: Topology
     user_paths: tuple[str, ...]
-    threads: tuple[ThreadWanted, ...]
+    threads: tuple[ThreadSpec, ...]
     routes_number: int
     routes: tuple[Route, ...]
     workers: tuple[WorkerAt, ...] = ()
@@ -139,7 +139,7 @@ class Wanted(msgspec.Struct, frozen=True, tag="wanted", omit_defaults=True):
     held_dead: tuple[str, ...] = ()
     draining: bool = False
     settings: DataPlaneSettings = DataPlaneSettings()
-    profile: ProfileWanted | None = None
+    profile: ProfileSpec | None = None
     holders: tuple[int, ...] = ()
     keepers: tuple[Keepers, ...] = ()
     strikes: tuple[tuple[str, VmStrikes], ...] = ()  # by VM: a row is tried three times in all
@@ -164,7 +164,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     leased: tuple[int, int] = (0, 0)
 
 
-FromController = Wanted | Shutdown | Welcome | LettersTaken | SendAgain | FinishedKept
+FromController = DesiredState | Shutdown | Welcome | LettersTaken | SendAgain | FinishedKept
 
 
 # ── agent → controller ──────────────────────────────────────────────────────────────────────────
@@ -194,7 +194,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     spools: tuple[SpoolLeft, ...] = ()
 
 
-class ThreadNow(msgspec.Struct, frozen=True, array_like=True):
+class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     """A thread as it is. switched: number of the routes it sends by (0: none). marked: highest n for which marks ≥ n
     from all its upstream threads are in (leavers). empty: queue, output and side buffers are empty. ended: it has
     finished for good. Of a keyed task: switched only when its ranges have moved; `lost`: ranges whose state was lost,
@@ -212,7 +212,7 @@ class ThreadNow(msgspec.Struct, frozen=True, array_like=True):
     unsaved: str = ""
 
 
-class SourceNow(msgspec.Struct, frozen=True, array_like=True):
+class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     """A source partition: positions `emitted` = highest read + 1, `acked` = all below are done,
     `acked_above` = done ones above that, `in_flight` = rows not yet acked, `replayed` = rows sent again."""
 
@@ -228,8 +228,8 @@ class SourceNow(msgspec.Struct, frozen=True, array_like=True):
     exhausted: bool = False  # the source itself has ended
 
 
-class WorkerNow(msgspec.Struct, frozen=True):
-    """The worker of one slot as its agent sees it. `ready`: all wanted threads of `token` exist and
+class WorkerStatus(msgspec.Struct, frozen=True):
+    """The worker of one slot as its agent sees it. `ready`: all desired threads of `token` exist and
     every peer of `token` has answered both ways. state "quarantined": it crashed too often."""
 
     slot: Slot
@@ -238,7 +238,7 @@ class WorkerNow(msgspec.Struct, frozen=True):
     endpoint: str = ""
     token: Token = Token()
     ready: bool = False
-    threads: tuple[ThreadNow, ...] = ()
+    threads: tuple[ThreadStatus, ...] = ()
     crashes: int = 0
     last_exit: str = ""
     again: tuple[SentAgain, ...] = ()
@@ -251,8 +251,8 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     boot: int
     sequence: int
     token: Token
-    workers: tuple[WorkerNow, ...] = ()
-    sources: tuple[SourceNow, ...] = ()
+    workers: tuple[WorkerStatus, ...] = ()
+    sources: tuple[SourceStatus, ...] = ()
     troubles: tuple[str, ...] = ()  # what the VM's disk does not take now, at most 16
     unlogged: int = 0  # rows that (may have) reached a sink and are in no log, since this agent's boot
     spools: tuple[SpoolLeft, ...] = ()  # as they were when a worker ended here last
@@ -279,12 +279,12 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
 
 
 class Lease(msgspec.Struct, frozen=True, tag="lease"):
-    """Exclusive threads may work until then (monotonic ns), by the wanted states sent before this."""
+    """Exclusive threads may work until then (monotonic ns), by the desired states sent before this."""
 
     until_ns: int
 
 
-FromAgentToWorker = Wanted | Poisoned | Quit | Lease | SendAgain
+FromAgentToWorker = DesiredState | Poisoned | Quit | Lease | SendAgain
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag="worker_hello"):
@@ -303,10 +303,10 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     incarnation: int
     token: Token
     ready: bool
-    threads: tuple[ThreadNow, ...] = ()
-    sources: tuple[SourceNow, ...] = ()
+    threads: tuple[ThreadStatus, ...] = ()
+    sources: tuple[SourceStatus, ...] = ()
     letters: tuple[DeadLetter, ...] = ()
-    leaving: bool = False  # it holds no thread and none is wanted: it exits now
+    leaving: bool = False  # it holds no thread and none is desired: it exits now
     troubles: tuple[str, ...] = ()  # what its disk does not take now
     unlogged: int = 0  # finished rows of which its disk took no log, since it began
     again: tuple[SentAgain, ...] = ()
@@ -390,7 +390,7 @@ class Word(msgspec.Struct, frozen=True, tag="w", array_like=True):
 
     slot: Slot
     incarnation: int
-    word: Mark | StateMove | StateTaken | StateAsked
+    word: Barrier | StateMove | StateTaken | StateAsked
 
 
 class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):

@@ -32,7 +32,7 @@ def short_format_options(command: F) -> F:
 
 
 def format_or_folder(command: F) -> F:
-    """`-o` and `--output`, each a format or a folder to write to, each as often as wanted, and `--json`; the
+    """`-o` and `--output`, each a format or a folder to write to, each as often as desired, and `--json`; the
     command gets `outputs`, for `split`."""
     return click.option("--json", "outputs", flag_value="json", multiple=True, help="The same as -o json.")(
         click.option(

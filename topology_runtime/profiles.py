@@ -7,7 +7,7 @@ import msgspec
 from topology_runtime.cluster import Slot
 
 
-class ProfileWanted(msgspec.Struct, frozen=True, array_like=True):
+class ProfileSpec(msgspec.Struct, frozen=True, array_like=True):
     """The spare slot `slot` measures `task`, on copies of rows that workers of its VM take in, for
     `budget_s` at most. Another `number` is another profile."""
 
@@ -19,7 +19,7 @@ class ProfileWanted(msgspec.Struct, frozen=True, array_like=True):
 
 class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
     """How profile `number` ended: its model as JSON, as far as it came (b"": nothing was measured), and
-    why it failed. Said again while it is still wanted."""
+    why it failed. Said again while it is still desired."""
 
     vm: str
     number: int

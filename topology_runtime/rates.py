@@ -26,7 +26,7 @@ from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
 
 MAX_BYTES = 1024 * 1024  # reliability: files are at most 1 MiB
-MAX_STEPS = 4096  # a schedule travels to every worker with every wanted state (18 bytes a step)
+MAX_STEPS = 4096  # a schedule travels to every worker with every desired state (18 bytes a step)
 MAX_RATE_TPS = 1e9  # beyond any machine; keeps every sum of a schedule finite
 MAX_SECONDS = 1e10  # three centuries
 MAX_FAULTS = 100  # faults listed one by one; the rest are counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Mark(msgspec.Struct, frozen=True, tag="m", array_like=True):
+class Barrier(msgspec.Struct, frozen=True, tag="m", array_like=True):
     """Thread `sender` sends nothing more to leaving thread `target` by routes older than `number`."""
 
     sender: int

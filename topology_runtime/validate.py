@@ -24,7 +24,7 @@ from topology_runtime.topology import SCHEMA, Topology
 
 MAX_TASKS = 1_000  # what the planner is measured for
 MAX_EDGES = 10_000
-MAX_BYTES = 1 << 20  # of a topology's file, and of its JSON, which every wanted state carries
+MAX_BYTES = 1 << 20  # of a topology's file, and of its JSON, which every desired state carries
 
 
 def faults_of(topology: Topology) -> list[str]:

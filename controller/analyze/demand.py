@@ -74,11 +74,11 @@ def demand(window: Window, planned_tps: float, past: Past, headroom: float = HEA
 def planned_for(offered_tps: float, planned_tps: float, headroom: float = HEADROOM) -> float:
     """The rate of the plan in force once `offered_tps` has been offered for a while and nothing else was: that
     of the present plan where it stays."""
-    wanted_tps = offered_tps * headroom
+    desired_tps = offered_tps * headroom
     if offered_tps > UP_SHARE * planned_tps:
-        return wanted_tps
-    if planned_tps > FLOOR_TPS and wanted_tps < DOWN_SHARE * planned_tps:
-        return max(wanted_tps, LEAST_SHARE * planned_tps)
+        return desired_tps
+    if planned_tps > FLOOR_TPS and desired_tps < DOWN_SHARE * planned_tps:
+        return max(desired_tps, LEAST_SHARE * planned_tps)
     return planned_tps
 
 
@@ -148,11 +148,11 @@ def _down(
     """(rate to plan for, why down, or why not)."""
     quiet = int(QUIET_S * _S)
     peak_tps = float(rates[:quiet].max())
-    wanted_tps, low_tps = peak_tps * headroom, DOWN_SHARE * planned_tps
-    if wanted_tps >= low_tps:
-        sum_ = f"{peak_tps:.1f} t/s × {headroom:g} = {wanted_tps:.1f}"
+    desired_tps, low_tps = peak_tps * headroom, DOWN_SHARE * planned_tps
+    if desired_tps >= low_tps:
+        sum_ = f"{peak_tps:.1f} t/s × {headroom:g} = {desired_tps:.1f}"
         return 0.0, "", f"target {sum_} ≥ {DOWN_SHARE:g} × {planned_tps:.1f}"
-    low = f"{peak_tps:.1f} t/s × {headroom:g} = {wanted_tps:.1f} < {DOWN_SHARE:g} × {planned_tps:.1f}"
+    low = f"{peak_tps:.1f} t/s × {headroom:g} = {desired_tps:.1f} < {DOWN_SHARE:g} × {planned_tps:.1f}"
     if no := _why_wait(rates, low_tps / headroom, planned_tps, past, rise_tps):
         return 0.0, "", f"{low}, but {no}"
     target = max(float(rates[: quiet // 2].max()) * headroom, LEAST_SHARE * planned_tps)

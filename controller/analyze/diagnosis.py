@@ -214,7 +214,7 @@ def _why_not_for_latency(given: DiagnosisInput, worst: Violation, rate_tps: floa
 
 
 def _drift(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
-    """The worst residual, once the window lies wholly within the plan's reign."""
+    """The worst residual, once the window lies wholly within the plan's rollout."""
     if given.in_force_s is None or given.in_force_s < given.window.seconds + CONFIRM_S:
         return None
     worst = max(given.residuals, key=_off, default=None)

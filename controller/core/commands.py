@@ -22,7 +22,7 @@ from controller.knowledge.models import Model
 from controller.knowledge.records import HoldCleared, Scheduled, Submitted
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Answer, Command, Now
-from controller.monitor.finished import FinishedRows
+from controller.monitor.sink_logs import FinishedRows
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
 from topology_runtime.messages import Reply
 from topology_runtime.topology import Topology
@@ -157,10 +157,10 @@ def _apply(run: Run, turn: Turn, arguments: Arguments) -> Any:
     """Enact the plan that waits for an operator's word."""
     k = run.knowledge
     proposal = k.proposal
-    wanted = arguments.get("id")
-    if proposal is None or (wanted is not None and proposal.plan.id != wanted):
+    desired = arguments.get("id")
+    if proposal is None or (desired is not None and proposal.plan.id != desired):
         waiting = f"plan {proposal.plan.id} does" if proposal else "none does"
-        raise Conflict(f"plan {wanted} does not wait for approval: {waiting}", hint="`headgate status`")
+        raise Conflict(f"plan {desired} does not wait for approval: {waiting}", hint="`headgate status`")
     if proposal.base_epoch != k.epoch:
         raise Conflict(
             f"plan {proposal.plan.id} is stale: made for epoch {proposal.base_epoch}, this is {k.epoch}"

@@ -223,7 +223,7 @@ def addable(k: Knowledge, members: Membership, here: tuple[Vm, ...]) -> tuple[Vm
     if spare is None:
         return ()
     taken = {m.vm.vm for m in members.members.values() if m.state != "left"}
-    taken |= {*k.durable.held_dead, *k.machines_wanted, *k.machines_running}
+    taken |= {*k.durable.held_dead, *k.machines_desired, *k.machines_running}
     taken |= {vm.vm for vm in (*k.settings.initial, *k.durable.machines)}
     room = k.settings.max_vms - len({vm.vm for vm in (*here, *k.durable.machines)})
     names = (f"vm{n}" for n in range(1, k.settings.max_vms + len(taken) + 1))

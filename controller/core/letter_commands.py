@@ -162,7 +162,7 @@ def unsendable(topology: Topology, letter: Letter) -> str:
 
 def _running(run: LetterRun) -> Topology:
     topology = run.knowledge.topology
-    if topology is None or run.ending.stage != "running" or run.knowledge.durable.reign is None:
+    if topology is None or run.ending.stage != "running" or run.knowledge.durable.rollout is None:
         raise Conflict(
             "no run is going on that could process rows",
             cause="it has not begun, or ends",

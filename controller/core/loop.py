@@ -16,7 +16,7 @@ from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
 from controller.core import commands, deciding, first_rows, profiling, recovery
-from controller.core.seen import Held, LoopResult, data
+from controller.core.loop_result import Held, LoopResult, data
 from controller.core.summary import summary
 from controller.core.tracing import rates_of, run_of
 from controller.execute.ending import Ending
@@ -42,9 +42,9 @@ from controller.knowledge.models import missing_models
 from controller.knowledge.records import Submitted
 from controller.knowledge.turn import Turn
 from controller.monitor import hearing
-from controller.monitor.finished import FinishedRows
 from controller.monitor.intake import Intake
 from controller.monitor.settling import Settling
+from controller.monitor.sink_logs import FinishedRows
 from controller.monitor.windows import window_of
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage, HeadgateError, InvalidInput
@@ -97,10 +97,10 @@ class Loop:
     def think(self, turn: Turn, intake: Intake) -> None:
         """Monitor → analyze → plan → execute, once a second."""
         k, now = self.knowledge, turn.now
-        reign, topology = k.durable.reign, k.topology
-        if reign is None or topology is None:
+        rollout, topology = k.durable.rollout, k.topology
+        if rollout is None or topology is None:
             return
-        plan, in_force_s = reign.plan, k.in_force_s(now)
+        plan, in_force_s = rollout.plan, k.in_force_s(now)
         window = window_of(intake, now.mono_ns, k.settings.window_s)
         verdict = stability(window, in_force_s or 0.0)
         need = demand(window, plan.rate_tps, past_of(k, now), k.settings.headroom)
@@ -123,7 +123,7 @@ class Loop:
                 quarantined=quarantined_now(k, self.members),
                 lost=lost_vms(k, self.members),
                 joined=unplanned_vms(k, self.members, now),
-                limit_tps=plan.rate_tps if reign.degraded else None,
+                limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.members.frozen(now),
                 held=self._held(),
             )
@@ -182,7 +182,7 @@ class Loop:
     def _go_on(self, turn: Turn, event: t.Event) -> None:
         """Whatever happened: enact, end, tell."""
         k = self.knowledge
-        told = k.wanted
+        told = k.desired
         recovery.adopted(turn, self.members)
         profiling.watch(turn, self.members, self.ending.stage)
         if self.ending.stage not in ("leaving", "over"):  # agents that were told to go are not lost
@@ -193,7 +193,7 @@ class Loop:
             turn.do(t.Finish(self.summary(turn.now) if k.durable.run else None))
         elif self.ending.stage == "leaving":
             self.ending.tell(turn, self.members)
-        elif isinstance(event, t.FromVm) and k.wanted is told:
+        elif isinstance(event, t.FromVm) and k.desired is told:
             tell(turn, self.members, event.message.vm)
         else:
             tell(turn, self.members)
@@ -280,12 +280,12 @@ class Loop:
     def _on_machines(self, turn: Turn, event: t.MachinesSeen) -> None:
         """Make the provider's list match what is journaled: nothing leaks, nothing is forgotten."""
         k = self.knowledge
-        k.machines_wanted, k.machines_running = event.wanted, event.running
+        k.machines_desired, k.machines_running = event.desired, event.running
         mine = {vm.vm for vm in k.durable.machines}
         for vm in k.durable.machines:
-            if vm.vm not in event.wanted:
+            if vm.vm not in event.desired:
                 turn.do(t.RequestMachine(vm))
-        for name in event.wanted:
+        for name in event.desired:
             if name in k.durable.released and name not in mine:
                 turn.do(t.ReleaseMachine(name))
 
@@ -308,7 +308,7 @@ class Loop:
 
     def _on_measured(self, turn: Turn, event: t.Measured) -> None:
         k = self.knowledge
-        kept = {reign.epoch for reign in k.durable.reigns}
+        kept = {rollout.epoch for rollout in k.durable.rollouts}
         known = {epoch: s for epoch, s in k.counts.planning_s.items() if epoch in kept}
         k.counts.planning_s = known | {event.epoch: event.seconds}
 
@@ -348,7 +348,7 @@ class Loop:
             late = now.mono_ns - k.next_turn_ns > TURN_NS
             k.next_turn_ns = (now.mono_ns if late else k.next_turn_ns) + TURN_NS
             deciding.close_circuits(k, now.mono_ns)
-            if k.durable.reign is None:
+            if k.durable.rollout is None:
                 deciding.first_plan(turn, self.members)
             else:
                 self.think(turn, self.intake)

@@ -26,7 +26,7 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Distrust, KeepModel
 from topology_runtime.cluster import Slot
-from topology_runtime.profiles import Profiled, ProfileWanted
+from topology_runtime.profiles import Profiled, ProfileSpec
 from topology_runtime.topology import Topology
 
 NS = 1_000_000_000
@@ -119,7 +119,7 @@ def spare_slots(k: Knowledge, members: Membership) -> list[Slot]:
 def _used(k: Knowledge) -> set[Slot]:
     """Slots with threads now or soon."""
     d = k.durable
-    return {slot for planned in (d.reign, d.waiting) if planned is not None for slot in planned.slots}
+    return {slot for planned in (d.rollout, d.waiting) if planned is not None for slot in planned.slots}
 
 
 def _has_worker(slot: Slot, members: Membership) -> bool:
@@ -138,7 +138,7 @@ def _moves(k: Knowledge, members: Membership, stage: str) -> str:
     d = k.durable
     if stage != "running" or d.draining:
         return "the run ends"
-    if d.reign is None or d.waiting is not None or d.phase != "committed" or d.reign.leaving:
+    if d.rollout is None or d.waiting is not None or d.phase != "committed" or d.rollout.leaving:
         return "another plan comes into force"
     return "no plan is made by itself" if members.mass_loss or k.held else ""
 
@@ -150,7 +150,7 @@ def consider(turn: Turn, members: Membership, residuals: Iterable[Residual], sta
     """Begin a profile if there is a spare slot, a task to measure in it, and time."""
     k, now_ns = turn.knowledge, turn.now.mono_ns
     minutes, known = k.settings.profile_spare_min, k.profiles
-    if not minutes or known.wanted is not None or k.topology is None or k.plan is None:
+    if not minutes or known.desired is not None or k.topology is None or k.plan is None:
         return
     budget_s = min(MOST_S, budget_left_s(known.spent, minutes, now_ns))
     if budget_s < LEAST_S or _moves(k, members, stage):
@@ -159,7 +159,7 @@ def consider(turn: Turn, members: Membership, residuals: Iterable[Residual], sta
     for doubt in doubts(k.topology, k.models, k.settings.stale, errors(residuals, k.plan)):
         slot = _beside(doubt.task, slots, k)
         if slot is not None and now_ns >= known.again_ns.get(doubt.task, 0):
-            known.wanted = ProfileWanted(doubt.task, slot, turn.now.wall_ns, budget_s)
+            known.desired = ProfileSpec(doubt.task, slot, turn.now.wall_ns, budget_s)
             known.began_ns = now_ns
             turn.event("profile", f"{doubt.task} is profiled in spare slot {slot}: {doubt.why}")
             return
@@ -167,40 +167,44 @@ def consider(turn: Turn, members: Membership, residuals: Iterable[Residual], sta
 
 def _beside(task: str, slots: Iterable[Slot], k: Knowledge) -> Slot | None:
     """The first of these slots on a VM where the task works."""
-    reign = k.durable.reign
-    vms = {thread.slot.vm for thread in reign.threads if thread.task == task} if reign is not None else set()
+    rollout = k.durable.rollout
+    vms = (
+        {thread.slot.vm for thread in rollout.threads if thread.task == task}
+        if rollout is not None
+        else set()
+    )
     return next((slot for slot in slots if slot.vm in vms), None)
 
 
 def watch(turn: Turn, members: Membership, stage: str) -> None:
     """End the profile as soon as anything needs its slot, or it has had its time."""
     k = turn.knowledge
-    wanted = k.profiles.wanted
-    if wanted is None:
+    desired = k.profiles.desired
+    if desired is None:
         return
-    late_s = (turn.now.mono_ns - k.profiles.began_ns) / NS - wanted.budget_s
+    late_s = (turn.now.mono_ns - k.profiles.began_ns) / NS - desired.budget_s
     why = ""
-    if wanted.slot in _used(k):
+    if desired.slot in _used(k):
         why = "its slot is needed"
-    elif wanted.slot.vm not in members.here:
-        why = f"{wanted.slot.vm} is gone"
+    elif desired.slot.vm not in members.here:
+        why = f"{desired.slot.vm} is gone"
     elif late_s > ANSWER_S:
         why = "its agent does not say how it ended"
     why = why or _moves(k, members, stage)
     if why:
-        seconds = _over(turn, wanted)
-        text = f"the profile of {wanted.task} in {wanted.slot} was stopped after {seconds:.0f} s: {why}"
+        seconds = _over(turn, desired)
+        text = f"the profile of {desired.task} in {desired.slot} was stopped after {seconds:.0f} s: {why}"
         turn.event("profile", text)
 
 
-def _over(turn: Turn, wanted: ProfileWanted, leave_ns: int = 0) -> float:
-    """It is wanted no more, nor again for so long; how many seconds it was."""
+def _over(turn: Turn, desired: ProfileSpec, leave_ns: int = 0) -> float:
+    """It is no longer desired, nor again for so long; how many seconds it was."""
     known, now_ns = turn.knowledge.profiles, turn.now.mono_ns
-    known.wanted = None
+    known.desired = None
     known.spent = [part for part in known.spent if part[1] > now_ns - HOUR_NS]
     known.spent.append((known.began_ns, now_ns))
     if leave_ns:
-        known.again_ns[wanted.task] = now_ns + leave_ns
+        known.again_ns[desired.task] = now_ns + leave_ns
     return (now_ns - known.began_ns) / NS
 
 
@@ -210,26 +214,26 @@ def _over(turn: Turn, wanted: ProfileWanted, leave_ns: int = 0) -> float:
 def heard(turn: Turn, said: Profiled) -> None:
     """An agent says how its profile ended."""
     k = turn.knowledge
-    wanted = k.profiles.wanted
-    if wanted is None or (wanted.number, wanted.slot.vm) != (said.number, said.vm) or k.topology is None:
+    desired = k.profiles.desired
+    if desired is None or (desired.number, desired.slot.vm) != (said.number, said.vm) or k.topology is None:
         return
-    before = k.models[k.topology.by_name[wanted.task].model_name]
+    before = k.models[k.topology.by_name[desired.task].model_name]
     data, found = _model(said.model, before.task)
     if said.model and found is None:
         turn.do(Distrust(said.vm, "a model that is none"))
     if found is None or said.error:
-        seconds = _over(turn, wanted, NEVER_NS)
+        seconds = _over(turn, desired, NEVER_NS)
         why = said.error or "nothing was measured"
-        text = f"the profile of {wanted.task} in {wanted.slot} failed after {seconds:.0f} s: {why}"
+        text = f"the profile of {desired.task} in {desired.slot} failed after {seconds:.0f} s: {why}"
         turn.event("profile", text, level="warning")
         return
     complete = data.get("complete") is True
-    seconds = _over(turn, wanted, HOUR_NS if complete else 0)
-    source = {"vm": said.vm, "slot": wanted.slot.number, "seconds": round(seconds, 1)}
+    seconds = _over(turn, desired, HOUR_NS if complete else 0)
+    source = {"vm": said.vm, "slot": desired.slot.number, "seconds": round(seconds, 1)}
     turn.do(KeepModel({**data, "provenance": "background", "profiled": source}))
     part = "" if complete else " so far"
-    text = f"{wanted.task} was profiled in {wanted.slot}, {seconds:.0f} s{part}: {_change(before, found)}"
-    turn.event("profiled", text, task=wanted.task, model=before.task)
+    text = f"{desired.task} was profiled in {desired.slot}, {seconds:.0f} s{part}: {_change(before, found)}"
+    turn.event("profiled", text, task=desired.task, model=before.task)
 
 
 def _model(said: bytes, name: str) -> tuple[dict[str, object], Model | None]:

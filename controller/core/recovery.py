@@ -1,7 +1,7 @@
 """The beginning of a controller's life: what an earlier one left in the journal is known again. Pure.
 
 What runs is adopted: after a restart nothing is said to agents until they have told what is there (4 s at
-most), then they get the wanted state of before under the new boot, and an enactment under way goes on.
+most), then they get the desired state of before under the new boot, and an enactment under way goes on.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def begin_life(turn: Turn, members: Membership, ending: Ending, started: Started
     members.presume(tuple(vm for vm in d.joined if vm.vm not in d.held_dead), now)
     members.expect(d.joined)
     k.phase_since_ns = now.mono_ns
-    for reign in d.reigns:
-        k.switched_ns = now.mono_ns - max(0, now.wall_ns - reign.switched_ns)
-        k.in_force_ns = now.mono_ns - max(0, now.wall_ns - reign.in_force_ns)
-    if d.reign is not None:
+    for rollout in d.rollouts:
+        k.switched_ns = now.mono_ns - max(0, now.wall_ns - rollout.switched_ns)
+        k.in_force_ns = now.mono_ns - max(0, now.wall_ns - rollout.in_force_ns)
+    if d.rollout is not None:
         k.adopting_until_ns = now.mono_ns + ADOPT_NS
     if crashes >= CRASHES_IN_A_ROW and d.cleared_ns < now.wall_ns - WITHIN_NS:
         k.held = f"the controller died {crashes} times in a row: the last good plan is held"
@@ -70,9 +70,9 @@ def crashes_in_a_row(d: Durable, now_wall_ns: int) -> int:
 def adopted(turn: Turn, members: Membership) -> None:
     """Stop waiting once every VM of the plan has said what is there, or its time is over."""
     k = turn.knowledge
-    if not k.adopting_until_ns or k.durable.reign is None:
+    if not k.adopting_until_ns or k.durable.rollout is None:
         return
-    vms = {thread.slot.vm for thread in k.durable.reign.threads} - set(k.durable.held_dead)
+    vms = {thread.slot.vm for thread in k.durable.rollout.threads} - set(k.durable.held_dead)
     there = {m.vm.vm for m in members.up() if m.report is not None}
     if vms <= there or turn.now.mono_ns >= k.adopting_until_ns:
         k.adopting_until_ns = 0

@@ -16,7 +16,7 @@ from controller.knowledge.membership import Member, Membership, natural
 from controller.knowledge.turns import Now
 from controller.monitor.hearing import in_flight
 from topology_runtime.faults.words import counted
-from topology_runtime.messages import WorkerNow
+from topology_runtime.messages import WorkerStatus
 from topology_runtime.utc import utc_iso
 
 SCHEMA = "headgate/status/v1"
@@ -103,7 +103,7 @@ def stage_of(k: Knowledge, ending: str) -> str:
         return "adopting"
     if d.run is None:
         return "idle"
-    if d.reign is None:
+    if d.rollout is None:
         return "gathering"
     if k.enacting:
         return "starting" if d.schedule is None else "enacting"
@@ -111,17 +111,17 @@ def stage_of(k: Knowledge, ending: str) -> str:
 
 
 def _plan(k: Knowledge, now: Now) -> dict[str, Any] | None:
-    reign = k.durable.reign
-    if reign is None:
+    rollout = k.durable.rollout
+    if rollout is None:
         return None
-    plan = reign.plan
+    plan = rollout.plan
     return {
         "id": plan.id,
-        "epoch": reign.epoch,
-        "reason": reign.reason,
-        "text": reign.text,
+        "epoch": rollout.epoch,
+        "reason": rollout.reason,
+        "text": rollout.text,
         "phase": k.durable.phase,
-        "age_s": round((now.wall_ns - reign.wall_ns) / NS, 3),
+        "age_s": round((now.wall_ns - rollout.wall_ns) / NS, 3),
         "rate_tps": plan.rate_tps,
         "predicted_tps": plan.prediction.rate_tps,
         "limited_by": plan.prediction.limited_by,
@@ -129,7 +129,7 @@ def _plan(k: Knowledge, now: Now) -> dict[str, Any] | None:
         "allocator": plan.allocator,
         "mapper": plan.mapper,
         "threads": sum(bundle.threads for bundle in plan.placement.bundles),
-        "degraded": reign.degraded or None,
+        "degraded": rollout.degraded or None,
     }
 
 
@@ -164,11 +164,11 @@ def _proposal(k: Knowledge) -> dict[str, Any] | None:
 
 
 def _profile(k: Knowledge, now: Now) -> dict[str, Any] | None:
-    wanted = k.profiles.wanted
-    if wanted is None:
+    desired = k.profiles.desired
+    if desired is None:
         return None
     seconds = round((now.mono_ns - k.profiles.began_ns) / NS, 3)
-    return {"task": wanted.task, "slot": str(wanted.slot), "seconds": seconds, "budget_s": wanted.budget_s}
+    return {"task": desired.task, "slot": str(desired.slot), "seconds": seconds, "budget_s": desired.budget_s}
 
 
 def _slots(k: Knowledge, members: Membership) -> dict[str, int]:
@@ -201,16 +201,18 @@ def _vm(k: Knowledge, member: Member, measured: Measured) -> dict[str, Any]:
     }
 
 
-def _slot(k: Knowledge, vm: str, number: int, worker: WorkerNow | None, measured: Measured) -> dict[str, Any]:
+def _slot(
+    k: Knowledge, vm: str, number: int, worker: WorkerStatus | None, measured: Measured
+) -> dict[str, Any]:
     threads: dict[str, int] = {}
     leaving = 0
-    for thread in k.durable.reign.threads if k.durable.reign else ():
+    for thread in k.durable.rollout.threads if k.durable.rollout else ():
         if (thread.slot.vm, thread.slot.number) == (vm, number):
             leaving += thread.leaving
             if not thread.leaving:
                 threads[thread.task] = threads.get(thread.task, 0) + 1
     seen = measured.get("slots", {}).get(f"{vm}/{number}", {})
-    profile = k.profiles.wanted
+    profile = k.profiles.desired
     profiled = profile is not None and (profile.slot.vm, profile.slot.number) == (vm, number)
     return {
         "slot": number,
@@ -283,14 +285,14 @@ def explain(k: Knowledge, last: int) -> dict[str, Any]:
 
 def _why(k: Knowledge) -> dict[str, Any] | None:
     plan = k.plan
-    reign = k.durable.reign
-    if plan is None or reign is None:
+    rollout = k.durable.rollout
+    if plan is None or rollout is None:
         return None
     return {
-        "epoch": reign.epoch,
+        "epoch": rollout.epoch,
         "id": plan.id,
-        "reason": reign.reason,
-        "text": reign.text,
+        "reason": rollout.reason,
+        "text": rollout.text,
         "rate_tps": plan.rate_tps,
         "limited_by": plan.prediction.limited_by,
         "limited_by_slot": plan.prediction.limited_by_slot,

@@ -17,7 +17,7 @@ from typing import Any
 from controller.core.copies import BySink, copies_of
 from controller.execute.ending import offered_of
 from controller.knowledge.knowledge import Knowledge, RunCounts
-from controller.knowledge.records import Reign
+from controller.knowledge.records import Rollout
 from controller.monitor.keyed_state import lost_ranges
 from topology_runtime.latency_buckets import BUCKETS, bucket_ns, percentile_ns
 
@@ -54,7 +54,7 @@ def summary(
         "letters": {"replayed": counts.letters.replayed, "mended": max(0, counts.letters.mended)},
         "state": state_of(k),
         "plans": plans_of(k, wall_ns),
-        "plans_dropped": sum(k.durable.reigns_dropped.values()),
+        "plans_dropped": sum(k.durable.rollouts_dropped.values()),
         "latency_ms": latency_ms(counts),
         "offered_tps": round(offered / seconds, 3) if seconds else 0.0,
         "achieved_tps": round(counts.acked / seconds, 3) if seconds else 0.0,
@@ -74,29 +74,29 @@ def plans_of(k: Knowledge, wall_ns: int) -> list[dict[str, Any]]:
     """The first plan and the newest (folding.REIGNS_KEPT) whose enactment began, in order; a plan given up before
     that is not among them."""
     started_ns = k.durable.started_ns or wall_ns
-    reigns = [reign for reign in k.durable.reigns if not reign.abandoned]
-    ends = [reign.decided_ns for reign in reigns[1:]] + [wall_ns]
+    rollouts = [rollout for rollout in k.durable.rollouts if not rollout.abandoned]
+    ends = [rollout.decided_ns for rollout in rollouts[1:]] + [wall_ns]
     planning_s = k.counts.planning_s
     return [
-        _plan(reign, planning_s.get(reign.epoch, 0.0), end, started_ns)
-        for reign, end in zip(reigns, ends, strict=False)  # without plans there is no end either
+        _plan(rollout, planning_s.get(rollout.epoch, 0.0), end, started_ns)
+        for rollout, end in zip(rollouts, ends, strict=False)  # without plans there is no end either
     ]
 
 
-def _plan(reign: Reign, planning_s: float, end_ns: int, started_ns: int) -> dict[str, Any]:
-    force_ns = reign.in_force_ns or end_ns
-    pause_ns = force_ns - reign.switched_ns if reign.switched_ns else 0
+def _plan(rollout: Rollout, planning_s: float, end_ns: int, started_ns: int) -> dict[str, Any]:
+    force_ns = rollout.in_force_ns or end_ns
+    pause_ns = force_ns - rollout.switched_ns if rollout.switched_ns else 0
     return {
-        "epoch": reign.epoch,
-        "at_s": round(max(0.0, (reign.decided_ns - started_ns) / NS), 3),
-        "reason": reign.reason,
-        "rate_tps": round(reign.rate_tps, 3),
-        "slots": reign.slots,
+        "epoch": rollout.epoch,
+        "at_s": round(max(0.0, (rollout.decided_ns - started_ns) / NS), 3),
+        "reason": rollout.reason,
+        "rate_tps": round(rollout.rate_tps, 3),
+        "slots": rollout.slots,
         "decided_s": round(planning_s, 4),
-        "enacted_s": round((force_ns - reign.decided_ns) / NS, 3),
+        "enacted_s": round((force_ns - rollout.decided_ns) / NS, 3),
         "pause_ms": round(pause_ns / MS, 1),
-        "rolled_back": reign.rolled_back,
-        "in_force": bool(reign.in_force_ns),
+        "rolled_back": rollout.rolled_back,
+        "in_force": bool(rollout.in_force_ns),
     }
 
 

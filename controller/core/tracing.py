@@ -11,7 +11,7 @@ import msgspec
 
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.model_data import model_data
-from controller.knowledge.records import Durable, Reign, Submitted
+from controller.knowledge.records import Durable, Rollout, Submitted
 from controller.knowledge.turns import Now, Trace
 from controller.knowledge.windows import Window
 from topology_runtime.trace_tables import SCHEMA
@@ -61,16 +61,16 @@ def enacted_of(d: Durable) -> dict[str, Any] | None:
     """The newest plan that came into force: `decided` (the time of its decision) and `in_force` (UTC),
     enacted_s between them, pause_ms from the order to switch until the last sender had switched: a moved
     thread was without input for no longer than that. None before the first."""
-    reign = next((reign for reign in reversed(d.reigns) if reign.in_force_ns), None)
-    return None if reign is None else _enacted(reign)
+    rollout = next((rollout for rollout in reversed(d.rollouts) if rollout.in_force_ns), None)
+    return None if rollout is None else _enacted(rollout)
 
 
 @lru_cache(maxsize=4)
-def _enacted(reign: Reign) -> dict[str, Any]:
+def _enacted(rollout: Rollout) -> dict[str, Any]:
     return {
-        "epoch": reign.epoch,
-        "decided": utc_iso(reign.decided_ns),
-        "in_force": utc_iso(reign.in_force_ns),
-        "enacted_s": round((reign.in_force_ns - reign.decided_ns) / NS, 3),
-        "pause_ms": round((reign.in_force_ns - reign.switched_ns) / MS, 1),
+        "epoch": rollout.epoch,
+        "decided": utc_iso(rollout.decided_ns),
+        "in_force": utc_iso(rollout.in_force_ns),
+        "enacted_s": round((rollout.in_force_ns - rollout.decided_ns) / NS, 3),
+        "pause_ms": round((rollout.in_force_ns - rollout.switched_ns) / MS, 1),
     }

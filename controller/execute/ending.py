@@ -142,12 +142,12 @@ def offered_of(k: Knowledge, wall_ns: int) -> int:
 
 def all_stopped(k: Knowledge, members: Membership) -> bool:
     """Has every source thread stopped with an empty ledger?"""
-    reign, topology = k.durable.reign, k.topology
-    if reign is None or topology is None:
+    rollout, topology = k.durable.rollout, k.topology
+    if rollout is None or topology is None:
         return True
     sight = sight_of(members)
     sources = {task.name for task in topology.sources}
-    for thread in reign.threads:
+    for thread in rollout.threads:
         if thread.task not in sources:
             continue
         now = sight.sources.get(thread.thread)

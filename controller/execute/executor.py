@@ -1,4 +1,4 @@
-"""Brings a plan into force: begins enactments, moves them through their phases, sends wanted states.
+"""Brings a plan into force: begins enactments, moves them through their phases, sends desired states.
 
 `steps.py` says what a phase waits for; this file does what follows. Every enactment starts from what exists:
 all threads of the plans before it that can still be alive [A4].
@@ -12,29 +12,29 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from controller.execute import exclusive, handing, steps
+from controller.execute.desired import compose, routes_now, wire_threads
 from controller.execute.diff import diff
 from controller.execute.keepers import keepers_next
 from controller.execute.routes import modelled_tps, routes
-from controller.execute.wanted import compose, routes_now, wire_threads
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.plans import Plan, ThreadAt
 from controller.knowledge.records import (
     Durable,
-    Entered,
     Gone,
     HeldDead,
     MachineAsked,
     MachineReleased,
     Phase,
-    Planned,
+    PhaseEntered,
+    RolloutStarted,
     Scheduled,
 )
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish, ReleaseMachine, RequestMachine
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import EnactmentFailed
-from topology_runtime.messages import Route, ThreadWanted, Token
+from topology_runtime.messages import Route, ThreadSpec, Token
 from topology_runtime.schedule import Schedule
 
 NS = 1_000_000_000
@@ -63,15 +63,15 @@ def sight_of(members: Membership) -> steps.ObservedState:
 def dead_slots(k: Knowledge, members: Membership, sight: steps.ObservedState) -> frozenset[Slot]:
     """Slots of the present enactment where nothing can live: on VMs that are lost, or quarantined."""
     gone = {*members.gone(), *k.durable.held_dead}
-    reign = k.durable.reign
-    slots = reign.slots if reign is not None else ()
+    rollout = k.durable.rollout
+    slots = rollout.slots if rollout is not None else ()
     return frozenset(slot for slot in slots if slot.vm in gone or slot in sight.quarantined)
 
 
 def movable(k: Knowledge, sight: steps.ObservedState, dead: frozenset[Slot]) -> tuple[ThreadAt, ...]:
     """Existing threads that the next plan may keep."""
     d = k.durable
-    if d.reign is None:
+    if d.rollout is None:
         return ()
     return tuple(
         ThreadAt(t.thread, t.task, t.slot, t.partition)
@@ -80,7 +80,7 @@ def movable(k: Knowledge, sight: steps.ObservedState, dead: frozenset[Slot]) -> 
     )
 
 
-def _past_return(k: Knowledge, thread: ThreadWanted, sight: steps.ObservedState) -> bool:
+def _past_return(k: Knowledge, thread: ThreadSpec, sight: steps.ObservedState) -> bool:
     """A leaving thread that cannot stay after all: it may have ended, or its successor reads already."""
     topology = k.topology
     assert topology is not None
@@ -106,7 +106,7 @@ class Enactment:
     degraded: str = ""
 
 
-def begin(turn: Turn, members: Membership, order: Enactment) -> Planned:
+def begin(turn: Turn, members: Membership, order: Enactment) -> RolloutStarted:
     """Journal a plan and begin its enactment."""
     k = turn.knowledge
     sight = sight_of(members)
@@ -134,11 +134,11 @@ def begin(turn: Turn, members: Membership, order: Enactment) -> Planned:
 
 def _planned(
     k: Knowledge, sight: steps.ObservedState, order: Enactment, dead: frozenset[Slot], wall_ns: int
-) -> Planned:
+) -> RolloutStarted:
     d, plan = k.durable, order.plan
     assert d.run is not None
     topology, models = d.run.topology, k.models
-    now = {t.thread: t for t in wire_threads(d) if t.slot not in dead} if d.reign is not None else {}
+    now = {t.thread: t for t in wire_threads(d) if t.slot not in dead} if d.rollout is not None else {}
     candidates = movable(k, sight, dead)
     change = diff(candidates, plan.placement, topology, d.next_thread)
     staying = (*change.keep, *change.start)
@@ -149,15 +149,15 @@ def _planned(
     patched = around_dead(before, set(now), new)
     number = d.next_routes if patched != before else number
     modelled = modelled_tps(plan, topology, models, staying)
-    if d.reign is not None:
-        modelled |= {t.thread: d.reign.modelled_tps.get(t.thread, 0.0) for t in leaving}
-    return Planned(
+    if d.rollout is not None:
+        modelled |= {t.thread: d.rollout.modelled_tps.get(t.thread, 0.0) for t in leaving}
+    return RolloutStarted(
         epoch=d.next_epoch,
-        plan=replace(plan, base_epoch=d.reign.epoch if d.reign else None),
+        plan=replace(plan, base_epoch=d.rollout.epoch if d.rollout else None),
         reason=order.reason,
         text=order.text,
         wall_ns=wall_ns,
-        threads=_in_order([*_wanted(staying), *(replace(t, leaving=True) for t in leaving)]),
+        threads=_in_order([*_desired(staying), *(replace(t, leaving=True) for t in leaving)]),
         fresh=tuple(t.thread for t in change.start),
         already=tuple(n for n, t in now.items() if t.leaving),
         routes_number=max(number + 1, d.next_routes),
@@ -176,16 +176,16 @@ def _planned(
 def _unused(d: Durable, routes_: tuple[Route, ...]) -> set[int]:
     """Threads that an enactment started and that never got a row: it was PREPARED only. They end at once,
     whether they were ever ready or not."""
-    if d.reign is None or d.phase != "prepared":
+    if d.rollout is None or d.phase != "prepared":
         return set()
-    return set(d.reign.fresh) - {thread for route in routes_ for thread, _ in route.targets}
+    return set(d.rollout.fresh) - {thread for route in routes_ for thread, _ in route.targets}
 
 
-def _wanted(threads: Iterable[ThreadAt]) -> list[ThreadWanted]:
-    return [ThreadWanted(t.thread, t.task, t.slot, t.partition) for t in threads]
+def _desired(threads: Iterable[ThreadAt]) -> list[ThreadSpec]:
+    return [ThreadSpec(t.thread, t.task, t.slot, t.partition) for t in threads]
 
 
-def _in_order(threads: list[ThreadWanted]) -> tuple[ThreadWanted, ...]:
+def _in_order(threads: list[ThreadSpec]) -> tuple[ThreadSpec, ...]:
     return tuple(sorted(threads, key=lambda t: t.thread))
 
 
@@ -220,7 +220,7 @@ def circuit_of(plan: Plan) -> str:
 
 
 def enact(turn: Turn, members: Membership) -> None:
-    """Compose the wanted state and go as far through the phases as what is reported allows."""
+    """Compose the desired state and go as far through the phases as what is reported allows."""
     k = turn.knowledge
     if _is_at_rest(k.durable) and not _out_of_date(k, members) and not exclusive.vacant(k):
         return
@@ -235,18 +235,18 @@ def enact(turn: Turn, members: Membership) -> None:
 
 def _is_at_rest(d: Durable) -> bool:
     """Committed, nothing leaves, and no VM could be given back: no report changes anything."""
-    over = d.reign is not None and d.phase == "committed" and not d.reign.leaving
+    over = d.rollout is not None and d.phase == "committed" and not d.rollout.leaving
     return over and d.waiting is None and not d.machines
 
 
 def _out_of_date(k: Knowledge, members: Membership) -> bool:
-    """May the wanted state be another than the one composed last?"""
-    if k.wanted is None or k.composed_of is None or k.wanted.starts:
+    """May the desired state be another than the one composed last?"""
+    if k.desired is None or k.composed_of is None or k.desired.starts:
         return True
-    if k.wanted.profile != k.profiles.wanted:
+    if k.desired.profile != k.profiles.desired:
         return True
     durable, versions, impatient = k.composed_of
-    moving = durable.reign is not None and bool(durable.reign.leaving)
+    moving = durable.rollout is not None and bool(durable.rollout.leaving)
     now = (members.version, members.roster), k.impatient
     return moving or durable is not k.durable or (versions, impatient) != now
 
@@ -282,11 +282,11 @@ def _advance(turn: Turn, members: Membership, sight: steps.ObservedState) -> boo
 def stand_of(k: Knowledge, sight: steps.ObservedState, now_ns: int) -> steps.RolloutProgress | None:
     """Where the enactment under way stands; None before the first plan."""
     d = k.durable
-    planned: Planned | None = d.waiting or d.reign
+    planned: RolloutStarted | None = d.waiting or d.rollout
     if planned is None or d.run is None:
         return None
     phase: Phase = "machines" if d.waiting is not None else d.phase
-    token = k.wanted.token if k.wanted is not None else Token(d.boot)
+    token = k.desired.token if k.desired is not None else Token(d.boot)
     return steps.RolloutProgress(
         planned, phase, k.phase_since_ns, now_ns, token, d.run.topology, sight, k.windows_passed
     )
@@ -294,7 +294,7 @@ def stand_of(k: Knowledge, sight: steps.ObservedState, now_ns: int) -> steps.Rol
 
 def _enter(turn: Turn, stand: steps.RolloutProgress, phase: Phase) -> None:
     k, epoch = turn.knowledge, stand.planned.epoch
-    turn.record(Entered(epoch, phase, turn.now.wall_ns))
+    turn.record(PhaseEntered(epoch, phase, turn.now.wall_ns))
     k.phase_since_ns = turn.now.mono_ns
     k.impatient = False
     k.alarms.pop("enactment", None)
@@ -352,7 +352,7 @@ def give_up(turn: Turn, why: str, keep: tuple[str, ...] = (), failed: bool = Tru
     k = turn.knowledge
     waiting = k.durable.waiting
     assert waiting is not None
-    turn.record(Entered(waiting.epoch, "abandoned", turn.now.wall_ns, why))
+    turn.record(PhaseEntered(waiting.epoch, "abandoned", turn.now.wall_ns, why))
     if failed:
         k.open_circuits[circuit_of(waiting.plan)] = turn.now.mono_ns + CIRCUIT_NS
     k.phase_since_ns = turn.now.mono_ns
@@ -372,8 +372,8 @@ def roll_back(turn: Turn, members: Membership, why: str) -> bool:
     """A new enactment towards the plan before; False (and an alarm) when that plan has no place any more."""
     k = turn.knowledge
     d = k.durable
-    assert d.before is not None and d.reign is not None
-    bad = d.reign
+    assert d.before is not None and d.rollout is not None
+    bad = d.rollout
     k.open_circuits[circuit_of(bad.plan)] = turn.now.mono_ns + CIRCUIT_NS
     sight = sight_of(members)
     places = {bundle.slot for bundle in d.before.plan.placement.bundles}
@@ -392,21 +392,21 @@ def roll_back(turn: Turn, members: Membership, why: str) -> bool:
 
 def _leavers_over(turn: Turn, members: Membership, sight: steps.ObservedState) -> bool:
     """Leaving threads that said they have ended, or that are on a lost VM or in a quarantined slot, are
-    wanted no more in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
+    no longer desired in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
 
     While PREPARED rows still go to leaving threads; a VM lost then is a reason for a new plan."""
     d = turn.knowledge.durable
-    reign = d.reign
-    if reign is None or not reign.leaving:
+    rollout = d.rollout
+    if rollout is None or not rollout.leaving:
         return False
     gone: set[str] = set()
     if d.phase != "prepared" and not members.mass_loss:
-        gone = {t.slot.vm for t in reign.leaving} & set(members.gone())
-        gone -= {slot.vm for slot in reign.staying_slots}
+        gone = {t.slot.vm for t in rollout.leaving} & set(members.gone())
+        gone -= {slot.vm for slot in rollout.staying_slots}
     quarantined = sight.quarantined if d.phase != "prepared" else frozenset()
     over = tuple(
         t.thread
-        for t in reign.leaving
+        for t in rollout.leaving
         if (steps.said_ended(sight, t) and not handing.still_open(turn.knowledge, t))
         or t.slot.vm in gone
         or t.slot in quarantined
@@ -415,12 +415,12 @@ def _leavers_over(turn: Turn, members: Membership, sight: steps.ObservedState) -
         return False
     if not gone <= set(d.held_dead):
         turn.record(HeldDead(tuple(sorted({*d.held_dead, *gone}))))
-    turn.record(Gone(reign.epoch, over))
+    turn.record(Gone(rollout.epoch, over))
     return True
 
 
 def _let_go(turn: Turn, stand: steps.RolloutProgress, sight: steps.ObservedState) -> bool:
-    """COMMITTED: leaving threads that ended are wanted no more; VMs without use are given back."""
+    """COMMITTED: leaving threads that ended are no longer desired; VMs without use are given back."""
     k = turn.knowledge
     over = set(steps.ended_leavers(stand))
     ended = tuple(

@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from controller.execute.desired import busy, left_behind, reads, routes_now, runs
 from controller.execute.steps import ObservedState
-from controller.execute.wanted import busy, left_behind, reads, routes_now, runs
 from controller.knowledge.knowledge import Apart, Knowledge
 from controller.knowledge.records import HandedOver, StandIn
 from controller.knowledge.turn import Turn
-from topology_runtime.messages import ThreadWanted
+from topology_runtime.messages import ThreadSpec
 
 
 def hand_over(turn: Turn, sight: ObservedState) -> bool:
     """Journal a hand-over that is due, or is over; True when there was one."""
     k = turn.knowledge
-    if k.durable.reign is None:
+    if k.durable.rollout is None:
         return False
     return _settle(turn, sight) or _part(turn, sight)
 
 
-def still_open(k: Knowledge, thread: ThreadWanted) -> bool:
+def still_open(k: Knowledge, thread: ThreadSpec) -> bool:
     """Has this leaving thread, on a VM that lives, positions of its own that are not done?"""
     known = k.counts.sources.get((thread.task, thread.partition))
     return known is not None and known.has_open(thread.thread)
@@ -34,8 +34,8 @@ def still_open(k: Knowledge, thread: ThreadWanted) -> bool:
 
 def _settle(turn: Turn, sight: ObservedState) -> bool:
     k = turn.knowledge
-    assert k.durable.reign is not None
-    there = k.durable.reign.by_number
+    assert k.durable.rollout is not None
+    there = k.durable.rollout.by_number
     _forget_settled(k)
     for gap in k.durable.apart:
         known = k.counts.source(gap.task, gap.partition)
@@ -60,33 +60,33 @@ def _settle(turn: Turn, sight: ObservedState) -> bool:
 def _forget_settled(k: Knowledge) -> None:
     """Threads that are no more and have nothing open by the journal either. (Not before: what it does not take is
     not so, and what they had done would be open again.)"""
-    assert k.durable.reign is not None
-    kept = {gap.thread for gap in k.durable.apart} | k.durable.reign.by_number.keys()
+    assert k.durable.rollout is not None
+    kept = {gap.thread for gap in k.durable.apart} | k.durable.rollout.by_number.keys()
     for known in k.counts.sources.values():
         for thread in [n for n, one in known.apart.items() if not one.open and n not in kept]:
             del known.apart[thread]
 
 
-def _may_stand_in(k: Knowledge, reader: ThreadWanted) -> bool:
+def _may_stand_in(k: Knowledge, reader: ThreadSpec) -> bool:
     """Can it be read again, and would a leaving thread read now?"""
     settled = k.durable.phase in ("switched", "probation", "committed") and k.durable.waiting is None
     return settled and (reader.task, reader.partition) not in k.spools
 
 
-def _reader(k: Knowledge, gap: HandedOver | ThreadWanted) -> ThreadWanted | None:
-    assert k.durable.reign is not None
-    staying = [t for t in k.durable.reign.threads if not t.leaving]
+def _reader(k: Knowledge, gap: HandedOver | ThreadSpec) -> ThreadSpec | None:
+    assert k.durable.rollout is not None
+    staying = [t for t in k.durable.rollout.threads if not t.leaving]
     return next((t for t in staying if (t.task, t.partition) == (gap.task, gap.partition)), None)
 
 
 def _part(turn: Turn, sight: ObservedState) -> bool:
     """A leaver that died and has a spool; or that reads no more and is not empty, while its successor waits."""
     k = turn.knowledge
-    assert k.durable.reign is not None and k.topology is not None
+    assert k.durable.rollout is not None and k.topology is not None
     number, _ = routes_now(k.durable)
     sources = {task.name for task in k.topology.sources}
     apart = {gap.thread for gap in k.durable.apart}
-    for thread in k.durable.reign.leaving:
+    for thread in k.durable.rollout.leaving:
         known = k.counts.sources.get((thread.task, thread.partition))
         if thread.task not in sources or known is None or thread.thread in apart:
             continue

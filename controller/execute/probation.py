@@ -23,10 +23,10 @@ def judge(turn: Turn, members: Membership, stability: Stability, window: Window)
     """Note what the plan in force can do; at the end of each window of its probation judge it."""
     k = turn.knowledge
     d = k.durable
-    if not k.in_force or d.reign is None:
+    if not k.in_force or d.rollout is None:
         return
     if stability.verdict == "stable":
-        k.proven[d.reign.epoch] = max(window.offered_tps, k.proven.get(d.reign.epoch, 0.0))
+        k.proven[d.rollout.epoch] = max(window.offered_tps, k.proven.get(d.rollout.epoch, 0.0))
     if d.phase != "probation" or d.waiting is not None:
         return
     windows = int((turn.now.mono_ns - k.phase_since_ns) / (k.settings.probation_window_s * NS))
@@ -41,10 +41,10 @@ def judge(turn: Turn, members: Membership, stability: Stability, window: Window)
 
 def evidence_against(k: Knowledge, stability: Stability, window: Window) -> str:
     """Why the plan should be taken back; empty without strong evidence."""
-    reign, before = k.durable.reign, k.durable.before
-    if reign is None or before is None or reign.undoes or stability.verdict != "unstable":
+    rollout, before = k.durable.rollout, k.durable.before
+    if rollout is None or before is None or rollout.undoes or stability.verdict != "unstable":
         return ""
-    predicted = reign.plan.prediction.rate_tps
+    predicted = rollout.plan.prediction.rate_tps
     proven = k.proven.get(before.epoch, 0.0)
     if window.acked_tps >= FAR_BELOW * predicted or proven < window.offered_tps:
         return ""

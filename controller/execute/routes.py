@@ -80,13 +80,13 @@ def thread_weights(plan: Plan, threads: Sequence[ThreadAt]) -> dict[str, Weights
 def owners_of_ranges(targets: Weights, before: Sequence[int]) -> list[int]:
     """The owner of each of the 1,024 key ranges: as many for a thread as its weight says, the fewest
     moved from `before` (the owners now; empty: none), what moves in runs as long as may be."""
-    wanted = _quotas(targets)
+    desired = _quotas(targets)
     owners: list[int | None] = [None] * KEY_RANGES
     for place, owner in enumerate(before):
-        if wanted.get(owner, 0) > 0:
-            wanted[owner] -= 1
+        if desired.get(owner, 0) > 0:
+            desired[owner] -= 1
             owners[place] = owner
-    missing = (thread for thread, _ in targets for _ in range(wanted[thread]))
+    missing = (thread for thread, _ in targets for _ in range(desired[thread]))
     return [owner if owner is not None else next(missing) for owner in owners]
 
 

@@ -2,7 +2,7 @@
 again. Pure.
 
  1. A letter goes to the source thread of its own source and partition (else to one of a source above its task) that
-    stays, and to another one once that is wanted no more or has a new worker.
+    stays, and to another one once that is no longer desired or has a new worker.
  2. A source thread has at most 512 letters and 512 KiB of rows at a time. It is told the whole of what it is to send
     again whenever that changes, five times a second at most, and every two seconds until it says the same; with the
     rows that it did not say it has.
@@ -23,7 +23,7 @@ from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Send
 from topology_runtime.cluster import Slot
 from topology_runtime.letters import AGAIN_MOST, MESSAGE_BYTES, LetterRow, SendAgain
-from topology_runtime.messages import Report, ThreadWanted
+from topology_runtime.messages import Report, ThreadSpec
 from topology_runtime.topology import Topology
 
 NS = 1_000_000_000
@@ -44,10 +44,10 @@ class LetterLine:
     said_ns: int = 0
 
     def due(self, now_ns: int) -> bool:
-        quiet_ns, wanted = now_ns - self.said_ns, self.here.keys()
-        if self.said is None or wanted != self.said:
+        quiet_ns, desired = now_ns - self.said_ns, self.here.keys()
+        if self.said is None or desired != self.said:
             return quiet_ns >= SOONEST_NS
-        return wanted != self.there and quiet_ns >= AGAIN_NS
+        return desired != self.there and quiet_ns >= AGAIN_NS
 
 
 @dataclass
@@ -104,9 +104,9 @@ class SendingAgain:
 
     def _is(self, k: Knowledge, thread: int, slot: Slot, incarnation: int) -> bool:
         """Is this the thread's worker of now, and does the thread stay?"""
-        reign = k.durable.reign
-        wanted = reign.by_number.get(thread) if reign is not None else None
-        if wanted is None or wanted.leaving or wanted.slot != slot or slot.vm in k.durable.held_dead:
+        rollout = k.durable.rollout
+        desired = rollout.by_number.get(thread) if rollout is not None else None
+        if desired is None or desired.leaving or desired.slot != slot or slot.vm in k.durable.held_dead:
             return False
         return k.incarnations.get(slot) == incarnation
 
@@ -129,11 +129,11 @@ class SendingAgain:
             line.here[serial] = number
 
 
-def sender_of(k: Knowledge, topology: Topology, letter: Letter) -> ThreadWanted | None:
+def sender_of(k: Knowledge, topology: Topology, letter: Letter) -> ThreadSpec | None:
     """Rule 1; None: there is none now."""
-    reign = k.durable.reign
+    rollout = k.durable.rollout
     above = sources_above(topology, letter.task)
-    threads = [t for t in reign.threads if t.task in above and not t.leaving] if reign is not None else []
+    threads = [t for t in rollout.threads if t.task in above and not t.leaving] if rollout is not None else []
     own = letter.source, letter.partition
     return min(
         threads,

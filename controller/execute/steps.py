@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from controller.knowledge.records import Phase, Planned
+from controller.knowledge.records import Phase, RolloutStarted
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import SourceNow, ThreadNow, ThreadWanted, Token, WorkerNow
+from topology_runtime.messages import SourceStatus, ThreadSpec, ThreadStatus, Token, WorkerStatus
 from topology_runtime.topology import Topology
 
 NS = 1_000_000_000
@@ -39,27 +39,27 @@ class ObservedState:
     whose logic could not be built, and why. `lost`: VMs that were here and are no more."""
 
     up: Set[str] = frozenset()
-    workers: Mapping[Slot, WorkerNow] = field(default_factory=dict)
-    threads: Mapping[int, ThreadNow] = field(default_factory=dict)
-    sources: Mapping[int, SourceNow] = field(default_factory=dict)
+    workers: Mapping[Slot, WorkerStatus] = field(default_factory=dict)
+    threads: Mapping[int, ThreadStatus] = field(default_factory=dict)
+    sources: Mapping[int, SourceStatus] = field(default_factory=dict)
     reported: Mapping[str, Token] = field(default_factory=dict)
     quarantined: Set[Slot] = frozenset()
     failed: Mapping[int, str] = field(default_factory=dict)
     lost: Set[str] = frozenset()
 
-    def thread(self, wanted: ThreadWanted) -> ThreadNow | None:
+    def thread(self, desired: ThreadSpec) -> ThreadStatus | None:
         """This thread as its present worker reports it."""
-        worker = self.workers.get(wanted.slot)
+        worker = self.workers.get(desired.slot)
         if worker is None or worker.state != "running":
             return None
-        return self.threads.get(wanted.thread)
+        return self.threads.get(desired.thread)
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutProgress:
-    """Where an enactment stands. `token`: the newest wanted state. `windows`: of probation, passed."""
+    """Where an enactment stands. `token`: the newest desired state. `windows`: of probation, passed."""
 
-    planned: Planned
+    planned: RolloutStarted
     phase: Phase
     since_ns: int
     now_ns: int
@@ -94,13 +94,13 @@ def _machine(stand: RolloutProgress, vm: str) -> str:
 
 
 def _worker(stand: RolloutProgress, slot: Slot) -> str:
-    """Is its worker up and connected both ways under the newest wanted state?"""
+    """Is its worker up and connected both ways under the newest desired state?"""
     worker = stand.sight.workers.get(slot)
     ready = worker is not None and worker.state == "running" and worker.ready and worker.token >= stand.token
     return "" if ready else f"worker {slot}"
 
 
-def _switched(stand: RolloutProgress, thread: ThreadWanted) -> str:
+def _switched(stand: RolloutProgress, thread: ThreadSpec) -> str:
     """Does it send by the new routes, and, if it is leaving, has it all its marks?"""
     now = stand.sight.thread(thread)
     name = f"thread {thread.thread} of {thread.task}"
@@ -120,23 +120,23 @@ def _window(stand: RolloutProgress, windows: int) -> str:
     return f"{left} windows of probation" if left > 0 else ""
 
 
-def _left(stand: RolloutProgress, thread: ThreadWanted) -> str:
+def _left(stand: RolloutProgress, thread: ThreadSpec) -> str:
     return "" if _ended(stand, thread) else f"thread {thread.thread} of {thread.task}"
 
 
 def ended_leavers(stand: RolloutProgress) -> tuple[int, ...]:
-    """Leaving threads that are no more, once the VM obeys the newest wanted state. One that lost its
+    """Leaving threads that are no more, once the VM obeys the newest desired state. One that lost its
     marks was started again: what it held is replayed, so it has nothing left to do."""
     return tuple(t.thread for t in stand.planned.leaving if _ended(stand, t))
 
 
-def said_ended(sight: ObservedState, thread: ThreadWanted) -> bool:
+def said_ended(sight: ObservedState, thread: ThreadSpec) -> bool:
     """Was it reported that this thread has finished for good (its worker may be gone since)?"""
     worker = sight.workers.get(thread.slot)
     return worker is not None and any(now.thread == thread.thread and now.ended for now in worker.threads)
 
 
-def _ended(stand: RolloutProgress, thread: ThreadWanted) -> bool:
+def _ended(stand: RolloutProgress, thread: ThreadSpec) -> bool:
     if stand.sight.reported.get(thread.slot.vm, Token()) < stand.token:
         return False
     worker = stand.sight.workers.get(thread.slot)

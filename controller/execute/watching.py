@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from controller.execute.desired import HAND_OVER_NS
 from controller.execute.executor import IN_FORCE
-from controller.execute.wanted import HAND_OVER_NS
 from controller.knowledge.diagnoses import Past
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member, Membership
@@ -21,7 +21,7 @@ NS = 1_000_000_000
 def planned_slots(k: Knowledge) -> frozenset[Slot]:
     """Slots that the newest enactment cannot do without: those of threads that shall stay and, until it is
     SWITCHED, of those that leave too: rows still go there, and their workers must be ready."""
-    newest = k.durable.waiting or k.durable.reign
+    newest = k.durable.waiting or k.durable.rollout
     if newest is None:
         return frozenset()
     switched = k.durable.waiting is None and k.durable.phase != "prepared"
@@ -71,9 +71,9 @@ def hand_over_waited(k: Knowledge, now: Now) -> bool:
 
 def past_of(k: Knowledge, now: Now) -> Past:
     """How long ago plans came into force and were decided; by the journal, so it outlives a restart."""
-    reigns = [reign for reign in k.durable.reigns if not reign.abandoned]
+    rollouts = [rollout for rollout in k.durable.rollouts if not rollout.abandoned]
     up = down = float("inf")
-    for before, after in pairwise(reigns):
+    for before, after in pairwise(rollouts):
         age_s = max(0.0, (now.wall_ns - after.decided_ns) / NS)
         if after.rate_tps > before.rate_tps:
             up = age_s

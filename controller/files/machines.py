@@ -21,7 +21,7 @@ from topology_runtime.errors import Infeasible
 class Listing:
     """Names of VMs asked for, and of VMs that run."""
 
-    wanted: tuple[str, ...]
+    desired: tuple[str, ...]
     running: tuple[str, ...]
 
 
@@ -55,7 +55,7 @@ class NoMachines:
 
 
 class FileMachines:
-    """VMs on this machine, kept by `headgate up`: it runs an agent for every `<vm>.wanted` in
+    """VMs on this machine, kept by `headgate up`: it runs an agent for every `<vm>.desired` in
     `directory` and says so in `<vm>.running`."""
 
     def __init__(self, directory: Path) -> None:
@@ -63,7 +63,7 @@ class FileMachines:
         directory.mkdir(parents=True, exist_ok=True)
 
     def request(self, vm: Vm) -> None:
-        path = self._wanted(vm.vm)
+        path = self._desired(vm.vm)
         if path.exists():
             return
         new = path.with_suffix(".new")
@@ -71,14 +71,14 @@ class FileMachines:
         os.replace(new, path)
 
     def release(self, name: str) -> None:
-        self._wanted(name).unlink(missing_ok=True)
+        self._desired(name).unlink(missing_ok=True)
 
     def list(self) -> Listing:
         names = sorted(path.name for path in self._directory.iterdir())
         return Listing(
-            tuple(name.removesuffix(".wanted") for name in names if name.endswith(".wanted")),
+            tuple(name.removesuffix(".desired") for name in names if name.endswith(".desired")),
             tuple(name.removesuffix(".running") for name in names if name.endswith(".running")),
         )
 
-    def _wanted(self, name: str) -> Path:
-        return self._directory / f"{name}.wanted"
+    def _desired(self, name: str) -> Path:
+        return self._directory / f"{name}.desired"

@@ -300,8 +300,8 @@ def _allocated_faults(placement: Placement, allocated: dict[str, int]) -> Iterab
     placed = _placed(placement)
     for task in dict.fromkeys((*allocated, *placed)):
         if placed[task] != allocated.get(task, 0):
-            wanted = allocated.get(task, 0)
-            yield f"placement: task {shown(task)}: {placed[task]} threads are placed, {wanted} allocated"
+            desired = allocated.get(task, 0)
+            yield f"placement: task {shown(task)}: {placed[task]} threads are placed, {desired} allocated"
 
 
 def _topology_faults(placement: Placement, topology: Topology) -> Iterable[str]:

@@ -85,11 +85,11 @@ def _size_faults(place: str, size: object, seen: set[str]) -> Iterator[str]:
             yield f"{place}.{key}: expected a whole number from 1 to {most}, got {shown(value)}"
     for key, high in _ABOVE_ZERO.items():
         number = size.get(key, 1.0)
-        wanted = f"expected a number above 0 and at most {high:g}"
+        desired = f"expected a number above 0 and at most {high:g}"
         if not isinstance(number, int | float) or isinstance(number, bool):
-            yield f"{place}.{key}: {wanted}, got {shown(number)}"
+            yield f"{place}.{key}: {desired}, got {shown(number)}"
         elif not (math.isfinite(number) and 0 < number <= high):
-            yield f"{place}.{key}: {wanted}, got {number}"
+            yield f"{place}.{key}: {desired}, got {number}"
 
 
 def _name_faults(place: str, name: object, seen: set[str]) -> Iterator[str]:

@@ -30,8 +30,8 @@ def within_letters(word: str, other: str, most: int) -> bool:
     row = list(range(len(other) + 1))
     for i, letter in enumerate(word, 1):
         before, row[0] = row[0], i
-        for j, wanted in enumerate(other, 1):
-            cost = min(row[j] + 1, row[j - 1] + 1, before + (letter != wanted))
+        for j, desired in enumerate(other, 1):
+            cost = min(row[j] + 1, row[j - 1] + 1, before + (letter != desired))
             before, row[j] = row[j], cost
     return row[-1] <= most
 

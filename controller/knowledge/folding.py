@@ -17,7 +17,6 @@ from controller.knowledge.records import (
     Draining,
     Durable,
     Ended,
-    Entered,
     Gone,
     HandedOver,
     HeldDead,
@@ -27,9 +26,10 @@ from controller.knowledge.records import (
     MachineAsked,
     MachineReleased,
     Modelled,
-    Planned,
+    PhaseEntered,
     Record,
-    Reign,
+    Rollout,
+    RolloutStarted,
     Scheduled,
     SoFar,
     StandIn,
@@ -63,13 +63,13 @@ def _submitted(d: Durable, r: Submitted) -> Durable:
     return replace(d, run=r)
 
 
-def _planned(d: Durable, r: Planned) -> Durable:
-    reign = Reign(r.epoch, r.reason, r.plan.rate_tps, r.plan.slots.used, r.wall_ns)
-    reigns = tuple(
-        replace(known, rolled_back=True) if known.epoch == r.undoes else known for known in d.reigns
+def _planned(d: Durable, r: RolloutStarted) -> Durable:
+    rollout = Rollout(r.epoch, r.reason, r.plan.rate_tps, r.plan.slots.used, r.wall_ns)
+    rollouts = tuple(
+        replace(known, rolled_back=True) if known.epoch == r.undoes else known for known in d.rollouts
     )
     d = replace(
-        _with_reigns(d, (*reigns, reign)),
+        _with_rollouts(d, (*rollouts, rollout)),
         next_epoch=r.epoch + 1,
         next_thread=r.next_thread,
         next_routes=r.routes_number + 1,
@@ -79,62 +79,62 @@ def _planned(d: Durable, r: Planned) -> Durable:
     return _reigning(d, r, r.wall_ns)
 
 
-def _with_reigns(d: Durable, reigns: tuple[Reign, ...]) -> Durable:
+def _with_rollouts(d: Durable, rollouts: tuple[Rollout, ...]) -> Durable:
     """A run of months has many: the first, which started it, and the newest are kept."""
-    if len(reigns) <= REIGNS_KEPT:
-        return replace(d, reigns=reigns)
-    first, old, *newest = reigns
-    dropped = d.reigns_dropped
+    if len(rollouts) <= REIGNS_KEPT:
+        return replace(d, rollouts=rollouts)
+    first, old, *newest = rollouts
+    dropped = d.rollouts_dropped
     if not old.abandoned:
         dropped = {**dropped, old.reason: dropped.get(old.reason, 0) + 1}
-    return replace(d, reigns=(first, *newest), reigns_dropped=dropped)
+    return replace(d, rollouts=(first, *newest), rollouts_dropped=dropped)
 
 
-def _reigning(d: Durable, r: Planned, wall_ns: int) -> Durable:
+def _reigning(d: Durable, r: RolloutStarted, wall_ns: int) -> Durable:
     """Agents are held to `r` from now on."""
     before = d.before
-    if d.reign is not None and d.phase in ALL_GO_BY_IT and d.reign.epoch != r.undoes:
-        before = d.reign
-    return replace(d, reign=r, waiting=None, before=before, phase="prepared", phase_wall_ns=wall_ns)
+    if d.rollout is not None and d.phase in ALL_GO_BY_IT and d.rollout.epoch != r.undoes:
+        before = d.rollout
+    return replace(d, rollout=r, waiting=None, before=before, phase="prepared", phase_wall_ns=wall_ns)
 
 
-def _entered(d: Durable, r: Entered) -> Durable:
+def _entered(d: Durable, r: PhaseEntered) -> Durable:
     if r.phase == "abandoned":
         waiting = None if d.waiting is not None and d.waiting.epoch == r.epoch else d.waiting
         return _mark(replace(d, waiting=waiting), r.epoch, abandoned=r.why)
     if r.phase == "prepared":
         assert d.waiting is not None and d.waiting.epoch == r.epoch, "only what waits can be prepared"
-        return _reigning(d, _still_there(d.waiting, d.reign), r.wall_ns)
+        return _reigning(d, _still_there(d.waiting, d.rollout), r.wall_ns)
     d = replace(d, phase=r.phase, phase_wall_ns=r.wall_ns)
     stamps = {"switched": "switched_ns", "probation": "in_force_ns", "committed": "committed_ns"}
     return _mark(d, r.epoch, **{stamps[r.phase]: r.wall_ns})
 
 
-def _still_there(waiting: Planned, reign: Planned | None) -> Planned:
+def _still_there(waiting: RolloutStarted, rollout: RolloutStarted | None) -> RolloutStarted:
     """`waiting` without the leaving threads that ended while it waited for its machines."""
-    there = {thread.thread for thread in reign.threads} if reign is not None else set()
+    there = {thread.thread for thread in rollout.threads} if rollout is not None else set()
     kept = tuple(t for t in waiting.threads if not t.leaving or t.thread in there)
     return replace(waiting, threads=kept, already=tuple(n for n in waiting.already if n in there))
 
 
 def _mark(d: Durable, epoch: int, **changes: Any) -> Durable:
-    reigns = tuple(replace(r, **changes) if r.epoch == epoch else r for r in d.reigns)
-    return replace(d, reigns=reigns)
+    rollouts = tuple(replace(r, **changes) if r.epoch == epoch else r for r in d.rollouts)
+    return replace(d, rollouts=rollouts)
 
 
 def _adopted(d: Durable, r: Adopted) -> Durable:
-    if d.reign is None or d.reign.epoch != r.epoch:
+    if d.rollout is None or d.rollout.epoch != r.epoch:
         return d
-    return replace(d, reign=replace(d.reign, plan=r.plan, degraded=r.degraded))
+    return replace(d, rollout=replace(d.rollout, plan=r.plan, degraded=r.degraded))
 
 
 def _gone(d: Durable, r: Gone) -> Durable:
-    if d.reign is None or d.reign.epoch != r.epoch:
+    if d.rollout is None or d.rollout.epoch != r.epoch:
         return d
     gone = set(r.threads)
-    threads = tuple(t for t in d.reign.threads if t.thread not in gone)
-    modelled = {n: tps for n, tps in d.reign.modelled_tps.items() if n not in gone}
-    return replace(d, reign=replace(d.reign, threads=threads, modelled_tps=modelled))
+    threads = tuple(t for t in d.rollout.threads if t.thread not in gone)
+    modelled = {n: tps for n, tps in d.rollout.modelled_tps.items() if n not in gone}
+    return replace(d, rollout=replace(d.rollout, threads=threads, modelled_tps=modelled))
 
 
 def _modelled(d: Durable, r: Modelled) -> Durable:
@@ -162,14 +162,14 @@ def _handed_over(d: Durable, r: HandedOver) -> Durable:
 
 
 def _stand_in(d: Durable, r: StandIn) -> Durable:
-    if d.reign is None:
+    if d.rollout is None:
         return d
     number = r.thread.thread
     apart = tuple(replace(gap, thread=number) if gap.thread == r.lost else gap for gap in d.apart)
-    modelled = d.reign.modelled_tps.get(r.lost)
-    tps = d.reign.modelled_tps | ({number: modelled} if modelled is not None else {})
-    reign = replace(d.reign, threads=(*d.reign.threads, r.thread), modelled_tps=tps)
-    return replace(d, reign=reign, apart=apart, next_thread=number + 1)
+    modelled = d.rollout.modelled_tps.get(r.lost)
+    tps = d.rollout.modelled_tps | ({number: modelled} if modelled is not None else {})
+    rollout = replace(d.rollout, threads=(*d.rollout.threads, r.thread), modelled_tps=tps)
+    return replace(d, rollout=rollout, apart=apart, next_thread=number + 1)
 
 
 def _holds(d: Durable, r: Holds) -> Durable:
@@ -220,8 +220,8 @@ def _so_far(_: Durable, r: SoFar) -> Durable:
 _FOLDS: dict[type, Any] = {
     Booted: _booted,
     Submitted: _submitted,
-    Planned: _planned,
-    Entered: _entered,
+    RolloutStarted: _planned,
+    PhaseEntered: _entered,
     Adopted: _adopted,
     Gone: _gone,
     Scheduled: _scheduled,

@@ -21,8 +21,8 @@ from controller.knowledge.tallies import FinishedTally, SourceTally, Tallies
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.messages import Report, SourceNow, Token, Wanted, WorkerNow
-from topology_runtime.profiles import ProfileWanted
+from topology_runtime.messages import DesiredState, Report, SourceStatus, Token, WorkerStatus
+from topology_runtime.profiles import ProfileSpec
 from topology_runtime.struck import VmStrikes
 from topology_runtime.topology import Topology
 
@@ -89,7 +89,7 @@ class SourceKnown:
             self.main = min(self.main, one.acked)
             self.main_done = min(self.main_done, one.done)
 
-    def hear(self, now: SourceNow) -> None:
+    def hear(self, now: SourceStatus) -> None:
         self.again = self.again or now.emitted < self.emitted
         self.emitted = max(self.emitted, now.emitted)
         done = now.acked + now.acked_above
@@ -211,10 +211,10 @@ class PlanProposal:
 
 @dataclass(slots=True)
 class Profiles:
-    """Of tasks in spare slots. wanted: the one that agents are told of, since `began_ns`. spent: from … to
+    """Of tasks in spare slots. desired: the one that agents are told of, since `began_ns`. spent: from … to
     of those before it, in the last hour. again_ns: task → when it may be profiled again (monotonic ns)."""
 
-    wanted: ProfileWanted | None = None
+    desired: ProfileSpec | None = None
     began_ns: int = 0
     spent: list[tuple[int, int]] = field(default_factory=list)
     again_ns: dict[str, int] = field(default_factory=dict)
@@ -229,14 +229,14 @@ class Knowledge:
     pid: int = 0
 
     # what agents are told
-    wanted: Wanted | None = None
-    composed_of: tuple[Durable, tuple[int, int], bool] | None = None  # what `wanted` was made from
+    desired: DesiredState | None = None
+    composed_of: tuple[Durable, tuple[int, int], bool] | None = None  # what `desired` was made from
     counter: int = 0
     missing: tuple[object, str, object] = (None, "", None)  # enactment, its phase, what it waits for
     impatient: bool = False  # a leaving source had its time to run empty
     sent: dict[str, tuple[Token, int]] = field(default_factory=dict)  # VM → (token, when)
     leases: dict[str, int] = field(default_factory=dict)  # VM → when it was granted a lease last
-    holders_token: Token = Token()  # the first wanted state of this life with the present holders
+    holders_token: Token = Token()  # the first desired state of this life with the present holders
     rested: set[int] = field(default_factory=set)  # exclusive threads that reported their end
     profiles: Profiles = field(default_factory=Profiles)
 
@@ -252,7 +252,7 @@ class Knowledge:
 
     # what was heard
     counts: RunCounts = field(default_factory=RunCounts)
-    machines_wanted: tuple[str, ...] = ()
+    machines_desired: tuple[str, ...] = ()
     machines_running: tuple[str, ...] = ()
     machines_known: bool = False
     spools: dict[Partition, tuple[str, int]] = field(default_factory=dict)  # partition → VM, end
@@ -285,11 +285,11 @@ class Knowledge:
 
     @property
     def epoch(self) -> int:
-        return self.durable.reign.epoch if self.durable.reign else 0
+        return self.durable.rollout.epoch if self.durable.rollout else 0
 
     @property
     def plan(self) -> Plan | None:
-        return self.durable.reign.plan if self.durable.reign else None
+        return self.durable.rollout.plan if self.durable.rollout else None
 
     @property
     def mode(self) -> str:
@@ -303,13 +303,13 @@ class Knowledge:
     def may_lease(self, report: Report) -> bool:
         """May this VM's exclusive threads go on? Only if it obeys a state with the present holders."""
         exclusive = self.topology is not None and self.topology.exclusive
-        current = self.wanted is not None and report.token >= self.holders_token
+        current = self.desired is not None and report.token >= self.holders_token
         return bool(exclusive) and current and report.vm not in self.durable.held_dead
 
-    def obeyed_draining(self, worker: WorkerNow | None) -> bool:
-        """Does this worker obey a wanted state that drains?"""
-        told = self.wanted is not None and self.wanted.draining
-        return told and worker is not None and self.wanted is not None and worker.token >= self.wanted.token
+    def obeyed_draining(self, worker: WorkerStatus | None) -> bool:
+        """Does this worker obey a desired state that drains?"""
+        told = self.desired is not None and self.desired.draining
+        return told and worker is not None and self.desired is not None and worker.token >= self.desired.token
 
     def in_force_s(self, now: Now) -> float | None:
         """How long the plan has been in force; None while one is being enacted."""

@@ -22,11 +22,11 @@ from topology_runtime.messages import (
     PROTOCOL,
     Hello,
     Report,
-    SourceNow,
+    SourceStatus,
     SpoolLeft,
-    ThreadNow,
+    ThreadStatus,
     Token,
-    WorkerNow,
+    WorkerStatus,
 )
 
 NS = 1_000_000_000
@@ -69,7 +69,7 @@ class Member:
     def up(self) -> bool:
         return self.state in ("joined", "silent")
 
-    def workers(self) -> tuple[WorkerNow, ...]:
+    def workers(self) -> tuple[WorkerStatus, ...]:
         return self.report.workers if self.report is not None else ()
 
 
@@ -84,9 +84,9 @@ class Membership:
     known: dict[str, Vm] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     here: set[str] = field(default_factory=set)
-    workers: dict[Slot, WorkerNow] = field(default_factory=dict)
-    threads: dict[int, ThreadNow] = field(default_factory=dict)
-    sources: dict[int, SourceNow] = field(default_factory=dict)
+    workers: dict[Slot, WorkerStatus] = field(default_factory=dict)
+    threads: dict[int, ThreadStatus] = field(default_factory=dict)
+    sources: dict[int, SourceStatus] = field(default_factory=dict)
     tokens: dict[str, Token] = field(default_factory=dict)
     quarantined: set[Slot] = field(default_factory=set)
     failed: dict[int, str] = field(default_factory=dict)

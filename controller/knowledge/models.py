@@ -92,8 +92,8 @@ def memory(model: Model, threads: int) -> float:
 
 def threads_for(model: Model, rate_tps: float) -> int | None:
     """T(ω): the smallest measured thread count whose peak rate is ≥ `rate_tps`; None above ω̂."""
-    wanted = rate_tps * (1 - EPSILON)
-    return next((point.threads for point in model.points if point.rate_tps >= wanted), None)
+    desired = rate_tps * (1 - EPSILON)
+    return next((point.threads for point in model.points if point.rate_tps >= desired), None)
 
 
 def peak(model: Model) -> tuple[float, int]:

@@ -3,7 +3,7 @@
 `Durable` is everything a controller must still know after it was killed. It changes only through
 `fold(durable, record)` (folding.py), live and in recovery alike.
 
-An enactment (`Planned`) goes through these phases (protocol: Plans; `execute/steps.py` has the table):
+An enactment (`RolloutStarted`) goes through these phases (protocol: Plans; `execute/steps.py` has the table):
 
     machines → prepared → switched → probation → committed          (or abandoned, from machines)
 """
@@ -18,7 +18,7 @@ import msgspec
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import Keepers, Route, ThreadWanted
+from topology_runtime.messages import Keepers, Route, ThreadSpec
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology
 
@@ -51,7 +51,7 @@ class Modelled(msgspec.Struct, frozen=True, tag="modelled"):
     wall_ns: int
 
 
-class Planned(msgspec.Struct, frozen=True, tag="planned", dict=True):
+class RolloutStarted(msgspec.Struct, frozen=True, tag="planned", dict=True):
     """A plan was decided; its enactment is number `epoch`.
 
     threads: all that exist from now on, of the plans before (leaving) and of this one.
@@ -66,7 +66,7 @@ class Planned(msgspec.Struct, frozen=True, tag="planned", dict=True):
     reason: str
     text: str
     wall_ns: int
-    threads: tuple[ThreadWanted, ...]
+    threads: tuple[ThreadSpec, ...]
     fresh: tuple[int, ...]
     already: tuple[int, ...]
     routes_number: int
@@ -91,15 +91,15 @@ class Planned(msgspec.Struct, frozen=True, tag="planned", dict=True):
         return frozenset(thread.slot for thread in self.threads if not thread.leaving)
 
     @cached_property
-    def by_number(self) -> dict[int, ThreadWanted]:
+    def by_number(self) -> dict[int, ThreadSpec]:
         return {thread.thread: thread for thread in self.threads}
 
     @cached_property
-    def leaving(self) -> tuple[ThreadWanted, ...]:
+    def leaving(self) -> tuple[ThreadSpec, ...]:
         return tuple(thread for thread in self.threads if thread.leaving)
 
 
-class Entered(msgspec.Struct, frozen=True, tag="entered"):
+class PhaseEntered(msgspec.Struct, frozen=True, tag="entered"):
     """The enactment entered a phase; `why` when that is not the way forward."""
 
     epoch: int
@@ -118,7 +118,7 @@ class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):
-    """Leaving threads have ended and are wanted no more."""
+    """Leaving threads have ended and are no longer desired."""
 
     epoch: int
     threads: tuple[int, ...]
@@ -157,7 +157,7 @@ class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
 class StandIn(msgspec.Struct, frozen=True, tag="stand_in"):
     """A leaving source thread is lost with its VM: from now on `thread`, leaving too, reads again what it had open."""
 
-    thread: ThreadWanted
+    thread: ThreadSpec
     lost: int
 
 
@@ -210,7 +210,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     wall_ns: int
 
 
-class Reign(msgspec.Struct, frozen=True):
+class Rollout(msgspec.Struct, frozen=True):
     """When a plan was decided, switched to, in force, committed (UTC ns, 0: not yet), for the summary."""
 
     epoch: int
@@ -228,22 +228,22 @@ class Reign(msgspec.Struct, frozen=True):
 class Durable(msgspec.Struct, frozen=True):
     """Everything a controller must still know after it was killed.
 
-    reign: the enactment whose wanted state agents are held to, in phase `phase`, begun at
+    rollout: the enactment whose desired state agents are held to, in phase `phase`, begun at
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
     started_ns: when the first tuple was due (UTC). machines: VMs had from the provider; released: given
     back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the thread that
     may work, or that did last. apart: leaving source threads with open positions whose successors read.
-    reigns: the first and the newest; reigns_dropped: reason → how many of the others began their enactment.
+    rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
     state_lost: task → its key ranges that went on without their state."""
 
     boot: int = 0
     lives: tuple[tuple[int, int], ...] = ()  # (began, ended as it should or 0) in UTC ns
     run: Submitted | None = None
-    reign: Planned | None = None
+    rollout: RolloutStarted | None = None
     phase: Phase = "none"
     phase_wall_ns: int = 0
-    waiting: Planned | None = None
-    before: Planned | None = None
+    waiting: RolloutStarted | None = None
+    before: RolloutStarted | None = None
     schedule: Schedule | None = None
     started_ns: int = 0
     draining: str = ""
@@ -259,8 +259,8 @@ class Durable(msgspec.Struct, frozen=True):
     next_epoch: int = 1
     next_thread: int = 0
     next_routes: int = 1
-    reigns: tuple[Reign, ...] = ()
-    reigns_dropped: dict[str, int] = {}
+    rollouts: tuple[Rollout, ...] = ()
+    rollouts_dropped: dict[str, int] = {}
     state_lost: dict[str, tuple[tuple[int, int], ...]] = {}
 
 
@@ -274,8 +274,8 @@ Record = (
     Booted
     | Submitted
     | Modelled
-    | Planned
-    | Entered
+    | RolloutStarted
+    | PhaseEntered
     | Adopted
     | Gone
     | Scheduled

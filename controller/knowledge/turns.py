@@ -53,7 +53,7 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
 class MachinesSeen(msgspec.Struct, frozen=True, tag="machines_seen"):
     """What the machines provider lists: VMs asked of it, VMs that it runs."""
 
-    wanted: tuple[str, ...]
+    desired: tuple[str, ...]
     running: tuple[str, ...]
 
 

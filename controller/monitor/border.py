@@ -118,7 +118,7 @@ def _check_strikes(strikes: VmStrikes) -> None:
         _texts("a strike", one.error, one.traceback)
 
 
-def _check_worker(report: m.Report, worker: m.WorkerNow) -> None:
+def _check_worker(report: m.Report, worker: m.WorkerStatus) -> None:
     if worker.slot.vm != report.vm or not 0 <= worker.slot.number < SLOTS_MOST:
         raise BadMessage("a report of another VM's slots")
     _numbers("a worker", worker.incarnation, worker.crashes, *_token(worker.token))
@@ -135,14 +135,14 @@ def _check_worker(report: m.Report, worker: m.WorkerNow) -> None:
         _numbers("letters sent again", again.thread, again.boot, *again.open, *again.done)
 
 
-def _check_ranges(now: m.ThreadNow) -> None:
+def _check_ranges(now: m.ThreadStatus) -> None:
     _numbers("a keyed thread", now.applied_again)
     _many("key ranges", now.lost, KEY_RANGES)
     if not all(0 <= first < first + count <= KEY_RANGES for first, count in now.lost):
         raise BadMessage("key ranges that cannot be", cause=f"thread {now.thread}")
 
 
-def _check_source(now: m.SourceNow) -> None:
+def _check_source(now: m.SourceStatus) -> None:
     _texts("a source", now.task, most=NAME_MOST)
     numbers = now.partition, now.thread, now.acked, now.emitted, now.acked_above, now.in_flight, now.replayed
     if not all(0 <= number <= NUMBER_MOST for number in numbers):

@@ -1,6 +1,6 @@
 """Which positions of sources are believed. Pure.
 
- 1. Only from the VM on which the wanted state has that thread, and not from a VM held dead: what goes on there
+ 1. Only from the VM on which the desired state has that thread, and not from a VM held dead: what goes on there
     concerns the run no more. (Reports of an agent's earlier boots are out of date before they come here.)
  2. acked ≤ emitted ≤ what is offered. A VM that was cut off may read by an older, higher rate, and its clock may
     be ahead: so `LEAD_S` at the highest rate of this offer and those before it are allowed for, and what is known
@@ -14,22 +14,22 @@ What rules 1 and 3 leave out is out of date, what rule 2 forbids is impossible: 
 from __future__ import annotations
 
 from controller.knowledge.knowledge import Knowledge
-from topology_runtime.messages import SourceNow, SpoolLeft
+from topology_runtime.messages import SourceStatus, SpoolLeft
 from topology_runtime.schedule import Schedule
 
 LEAD_S = 60.0
 
 
-def owns(k: Knowledge, vm: str, now: SourceNow) -> bool:
+def owns(k: Knowledge, vm: str, now: SourceStatus) -> bool:
     """Rule 1."""
-    reign = k.durable.reign
-    thread = reign.by_number.get(now.thread) if reign is not None else None
+    rollout = k.durable.rollout
+    thread = rollout.by_number.get(now.thread) if rollout is not None else None
     if thread is None or vm in k.durable.held_dead:
         return False
     return (thread.slot.vm, thread.task, thread.partition) == (vm, now.task, now.partition)
 
 
-def fault(k: Knowledge, now: SourceNow, wall_ns: int) -> str:
+def fault(k: Knowledge, now: SourceStatus, wall_ns: int) -> str:
     """Why these positions cannot be (rule 2); empty when they can."""
     if now.emitted and now.acked + now.acked_above > now.emitted:
         return f"acked {now.acked} and {now.acked_above} above, emitted {now.emitted}"
@@ -43,9 +43,9 @@ def fault(k: Knowledge, now: SourceNow, wall_ns: int) -> str:
 
 def spool_counts(k: Knowledge, vm: str, spool: SpoolLeft) -> bool:
     """Rule 3."""
-    reign = k.durable.reign
+    rollout = k.durable.rollout
     place = vm, spool.task, spool.partition
-    return reign is None or any((t.slot.vm, t.task, t.partition) == place for t in reign.threads)
+    return rollout is None or any((t.slot.vm, t.task, t.partition) == place for t in rollout.threads)
 
 
 def _offered(schedule: Schedule | None, wall_ns: int) -> int:

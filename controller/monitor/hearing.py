@@ -93,7 +93,7 @@ def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
             k.spools[place] = (vm, spool.end)
 
 
-def _source(turn: Turn, vm: str, now: m.SourceNow) -> None:
+def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
     k = turn.knowledge
     refused = claims.fault(k, now, turn.now.wall_ns)
     if refused:
@@ -106,7 +106,7 @@ def _source(turn: Turn, vm: str, now: m.SourceNow) -> None:
         del k.spools[now.task, now.partition]
 
 
-def _told_of_worker(turn: Turn, before: m.WorkerNow | None, now: m.WorkerNow) -> None:
+def _told_of_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStatus) -> None:
     """Deaths of workers, and slots given up."""
     if now.crashes > (before.crashes if before else 0):
         text = f"worker {now.slot} died: {now.last_exit or 'no reason known'}"

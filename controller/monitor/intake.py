@@ -83,10 +83,10 @@ class Intake:
     def expect(self, vms: Iterable[Vm]) -> None:
         """From now on these VMs and no others are sampled. A VM counts as missing samples from its
         first block on, until it is expected no more."""
-        wanted = {vm.vm: vm for vm in vms}
-        for name in [n for n, sender in self.senders.items() if wanted.get(n) != sender.vm]:
+        desired = {vm.vm: vm for vm in vms}
+        for name in [n for n, sender in self.senders.items() if desired.get(n) != sender.vm]:
             del self.senders[name]
-        for name, vm in wanted.items():
+        for name, vm in desired.items():
             if name not in self.senders:
                 if vm not in self._homes:
                     self._homes[vm] = self.coverage.add(1), self.slots.add(vm.slots)

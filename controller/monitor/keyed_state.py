@@ -12,10 +12,10 @@ from topology_runtime.worker.ranges import of_runs, runs_of
 ALARM = "state"
 
 
-def hear(turn: Turn, workers: Iterable[m.WorkerNow]) -> None:
+def hear(turn: Turn, workers: Iterable[m.WorkerStatus]) -> None:
     """Journal what is lost as soon as it is known; what is known already is told again and again."""
-    reign = turn.knowledge.durable.reign
-    tasks = {t.thread: t.task for t in reign.threads} if reign is not None else {}
+    rollout = turn.knowledge.durable.rollout
+    tasks = {t.thread: t.task for t in rollout.threads} if rollout is not None else {}
     for worker in workers:
         for now in worker.threads:
             if now.lost and now.thread in tasks:
@@ -25,7 +25,7 @@ def hear(turn: Turn, workers: Iterable[m.WorkerNow]) -> None:
                 again[now.thread] = max(again.get(now.thread, 0), now.applied_again)
 
 
-def _lost(turn: Turn, task: str, now: m.ThreadNow, slot: str) -> None:
+def _lost(turn: Turn, task: str, now: m.ThreadStatus, slot: str) -> None:
     k = turn.knowledge
     known = of_runs(k.durable.state_lost.get(task, ()))
     fresh = of_runs(now.lost) - known

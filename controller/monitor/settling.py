@@ -14,7 +14,7 @@ from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Send
-from controller.monitor.finished import FinishedRows
+from controller.monitor.sink_logs import FinishedRows
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.messages import SampleBlock
 

@@ -14,8 +14,8 @@ from topology_runtime.faults.words import did_you_mean
 
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
-    from controller.plan.outlook import PairAtRate, Supply
     from controller.plan.planner import PlanRequest
+    from controller.plan.scaling import PairAtRate, Supply
 
 Row = dict[str, Any]
 
@@ -25,7 +25,7 @@ OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"}) 
 def supply_of(asked: PlanAsked) -> Supply:
     """Every plan is made as `PlanAsked.plan` makes it: verified, and no dearer than allowed. How far slots reach
     is told whatever they cost."""
-    from controller.plan.outlook import Supply
+    from controller.plan.scaling import Supply
 
     def planned(request: PlanRequest) -> Plan:
         return replace(asked, request=request).plan()

@@ -35,13 +35,13 @@ def based_on(plan: Plan, base: Plan, topology: Topology, fixed: bool) -> Plan:
 def _as_many(plan: Plan, found: Plan) -> tuple[Vm, ...]:
     """VMs of `found`, which may have more than the `plan`: as many of each kind, those with threads first."""
     carrying = {bundle.slot.vm for bundle in found.placement.bundles}
-    wanted = Counter(_kind(vm) for vm in plan.vms)
-    wanted.subtract(_kind(vm) for vm in found.vms if vm.vm in carrying)
+    desired = Counter(_kind(vm) for vm in plan.vms)
+    desired.subtract(_kind(vm) for vm in found.vms if vm.vm in carrying)
     vms = []
     for vm in found.vms:
         if vm.vm not in carrying:
-            wanted[_kind(vm)] -= 1
-        if vm.vm in carrying or wanted[_kind(vm)] >= 0:
+            desired[_kind(vm)] -= 1
+        if vm.vm in carrying or desired[_kind(vm)] >= 0:
             vms.append(vm)
     return tuple(vms)
 

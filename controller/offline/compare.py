@@ -74,7 +74,7 @@ def compare(output: Format, plot: Path | None, **options: Any) -> None:
 
 def rows_of(question: PlanAsked, pairs: tuple[str, ...], rates: tuple[float | None, ...]) -> list[Row]:
     """A row per rate and pair, in that order. A rate of None: the one that `question` looks for itself."""
-    from controller.plan.outlook import compared
+    from controller.plan.scaling import compared
 
     supply = supply_of(question)
     cells = [(rate, pair) for rate in rates for pair in pairs]

@@ -46,9 +46,9 @@ def explain(output: Format, **options: Any) -> None:
 
 def explanation(question: PlanAsked) -> Row:
     """All reasons as data (`headgate/explanation/v1`). Raises Infeasible when there is no plan."""
-    from controller.plan.outlook import outlook, step_for
     from controller.plan.outlook_rows import reach_row, sizes_text, slot_counts
     from controller.plan.reasons import ceilings, limit_reason, threads_reasons
+    from controller.plan.scaling import outlook, step_for
 
     plan, topology, models = question.plan(), question.topology, question.models
     found = outlook(supply_of(question), plan.rate_tps)
@@ -121,8 +121,8 @@ def choice_row(step: int, choice: SlotChoice) -> Row:
 
 def other_pairs(question: PlanAsked) -> list[Row]:
     """What the pairs that were not asked for would give at the same rate."""
-    from controller.plan.outlook import compared
     from controller.plan.planner import PAIRS
+    from controller.plan.scaling import compared
 
     supply, request = supply_of(question), question.request
     others = [pair for pair in PAIRS if pair != f"{request.allocator}+{request.mapper}"]

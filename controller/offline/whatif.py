@@ -28,8 +28,8 @@ def whatif(output: Format, plot: Path | None, **options: Any) -> None:
 
     Without --rates: ten rates, up to what about 40 slots carry.
     """
-    from controller.plan.outlook import outlook, usual_rates
     from controller.plan.outlook_rows import outlook_row, whatif_document
+    from controller.plan.scaling import outlook, usual_rates
 
     given = rates_of(options["rates"]) if options["rates"] is not None else None
     refuse_picture(plot)

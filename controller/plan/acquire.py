@@ -48,10 +48,10 @@ def cheapest(slots: int, sizes: Sequence[Vm]) -> tuple[Vm, ...]:
     prices = [round(size.usd_per_hour * PICO) for size in sizes]  # whole numbers add up exactly
     best = [(0, 0, 0)]  # cost, VMs, slots of the best mix for so many slots
     last = [0]  # the size that it adds to the best mix for the rest
-    for wanted in range(1, slots + 1):
+    for desired in range(1, slots + 1):
         found: tuple[tuple[int, int, int], int] | None = None
         for number, size in enumerate(sizes):
-            cost, vms, held = best[max(0, wanted - size.slots)]
+            cost, vms, held = best[max(0, desired - size.slots)]
             mix = (cost + prices[number], vms + 1, held + size.slots), number
             found = mix if found is None or mix < found else found
         assert found is not None, "no size to choose from"

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from controller.knowledge.plans import Plan, SlotCount, usd_per_hour
-from controller.plan.outlook import HOURS_PER_MONTH, Outlook, PairAtRate, Reach, step_for
 from controller.plan.planner import PlanRequest
+from controller.plan.scaling import HOURS_PER_MONTH, PairAtRate, Reach, ScalingAnalysis, step_for
 from topology_runtime.cluster import Vm
 
 SCHEMA = "headgate/whatif/v1"
@@ -34,7 +34,7 @@ def whatif_document(request: PlanRequest, rows: Sequence[Row], fixed: bool, answ
     }
 
 
-def outlook_row(found: Outlook, reachable: frozenset[str] | None = None) -> Row:
+def outlook_row(found: ScalingAnalysis, reachable: frozenset[str] | None = None) -> Row:
     """A rate; without a plan everything but the reason is null. fits: on the VMs named `reachable` (None: any)."""
     plan, limit = found.plan, found.limit
     cost = usd_per_hour(plan.vms) if plan else None

@@ -29,10 +29,10 @@ Names = dict[Slot, Slot]  # slot of the plan → slot it is to be
 
 @dataclass(frozen=True)
 class _Sight:
-    """`wanted`, `present`: slot → task → threads of the plan and of now. `allowed`: VM → slots that may
+    """`desired`, `present`: slot → task → threads of the plan and of now. `allowed`: VM → slots that may
     be used; `fixed`: slots of the plan that keep their label; `used`: VM → the plan's slots in it."""
 
-    wanted: dict[Slot, Counter[str]]
+    desired: dict[Slot, Counter[str]]
     present: dict[Slot, Counter[str]]
     allowed: dict[str, list[Slot]]
     fixed: frozenset[Slot]
@@ -56,34 +56,34 @@ def relabel(plan: Plan, threads: tuple[ThreadAt, ...], excluded: frozenset[Slot]
 
 
 def _sight(plan: Plan, threads: Sequence[ThreadAt], excluded: frozenset[Slot] | None) -> _Sight:
-    wanted: dict[Slot, Counter[str]] = defaultdict(Counter)
+    desired: dict[Slot, Counter[str]] = defaultdict(Counter)
     present: dict[Slot, Counter[str]] = defaultdict(Counter)
     used: dict[str, list[Slot]] = {vm.vm: [] for vm in plan.vms}
     for bundle in plan.placement.bundles:
-        if bundle.slot not in wanted:
+        if bundle.slot not in desired:
             used[bundle.slot.vm].append(bundle.slot)
-        wanted[bundle.slot][bundle.task] += bundle.threads
-    planned = _total(wanted.values())
+        desired[bundle.slot][bundle.task] += bundle.threads
+    planned = _total(desired.values())
     for thread in threads:
         if thread.partition < planned[thread.task]:  # else there is no such partition any more
             present[thread.slot][thread.task] += 1
     static = {task.task for task in plan.allocation.tasks if task.static}
-    fixed = {slot for slot in wanted if static & wanted[slot].keys() & present.get(slot, {}).keys()}
+    fixed = {slot for slot in desired if static & desired[slot].keys() & present.get(slot, {}).keys()}
     allowed = used
     if excluded is not None:
         allowed = {vm.vm: [slot for slot in vm.all_slots() if slot not in excluded] for vm in plan.vms}
-    return _Sight(dict(wanted), dict(present), allowed, frozenset(fixed), used)
+    return _Sight(dict(desired), dict(present), allowed, frozenset(fixed), used)
 
 
 def _kept(sight: _Sight, names: Names) -> int:
-    return sum(_overlap(sight, slot, names.get(slot, slot)) for slot in sight.wanted)
+    return sum(_overlap(sight, slot, names.get(slot, slot)) for slot in sight.desired)
 
 
 def _most_kept(plan: Plan, sight: _Sight) -> int:
     """More threads than these cannot stay, whatever the labels."""
     vms = {vm.vm for vm in plan.vms}
     present = _total(tasks for slot, tasks in sight.present.items() if slot.vm in vms)
-    return sum((_total(sight.wanted.values()) & present).values())
+    return sum((_total(sight.desired.values()) & present).values())
 
 
 def _total(counts: Iterable[Counter[str]]) -> Counter[str]:
@@ -98,7 +98,7 @@ def _overlap(sight: _Sight, slot: Slot, real: Slot) -> int:
     present = sight.present.get(real)
     if not present:
         return 0
-    return sum(min(count, present[task]) for task, count in sight.wanted[slot].items() if task in present)
+    return sum(min(count, present[task]) for task, count in sight.desired[slot].items() if task in present)
 
 
 def _names_within(vms: Sequence[str], sight: _Sight) -> Names:
@@ -112,7 +112,7 @@ def _names_within(vms: Sequence[str], sight: _Sight) -> Names:
 
 def _gains(vms: Sequence[str], sight: _Sight) -> list[list[int]]:
     """Threads that stay when VM j plays VM i, its slots labelled as well as possible."""
-    wanted = [_total(sight.wanted[slot] for slot in sight.used[vm]) for vm in vms]
+    desired = [_total(sight.desired[slot] for slot in sight.used[vm]) for vm in vms]
     present = [_total(sight.present.get(s, Counter()) for s in sight.allowed[vm]) for vm in vms]
     held = [any(slot in sight.fixed for slot in sight.used[vm]) for vm in vms]
 
@@ -121,7 +121,7 @@ def _gains(vms: Sequence[str], sight: _Sight) -> list[list[int]]:
         if i != j and (held[i] or len(sight.used[vm]) > len(sight.allowed[real])):
             return FORBIDDEN
         kept = 0
-        if wanted[i].keys() & present[j].keys():
+        if desired[i].keys() & present[j].keys():
             kept = sum(_overlap(sight, slot, name) for slot, name in _slots_within(vm, real, sight).items())
         return kept * (len(vms) + 1) + (i == j)  # the name that is there already when that costs nothing
 
@@ -135,15 +135,15 @@ def _estimates(vms: Sequence[str], sight: _Sight) -> Any:
     rows: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     columns: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, vm in enumerate(vms):
-        for task, count in _total(sight.wanted[slot] for slot in sight.used[vm]).items():
+        for task, count in _total(sight.desired[slot] for slot in sight.used[vm]).items():
             rows[task].append((i, count))
         for task, count in _total(sight.present.get(s, Counter()) for s in sight.allowed[vm]).items():
             columns[task].append((i, count))
     gains = np.zeros((len(vms), len(vms)))
     for task in rows.keys() & columns.keys():
-        at_row, wanted = np.array(rows[task]).T
+        at_row, desired = np.array(rows[task]).T
         at_column, present = np.array(columns[task]).T
-        gains[np.ix_(at_row, at_column)] += np.minimum.outer(wanted, present)
+        gains[np.ix_(at_row, at_column)] += np.minimum.outer(desired, present)
     gains = gains * (len(vms) + 1) + np.eye(len(vms))
     used = np.array([len(sight.used[vm]) for vm in vms])
     allowed = np.array([len(sight.allowed[vm]) for vm in vms])

@@ -213,8 +213,8 @@ class _Program:
             if v.slot is not None:
                 free[v.slot] -= v.cpu * rates[column]
         for task, columns in of_task.items():
-            wanted = self.load.unit[task] * rate
-            moves = [(c, self.variables[c], self.variables[c].weight * wanted - rates[c]) for c in columns]
+            desired = self.load.unit[task] * rate
+            moves = [(c, self.variables[c], self.variables[c].weight * desired - rates[c]) for c in columns]
             part = min((_part(v, rates[c], move, free) for c, v, move in moves if move > 0), default=0.0)
             for column, v, move in moves:
                 rates[column] += part * move

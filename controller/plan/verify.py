@@ -67,10 +67,10 @@ def _misplaced(plan: Plan, topology: Topology) -> Iterator[str]:
     yield from (
         f"task {task!r} is listed twice in slot {slot}" for (slot, task), n in bundles.items() if n > 1
     )
-    wanted = {task.task: task.threads for task in plan.allocation.tasks}
-    for name in wanted.keys() | placed.keys():
-        if placed[name] != wanted.get(name, 0):
-            yield f"task {name!r}: {placed[name]} threads are placed, {wanted.get(name, 0)} allocated"
+    desired = {task.task: task.threads for task in plan.allocation.tasks}
+    for name in desired.keys() | placed.keys():
+        if placed[name] != desired.get(name, 0):
+            yield f"task {name!r}: {placed[name]} threads are placed, {desired.get(name, 0)} allocated"
     lone = lone_tasks(topology)
     for task in plan.allocation.tasks:
         if task.task in lone and not task.static and task.threads != 1:

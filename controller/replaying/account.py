@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from controller.knowledge import turns as t
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
-from controller.knowledge.records import Durable, Planned, Scheduled
+from controller.knowledge.records import Durable, RolloutStarted, Scheduled
 from controller.plan.predict import predict
 from controller.replaying.again import Moment
 from topology_runtime.cluster import Vm
@@ -82,16 +82,16 @@ class IdealAccount:
             asked = {vm.vm for vm in d.machines}
             self.first_vms = tuple(m.vm for m in loop.members.up() if m.vm.vm not in asked)
         self._schedule = d.schedule
-        if d.reign is not None and d.phase in IN_FORCE:
+        if d.rollout is not None and d.phase in IN_FORCE:
             self._phases(d, now_ns)
-            self.plan = d.reign.plan
-        self._slots = len(d.reign.slots) if d.reign is not None else 0
+            self.plan = d.rollout.plan
+        self._slots = len(d.rollout.slots) if d.rollout is not None else 0
         if ticks:
             there = {m.vm.vm: m.vm for m in loop.members.up()}
             self._paying = tuple((there | {vm.vm: vm for vm in d.machines}).values())
 
     def _record(self, record: object, now_ns: int) -> None:
-        if isinstance(record, Planned):
+        if isinstance(record, RolloutStarted):
             self._decided[record.epoch] = now_ns
             if record.awaits:
                 self._awaited[record.epoch] = now_ns
@@ -104,14 +104,14 @@ class IdealAccount:
             self.rates.append((at_s, record.schedule.steps[0][1]))
 
     def _phases(self, d: Durable, now_ns: int) -> None:
-        assert d.reign is not None
-        epoch = d.reign.epoch
+        assert d.rollout is not None
+        epoch = d.rollout.epoch
         if d.phase == "switched" or epoch not in self._decided:
             return
         decided_ns = self._decided.pop(epoch)
         if epoch in self._awaited:
             self.machines_s.append((now_ns - decided_ns) / NS)
-        elif d.reign.reason != "start":
+        elif d.rollout.reason != "start":
             self.enacted_s.append((now_ns - decided_ns) / NS)
 
     def _count(self, now_ns: int, topology: Topology) -> None:

@@ -18,7 +18,7 @@ import msgspec
 
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
-from controller.monitor.finished import FinishedRows
+from controller.monitor.sink_logs import FinishedRows
 from controller.replaying.recorded import InputLine, RecordedRun
 from topology_runtime.messages import FinishedRuns, Request
 from topology_runtime.utc import utc_iso

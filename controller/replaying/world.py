@@ -45,30 +45,30 @@ class Delays:
 
 @dataclass
 class _IdealVm:
-    """A VM that does what it is told. told: wanted states and when they are obeyed."""
+    """A VM that does what it is told. told: desired states and when they are obeyed."""
 
     vm: Vm
     boot: int
-    wanted: m.Wanted | None = None
-    told: list[tuple[int, m.Wanted]] = field(default_factory=list)
+    desired: m.DesiredState | None = None
+    told: list[tuple[int, m.DesiredState]] = field(default_factory=list)
     reports: int = 0
     blocks: int = 0
     block: m.SampleBlock | None = None
 
-    def tell(self, wanted: m.Wanted, due_ns: int) -> None:
-        newest = self.told[-1][1] if self.told else self.wanted
-        if newest is None or wanted.token > newest.token:
-            self.told.append((due_ns, wanted))
+    def tell(self, desired: m.DesiredState, due_ns: int) -> None:
+        newest = self.told[-1][1] if self.told else self.desired
+        if newest is None or desired.token > newest.token:
+            self.told.append((due_ns, desired))
 
-    def newest(self) -> m.Wanted | None:
-        return self.told[-1][1] if self.told else self.wanted
+    def newest(self) -> m.DesiredState | None:
+        return self.told[-1][1] if self.told else self.desired
 
     def obey(self, now_ns: int) -> bool:
         """True when there was something new to obey."""
-        due = [wanted for due_ns, wanted in self.told if due_ns <= now_ns]
+        due = [desired for due_ns, desired in self.told if due_ns <= now_ns]
         if not due:
             return False
-        self.wanted, self.block = due[-1], None
+        self.desired, self.block = due[-1], None
         self.told = self.told[len(due) :]
         return True
 
@@ -127,8 +127,8 @@ class IdealWorld:
         instructions = self._loop.step(event, now)
         for instruction in instructions:
             match instruction:
-                case t.Send(name, m.Wanted() as wanted) if name in self._vms:
-                    self._tell(self._vms[name], wanted)
+                case t.Send(name, m.DesiredState() as desired) if name in self._vms:
+                    self._tell(self._vms[name], desired)
                 case t.RequestMachine(vm):
                     self._request(vm)
                 case t.ReleaseMachine(name):
@@ -139,12 +139,12 @@ class IdealWorld:
         self._account.see(moment)
         return moment
 
-    def _tell(self, vm: _IdealVm, wanted: m.Wanted) -> None:
+    def _tell(self, vm: _IdealVm, desired: m.DesiredState) -> None:
         """New threads take time to be ready; all else is obeyed at once."""
         before = vm.newest()
         known = {thread.thread for thread in before.threads} if before is not None else set()
-        fresh = any(thread.thread not in known for thread in wanted.threads)
-        vm.tell(wanted, self._ns + (int(self._delays.enact_s * NS) if fresh else 0))
+        fresh = any(thread.thread not in known for thread in desired.threads)
+        vm.tell(desired, self._ns + (int(self._delays.enact_s * NS) if fresh else 0))
 
     def _request(self, vm: Vm) -> None:
         if vm.vm not in self._machines:
@@ -213,31 +213,31 @@ class IdealWorld:
 
     def _report(self, vm: _IdealVm) -> Moment:
         vm.reports += 1
-        wanted = vm.wanted
-        if wanted is None:
+        desired = vm.desired
+        if desired is None:
             return self._step(t.FromVm(m.Report(vm.vm.vm, vm.boot, vm.reports, m.Token())))
-        mine = [thread for thread in wanted.threads if thread.slot.vm == vm.vm.vm]
+        mine = [thread for thread in desired.threads if thread.slot.vm == vm.vm.vm]
         slots = sorted({thread.slot for thread in mine})
-        workers = tuple(_worker(slot, wanted, mine) for slot in slots)
-        sources = tuple(self._sources(wanted, mine))
-        return self._step(t.FromVm(m.Report(vm.vm.vm, vm.boot, vm.reports, wanted.token, workers, sources)))
+        workers = tuple(_worker(slot, desired, mine) for slot in slots)
+        sources = tuple(self._sources(desired, mine))
+        return self._step(t.FromVm(m.Report(vm.vm.vm, vm.boot, vm.reports, desired.token, workers, sources)))
 
-    def _sources(self, wanted: m.Wanted, mine: Sequence[m.ThreadWanted]) -> Iterator[m.SourceNow]:
+    def _sources(self, desired: m.DesiredState, mine: Sequence[m.ThreadSpec]) -> Iterator[m.SourceStatus]:
         """Where the sources' threads are: each partition has its share of what is done."""
-        for task in wanted.topology.sources:
-            threads = [thread for thread in wanted.threads if thread.task == task.name]
+        for task in desired.topology.sources:
+            threads = [thread for thread in desired.threads if thread.task == task.name]
             partitions = {thread.partition for thread in threads}
             for thread in mine:
-                if thread.task != task.name or _waits(thread, threads, wanted):
+                if thread.task != task.name or _waits(thread, threads, desired):
                     continue
                 done = int(self._done / max(1, len(partitions)))
                 stopped = thread.leaving
-                yield m.SourceNow(task.name, thread.partition, thread.thread, done, done, 0, 0, 0, stopped)
+                yield m.SourceStatus(task.name, thread.partition, thread.thread, done, done, 0, 0, 0, stopped)
 
     def _block(self, vm: _IdealVm) -> Moment:
         vm.blocks += 1
         if vm.block is None:
-            vm.block = _idle_block(vm.vm, vm.boot, vm.wanted)
+            vm.block = _idle_block(vm.vm, vm.boot, vm.desired)
         block = m.SampleBlock(
             vm.vm.vm,
             vm.boot,
@@ -274,32 +274,32 @@ def _ends(topology: Topology, tasks: frozenset[str]) -> Iterator[tuple[str, str]
                 yield sink.name, source.name
 
 
-def _waits(thread: m.ThreadWanted, threads: Sequence[m.ThreadWanted], wanted: m.Wanted) -> bool:
+def _waits(thread: m.ThreadSpec, threads: Sequence[m.ThreadSpec], desired: m.DesiredState) -> bool:
     """A successor of a source thread does not read while its plan is only prepared."""
     older = any(other.partition == thread.partition and other.thread < thread.thread for other in threads)
-    return older and wanted.phase == "prepared"
+    return older and desired.phase == "prepared"
 
 
-def _worker(slot: Slot, wanted: m.Wanted, mine: Sequence[m.ThreadWanted]) -> m.WorkerNow:
-    number, over = wanted.routes_number, wanted.phase == "committed"
+def _worker(slot: Slot, desired: m.DesiredState, mine: Sequence[m.ThreadSpec]) -> m.WorkerStatus:
+    number, over = desired.routes_number, desired.phase == "committed"
     threads = tuple(
-        m.ThreadNow(thread.thread, number, number, True, thread.leaving and over)
+        m.ThreadStatus(thread.thread, number, number, True, thread.leaving and over)
         for thread in mine
         if thread.slot == slot
     )
-    return m.WorkerNow(slot, 1, "running", str(slot), wanted.token, True, threads)
+    return m.WorkerStatus(slot, 1, "running", str(slot), desired.token, True, threads)
 
 
-def _idle_block(vm: Vm, boot: int, wanted: m.Wanted | None) -> m.SampleBlock:
+def _idle_block(vm: Vm, boot: int, desired: m.DesiredState | None) -> m.SampleBlock:
     """A second in which nothing was counted."""
-    threads = [thread for thread in wanted.threads if thread.slot.vm == vm.vm] if wanted else []
+    threads = [thread for thread in desired.threads if thread.slot.vm == vm.vm] if desired else []
     columns = {name: bytes(8 * len(threads)) for name in m.SAMPLE_COLUMNS}
     columns["thread"] = array("q", [thread.thread for thread in threads]).tobytes()
     columns["slot"] = array("q", [thread.slot.number for thread in threads]).tobytes()
     used = sorted({thread.slot.number for thread in threads})
     slots = {name: bytes(8 * len(used)) for name in m.SLOT_COLUMNS}
     slots["slot"] = array("q", used).tobytes()
-    epoch = wanted.token.epoch if wanted else 0
+    epoch = desired.token.epoch if desired else 0
     tasks = tuple(thread.task for thread in threads)
     return m.SampleBlock(
         vm.vm, boot, 0, 0, NS, epoch, tasks, columns, slots, dict.fromkeys(m.LINK_COLUMNS, b"")

@@ -156,7 +156,7 @@ class SimAccount:
     def begin(self, thread: SimSource) -> None:
         ledger = thread.source.ledger
         assert ledger is not None
-        key = thread.wanted.thread, thread.worker.incarnation
+        key = thread.desired.thread, thread.worker.incarnation
         self.live[key] = SimWatch(thread, ledger.position, ledger.position)
         read = self.of(thread.place).read
         self.met["sources restarted"] += read > 0
@@ -165,7 +165,7 @@ class SimAccount:
 
     def look(self, thread: SimSource) -> None:
         """What its ledger did since it was looked at last (rules 1 and 4)."""
-        watch = self.live.get((thread.wanted.thread, thread.worker.incarnation))
+        watch = self.live.get((thread.desired.thread, thread.worker.incarnation))
         ledger = thread.source.ledger
         if watch is None or ledger is None:
             return
@@ -226,11 +226,11 @@ class SimAccount:
             del self.accepted[row]
 
     def ends(self, thread: SimThread, state: WorkerState) -> None:
-        """A thread ends by itself: a source that is still wanted must have nothing open [A3]."""
-        watch = self.live.pop((thread.wanted.thread, thread.worker.incarnation), None)
+        """A thread ends by itself: a source that is still desired must have nothing open [A3]."""
+        watch = self.live.pop((thread.desired.thread, thread.worker.incarnation), None)
         self.touched = True
-        wanted = {t.thread for t in state.wanted.threads} if state.wanted else set()
-        if watch is not None and thread.wanted.thread in wanted:
+        desired = {t.thread for t in state.desired.threads} if state.desired else set()
+        if watch is not None and thread.desired.thread in desired:
             assert not watch.open, f"{thread.name} ended with a full ledger: {watch.open}"
 
     # ── the invariant ───────────────────────────────────────────────────────────────────────────
@@ -245,7 +245,7 @@ class SimAccount:
                 continue
             ledgers = [w for w in self.live.values() if w.place == place]
             floor = min(
-                (w.begin for w in ledgers if w.thread.wanted.thread not in leaving),
+                (w.begin for w in ledgers if w.thread.desired.thread not in leaving),
                 default=restart_at.get(place, 0),
             )
             if known.prefix < floor:

@@ -130,7 +130,7 @@ class SimAgent:
         self.world.clock.at(max(self._wake_ns, self.world.now_ns + S // 1000), "", tick)
 
     def from_controller(self, message: m.FromController) -> None:
-        if isinstance(message, m.Wanted):
+        if isinstance(message, m.DesiredState):
             self.world.checks.known_to_agent(message)
             self.do(e.WantedArrived(message, self.world.letter_of(message)))
         elif not isinstance(message, FinishedKept):  # simulated sinks have no logs
@@ -171,7 +171,7 @@ class SimAgent:
                 assert slot.number not in self.workers, f"two workers in {slot}"
                 self.workers[slot.number] = SimWorker(self, slot, incarnation)
             case e.ForwardWanted(slot, incarnation, data):
-                self._tell(slot.number, incarnation, self.world.wanted_of(data))
+                self._tell(slot.number, incarnation, self.world.desired_of(data))
             case e.SendQuit(slot, incarnation, reason):
                 self._tell(slot.number, incarnation, m.Quit(reason))
             case e.SendLease(slot, incarnation, until_ns):
@@ -215,9 +215,9 @@ class SimAgent:
         """A second of this VM: nothing used, every row through in a moment."""
         self._blocks += 1
         threads = [t for w in self.workers.values() for t in w.threads.values()]
-        tasks = tuple(t.wanted.task for t in threads)
+        tasks = tuple(t.desired.task for t in threads)
         columns = {name: bytes(8 * len(threads)) for name in m.SAMPLE_COLUMNS}
-        columns["thread"] = array("q", [t.wanted.thread for t in threads]).tobytes()
+        columns["thread"] = array("q", [t.desired.thread for t in threads]).tobytes()
         used = sorted(self.workers)
         slots = {name: bytes(8 * len(used)) for name in m.SLOT_COLUMNS}
         slots["slot"] = array("q", used).tobytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.knowledge.folding import fold
-from controller.knowledge.records import Durable, Entered, Planned, Record, StandIn
+from controller.knowledge.records import Durable, PhaseEntered, Record, RolloutStarted, StandIn
 from controller.knowledge.tallies import Tallies
 from topology_runtime import messages as m
 
@@ -26,7 +26,7 @@ class Checks:
         self._folded = 0
         self._states: set[tuple[int, str]] = set()  # (epoch, phase) that were journaled
         self._threads: dict[int, set[int]] = {}  # epoch → threads that were journaled for it
-        self._told: dict[m.Token, m.Wanted] = {}
+        self._told: dict[m.Token, m.DesiredState] = {}
         self._acked: dict[tuple[int, Partition], int] = {}
         self._worked: dict[str, list[tuple[int, int]]] = {}  # exclusive task → its threads, in order
 
@@ -43,43 +43,43 @@ class Checks:
             self.world.met["VMs held dead"] += 1
 
     def _note(self, record: Record) -> None:
-        if isinstance(record, Planned):
+        if isinstance(record, RolloutStarted):
             self._states.add((record.epoch, "prepared"))
             self._threads[record.epoch] = {t.thread for t in record.threads}
-        elif isinstance(record, StandIn) and self.durable.reign is not None:
-            self._threads[self.durable.reign.epoch].add(record.thread.thread)
-        elif isinstance(record, Entered):
+        elif isinstance(record, StandIn) and self.durable.rollout is not None:
+            self._threads[self.durable.rollout.epoch].add(record.thread.thread)
+        elif isinstance(record, PhaseEntered):
             self._states.add((record.epoch, record.phase))
             if record.phase == "committed":
                 self.world.committed()
 
-    def _recoverable(self, wanted: m.Wanted) -> None:
+    def _recoverable(self, desired: m.DesiredState) -> None:
         """The plan is the old one, the new one or a journaled successor [B6]."""
         self._fold()
-        token = wanted.token
+        token = desired.token
         assert token.boot <= self.durable.boot, f"{token} is known to an agent, its boot is not journaled"
         assert token.epoch in self._threads, f"{token}: its plan is not journaled"
-        threads = {t.thread for t in wanted.threads if not t.answers}
+        threads = {t.thread for t in desired.threads if not t.answers}
         assert threads <= self._threads[token.epoch], f"{token}: threads that no journaled plan has"
         once = set().union(*self._threads.values())
-        answering = {t.thread for t in wanted.threads if t.answers}
+        answering = {t.thread for t in desired.threads if t.answers}
         assert answering <= once - threads, f"{token}: {answering} answer for threads that never were, or are"
-        phases = {"switched", "prepared"} if wanted.phase == "switched" else {wanted.phase}
+        phases = {"switched", "prepared"} if desired.phase == "switched" else {desired.phase}
         found = any((token.epoch, phase) in self._states for phase in phases)
-        assert found, f"{token}: phase {wanted.phase} is not journaled"
+        assert found, f"{token}: phase {desired.phase} is not journaled"
 
-    def told(self, wanted: m.Wanted) -> None:
+    def told(self, desired: m.DesiredState) -> None:
         """The controller sends this."""
-        before = self._told.get(wanted.token)
+        before = self._told.get(desired.token)
         if before is None:
-            self._told[wanted.token] = wanted
-            numbers = {t.thread for t in wanted.threads}
-            assert len(numbers) == len(wanted.threads), f"{wanted.token}: two threads have one number"
+            self._told[desired.token] = desired
+            numbers = {t.thread for t in desired.threads}
+            assert len(numbers) == len(desired.threads), f"{desired.token}: two threads have one number"
         else:
-            assert before is wanted or before == wanted, f"two wanted states under {wanted.token}"
+            assert before is desired or before == desired, f"two desired states under {desired.token}"
 
-    def known_to_agent(self, wanted: m.Wanted) -> None:
-        self._recoverable(wanted)
+    def known_to_agent(self, desired: m.DesiredState) -> None:
+        self._recoverable(desired)
 
     def controller_knows(self, controller: SimController) -> None:
         """After a turn whose records are synced, what is known is what is journaled."""
@@ -89,8 +89,8 @@ class Checks:
             known = k.durable
             same = (known.boot, known.phase) == (self.durable.boot, self.durable.phase)
             assert same, "the phase in mind is not the journaled one"
-            assert (known.reign.epoch if known.reign else 0) == (
-                self.durable.reign.epoch if self.durable.reign else 0
+            assert (known.rollout.epoch if known.rollout else 0) == (
+                self.durable.rollout.epoch if self.durable.rollout else 0
             ), "the plan in mind is not the journaled one"
         for partition, source in k.counts.sources.items():
             place = controller.lives, partition
@@ -120,7 +120,7 @@ class Checks:
         task = thread.core.task
         if not task.exclusive:
             return
-        me = thread.wanted.thread, thread.worker.incarnation
+        me = thread.desired.thread, thread.worker.incarnation
         order = self._worked.setdefault(task.name, [])
         if not order or order[-1] != me:
             assert me not in order, f"two at once: {thread.name} works again, after {order[-1]}"
@@ -139,8 +139,8 @@ class Checks:
             return
         account.touched = False
         self._fold()
-        reign = self.durable.reign
-        leaving = frozenset(t.thread for t in reign.leaving) if reign is not None else frozenset()
+        rollout = self.durable.rollout
+        leaving = frozenset(t.thread for t in rollout.leaving) if rollout is not None else frozenset()
         account.check(leaving, self._restart_at(), self.durable.apart)
 
     def _restart_at(self) -> dict[Partition, int]:

@@ -128,7 +128,7 @@ class SimController:
                 self.disk.letters += records
                 self.world.letters.kept(records)
             case t.Send(name, message):
-                if isinstance(message, m.Wanted):
+                if isinstance(message, m.DesiredState):
                     self.world.checks.told(message)
                 self.world.control.to_agent(name, message)
             case t.Answer(number, reply):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agent.slot_state import CRASHES_MOST
 from controller.simulation.clock import MS
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import Report, SourceNow
+from topology_runtime.messages import Report, SourceStatus
 
 if TYPE_CHECKING:
     from controller.simulation.agent import SimAgent
@@ -169,21 +169,21 @@ class Faults:
         """A VM that does not have a source tells of its positions; or one that has it, what cannot be. (A VM
         that has it and tells what could be is believed: docs/known-flaws.md.)"""
         agents = [agent for agent in self.world.agents.values() if agent.alive]
-        reign = self.world.checks.durable.reign
-        if not agents or reign is None:
+        rollout = self.world.checks.durable.rollout
+        if not agents or rollout is None:
             return
         agent = self.random.choice(agents)
         names = {task.name for task in self.world.shape.topology.sources}
-        thread = self.random.choice([thread for thread in reign.threads if thread.task in names])
+        thread = self.random.choice([thread for thread in rollout.threads if thread.task in names])
         read = self.world.account.of((thread.task, thread.partition)).read
         could_be = [(read, read), (read + 50, read + 50), (read + 500, read)]
         emitted, acked = self.random.choice(
             [*(could_be if thread.slot.vm != agent.name else ()), *_impossible(read)]
         )
-        claim = SourceNow(thread.task, thread.partition, thread.thread, emitted, acked, 0, 0, 0)
+        claim = SourceStatus(thread.task, thread.partition, thread.thread, emitted, acked, 0, 0, 0)
         self._claim(agent, claim)
 
-    def _claim(self, agent: SimAgent, claim: SourceNow) -> None:
+    def _claim(self, agent: SimAgent, claim: SourceStatus) -> None:
         state, hello = agent.state, agent.state.hello
         state.sequence += 1
         workers = tuple(now for slot in state.slots.values() if (now := slot.now()) is not None)

@@ -15,7 +15,7 @@ STILL_S = 4.0  # so long no position may be finished, with one due before; and a
 
 
 class Liveness:
-    """A stretch begins when all that is wanted is there, and ends when something goes wrong."""
+    """A stretch begins when all that is desired is there, and ends when something goes wrong."""
 
     def __init__(self, world: SimWorld) -> None:
         self.world = world

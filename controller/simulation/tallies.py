@@ -53,8 +53,8 @@ class KeyedAccount:
         """Rule 1."""
         owned: dict[str, list[int]] = {task: [] for task in self.shape.keys}
         for thread in threads:
-            if thread.wanted.task in owned:
-                owned[thread.wanted.task] += owned_by(thread)
+            if thread.desired.task in owned:
+                owned[thread.desired.task] += owned_by(thread)
         for task, ranges in owned.items():
             assert not twice(ranges), f"{twice(ranges)} ranges of {task} have two owners"
             assert len(ranges) == KEY_RANGES, f"{KEY_RANGES - len(ranges)} ranges of {task} have no owner"
@@ -62,7 +62,7 @@ class KeyedAccount:
     def ends(self, thread: SimThread) -> None:
         """The run is over, and this owner with it."""
         for key, state in states_of(thread).items():
-            self.final.setdefault((thread.wanted.task, key), []).append(state)
+            self.final.setdefault((thread.desired.task, key), []).append(state)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────
 

@@ -15,8 +15,8 @@ from controller.simulation.tallies import answered_by, claiming, copies_of
 from topology_runtime.instances import build
 from topology_runtime.letters import SendAgain, SentAgain
 from topology_runtime.logic import Context
-from topology_runtime.messages import Frame, SourceNow, ThreadNow, ThreadWanted
-from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.messages import Frame, SourceStatus, ThreadSpec, ThreadStatus
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.keyed_core import KeyedCore
 from topology_runtime.worker.moves import answers_for
@@ -38,10 +38,10 @@ class Killed(Exception):
 class SimThread:
     """A thread of a task with in-edges."""
 
-    def __init__(self, worker: SimWorker, wanted: ThreadWanted, orders: Orders) -> None:
-        self.worker, self.wanted, self.orders = worker, wanted, orders
+    def __init__(self, worker: SimWorker, desired: ThreadSpec, orders: Orders) -> None:
+        self.worker, self.desired, self.orders = worker, desired, orders
         self.world = worker.world
-        self.inbox: deque[Any] = worker.inboxes.setdefault(wanted.thread, deque())
+        self.inbox: deque[Any] = worker.inboxes.setdefault(desired.thread, deque())
         self.ended = False
         self.core = self.make_core()
         self._due_ns = -1
@@ -49,7 +49,7 @@ class SimThread:
         self.world.later(self.world.delay_ns(0.2, 3.0), self._build)
 
     def make_core(self) -> TaskCore:
-        w = self.wanted
+        w = self.desired
         topology = self.orders.topology
         kind = KeyedCore if topology.by_name[w.task].state == "keyed" else TaskCore
         core = kind(w, topology, self.worker, self.world.random64, self.record)
@@ -64,7 +64,7 @@ class SimThread:
     def _build(self) -> None:
         if not self.alive:
             return
-        task, w = self.core.task, self.wanted
+        task, w = self.core.task, self.desired
         logic = build(task)
         if hasattr(logic, "open"):
             partitions = task.static.threads if task.static else 1
@@ -83,12 +83,12 @@ class SimThread:
     def could_work(self) -> bool:
         """Would it take a frame now, if it had one?"""
         orders = self.worker.state.orders
-        if orders is None or self.wanted.thread not in orders.task_of:
+        if orders is None or self.desired.thread not in orders.task_of:
             return False
         leased = self.core.leased(self.world.now_ns, self.worker.leased_until_ns)
-        return leased and self.alive and self.core.flow is not None and orders.may_run(self.wanted.thread)
+        return leased and self.alive and self.core.flow is not None and orders.may_run(self.desired.thread)
 
-    def now(self) -> ThreadNow:
+    def now(self) -> ThreadStatus:
         return self.core.now(not self.inbox)
 
     # ── turns ───────────────────────────────────────────────────────────────────────────────────
@@ -142,7 +142,7 @@ class SimThread:
             self.core.take(item, now_ns)
         elif isinstance(item, StateAsked):
             self.answer_for(item)
-        elif isinstance(item, (Mark, StateMove, StateTaken)):
+        elif isinstance(item, (Barrier, StateMove, StateTaken)):
             if isinstance(item, StateMove) and item.gone is not None:
                 self.world.met["ranges taken over"] += sum(bool(copy.data) for copy in item.copies)
             if self.core.on_word(item, now_ns):
@@ -163,7 +163,7 @@ class SimThread:
 
     def _plan_next(self) -> None:
         if self.inbox and self.core.may_work:
-            self.wake(self.world.service_ns(self.wanted.task))
+            self.wake(self.world.service_ns(self.desired.task))
         due_ns = self.core.outputs.next_flush_ns()
         if due_ns is not None:
             self._at(max(due_ns, self.world.now_ns + 1))
@@ -189,7 +189,7 @@ class SimThread:
             self.worker.letters_kept += letters
 
     def end(self) -> None:
-        """The worker says: it is empty, or wanted no more."""
+        """The worker says: it is empty, or no longer desired."""
         try:
             self.core.flush(self.world.now_ns, everything=True)
         except Killed as how:
@@ -199,20 +199,20 @@ class SimThread:
     def gone(self, killed: bool) -> None:
         """Its worker is no more."""
         if killed:
-            self.world.tallies.owners_killed += self.wanted.task in self.world.shape.keys
-        elif self.core.orders is not None and self.core.orders.wanted.draining:
+            self.world.tallies.owners_killed += self.desired.task in self.world.shape.keys
+        elif self.core.orders is not None and self.core.orders.desired.draining:
             self.world.tallies.ends(self)
 
     @property
     def name(self) -> str:
-        return f"{self.wanted.task}-{self.wanted.thread}"
+        return f"{self.desired.task}-{self.desired.thread}"
 
 
 class SimAnswering(SimThread):
     """As worker/answering.py's."""
 
     def make_core(self) -> TaskCore:
-        return TaskCore(self.wanted, self.orders.topology, self.worker, self.world.random64, self.record)
+        return TaskCore(self.desired, self.orders.topology, self.worker, self.world.random64, self.record)
 
     def _build(self) -> None:
         self.wake()
@@ -235,34 +235,34 @@ class SimAnswering(SimThread):
 class SimSource(SimThread):
     """A thread of a task without in-edges."""
 
-    def __init__(self, worker: SimWorker, wanted: ThreadWanted, orders: Orders) -> None:
+    def __init__(self, worker: SimWorker, desired: ThreadSpec, orders: Orders) -> None:
         self.faults = self._faults_seen = 0
-        self.told: SourceNow | None = None  # what its meter says
+        self.told: SourceStatus | None = None  # what its meter says
         self.spool: spool.SimSpool | None = None
-        super().__init__(worker, wanted, orders)
+        super().__init__(worker, desired, orders)
 
     def make_core(self) -> TaskCore:
-        return SourceCore(self.wanted, self.orders.topology, self.worker, self.world.random64, self.record)
+        return SourceCore(self.desired, self.orders.topology, self.worker, self.world.random64, self.record)
 
     @property
     def place(self) -> tuple[str, int]:
-        return self.wanted.task, self.wanted.partition
+        return self.desired.task, self.desired.partition
 
     @property
     def source(self) -> SourceCore:
         assert isinstance(self.core, SourceCore)
         return self.core
 
-    def source_now(self) -> SourceNow:
-        w = self.wanted
+    def source_now(self) -> SourceStatus:
+        w = self.desired
         if self.told is None or self.source.ledger is None:
             stopped = self.source.stopped_reading
-            return SourceNow(w.task, w.partition, w.thread, 0, 0, 0, 0, 0, stopped=stopped)
+            return SourceStatus(w.task, w.partition, w.thread, 0, 0, 0, 0, 0, stopped=stopped)
         return self.told
 
     def again_now(self) -> SentAgain | None:
         """Letters that it is to send again, if there are any."""
-        now = self.source.letters.now(self.wanted.thread)
+        now = self.source.letters.now(self.desired.thread)
         return now if now.open or now.done else None
 
     def turn(self) -> None:
@@ -330,10 +330,10 @@ class SimSource(SimThread):
             self.spool.close()
 
     def _count(self) -> None:
-        core, ledger, w = self.source, self.source.ledger, self.wanted
+        core, ledger, w = self.source, self.source.ledger, self.desired
         before = self.told.stopped if self.told else False
         if ledger is not None:
-            self.told = SourceNow(
+            self.told = SourceStatus(
                 w.task, w.partition, w.thread, ledger.position, ledger.acked, ledger.acked_above,
                 ledger.in_flight, ledger.replayed, core.stopped, core.exhausted,
             )  # fmt: skip

@@ -14,7 +14,7 @@ from controller.simulation.clock import MS
 from controller.simulation.thread import Killed, SimAnswering, SimSource, SimThread
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
-from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.struck import Poisoned
 from topology_runtime.worker import state as st
 from topology_runtime.worker.flow import Addressed
@@ -28,7 +28,7 @@ HELLO_NS = 200 * MS
 REPORT_NS = 500 * MS
 
 
-LOST: dict[type, str] = {m.Frame: "frames lost", m.Acks: "acks lost", Mark: "marks lost"}
+LOST: dict[type, str] = {m.Frame: "frames lost", m.Acks: "acks lost", Barrier: "marks lost"}
 
 
 class Link:
@@ -126,7 +126,7 @@ class SimWorker:
             return
         self.heard = True
         before = self.state.token
-        self._perform(self.state.on_wanted(message))
+        self._perform(self.state.on_desired(message))
         assert self.state.token >= before, f"worker {self.slot} obeys a lower token"
         self.state.validate()
         self.changed()
@@ -187,8 +187,8 @@ class SimWorker:
                 self._slot_of = orders.slot_of
                 for thread in self.threads.values():
                     thread.wake()
-            case st.StartThread(wanted):
-                self._start(wanted)
+            case st.StartThread(desired):
+                self._start(desired)
             case st.EndThread(number):
                 self._end(number)
             case st.Connect(peer):
@@ -207,13 +207,13 @@ class SimWorker:
             case st.Leave():
                 self._leave("no thread is left")
 
-    def _start(self, wanted: m.ThreadWanted) -> None:
+    def _start(self, desired: m.ThreadSpec) -> None:
         assert self.state.orders is not None
         topology = self.state.orders.topology
-        kind = SimThread if topology.in_edges(wanted.task) else SimSource
-        kind = SimAnswering if wanted.answers else kind
-        self.world.clock.say(f"worker {self.slot} starts {wanted.task}-{wanted.thread}")
-        self.threads[wanted.thread] = kind(self, wanted, self.state.orders)
+        kind = SimThread if topology.in_edges(desired.task) else SimSource
+        kind = SimAnswering if desired.answers else kind
+        self.world.clock.say(f"worker {self.slot} starts {desired.task}-{desired.thread}")
+        self.threads[desired.thread] = kind(self, desired, self.state.orders)
 
     def _end(self, number: int) -> None:
         thread = self.threads.pop(number, None)
@@ -371,7 +371,7 @@ class SimWorker:
             else:
                 self._send(home, m.Acks(self.slot, self.incarnation, batch))
 
-    def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None:
+    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
         self.effect("word")
         faults = self.world.faults
         if (

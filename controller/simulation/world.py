@@ -99,7 +99,7 @@ class SimWorld:
         self.control = Control(self)
         self.checks = Checks(self)
         self.faults = Faults(self)
-        self._letters: dict[bytes, m.Wanted] = {}
+        self._letters: dict[bytes, m.DesiredState] = {}
         self.data_ms = r.choice((0.5, 2.0, 20.0))
         self.clock.after_event = self.checks.after_event
 
@@ -140,14 +140,14 @@ class SimWorld:
             self._directory = mkdtemp(prefix="headgate-sim-", dir=MEMORY if os.path.isdir(MEMORY) else None)
         return self._directory
 
-    def letter_of(self, wanted: m.Wanted) -> bytes:
-        """Stands for a wanted state's bytes."""
-        token = wanted.token
+    def letter_of(self, desired: m.DesiredState) -> bytes:
+        """Stands for a desired state's bytes."""
+        token = desired.token
         data = f"{token.boot}.{token.epoch}.{token.counter}".encode()
-        self._letters[data] = wanted
+        self._letters[data] = desired
         return data
 
-    def wanted_of(self, data: bytes) -> m.Wanted:
+    def desired_of(self, data: bytes) -> m.DesiredState:
         return self._letters[data]
 
     @property
@@ -227,13 +227,15 @@ class SimWorld:
 
     def committed(self) -> None:
         """A plan is committed: now and then the next one comes at once, while threads still end."""
-        reign = self.checks.durable.reign
-        assert reign is not None
+        rollout = self.checks.durable.rollout
+        assert rollout is not None
         ends = (
             {task.name for task in self.shape.topology.sinks},
             {t.name for t in self.shape.topology.sources},
         )
-        sinks, sources = ({t.slot for t in reign.threads if t.task in end and not t.leaving} for end in ends)
+        sinks, sources = (
+            {t.slot for t in rollout.threads if t.task in end and not t.leaving} for end in ends
+        )
         self.met["sinks in workers of their own"] += not sinks & sources
         self.met["sinks on VMs of their own"] += not {s.vm for s in sinks} & {s.vm for s in sources}
         if self.faults.active and self.random.random() < AT_ONCE:
@@ -242,7 +244,7 @@ class SimWorld:
     # ── liveness ────────────────────────────────────────────────────────────────────────────────
 
     def settle(self) -> None:
-        """Faults stop: within a bound everything wanted is there and nothing read is open."""
+        """Faults stop: within a bound everything desired is there and nothing read is open."""
         self.faults.stop()
         for agent in self.agents.values():
             self.later(self.delay_ns(10, 500), agent.start)
@@ -282,18 +284,18 @@ class SimWorld:
 
     @property
     def unsettled(self) -> str:
-        """Why not all that is wanted is there; empty when it is."""
+        """Why not all that is desired is there; empty when it is."""
         d = self.controller.loop.knowledge.durable
-        if not self.controller.alive or d.reign is None:
+        if not self.controller.alive or d.rollout is None:
             return "no controller, or no plan"
-        if d.phase != "committed" or d.waiting is not None or d.reign.leaving:
+        if d.phase != "committed" or d.waiting is not None or d.rollout.leaving:
             alarms = self.controller.loop.knowledge.alarms
-            return f"plan {d.reign.epoch} is {d.phase}, leaving {d.reign.leaving}, {alarms}"
-        wanted = {(t.thread, t.slot) for t in d.reign.threads}
+            return f"plan {d.rollout.epoch} is {d.phase}, leaving {d.rollout.leaving}, {alarms}"
+        desired = {(t.thread, t.slot) for t in d.rollout.threads}
         here = {(n, worker.slot) for worker in self.workers() for n in worker.threads}
-        if wanted != here:
-            return f"missing {sorted(wanted - here)}, too many {sorted(here - wanted)}"
-        number = d.reign.routes_number
+        if desired != here:
+            return f"missing {sorted(desired - here)}, too many {sorted(here - desired)}"
+        number = d.rollout.routes_number
         behind = [t.name for w in self.workers() for t in w.threads.values() if t.now().switched != number]
         return f"not by routes {number}: {behind}" if behind else self._open
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from controller.knowledge.plans import Plan
-from controller.knowledge.records import Planned
+from controller.knowledge.records import RolloutStarted
 from controller.views.figures import figure
 from topology_runtime.cluster import Slot
 
@@ -23,7 +23,7 @@ class Layout:
     shares: dict[Slot, dict[str, float]] = field(default_factory=dict)
 
 
-def layout_of(planned: Planned | None, plan: Plan | None) -> Layout:
+def layout_of(planned: RolloutStarted | None, plan: Plan | None) -> Layout:
     """Of an enactment and the plan in force (which an enactment may have had changed by an adopted one)."""
     if planned is None or plan is None:
         return Layout()

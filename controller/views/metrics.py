@@ -93,7 +93,7 @@ class Metrics:
 
 def _replans(d: Durable) -> Counter[str]:
     """How many plans each reason gave rise to, those of long ago as well: a counter never goes down."""
-    found = Counter(r.reason for r in d.reigns if not r.abandoned) + Counter(d.reigns_dropped)
+    found = Counter(r.reason for r in d.rollouts if not r.abandoned) + Counter(d.rollouts_dropped)
     del found[FIRST]
     return found
 
@@ -109,7 +109,7 @@ def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> Contr
     for (sink, _), counts in k.counts.latency.items():
         sums = end_to_end.setdefault(sink, [0] * BUCKETS)
         sums[:] = map(int.__add__, sums, counts)
-    came = [r for r in k.durable.reigns if r.in_force_ns and not r.abandoned and r.reason != FIRST]
+    came = [r for r in k.durable.rollouts if r.in_force_ns and not r.abandoned and r.reason != FIRST]
     return ControllerView(
         input_tps=offered,
         headroom_tps=plan.prediction.rate_tps - offered if plan and offered is not None else None,
@@ -158,7 +158,7 @@ def slot_states(k: Knowledge, members: Membership) -> dict[str, int]:
     """How many slots of the VMs that are there have threads, have none, are given up."""
     slots = {slot for member in members.up() for slot in member.vm.all_slots()}
     quarantined = slots & members.quarantined
-    planned = set(k.durable.reign.staying_slots) if k.durable.reign else set()
+    planned = set(k.durable.rollout.staying_slots) if k.durable.rollout else set()
     used = len((slots & planned) - quarantined)
     return {
         "used": used,

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from controller.core.status import stage_of
 from controller.knowledge.models import Model
 from controller.views import places_now, run_now
-from controller.views.chronicle import Chronicle
 from controller.views.layout import Layout, layout_of
 from controller.views.parts import bottleneck_of
-from controller.views.sight import ViewInput
+from controller.views.run_history import RunHistory
+from controller.views.view_input import ViewInput
 from controller.views.words import header_of
 from topology_runtime.picturing.merge_patch import APART, patch_between
 from topology_runtime.snapshot import Delta, History, ModelNow, Snapshot
@@ -36,7 +36,7 @@ class Picture:
 
     def __init__(self) -> None:
         self.number = 0
-        self._chronicle = Chronicle()
+        self._chronicle = RunHistory()
         self._document: Document = {}
         self._now = ""
         self._boot = 0
@@ -49,9 +49,9 @@ class Picture:
 
     def look(self, sight: ViewInput) -> None:
         """Keep what would be missed: cheap, to be done twice a second whoever watches."""
-        reign, plan = sight.k.durable.reign, sight.k.plan
-        if reign is not self._layout_of[0] or plan is not self._layout_of[1]:
-            self._layout_of, self._layout = (reign, plan), layout_of(reign, plan)
+        rollout, plan = sight.k.durable.rollout, sight.k.plan
+        if rollout is not self._layout_of[0] or plan is not self._layout_of[1]:
+            self._layout_of, self._layout = (rollout, plan), layout_of(rollout, plan)
         self._chronicle.look(sight, self._layout)
 
     def advance(self, sight: ViewInput, whole: bool = False) -> Delta:
@@ -72,7 +72,7 @@ class Picture:
 
     def _made(self, sight: ViewInput, whole: bool) -> Document:
         d, before = sight.k.durable, self._document
-        step = (d.boot, d.reign, d.phase, sight.stage, len(sight.members.members))
+        step = (d.boot, d.rollout, d.phase, sight.stage, len(sight.members.members))
         self._turn = turn = self.number % 2 if before and step == self._step and not whole else None
         self._step = step
         document: Document = msgspec.to_builtins(snapshot_of(sight, self._layout, turn))

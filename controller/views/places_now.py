@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.analyze.load import TaskLoad
-from controller.core.seen import LoopResult
+from controller.core.loop_result import LoopResult
 from controller.core.status import members_in_order
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member
@@ -14,10 +14,10 @@ from controller.knowledge.windows import SlotWindow, TaskWindow, Window
 from controller.views.figures import figure, share
 from controller.views.in_task import Percentiles
 from controller.views.layout import Layout
-from controller.views.sight import ViewInput
+from controller.views.view_input import ViewInput
 from topology_runtime import snapshot as s
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import WorkerNow
+from topology_runtime.messages import WorkerStatus
 from topology_runtime.topology import Edge, Task, Topology
 
 
@@ -111,7 +111,7 @@ def _waiting(edge: Edge, rate_tps: float, topology: Topology, window: Window) ->
 def slots_now(sight: ViewInput, layout: Layout) -> dict[str, s.SlotNow]:
     """Every slot of every VM that is there, and those of others that still have threads."""
     found: dict[str, s.SlotNow] = {}
-    profiled = sight.k.profiles.wanted.slot if sight.k.profiles.wanted else None
+    profiled = sight.k.profiles.desired.slot if sight.k.profiles.desired else None
     for member in members_in_order(sight.members):
         workers = {worker.slot: worker for worker in member.workers()} if member.up else {}
         for slot in member.vm.all_slots():
@@ -125,7 +125,7 @@ def slots_now(sight: ViewInput, layout: Layout) -> dict[str, s.SlotNow]:
 
 
 def _slot(
-    slot: Slot, state: str, worker: WorkerNow | None, seen: LoopResult | None, layout: Layout
+    slot: Slot, state: str, worker: WorkerStatus | None, seen: LoopResult | None, layout: Layout
 ) -> s.SlotNow:
     measured = seen.window.slots.get(slot) if seen else None
     cpu, memory = seen.predicted.get(slot, (None, None)) if seen else (None, None)

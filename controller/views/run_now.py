@@ -18,7 +18,7 @@ from controller.monitor.hearing import in_flight
 from controller.views.figures import figure
 from controller.views.layout import Layout
 from controller.views.parts import stable_of
-from controller.views.sight import ViewInput
+from controller.views.view_input import ViewInput
 from controller.views.words import diff_of
 from topology_runtime import snapshot as s
 from topology_runtime.utc import utc_iso
@@ -27,17 +27,17 @@ LATELY_S = 2.0
 
 
 def plan_now(k: Knowledge) -> s.PlanNow | None:
-    reign, plan = k.durable.reign, k.plan
-    if reign is None or plan is None:
+    rollout, plan = k.durable.rollout, k.plan
+    if rollout is None or plan is None:
         return None
     prediction = plan.prediction
     return s.PlanNow(
         id=plan.id,
-        epoch=reign.epoch,
+        epoch=rollout.epoch,
         phase=k.durable.phase,
-        reason=reign.reason,
-        text=reign.text,
-        since=utc_iso(reign.wall_ns),
+        reason=rollout.reason,
+        text=rollout.text,
+        since=utc_iso(rollout.wall_ns),
         rate_tps=round(plan.rate_tps, 3),
         predicted_tps=round(prediction.rate_tps, 3),
         allocator=plan.allocator,
@@ -55,7 +55,7 @@ def plan_now(k: Knowledge) -> s.PlanNow | None:
         limited_by_slot=prediction.limited_by_slot,
         predicted_low_tps=figure(prediction.rate_low_tps, 4),
         predicted_high_tps=figure(prediction.rate_high_tps, 4),
-        degraded=reign.degraded or None,
+        degraded=rollout.degraded or None,
     )
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.plan.outlook import BASELINE, Supply, glance, outlook
 from controller.plan.outlook_rows import Row, outlook_row, whatif_document
 from controller.plan.planner import PlanRequest, allocated
+from controller.plan.scaling import BASELINE, Supply, glance, outlook
 from topology_runtime.errors import Infeasible, InvalidInput
 
 RATES_MOST = 40  # in one request

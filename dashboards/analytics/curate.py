@@ -78,16 +78,16 @@ def _lost_a_part(
     found: Sequence[tuple[TraceRun, Sequence[Segment]]],
     known: dict[str, Manifest],
 ) -> bool:
-    """Make what is wanted and enter it into `known`. Could a part that was there not be read?"""
-    wanted = [w for run, segments in found for w in plan(curated, run, segments, known[run.key])]
-    done = _do(spark, [w.job for w in wanted])
+    """Make what is desired and enter it into `known`. Could a part that was there not be read?"""
+    desired = [w for run, segments in found for w in plan(curated, run, segments, known[run.key])]
+    done = _do(spark, [w.job for w in desired])
     for run, segments in found:
-        mine = [(w, d) for w, d in zip(wanted, done, strict=True) if w.run is run]
+        mine = [(w, d) for w, d in zip(desired, done, strict=True) if w.run is run]
         if mine:
             known[run.key] = entered(known[run.key], mine, {s.digest for s in segments})
             manifests.write(curated, run, known[run.key])
             delete_strangers(curated, run, known[run.key])
-    return any(uri not in w.uris for w, d in zip(wanted, done, strict=True) for uri, _ in d.unreadable)
+    return any(uri not in w.uris for w, d in zip(desired, done, strict=True) for uri, _ in d.unreadable)
 
 
 def plan(curated: DataPlace, run: TraceRun, segments: Iterable[Segment], known: Manifest) -> list[PartToMake]:
@@ -97,15 +97,15 @@ def plan(curated: DataPlace, run: TraceRun, segments: Iterable[Segment], known: 
         for day in range(segment.begin_us // DAY_US, segment.end_us // DAY_US + 1):
             if segment.digest not in known.has(segment.table, date_of(day)):
                 by_day[segment.table, day].append(segment)
-    wanted = []
+    desired = []
     for (table, day), fresh in sorted(by_day.items()):
         folder = manifests.folder_of(curated, table, run) / f"date={date_of(day)}"
         parts = [
             p for p in known.parts if (p.table, p.date) == (table, date_of(day)) and 2 * p.rows < PART_ROWS
         ]
         for n, group in enumerate(_groups(fresh)):
-            wanted.append(_wanted(run, folder, table, day, group, parts if n == 0 else []))
-    return wanted
+            desired.append(_desired(run, folder, table, day, group, parts if n == 0 else []))
+    return desired
 
 
 def date_of(day: int) -> str:
@@ -126,7 +126,7 @@ def _groups(segments: Iterable[Segment]) -> list[list[Segment]]:
     return groups
 
 
-def _wanted(
+def _desired(
     run: TraceRun, folder: DataPlace, table: str, day: int, group: list[Segment], parts: list[TracePart]
 ) -> PartToMake:
     inside = {s.digest: s.place.name for s in group}
@@ -149,27 +149,27 @@ def _do(spark: SparkSession, jobs: list[Job]) -> list[Done]:
 def entered(manifest: Manifest, made: list[tuple[PartToMake, Done]], there: set[str]) -> Manifest:
     """With the parts that were made, and what could not be read of segments and old parts; `there`: digests of
     the segments that are on disk."""
-    gone = {part for wanted, _ in made for part in map(_name, wanted.replaces)}
+    gone = {part for desired, _ in made for part in map(_name, desired.replaces)}
     parts = [part for part in manifest.parts if _name(part) not in gone]
     unreadable = dict(manifest.unreadable)
-    for wanted, done in made:
-        outside = _outside(wanted, done)
-        unreadable |= {d: why for d, why in outside.items() if d in wanted.uris.values() or d not in there}
-        inside = {digest: name for digest, name in wanted.segments.items() if digest not in outside}
+    for desired, done in made:
+        outside = _outside(desired, done)
+        unreadable |= {d: why for d, why in outside.items() if d in desired.uris.values() or d not in there}
+        inside = {digest: name for digest, name in desired.segments.items() if digest not in outside}
         if done.rows:
-            job = wanted.job
+            job = desired.job
             parts.append(
-                TracePart(job.table, wanted.date, job.output.name, done.rows, done.size_bytes, inside)
+                TracePart(job.table, desired.date, job.output.name, done.rows, done.size_bytes, inside)
             )
     return Manifest(manifest.schema, manifest.started_us, parts, unreadable)
 
 
-def _outside(wanted: PartToMake, done: Done) -> dict[str, LeftOut]:
+def _outside(desired: PartToMake, done: Done) -> dict[str, LeftOut]:
     """Digest → why, of the segments whose rows are not in the part that was made."""
-    old = {(wanted.job.output.parent / part.file).uri: part for part in wanted.replaces}
+    old = {(desired.job.output.parent / part.file).uri: part for part in desired.replaces}
     found: dict[str, LeftOut] = {}
     for uri, why in done.unreadable:
-        digests = old[uri].segments if uri in old else [wanted.uris[uri]]
+        digests = old[uri].segments if uri in old else [desired.uris[uri]]
         found |= dict.fromkeys(digests, LeftOut(uri, "unreadable", why, None))
     return found
 

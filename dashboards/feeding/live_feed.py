@@ -37,7 +37,7 @@ class LiveFeed:
         self._waiter = channels.Waiter([self._asking])
         self._heard_ns = monotonic_ns()
         self._asked_ns = 0
-        self._whole_wanted = True
+        self._whole_desired = True
         self._said_stale = False
         self._why = "the controller does not answer"
 
@@ -61,7 +61,7 @@ class LiveFeed:
         found = self._answered() or self._published()
         if found is not None:
             self._heard_ns, self._said_stale = monotonic_ns(), False
-        elif self._whole_wanted and monotonic_ns() - self._asked_ns >= AGAIN_S * NS:
+        elif self._whole_desired and monotonic_ns() - self._asked_ns >= AGAIN_S * NS:
             self._asked_ns = monotonic_ns()
             self._asking.send(Request("snapshot"))
         return found
@@ -70,7 +70,7 @@ class LiveFeed:
         silent_s = (monotonic_ns() - self._heard_ns) / NS
         if silent_s < STALE_S:
             return None
-        self._whole_wanted = True
+        self._whole_desired = True
         if self._said_stale:
             return None
         self._said_stale = True
@@ -86,14 +86,14 @@ class LiveFeed:
                 return None
             if reply.error is not None:
                 self._why = reply.error[2]
-            elif self._whole_wanted and isinstance(reply.data, dict) and "snapshot" in reply.data:
+            elif self._whole_desired and isinstance(reply.data, dict) and "snapshot" in reply.data:
                 return self._begin(reply.data)
 
     def _begin(self, data: dict[str, Any]) -> Whole:
         self._listen_to(data["stream"])
         document: Document = data["snapshot"]
         self.document = document
-        self._whole_wanted, self._why = False, "the controller does not answer"
+        self._whole_desired, self._why = False, "the controller does not answer"
         return Whole(document)
 
     def _listen_to(self, stream: str) -> None:
@@ -105,13 +105,13 @@ class LiveFeed:
         self._waiter = channels.Waiter([self._asking, self._stream])
 
     def _published(self) -> Change | None:
-        """The next delta that fits; one that does not makes the whole wanted."""
+        """The next delta that fits; one that does not makes the whole desired."""
         while self._stream is not None and (data := self._stream.receive_bytes()) is not None:
             try:
                 delta: Document = msgspec.json.decode(data)
                 after = self._after(delta)
             except (msgspec.DecodeError, KeyError, TypeError):
-                self._whole_wanted = True
+                self._whole_desired = True
                 continue
             if after is not None:
                 self.document = after
@@ -120,10 +120,10 @@ class LiveFeed:
 
     def _after(self, delta: Document) -> Document | None:
         known = self.document
-        if known is None or self._whole_wanted:
+        if known is None or self._whole_desired:
             return None
         if delta["boot"] == known["boot"] and delta["number"] <= known["number"]:
             return None  # published before the snapshot was
         after = advanced(known, delta)
-        self._whole_wanted = after is None
+        self._whole_desired = after is None
         return after

@@ -1,4 +1,4 @@
-"""A recorded run as a feed: what its controller published, as fast as wanted, paused and sought at will."""
+"""A recorded run as a feed: what its controller published, as fast as desired, paused and sought at will."""
 
 from __future__ import annotations
 

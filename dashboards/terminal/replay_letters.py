@@ -62,8 +62,8 @@ def replay(
         for part in parts:
             asked(endpoint, "deadletter_take_in", {"run": _run_of(trace), "letters": part, "dry": True})
     else:
-        wanted = {"ids": list(numbers), "task": task, "all": everything, "skip": skip}
-        found = asked(endpoint, "deadletter_replay", {**wanted, "dry": True})
+        desired = {"ids": list(numbers), "task": task, "all": everything, "skip": skip}
+        found = asked(endpoint, "deadletter_replay", {**desired, "dry": True})
         ids, count, left_out = found["ids"], len(found["ids"]), len(found["unreadable"])
     if left_out:
         click.echo(f"{left_out:,} are left out: their rows were not kept", err=True)

@@ -243,8 +243,8 @@ def _key(cell: Cell) -> tuple[int, float, str]:
 
 
 def _matching(view: TopView, rows: list[Row], words: str) -> list[Row]:
-    wanted = words.casefold().split()
-    return [row for row in rows if all(word in " ".join(_texts(view, row)).casefold() for word in wanted)]
+    desired = words.casefold().split()
+    return [row for row in rows if all(word in " ".join(_texts(view, row)).casefold() for word in desired)]
 
 
 def _texts(view: TopView, row: Row) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The machines provider of `up`: a VM is an agent process on this machine, asked for by a file.
 
-`machines/<vm>.wanted` holds the VM as JSON; while it is there its agent runs. `machines/<vm>.running` holds
+`machines/<vm>.desired` holds the VM as JSON; while it is there its agent runs. `machines/<vm>.running` holds
 the agent's process id (docs/decisions/0002-machines-as-files.md).
 """
 
@@ -17,7 +17,7 @@ from topology_runtime.cluster import Vm
 
 NS = 1_000_000_000
 PATIENCE_S = 5.0  # an agent that gives its VM back ends its workers first
-WANTED, RUNNING = ".wanted", ".running"
+WANTED, RUNNING = ".desired", ".running"
 
 
 def want(directory: Path, vm: Vm) -> None:
@@ -29,7 +29,7 @@ def want(directory: Path, vm: Vm) -> None:
 
 
 class LocalMachines:
-    """Makes agents match the `.wanted` files. Call `reconcile` often, from the main thread."""
+    """Makes agents match the `.desired` files. Call `reconcile` often, from the main thread."""
 
     def __init__(self, directory: Path, agent_for: Callable[[Vm], Child]) -> None:
         self._directory = directory
@@ -44,15 +44,15 @@ class LocalMachines:
         return list(self._agents.values())
 
     def reconcile(self, now_ns: int) -> list[str]:
-        """Start what is wanted, stop what is not, restart what died; lines about it. Raises like
+        """Start what is desired, stop what is not, restart what died; lines about it. Raises like
         `Child.look`."""
-        wanted = self._wanted()
+        desired = self._desired()
         lines = []
-        for name, vm in wanted.items():
+        for name, vm in desired.items():
             if name not in self._agents:
                 lines.append(self._begin(vm))
         for name in list(self._agents):
-            if name not in wanted:
+            if name not in desired:
                 lines += self._end(name, now_ns)
             elif line := self._agents[name].look(now_ns):
                 self._note(name)
@@ -61,7 +61,7 @@ class LocalMachines:
                 self._note(name)
         return lines
 
-    def _wanted(self) -> dict[str, Vm]:
+    def _desired(self) -> dict[str, Vm]:
         vms = {}
         for path in sorted(self._directory.glob(f"*{WANTED}")):
             try:

@@ -125,7 +125,7 @@ class Session:
         self.interrupts.at_once = False
 
     def reconcile(self, now_ns: int) -> list[str]:
-        """Agents as machines are wanted; whoever reads metrics is told where they are."""
+        """Agents as machines are desired; whoever reads metrics is told where they are."""
         lines = self.machines.reconcile(now_ns)
         self._untold = self._untold or bool(lines)
         if self._untold and self.settings.metrics is not None:

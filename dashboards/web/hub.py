@@ -16,7 +16,7 @@ from typing import Any
 from dashboards.feed import Change, Document, Feed, Item, Stale, Whole
 
 QUEUE_MOST = 16  # items that a client may be behind: eight seconds
-TURN_S = 0.2  # after which the feed's thread looks whether something else is wanted of it
+TURN_S = 0.2  # after which the feed's thread looks whether something else is desired of it
 CLIENTS_MOST = 64
 END_S = 2.0
 

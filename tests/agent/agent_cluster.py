@@ -53,7 +53,7 @@ class Cluster:
         self.peer = b""
         self.boot, self.counter = 1, 0
         self.topology = topology(self.rows)
-        self.threads: tuple[m.ThreadWanted, ...] = ()
+        self.threads: tuple[m.ThreadSpec, ...] = ()
         self.schedule: Schedule | None = None
         self.draining = False
         self.known: object = None
@@ -95,13 +95,13 @@ class Cluster:
     def report(self) -> m.Report:
         return self.all(m.Report)[-1]
 
-    def worker(self, number: int) -> m.WorkerNow | None:
+    def worker(self, number: int) -> m.WorkerStatus | None:
         if not self.all(m.Report):
             return None
         return next((w for w in self.report.workers if w.slot.number == number), None)
 
     def want(self, *threads: tuple[int, str, int], draining: bool = False) -> None:
-        self.threads = tuple(m.ThreadWanted(n, task, Slot(VM, slot)) for n, task, slot in threads)
+        self.threads = tuple(m.ThreadSpec(n, task, Slot(VM, slot)) for n, task, slot in threads)
         self.draining = draining
         self.tell_new()
 
@@ -110,7 +110,7 @@ class Cluster:
         self.tell()
 
     def tell(self) -> None:
-        """The wanted state: endpoints and source positions as they were reported."""
+        """The desired state: endpoints and source positions as they were reported."""
         reports = self.all(m.Report)
         workers = reports[-1].workers if reports else ()
         acked = max((s.acked for r in reports for s in r.sources), default=0)
@@ -118,7 +118,7 @@ class Cluster:
         edges = enumerate(self.topology.edges)
         self.channel.send(
             self.peer,
-            m.Wanted(
+            m.DesiredState(
                 token=m.Token(self.boot, 1, self.counter),
                 phase="committed",
                 run=self.run,

@@ -31,19 +31,19 @@ def slot(number: int) -> Slot:
     return Slot(VM, number)
 
 
-def thread(number: int, in_slot: int, task: str = "work", leaving: bool = False) -> m.ThreadWanted:
-    return m.ThreadWanted(number, task, slot(in_slot), leaving=leaving)
+def thread(number: int, in_slot: int, task: str = "work", leaving: bool = False) -> m.ThreadSpec:
+    return m.ThreadSpec(number, task, slot(in_slot), leaving=leaving)
 
 
-def wanted(
-    *threads: m.ThreadWanted,
+def desired(
+    *threads: m.ThreadSpec,
     epoch: int = 1,
     counter: int = 1,
     boot: int = 1,
     phase: m.Phase = "committed",
     workers: tuple[m.WorkerAt, ...] = (),
-) -> m.Wanted:
-    return m.Wanted(
+) -> m.DesiredState:
+    return m.DesiredState(
         m.Token(boot, epoch, counter), phase, "run", TOPOLOGY, (), tuple(threads), 1, (), workers=workers
     )
 
@@ -70,8 +70,8 @@ class Mind:
         self.all += out
         return out
 
-    def want(self, *threads: m.ThreadWanted, after_s: float = 0.0, **more: object) -> list[e.Instruction]:
-        state = wanted(*threads, **more)  # type: ignore[arg-type]
+    def want(self, *threads: m.ThreadSpec, after_s: float = 0.0, **more: object) -> list[e.Instruction]:
+        state = desired(*threads, **more)  # type: ignore[arg-type]
         return self.tell(e.WantedArrived(state, encode(state)), after_s)
 
     def tick(self, after_s: float = 0.0) -> list[e.Instruction]:

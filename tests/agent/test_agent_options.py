@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent import config as c
-from agent import doctor, life
+from agent import doctor, start_up
 from agent.cli import run
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import Conflict, HeadgateError, UsageError
@@ -74,36 +74,36 @@ def test_the_command_refuses_before_it_starts_anything(tmp_path: Path) -> None:
 def test_boot_numbers_rise_even_when_the_clock_was_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = life.next_boot(str(tmp_path), DiskTroubles())
-    monkeypatch.setattr(life, "wall_ns", lambda: 5)
-    assert life.next_boot(str(tmp_path), DiskTroubles()) == first + 1
+    first = start_up.next_boot(str(tmp_path), DiskTroubles())
+    monkeypatch.setattr(start_up, "wall_ns", lambda: 5)
+    assert start_up.next_boot(str(tmp_path), DiskTroubles()) == first + 1
     (tmp_path / "boot").write_text("torn")
-    assert life.next_boot(str(tmp_path), DiskTroubles()) == 5
+    assert start_up.next_boot(str(tmp_path), DiskTroubles()) == 5
 
 
 def test_one_agent_a_folder(tmp_path: Path) -> None:
-    fd = life.lock(str(tmp_path / "vm1"), "vm1")
+    fd = start_up.lock(str(tmp_path / "vm1"), "vm1")
     with pytest.raises(Conflict) as caught:
-        life.lock(str(tmp_path / "vm1"), "vm1")
+        start_up.lock(str(tmp_path / "vm1"), "vm1")
     assert caught.value.exit_code == 6
     os.close(fd)
-    os.close(life.lock(str(tmp_path / "vm1"), "vm1"))
+    os.close(start_up.lock(str(tmp_path / "vm1"), "vm1"))
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HeadgateError, match="cannot be used"):
-        life.lock(str(tmp_path / "file" / "vm1"), "vm1")
+        start_up.lock(str(tmp_path / "file" / "vm1"), "vm1")
 
 
 def test_a_process_that_is_not_our_parent_does_not_own_us() -> None:
-    code = "from agent import life; life.end_with(1 if __import__('os').getppid() != 1 else 2)"
+    code = "from agent import start_up; start_up.end_with(1 if __import__('os').getppid() != 1 else 2)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "is not the owner of this agent" in done.stderr
 
 
 def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
-    assert life.raise_file_limit() >= life.FILES_LEAST
+    assert start_up.raise_file_limit() >= start_up.FILES_LEAST
 
 
 def test_a_long_log_makes_room_for_a_new_one(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from agent import events as e
 from topology_runtime import messages as m
 
 
-def source_now(number: int, emitted: int, acked: int, **more: int | bool) -> m.SourceNow:
+def source_now(number: int, emitted: int, acked: int, **more: int | bool) -> m.SourceStatus:
     given = {"acked_above": 0, "in_flight": emitted - acked, "replayed": 0, **more}
-    return m.SourceNow("source", 0, number, emitted, acked, **given)  # type: ignore[arg-type]
+    return m.SourceStatus("source", 0, number, emitted, acked, **given)  # type: ignore[arg-type]
 
 
 # ── hello ───────────────────────────────────────────────────────────────────────────────────────
@@ -69,10 +69,10 @@ def test_a_refused_agent_ends_with_the_reason_and_no_goodbye() -> None:
     assert not only(out, e.SendGoodbye)
 
 
-# ── wanted states ───────────────────────────────────────────────────────────────────────────────
+# ── desired states ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_slots_with_wanted_threads_get_workers_and_those_get_the_wanted_state() -> None:
+def test_slots_with_desired_threads_get_workers_and_those_get_the_desired_state() -> None:
     mind = Mind()
     out = mind.want(thread(1, 0), thread(2, 0), thread(3, 2))
     assert [s.slot for s in only(out, e.SpawnWorker)] == [slot(0), slot(2)]
@@ -94,9 +94,9 @@ def test_only_the_highest_token_counts_and_an_equal_one_is_told_again() -> None:
 
 def test_threads_in_slots_that_this_vm_does_not_have_are_noted_once() -> None:
     mind = Mind(slots=2)
-    threads = (thread(1, 0), thread(2, 7), m.ThreadWanted(3, "work", m.Slot("vm2", 9)))
+    threads = (thread(1, 0), thread(2, 7), m.ThreadSpec(3, "work", m.Slot("vm2", 9)))
     assert [n.text for n in only(mind.want(*threads), e.Note)] == [
-        "threads are wanted in slot vm1/7, which this VM does not have"
+        "threads are desired in slot vm1/7, which this VM does not have"
     ]
     assert not only(mind.want(*threads), e.Note)
     assert [s.slot.number for s in only(mind.all, e.SpawnWorker)] == [0]
@@ -124,7 +124,7 @@ def test_a_dead_worker_is_replaced_at_once_and_told() -> None:
     mind = Mind()
     mind.want(thread(1, 0))
     mind.up()
-    mind.report(threads=(m.ThreadNow(1, switched=1),))
+    mind.report(threads=(m.ThreadStatus(1, switched=1),))
     first = mind.incarnation()
     out = mind.dies(after_s=1.0)
     assert only(out, e.SpawnWorker)[0].incarnation > first
@@ -227,7 +227,7 @@ def test_a_hung_worker_writes_its_stacks_then_is_killed() -> None:
 # ── leaving ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_worker_without_wanted_threads_leaves_and_that_is_no_crash() -> None:
+def test_a_worker_without_desired_threads_leaves_and_that_is_no_crash() -> None:
     mind = Mind()
     mind.want(thread(1, 0))
     mind.up()
@@ -239,7 +239,7 @@ def test_a_worker_without_wanted_threads_leaves_and_that_is_no_crash() -> None:
     assert (now.state, now.crashes, now.last_exit) == ("exited", 0, "exit code 0")
 
 
-def test_a_worker_that_leaves_while_it_is_wanted_again_is_replaced_without_blame() -> None:
+def test_a_worker_that_leaves_while_it_is_desired_again_is_replaced_without_blame() -> None:
     mind = Mind()
     mind.want(thread(1, 0))
     mind.up()
@@ -280,14 +280,14 @@ def test_leaving_threads_that_have_ended_bring_no_worker_back_and_stay_told() ->
     mind = Mind()
     mind.want(thread(1, 0, leaving=True))
     mind.up()
-    mind.report(threads=(m.ThreadNow(1, ended=True),))
+    mind.report(threads=(m.ThreadStatus(1, ended=True),))
     assert not only(mind.dies(), e.SpawnWorker)
-    assert mind.told().workers[0].threads == (m.ThreadNow(1, ended=True),)
+    assert mind.told().workers[0].threads == (m.ThreadStatus(1, ended=True),)
     mind.want(counter=2)
     assert mind.told().workers[0].threads == ()
 
 
-def test_a_leaving_thread_that_has_not_ended_is_still_wanted() -> None:
+def test_a_leaving_thread_that_has_not_ended_is_still_desired() -> None:
     mind = Mind()
     mind.want(thread(1, 0, leaving=True))
     assert only(mind.dies(), e.SpawnWorker)
@@ -300,11 +300,11 @@ def test_every_change_is_reported_at_once_and_numbered() -> None:
     mind = Mind()
     mind.want(thread(1, 0), after_s=0.1)
     mind.up(after_s=0.1)
-    mind.report(threads=(m.ThreadNow(1),))
+    mind.report(threads=(m.ThreadStatus(1),))
     mind.tick(0.005)
     reports = [s.report for s in only(mind.all, e.SendReport)]
     assert [r.sequence for r in reports] == list(range(1, len(reports) + 1))
-    assert reports[-1].workers[0].threads == (m.ThreadNow(1),)
+    assert reports[-1].workers[0].threads == (m.ThreadStatus(1),)
     assert reports[-1].workers[0].ready and reports[-1].token == m.Token(1, 1, 1)
 
 
@@ -313,11 +313,11 @@ def test_changes_closer_than_five_milliseconds_share_a_report() -> None:
     mind.want(thread(1, 0), after_s=1.0)
     before = len(only(mind.all, e.SendReport))
     for n in range(50):
-        mind.up() if n == 0 else mind.report(threads=(m.ThreadNow(n),))
+        mind.up() if n == 0 else mind.report(threads=(m.ThreadStatus(n),))
     assert len(only(mind.all, e.SendReport)) == before
     assert mind.state.wake_ns <= mind.now_ns + 5_000_000
     report = only(mind.tick(0.005), e.SendReport)[0].report
-    assert report.workers[0].threads == (m.ThreadNow(49),)
+    assert report.workers[0].threads == (m.ThreadStatus(49),)
 
 
 def test_without_changes_a_report_goes_out_every_half_second() -> None:
@@ -381,7 +381,7 @@ def test_what_a_dead_worker_left_goes_once_it_is_taken() -> None:
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def read(mind: Mind, *sources: m.SourceNow) -> None:
+def read(mind: Mind, *sources: m.SourceStatus) -> None:
     mind.tell(e.SourcesRead(slot(0), mind.incarnation(), sources))
 
 
@@ -419,7 +419,7 @@ def test_a_source_that_stops_is_reported_at_once() -> None:
     assert only(out, e.SendReport)[0].report.sources[0].stopped
 
 
-def test_sources_that_are_not_wanted_here_any_more_are_not_told() -> None:
+def test_sources_that_are_not_desired_here_any_more_are_not_told() -> None:
     mind = Mind()
     mind.want(thread(1, 0, "source"))
     read(mind, source_now(1, 10, 10))
@@ -498,10 +498,10 @@ def test_what_the_disk_does_not_take_is_told_of_agent_and_workers() -> None:
     assert told.troubles == ("log",) and told.unlogged == 6, "also of the worker that is gone"
 
 
-def test_sources_that_are_wanted_no_more_are_forgotten() -> None:
+def test_sources_that_are_desired_no_more_are_forgotten() -> None:
     mind = Mind()
     for number in range(1, 50):
         mind.want(thread(number, 0, "source"), counter=number)
         mind.up()
-        mind.report(sources=(m.SourceNow("source", 0, number, 10, 5, 0, 5, 0),))
+        mind.report(sources=(m.SourceStatus("source", 0, number, 10, 5, 0, 5, 0),))
     assert [now.thread for now in mind.told().sources] == [49]

@@ -80,7 +80,7 @@ class Machine:
 
 @examples(120)
 @given(st.lists(actions, max_size=60))
-def test_one_worker_per_wanted_slot_whatever_happens(script: list[tuple[object, ...]]) -> None:
+def test_one_worker_per_desired_slot_whatever_happens(script: list[tuple[object, ...]]) -> None:
     machine = Machine()
     for action in script:
         machine.act(action)

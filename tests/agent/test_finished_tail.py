@@ -1,4 +1,4 @@
-"""Logs of finished rows on their way to the controller (agent/finished.py): nothing skipped."""
+"""Logs of finished rows on their way to the controller (agent/sink_log_parts.py): nothing skipped."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import finished
-from agent.finished import RECORD_BYTES, FinishedTail
+from agent import sink_log_parts
+from agent.sink_log_parts import RECORD_BYTES, FinishedTail
 from topology_runtime.cluster import Slot
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.finished_kept import FinishedKept
@@ -116,7 +116,7 @@ def test_a_log_that_somebody_removes_is_no_more_than_gone(tmp_path: Path) -> Non
 def test_a_block_is_bounded_and_the_rest_comes_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finished, "MOST_BYTES", 4 * RECORD_BYTES)
+    monkeypatch.setattr(sink_log_parts, "MOST_BYTES", 4 * RECORD_BYTES)
     append(tmp_path, *range(6))
     append(tmp_path, *range(3), thread=6)
     tail, sent = FinishedTail(str(tmp_path)), []

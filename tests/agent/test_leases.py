@@ -38,9 +38,9 @@ def test_at_its_very_end_nothing_may_begin_and_it_is_not_over_a_moment_early() -
     assert OVER_NS - LEASE_NS * 105 // 100 == NS // 10
 
 
-def exclusive(mind: Mind, *threads: m.ThreadWanted) -> m.Wanted:
-    """A wanted state in which `work` is exclusive, obeyed."""
-    state = mind.state.wanted
+def exclusive(mind: Mind, *threads: m.ThreadSpec) -> m.DesiredState:
+    """A desired state in which `work` is exclusive, obeyed."""
+    state = mind.state.desired
     assert state is not None
     tasks = tuple(replace(task, exclusive=task.name == "work") for task in state.topology.tasks)
     topology = replace(state.topology, tasks=tasks)
@@ -51,7 +51,7 @@ def granted(mind: Mind, boot: int = BOOT) -> list[e.Instruction]:
     return mind.tell(m.Welcome(1, "run", BOOT, leased=(boot, mind.state.sequence)))
 
 
-def test_workers_with_exclusive_threads_are_told_after_the_wanted_state() -> None:
+def test_workers_with_exclusive_threads_are_told_after_the_desired_state() -> None:
     mind = Mind()
     mind.want(thread(1, 0), thread(2, 1, "store"))
     state = exclusive(mind, thread(1, 0), thread(2, 1, "store"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_world import TOPOLOGY, thread, wanted
+from agent_world import TOPOLOGY, desired, thread
 
 from agent import affinity, proc
 from agent.hang import Call
@@ -39,9 +39,9 @@ class Stand:
         self.binding = affinity.Unbound(SlotSize("test", "vm1", 2, 0.2, 1 << 28))
         self.now_ns = 10 * NS
         self.sampler = Sampler("vm1", 123, self.binding, str(directory), self.now_ns)
-        state = wanted(thread(1, 0))
+        state = desired(thread(1, 0))
         self.sampler.obey(
-            m.Wanted(**{f: getattr(state, f) for f in state.__struct_fields__} | {"topology": topology})
+            m.DesiredState(**{f: getattr(state, f) for f in state.__struct_fields__} | {"topology": topology})
         )
         self.sampler.watch(1, INCARNATION, os.getpid(), self.reader)
 
@@ -328,7 +328,7 @@ def test_source_positions_are_read_from_the_meter(stand: Stand) -> None:
     stand.add(at, SOURCE_PARTITION=3, SOURCE_EMITTED=100, SOURCE_ACKED=80, SOURCE_ACKED_ABOVE=5)
     stand.add(at, SOURCE_IN_FLIGHT=15, SOURCE_REPLAYED=6, SOURCE_STATE=3)
     assert stand.reader.sources(("source", "work", "store")) == (
-        m.SourceNow("source", 2, 4, 100, 80, 5, 15, 6, stopped=True, exhausted=True),
+        m.SourceStatus("source", 2, 4, 100, 80, 5, 15, 6, stopped=True, exhausted=True),
     )
 
 

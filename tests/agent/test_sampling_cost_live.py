@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from agent_world import thread, wanted
+from agent_world import desired, thread
 
 from agent import proc
 from agent.meter_reader import MeterReader
@@ -74,7 +74,7 @@ def test_five_hundred_threads_cost_at_most_one_percent_of_a_core(tmp_path: Path)
         records = fill(meter, proc.threads(child.pid)[1:])
         links = [at for n in range(LINKS) if (at := meter.link_record(n, n % 7)) is not None]
         sampler = Sampler("vm1", 1, binding, str(tmp_path), 0)
-        sampler.obey(wanted(thread(1, 0)))
+        sampler.obey(desired(thread(1, 0)))
         sampler.watch(0, 1, child.pid, reader)
         costs, speeds = [], []
         for second in range(1, BLOCKS + 1):

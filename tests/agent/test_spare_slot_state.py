@@ -9,16 +9,16 @@ from agent import events as e
 from topology_runtime import messages as m
 from topology_runtime.channels import encode
 from topology_runtime.cluster import Slot
-from topology_runtime.profiles import Profiled, ProfileWanted
+from topology_runtime.profiles import Profiled, ProfileSpec
 
-PROFILE = ProfileWanted("work", slot(3), 70, 20.0)
+PROFILE = ProfileSpec("work", slot(3), 70, 20.0)
 
 
-def profile(mind: Mind, *threads: m.ThreadWanted, wanted: ProfileWanted | None = PROFILE) -> list[object]:
-    """A newer wanted state with these threads and this profile."""
-    from agent_world import wanted as state_of
+def profile(mind: Mind, *threads: m.ThreadSpec, desired: ProfileSpec | None = PROFILE) -> list[object]:
+    """A newer desired state with these threads and this profile."""
+    from agent_world import desired as state_of
 
-    state = replace(state_of(*threads, counter=mind.state.token.counter + 1), profile=wanted)
+    state = replace(state_of(*threads, counter=mind.state.token.counter + 1), profile=desired)
     return list(mind.tell(e.WantedArrived(state, encode(state))))
 
 
@@ -36,7 +36,7 @@ def test_it_is_started_once_however_often_it_is_told() -> None:
 
 def test_it_is_gone_before_a_worker_is_started_in_its_slot() -> None:
     mind = begun()
-    out = profile(mind, thread(1, 0), thread(2, 3), wanted=None)
+    out = profile(mind, thread(1, 0), thread(2, 3), desired=None)
     kinds = [type(i) for i in out if isinstance(i, e.EndProfile | e.SpawnWorker)]
     assert kinds == [e.EndProfile, e.SpawnWorker]
 
@@ -48,8 +48,8 @@ def test_threads_win_even_while_the_profile_is_still_named() -> None:
 
 
 def test_it_ends_when_it_is_named_no_more_or_another_is() -> None:
-    assert only(profile(begun(), thread(1, 0), wanted=None), e.EndProfile) == [e.EndProfile(70)]
-    out = profile(begun(), thread(1, 0), wanted=ProfileWanted("store", slot(2), 71, 20.0))
+    assert only(profile(begun(), thread(1, 0), desired=None), e.EndProfile) == [e.EndProfile(70)]
+    out = profile(begun(), thread(1, 0), desired=ProfileSpec("store", slot(2), 71, 20.0))
     assert [type(i) for i in out if isinstance(i, e.EndProfile | e.StartProfile)] == [
         e.EndProfile,
         e.StartProfile,
@@ -70,12 +70,12 @@ def test_the_result_is_told_again_until_nobody_asks_for_it() -> None:
     mind.tell(e.ProfileEnded(70, b"{}", "no rows"))
     said = [e.SendProfiled(Profiled("vm1", 70, b"{}", "no rows"))]
     assert only(profile(mind, thread(1, 0)), e.SendProfiled) == said
-    assert not only(profile(mind, thread(1, 0), wanted=None), e.SendProfiled)
+    assert not only(profile(mind, thread(1, 0), desired=None), e.SendProfiled)
 
 
 def test_what_was_ended_for_others_tells_nothing() -> None:
     mind = begun()
-    profile(mind, thread(1, 0), wanted=None)
+    profile(mind, thread(1, 0), desired=None)
     assert not only(mind.tell(e.ProfileEnded(70, b"{}")), e.SendProfiled)
 
 
@@ -92,7 +92,7 @@ def test_it_waits_for_a_worker_that_is_still_in_the_slot() -> None:
 def test_other_vms_and_slots_that_are_not_there_are_not_for_this_agent() -> None:
     mind = Mind()
     for place in (Slot("vm2", 3), slot(99)):
-        assert not only(profile(mind, wanted=ProfileWanted("work", place, 70, 20.0)), e.StartProfile)
+        assert not only(profile(mind, desired=ProfileSpec("work", place, 70, 20.0)), e.StartProfile)
 
 
 def test_it_ends_with_the_agent() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_world import NS, Mind, only, slot, thread, wanted
+from agent_world import NS, Mind, desired, only, slot, thread
 from msgspec.structs import replace
 
 from agent import events as e
@@ -142,7 +142,7 @@ def test_workers_are_told_at_once_of_a_row_that_was_struck_on_other_vms() -> Non
     assert mind.told().strikes.struck[0].times == 1
     elsewhere = VmStrikes((Struck("work", "source", 0, 5, 0, "row", 2, "why", ""),))
     mine = "vm1", mind.told().strikes
-    state = replace(wanted(thread(1, 0), counter=2), strikes=(mine, ("vm2", elsewhere)))
+    state = replace(desired(thread(1, 0), counter=2), strikes=(mine, ("vm2", elsewhere)))
     out = mind.tell(e.WantedArrived(state, encode(state)))
     (told,) = only(out, e.SendPoisoned)
     assert [(one.position, one.times) for one in told.message.struck] == [(5, 3)]

@@ -42,17 +42,17 @@ def run(tmp_path):
     return run_of(place(tmp_path / "demo" / "one"), {})
 
 
-def done(curated, run, known, wanted, there=()):
+def done(curated, run, known, desired, there=()):
     """What `curate` does, without Spark; `there`: segments that are on disk."""
     digests = {each.digest for each in there}
-    return curate.entered(known, [(each, compact(each.job)) for each in wanted], digests)
+    return curate.entered(known, [(each, compact(each.job)) for each in desired], digests)
 
 
 def test_segments_of_a_day_become_one_part(tmp_path, run):
     found = [segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(3)]
     known = manifest.empty(run)
-    wanted = curate.plan(place(tmp_path / "c"), run, found, known)
-    known = done(place(tmp_path / "c"), run, known, wanted)
+    desired = curate.plan(place(tmp_path / "c"), run, found, known)
+    known = done(place(tmp_path / "c"), run, known, desired)
     assert [(part.date, part.rows, len(part.segments)) for part in known.parts] == [("1970-01-01", 30, 3)]
 
 
@@ -69,8 +69,8 @@ def test_a_new_segment_is_merged_with_the_small_part_that_is_there(tmp_path, run
     first, second = (segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(2))
     known = done(curated, run, manifest.empty(run), curate.plan(curated, run, [first], manifest.empty(run)))
     first.place.delete()  # retention
-    wanted = curate.plan(curated, run, [second], known)
-    known = done(curated, run, known, wanted)
+    desired = curate.plan(curated, run, [second], known)
+    known = done(curated, run, known, desired)
     assert [(part.rows, sorted(part.segments.values())) for part in known.parts] == [
         (20, ["0.parquet", "1.parquet"])
     ]
@@ -86,8 +86,8 @@ def test_a_segment_over_midnight_is_cut_at_it(tmp_path, run):
 def test_large_days_are_cut_into_parts(tmp_path, run, monkeypatch):
     monkeypatch.setattr(curate, "PART_ROWS", 25)
     found = [segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(5)]
-    wanted = curate.plan(place(tmp_path / "c"), run, found, manifest.empty(run))
-    assert [len(each.segments) for each in wanted] == [2, 2, 1]
+    desired = curate.plan(place(tmp_path / "c"), run, found, manifest.empty(run))
+    assert [len(each.segments) for each in desired] == [2, 2, 1]
 
 
 def test_a_file_whose_pages_are_damaged_costs_itself_alone(tmp_path, run):
@@ -96,19 +96,19 @@ def test_a_file_whose_pages_are_damaged_costs_itself_alone(tmp_path, run):
     damaged = bytearray((tmp_path / "1.parquet").read_bytes())
     damaged[4:400] = b"\xff" * 396
     (tmp_path / "1.parquet").write_bytes(bytes(damaged))
-    wanted = curate.plan(curated, run, found, manifest.empty(run))
-    known = done(curated, run, manifest.empty(run), wanted, found)
+    desired = curate.plan(curated, run, found, manifest.empty(run))
+    known = done(curated, run, manifest.empty(run), desired, found)
     assert [part.rows for part in known.parts] == [2000]
     assert [why.file for why in known.unreadable.values()] == [str(tmp_path / "1.parquet")]
     assert curate.plan(curated, run, found, known) == []
 
 
 def after_a_damaged_part(tmp_path, run, there):
-    """(manifest, what is wanted next) once the part of the first two segments proved damaged as a third came."""
+    """(manifest, what is desired next) once the part of the first two segments proved damaged as a third came."""
     curated = place(tmp_path / "c")
     *old, new = (segment(tmp_path, f"{n}.parquet", 1000 * n, 1000) for n in range(3))
-    wanted = curate.plan(curated, run, old, manifest.empty(run))
-    known = done(curated, run, manifest.empty(run), wanted, old)
+    desired = curate.plan(curated, run, old, manifest.empty(run))
+    known = done(curated, run, manifest.empty(run), desired, old)
     part = tmp_path / "c" / "rates" / "topology=demo" / "run=one" / "date=1970-01-01" / known.parts[0].file
     part.write_bytes(b"PAR1 and nothing else")
     on_disk = [*old[:there], new]
@@ -117,16 +117,16 @@ def after_a_damaged_part(tmp_path, run, there):
 
 
 def test_a_damaged_part_whose_segments_are_gone_is_left_out_and_said(tmp_path, run):
-    known, part, wanted = after_a_damaged_part(tmp_path, run, there=0)
+    known, part, desired = after_a_damaged_part(tmp_path, run, there=0)
     assert [(p.rows, list(p.segments.values())) for p in known.parts] == [(1000, ["2.parquet"])]
     assert {(why.file, why.kind) for why in known.unreadable.values()} == {(str(part), "unreadable")}
-    assert wanted == []
+    assert desired == []
 
 
 def test_a_damaged_part_is_made_again_of_the_segments_that_are_there(tmp_path, run):
-    known, _, wanted = after_a_damaged_part(tmp_path, run, there=1)
+    known, _, desired = after_a_damaged_part(tmp_path, run, there=1)
     assert list(known.unreadable) == ["digest of 1.parquet"]
-    known = done(place(tmp_path / "c"), run, known, wanted)
+    known = done(place(tmp_path / "c"), run, known, desired)
     assert [(p.rows, sorted(p.segments.values())) for p in known.parts] == [
         (2000, ["0.parquet", "2.parquet"])
     ]

@@ -93,8 +93,8 @@ def topology(*edges: tuple[str, str], limit: int | None = None) -> Topology:
     return Topology("t", tuple(tasks), tuple(made))
 
 
-def collected(t: Topology, *wanted: str) -> dict[str, list[samples.Sample]]:
-    return collect.collect(t, set(wanted), "", LIVE.append)  # type: ignore[arg-type]
+def collected(t: Topology, *desired: str) -> dict[str, list[samples.Sample]]:
+    return collect.collect(t, set(desired), "", LIVE.append)  # type: ignore[arg-type]
 
 
 def test_rows_pass_maps_flat_maps_and_filters() -> None:

@@ -97,7 +97,7 @@ def test_agents_follow_the_files(tmp_path):
     until(lambda: not agent.running)
     assert machines.reconcile(0)[0].startswith("vm1 was killed by SIGKILL")
     assert (tmp_path / "m" / "vm1.running").read_text() == f"{agent.pid}\n"
-    (tmp_path / "m" / "vm1.wanted").unlink()
+    (tmp_path / "m" / "vm1.desired").unlink()
     machines.reconcile(0)
     until(lambda: not agent.running)
     assert machines.reconcile(0) == ["vm1: given back"]

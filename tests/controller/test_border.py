@@ -28,14 +28,14 @@ def hello(
 
 
 def report(emitted: int = 5, acked: int = 3, in_flight: int = 2, partition: int = 0) -> m.Report:
-    source = m.SourceNow("source", partition, 1, emitted, acked, 0, in_flight, 0)
+    source = m.SourceStatus("source", partition, 1, emitted, acked, 0, in_flight, 0)
     return m.Report("vm1", 3, 1, m.Token(), (), (source,))
 
 
 def worker(
-    number: int = 0, incarnation: int = 1, endpoint: str = "", threads: tuple[m.ThreadNow, ...] = ()
-) -> m.WorkerNow:
-    return m.WorkerNow(Slot("vm1", number), incarnation, "running", endpoint, threads=threads)
+    number: int = 0, incarnation: int = 1, endpoint: str = "", threads: tuple[m.ThreadStatus, ...] = ()
+) -> m.WorkerStatus:
+    return m.WorkerStatus(Slot("vm1", number), incarnation, "running", endpoint, threads=threads)
 
 
 def letter(task: str = "work", position: int = 1, traceback: str = "") -> m.DeadLetter:
@@ -73,8 +73,8 @@ def test_what_agents_say_is_let_in() -> None:
         m.Report("vm1", 3, 1, m.Token(), (worker(number=5000),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(incarnation=(1 << 64) - 1),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(endpoint="tcp://" + "x" * 300),)),
-        m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadNow(-1),)),)),
-        m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadNow(1, failed="x" * 20_000),)),)),
+        m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadStatus(-1),)),)),
+        m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadStatus(1, failed="x" * 20_000),)),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(),) * 1025),
         m.Report("vm1", 3, 1, m.Token(), troubles=("x" * 20_000,)),
         m.Report("vm1", 3, 1, m.Token(), spools=(m.SpoolLeft("s", 0, 9, 8),)),
@@ -86,13 +86,13 @@ def test_what_agents_say_is_let_in() -> None:
         m.SampleBlock("vm1", 3, 1, -5, 1, 0, (), {}, {}, {}),
         m.SampleBlock("vm1", 3, 1, 0, 1, 0, (), {}, {}, {}, (), (m.FinishedRuns("a", 1, 1, -8, b""),)),
         m.Goodbye("vm1", (1 << 64) - 1),
-        m.Report("vm1", 3, 1, m.Token(), (m.WorkerNow(Slot("vm2", 0), 1, "running"),)),
+        m.Report("vm1", 3, 1, m.Token(), (m.WorkerStatus(Slot("vm2", 0), 1, "running"),)),
         m.Report(
             "vm1",
             3,
             1,
             m.Token(),
-            (m.WorkerNow(Slot("vm1", 0), 1, "running", threads=(m.ThreadNow(1),) * 5000),),
+            (m.WorkerStatus(Slot("vm1", 0), 1, "running", threads=(m.ThreadStatus(1),) * 5000),),
         ),
     ],
 )

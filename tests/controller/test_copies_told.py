@@ -6,7 +6,7 @@ from controller.core.copies import copies_of, rebuilt_sinks
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Durable, Submitted
-from topology_runtime.messages import SourceNow
+from topology_runtime.messages import SourceStatus
 from topology_runtime.topology import Edge, Task, Topology
 
 TOPOLOGY = Topology(
@@ -24,7 +24,7 @@ def known() -> Knowledge:
 
 
 def read(k: Knowledge, emitted: int, replayed: int = 0) -> None:
-    k.counts.source("source", 0).hear(SourceNow("source", 0, 1, emitted, 0, 0, emitted, replayed))
+    k.counts.source("source", 0).hear(SourceStatus("source", 0, 1, emitted, 0, 0, emitted, replayed))
 
 
 def test_without_rows_sent_again_all_is_exact() -> None:

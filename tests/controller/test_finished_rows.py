@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from controller.knowledge.tallies import FinishedTally
-from controller.monitor.finished import CHUNK, RUN_BYTES, FinishedRows
+from controller.monitor.sink_logs import CHUNK, RUN_BYTES, FinishedRows
 from topology_runtime.messages import FinishedRuns
 
 Run = tuple[int, int, int, int, int]  # source, partition, position, count, variant

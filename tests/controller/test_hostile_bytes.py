@@ -29,12 +29,12 @@ MIB = 1 << 20
 MEMORY_MOST, SECONDS_MOST = 64 * MIB, 0.25  # of CPU; 50 ms is the promise, on a free machine
 SEEDS = range(6)
 
-WORKER = m.WorkerNow(
-    Slot("vm1", 0), 5, "running", "tcp://127.0.0.1:5", m.Token(1, 1, 1), True, (m.ThreadNow(1, 1),)
+WORKER = m.WorkerStatus(
+    Slot("vm1", 0), 5, "running", "tcp://127.0.0.1:5", m.Token(1, 1, 1), True, (m.ThreadStatus(1, 1),)
 )
 GOOD: tuple[m.FromAgent, ...] = (
     m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, spools=(m.SpoolLeft("source", 0, 3, 9),)),
-    m.Report("vm1", 3, 1, m.Token(1, 1, 1), (WORKER,), (m.SourceNow("source", 0, 1, 9, 3, 0, 6, 0),)),
+    m.Report("vm1", 3, 1, m.Token(1, 1, 1), (WORKER,), (m.SourceStatus("source", 0, 1, 9, 3, 0, 6, 0),)),
     m.SampleBlock("vm1", 3, 1, 10**18, 10**9, 1, ("work",), {n: bytes(8) for n in m.SAMPLE_COLUMNS}, {}, {}),
     m.DeadLetters("vm1", (m.DeadLetter("work", 1, "source", 0, 5, "row", "error", "traceback"),)),
     Profiled("vm1", 1, b"{}"),
@@ -170,12 +170,15 @@ def test_a_command_costs_little_memory_whatever_is_in_it(name: str, data: bytes)
 def largest() -> Iterator[tuple[str, m.FromAgent]]:
     """Messages near the longest that are taken."""
     yield "threads", m.Report("vm1", 3, 1, m.Token(), tuple([WORKER] * 8_000))
-    many = (m.ThreadNow(1),) * 100_000
+    many = (m.ThreadStatus(1),) * 100_000
     yield (
         "threads of one",
-        m.Report("vm1", 3, 1, m.Token(), (m.WorkerNow(Slot("vm1", 0), 1, "running", threads=many),)),
+        m.Report("vm1", 3, 1, m.Token(), (m.WorkerStatus(Slot("vm1", 0), 1, "running", threads=many),)),
     )
-    yield "sources", m.Report("vm1", 3, 1, m.Token(), (), (m.SourceNow("s", 0, 1, 1, 1, 0, 0, 0),) * 80_000)
+    yield (
+        "sources",
+        m.Report("vm1", 3, 1, m.Token(), (), (m.SourceStatus("s", 0, 1, 1, 1, 0, 0, 0),) * 80_000),
+    )
     yield (
         "spools",
         m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, spools=(m.SpoolLeft("s", 0, 3, 9),) * 150_000),

@@ -26,7 +26,7 @@ def test_a_vm_is_either_had_or_refused(machines: Machines) -> None:
         assert machines.list() == Listing((), ())
     else:
         machines.request(VM)
-        assert machines.list().wanted == ("vm3",)
+        assert machines.list().desired == ("vm3",)
 
 
 def test_giving_back_leaves_nothing_and_may_be_repeated(machines: Machines) -> None:
@@ -37,14 +37,14 @@ def test_giving_back_leaves_nothing_and_may_be_repeated(machines: Machines) -> N
         assert isinstance(machines, NoMachines)
     machines.release("vm3")
     machines.release("vm3")
-    assert machines.list().wanted == ()
+    assert machines.list().desired == ()
 
 
-def test_the_file_is_whole_and_says_what_is_wanted(tmp_path: Path) -> None:
+def test_the_file_is_whole_and_says_what_is_desired(tmp_path: Path) -> None:
     machines = FileMachines(tmp_path)
     machines.request(VM)
-    assert msgspec.json.decode((tmp_path / "vm3.wanted").read_bytes(), type=Vm) == VM
-    assert [path.name for path in tmp_path.iterdir()] == ["vm3.wanted"]
+    assert msgspec.json.decode((tmp_path / "vm3.desired").read_bytes(), type=Vm) == VM
+    assert [path.name for path in tmp_path.iterdir()] == ["vm3.desired"]
 
 
 def test_what_runs_is_listed(tmp_path: Path) -> None:

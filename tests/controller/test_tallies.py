@@ -9,7 +9,7 @@ import pytest
 from controller.files.tally_file import TallyFile
 from controller.knowledge.knowledge import RunCounts
 from controller.knowledge.tallies import SourceTally, Tallies
-from topology_runtime.messages import DeadLetter, SourceNow
+from topology_runtime.messages import DeadLetter, SourceStatus
 
 TALLIES = Tallies(
     5, (SourceTally("source", 0, 10, 7, 8, 3),), (("sink", "source", (0, 4)),), (("source", 0, 2),)
@@ -32,8 +32,8 @@ def test_a_torn_file_is_no_tallies(tmp_path: Path, keep: int) -> None:
     assert store.read() is None
 
 
-def source(emitted: int, acked: int, above: int = 0, replayed: int = 0, thread: int = 0) -> SourceNow:
-    return SourceNow("source", 0, thread, emitted, acked, above, 0, replayed)
+def source(emitted: int, acked: int, above: int = 0, replayed: int = 0, thread: int = 0) -> SourceStatus:
+    return SourceStatus("source", 0, thread, emitted, acked, above, 0, replayed)
 
 
 def test_positions_only_move_forward() -> None:

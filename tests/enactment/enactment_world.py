@@ -17,7 +17,7 @@ from controller.knowledge.config import ControllerSettings
 from controller.knowledge.folding import fold_all
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Durable, Planned, Record, Submitted
+from controller.knowledge.records import Durable, Record, RolloutStarted, Submitted
 from controller.knowledge.tallies import Tallies
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot, Vm
@@ -55,7 +55,7 @@ class FakeWorker:
     """A worker that obeys at once. slow: it never says that it is ready."""
 
     incarnation: int
-    threads: dict[int, m.ThreadWanted] = field(default_factory=dict)
+    threads: dict[int, m.ThreadSpec] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     switched: int = 0
     token: m.Token = m.Token()
@@ -82,7 +82,7 @@ class FakeVm:
         self.boot = world.next_number()
         self.sequence = self.blocks = 0
         self.token = m.Token()
-        self.wanted: m.Wanted | None = None
+        self.desired: m.DesiredState | None = None
         self.workers: dict[Slot, FakeWorker] = {}
         self.sources: dict[int, FakeSource] = {}
         self.hung: set[Slot] = set()  # workers there do not get ready
@@ -102,22 +102,22 @@ class FakeVm:
             s.vm, self.boot, s.slots, s.slot_cores, s.slot_memory_bytes, "cgroup1", 7, spools=self.spools
         )
 
-    def obey(self, wanted: m.Wanted) -> None:
-        if wanted.token < self.token:
+    def obey(self, desired: m.DesiredState) -> None:
+        if desired.token < self.token:
             return
-        assert wanted.token.boot >= self.token.boot
-        self.token, self.wanted = wanted.token, wanted
-        mine: dict[Slot, list[m.ThreadWanted]] = {}
-        for thread in wanted.threads:
+        assert desired.token.boot >= self.token.boot
+        self.token, self.desired = desired.token, desired
+        mine: dict[Slot, list[m.ThreadSpec]] = {}
+        for thread in desired.threads:
             if thread.slot.vm == self.name:
                 mine.setdefault(thread.slot, []).append(thread)
         for slot in sorted({*mine, *self.workers}):
-            self._obey_in(slot, mine.get(slot, []), wanted)
+            self._obey_in(slot, mine.get(slot, []), desired)
 
-    def _obey_in(self, slot: Slot, mine: list[m.ThreadWanted], wanted: m.Wanted) -> None:
+    def _obey_in(self, slot: Slot, mine: list[m.ThreadSpec], desired: m.DesiredState) -> None:
         worker = self.workers.get(slot)
         if worker is None or worker.state == "exited":
-            if not any(not t.leaving or wanted.phase != "committed" for t in mine):
+            if not any(not t.leaving or desired.phase != "committed" for t in mine):
                 return
             worker = self.workers[slot] = FakeWorker(
                 self.world.next_number(), crashes=worker.crashes if worker else 0
@@ -129,45 +129,45 @@ class FakeVm:
         if not mine:
             worker.state, worker.threads = "exited", {}
             return
-        worker.token, worker.switched = wanted.token, wanted.routes_number
+        worker.token, worker.switched = desired.token, desired.routes_number
         worker.threads = {t.thread: t for t in mine}
         for thread in mine:
-            if thread.leaving and wanted.phase == "committed" and not self._open(thread.thread):
+            if thread.leaving and desired.phase == "committed" and not self._open(thread.thread):
                 worker.ended.add(thread.thread)
             if thread.task == "source":
-                self._source(thread, wanted, worker)
+                self._source(thread, desired, worker)
 
     def _open(self, thread: int) -> bool:
         source = self.sources.get(thread)
         return source is not None and source.acked < source.emitted
 
-    def _source(self, thread: m.ThreadWanted, wanted: m.Wanted, worker: FakeWorker) -> None:
+    def _source(self, thread: m.ThreadSpec, desired: m.DesiredState, worker: FakeWorker) -> None:
         source = self.sources.setdefault(thread.thread, FakeSource(thread.thread))
-        named = any(at.slot == thread.slot and at.incarnation == worker.incarnation for at in wanted.workers)
-        leaving = thread.leaving and wanted.phase != "prepared"
-        if leaving or wanted.draining:
+        named = any(at.slot == thread.slot and at.incarnation == worker.incarnation for at in desired.workers)
+        leaving = thread.leaving and desired.phase != "prepared"
+        if leaving or desired.draining:
             source.reading = False
         elif not source.reading and named:
-            for start in wanted.starts:
+            for start in desired.starts:
                 if (start.task, start.partition) == (thread.task, thread.partition):
                     source.emitted = source.acked = start.position
                     source.reading = True
                     self.world.started.append((thread.thread, start.position))
         source.stopped = (
-            not source.reading and source.acked == source.emitted and (leaving or wanted.draining)
+            not source.reading and source.acked == source.emitted and (leaving or desired.draining)
         )
 
     def run_sources(self, wall_ns: int) -> None:
         """Read what is due; done at once unless the world holds acks back."""
-        schedule = self.wanted.schedule if self.wanted else None
+        schedule = self.desired.schedule if self.desired else None
         for source in self.sources.values():
             if source.reading and schedule is not None:
                 source.emitted = max(source.emitted, schedule.due(wall_ns))
             if not self.world.hold_acks:
                 source.acked = min(source.emitted, source.acked + self.world.acks_at_once)
-            if not source.reading and self.wanted is not None and source.acked == source.emitted:
-                thread = next((t for t in self.wanted.threads if t.thread == source.thread), None)
-                source.stopped = thread is not None and (thread.leaving or self.wanted.draining)
+            if not source.reading and self.desired is not None and source.acked == source.emitted:
+                thread = next((t for t in self.desired.threads if t.thread == source.thread), None)
+                source.stopped = thread is not None and (thread.leaving or self.desired.draining)
 
     def report(self) -> m.Report:
         self.sequence += 1
@@ -176,20 +176,20 @@ class FakeVm:
         workers = tuple(self._worker_now(slot, one, marks) for slot, one in sorted(self.workers.items()))
         live = {t for worker in self.workers.values() if worker.state == "running" for t in worker.threads}
         sources = tuple(
-            m.SourceNow("source", 0, s.thread, s.emitted, s.acked, 0, s.emitted - s.acked, 0, s.stopped)
+            m.SourceStatus("source", 0, s.thread, s.emitted, s.acked, 0, s.emitted - s.acked, 0, s.stopped)
             for s in self.sources.values()
             if s.thread in live
         )
         return m.Report(self.name, self.boot, self.sequence, self.token, workers, sources)
 
-    def _worker_now(self, slot: Slot, worker: FakeWorker, marks: dict[str, int]) -> m.WorkerNow:
+    def _worker_now(self, slot: Slot, worker: FakeWorker, marks: dict[str, int]) -> m.WorkerStatus:
         threads = tuple(self._thread_now(worker, t, marks[t.task]) for _, t in sorted(worker.threads.items()))
         ready = (
             slot not in self.hung
             and self.world.connected(slot, worker)
             and not any(x.failed for x in threads)
         )
-        return m.WorkerNow(
+        return m.WorkerStatus(
             slot,
             worker.incarnation,
             worker.state,
@@ -201,10 +201,10 @@ class FakeVm:
             again=self.again.get((slot, worker.incarnation), ()),
         )
 
-    def _thread_now(self, worker: FakeWorker, thread: m.ThreadWanted, marked: int) -> m.ThreadNow:
+    def _thread_now(self, worker: FakeWorker, thread: m.ThreadSpec, marked: int) -> m.ThreadStatus:
         ended = thread.thread in worker.ended
         failed = "ValueError: no" if thread.task in self.failing else ""
-        return m.ThreadNow(
+        return m.ThreadStatus(
             thread.thread, worker.switched, marked, not self._open(thread.thread), ended, failed
         )
 
@@ -237,9 +237,9 @@ class FakeVm:
                 self.sources[thread.thread] = FakeSource(thread.thread)
         new = FakeWorker(self.world.next_number(), crashes=old.crashes + 1)
         self.workers[slot] = new
-        if self.wanted is not None:
-            mine = [t for t in self.wanted.threads if t.slot == slot]
-            self._obey_in(slot, mine, self.wanted)
+        if self.desired is not None:
+            mine = [t for t in self.desired.threads if t.slot == slot]
+            self._obey_in(slot, mine, self.desired)
 
     def quarantine(self, number: int) -> None:
         worker = self.workers[Slot(self.name, number)]
@@ -250,7 +250,7 @@ class FakeVm:
     def restart(self) -> None:
         """Its agent is started again: no workers, a higher boot."""
         self.boot = self.world.next_number()
-        self.sequence, self.blocks, self.token, self.wanted = 0, 0, m.Token(), None
+        self.sequence, self.blocks, self.token, self.desired = 0, 0, m.Token(), None
         self.workers.clear()
         self.sources.clear()
         self.down = self.cut = False
@@ -394,7 +394,7 @@ class World:
         one = self.vms.get(name)
         if one is None or one.down or one.cut:
             return
-        if isinstance(message, m.Wanted):
+        if isinstance(message, m.DesiredState):
             self.check_recoverable(message)
             one.obey(message)
         elif isinstance(message, m.Shutdown) and message.token >= one.token and not one.shut_down:
@@ -413,22 +413,22 @@ class World:
         return one.workers.get(slot) if one is not None and not (one.down or one.cut) else None
 
     def connected(self, slot: Slot, worker: FakeWorker) -> bool:
-        """Does its wanted state name the present worker of every other slot, except on dead VMs?"""
-        wanted = self.vms[slot.vm].wanted
-        if wanted is None:
+        """Does its desired state name the present worker of every other slot, except on dead VMs?"""
+        desired = self.vms[slot.vm].desired
+        if desired is None:
             return False
-        at = {w.slot: w.incarnation for w in wanted.workers if w.endpoint}
-        others = {t.slot for t in wanted.threads if t.slot != slot and t.slot.vm not in wanted.held_dead}
+        at = {w.slot: w.incarnation for w in desired.workers if w.endpoint}
+        others = {t.slot for t in desired.threads if t.slot != slot and t.slot.vm not in desired.held_dead}
         return all((peer := self.worker(s)) is not None and at.get(s) == peer.incarnation for s in others)
 
     def marks_of(self, vm: str, task: str) -> int:
         """The lowest routes by which anything above a task still sends, as marks tell its threads on a VM."""
-        wanted = self.vms[vm].wanted
-        assert wanted is not None
-        if wanted.phase == "prepared":
+        desired = self.vms[vm].desired
+        assert desired is not None
+        if desired.phase == "prepared":
             return 0
         above = {edge.source for _, edge in TOPOLOGY.in_edges(task)}
-        senders = [t for t in wanted.threads if t.task in above and t.slot.vm not in wanted.held_dead]
+        senders = [t for t in desired.threads if t.task in above and t.slot.vm not in desired.held_dead]
         found = [
             w.switched if (w := self.worker(t.slot)) is not None and t.thread in w.threads else 0
             for t in senders
@@ -444,23 +444,23 @@ class World:
             assert fold_all(tuple(self.journal)) == k.durable, "what is known is what is journaled"
             self._compared = k.durable
         d = k.durable
-        if d.reign is not None:
-            assert len({t.thread for t in d.reign.threads}) == len(d.reign.threads)
-            assert all(t.thread < d.next_thread for t in d.reign.threads)
-            assert d.reign.routes_number < d.next_routes
+        if d.rollout is not None:
+            assert len({t.thread for t in d.rollout.threads}) == len(d.rollout.threads)
+            assert all(t.thread < d.next_thread for t in d.rollout.threads)
+            assert d.rollout.routes_number < d.next_routes
         alive = [one for one in self.vms.values() if not (one.down or one.cut or one.name in d.held_dead)]
         reading = [source for one in alive for source in one.sources.values() if source.reading]
         assert len(reading) <= 1, f"two threads read one partition: {reading}"
 
-    def check_recoverable(self, wanted: m.Wanted) -> None:
+    def check_recoverable(self, desired: m.DesiredState) -> None:
         """Whatever an agent is told can be made again from the journal (story B6)."""
         if len(self.journal) != self._folded[0]:
             self._folded = len(self.journal), fold_all(tuple(self.journal))
         d = self._folded[1]
-        assert d.reign is not None and wanted.token.epoch == d.reign.epoch
-        assert wanted.token.boot == d.boot
-        assert {t.thread for t in wanted.threads} == {t.thread for t in d.reign.threads}
-        assert wanted.routes_number in (d.reign.routes_number, d.reign.before_number)
+        assert d.rollout is not None and desired.token.epoch == d.rollout.epoch
+        assert desired.token.boot == d.boot
+        assert {t.thread for t in desired.threads} == {t.thread for t in d.rollout.threads}
+        assert desired.routes_number in (d.rollout.routes_number, d.rollout.before_number)
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────
 
@@ -473,19 +473,19 @@ class World:
         return self.durable.phase
 
     @property
-    def reign(self) -> Planned:
-        assert self.durable.reign is not None
-        return self.durable.reign
+    def rollout(self) -> RolloutStarted:
+        assert self.durable.rollout is not None
+        return self.durable.rollout
 
     @property
     def tokens(self) -> list[m.Token]:
-        return [message.token for _, message in self.sent if isinstance(message, m.Wanted)]
+        return [message.token for _, message in self.sent if isinstance(message, m.DesiredState)]
 
     def slots_of(self, task: str) -> set[Slot]:
-        return {t.slot for t in self.reign.threads if t.task == task and not t.leaving}
+        return {t.slot for t in self.rollout.threads if t.task == task and not t.leaving}
 
-    def source_thread(self) -> m.ThreadWanted:
-        return next(t for t in self.reign.threads if t.task == "source" and not t.leaving)
+    def source_thread(self) -> m.ThreadSpec:
+        return next(t for t in self.rollout.threads if t.task == "source" and not t.leaving)
 
     def until(self, phase: str, limit_s: float = 30.0) -> World:
         """Run until the enactment is in this phase."""

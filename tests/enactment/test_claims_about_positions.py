@@ -22,7 +22,7 @@ def known(world: World) -> SourceKnown:
 def claim(world: World, vm: str, **changes: object) -> list[t.Instruction]:
     """The VM's report says this of the source's thread, besides what is so."""
     source = world.source_thread()
-    said = m.SourceNow("source", 0, source.thread, known(world).emitted, known(world).acked, 0, 0, 0)
+    said = m.SourceStatus("source", 0, source.thread, known(world).emitted, known(world).acked, 0, 0, 0)
     report = replace(world.vms[vm].report(), sources=(replace(said, **changes),))
     return world.do(t.FromVm(report))
 

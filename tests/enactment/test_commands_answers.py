@@ -164,7 +164,7 @@ def test_advise_says_what_it_would_do_and_does_not() -> None:
     world = running(mode="advise")
     world.ask("rate_set", rate_tps=500.0)
     world.run(4)
-    assert world.reign.epoch == 1
+    assert world.rollout.epoch == 1
     assert {str(d["action"]) for d in world.loop.knowledge.actions} == {"plan", "advise"}
 
 
@@ -173,21 +173,21 @@ def test_approve_waits_for_the_word() -> None:
     world.ask("rate_set", rate_tps=500.0)
     world.run(4)
     proposal = world.ask("status").data["proposal"]
-    assert world.reign.epoch == 1 and proposal["reason"] == "rate_changed"
+    assert world.rollout.epoch == 1 and proposal["reason"] == "rate_changed"
     assert exit_code(world.ask("apply", id="another")) == 6
     assert world.ask("apply", id=proposal["id"]).data == {"id": proposal["id"], "epoch": 2}
     world.until("committed", 25)
-    assert world.reign.epoch == 2 and world.ask("status").data["proposal"] is None
+    assert world.rollout.epoch == 2 and world.ask("status").data["proposal"] is None
     assert exit_code(world.ask("apply", id=proposal["id"])) == 6
 
 
 def test_an_operator_may_propose_a_plan_also_one_with_more_vms() -> None:
     world = running(max_vms=3, spare=vm("x"))
     plan = world.ask("plan", rate_tps=1700.0, propose=True).data
-    assert world.reign.epoch == 1
+    assert world.rollout.epoch == 1
     assert world.ask("apply", id=plan["id"]).error is None
     world.run(1).until("committed", 25)
-    assert world.reign.reason == "operator" and "vm3" in {slot.vm for slot in world.reign.slots}
+    assert world.rollout.reason == "operator" and "vm3" in {slot.vm for slot in world.rollout.slots}
 
 
 def test_approve_does_not_wait_when_a_vm_is_lost() -> None:
@@ -196,7 +196,7 @@ def test_approve_does_not_wait_when_a_vm_is_lost() -> None:
     )
     world.vms["vm3"].down = True
     world.run(5)
-    assert world.reign.reason == "vm_lost"
+    assert world.rollout.reason == "vm_lost"
 
 
 # ── the end ─────────────────────────────────────────────────────────────────────────────────────
@@ -221,10 +221,10 @@ def test_stop_drains_and_tells_the_run_in_numbers() -> None:
 def test_a_vm_that_says_goodbye_at_the_end_is_not_told_as_lost() -> None:
     """Also when a plan is under way whose leaving threads were there."""
     world = World(rate_tps=1000.0).start().until("committed")
-    assert {slot.vm for slot in world.reign.slots} == {"vm1", "vm2"}
+    assert {slot.vm for slot in world.rollout.slots} == {"vm1", "vm2"}
     world.ask("rate_set", rate_tps=20.0)
     world.until("probation", 60)
-    assert {thread.slot.vm for thread in world.reign.leaving} >= {"vm2"}
+    assert {thread.slot.vm for thread in world.rollout.leaving} >= {"vm2"}
     world.ask("stop")
     world.run(10)
     assert world.finish is not None and world.finish.summary is not None

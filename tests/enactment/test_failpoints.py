@@ -39,7 +39,7 @@ def test_the_first_that_reaches_an_armed_point_dies_and_no_other(tmp_path: Path)
 
 
 def test_every_point_of_the_list_is_one_that_a_shell_reaches() -> None:
-    """Its moment is a word of that role's shell; its phase comes with the wanted state or the record."""
+    """Its moment is a word of that role's shell; its phase comes with the desired state or the record."""
     for role, moments in MOMENTS.items():
         text = (ROOT / SHELLS[role]).read_text()
         assert all(moment in text for moment in moments), role

@@ -10,7 +10,7 @@ from enactment_world import World, vm
 
 from controller.knowledge import turns as t
 from controller.knowledge.folding import fold_all
-from controller.knowledge.records import Entered, Planned
+from controller.knowledge.records import PhaseEntered, RolloutStarted
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 
@@ -21,7 +21,7 @@ THREE = (vm("vm1"), vm("vm2"), vm("vm3"))
 def spread(rate_tps: float = 1400.0, **settings: Any) -> World:
     """A world whose committed plan uses all its three VMs."""
     world = World(THREE, rate_tps=rate_tps, **settings).start().until("committed")
-    assert {slot.vm for slot in world.reign.slots} == {"vm1", "vm2", "vm3"} or rate_tps < 900
+    assert {slot.vm for slot in world.rollout.slots} == {"vm1", "vm2", "vm3"} or rate_tps < 900
     return world
 
 
@@ -46,11 +46,11 @@ def free_slots(world: World, *names: str) -> set[Slot]:
 @pytest.mark.parametrize("phase", ["prepared", "switched", "probation", "committed"])
 def test_a_worker_that_dies_only_delays(phase: str) -> None:
     world = to_phase(World(rate_tps=100.0).start().until("committed"), phase, 500.0)
-    epoch = world.reign.epoch
+    epoch = world.rollout.epoch
     slot = sorted(world.vms["vm1"].workers)[0]
     world.vms["vm1"].kill_worker(slot.number)
     world.until("committed", 25).run(2)
-    assert world.reign.epoch == epoch, "no other plan"
+    assert world.rollout.epoch == epoch, "no other plan"
     assert world.loop.knowledge.counts.acked >= world.loop.knowledge.counts.emitted - 100
     told = {event["kind"] for event in world.loop.knowledge.events}
     assert "worker_died" in told
@@ -74,8 +74,8 @@ def test_a_killed_source_reads_on_from_what_was_acked() -> None:
 
 def test_a_start_is_told_only_until_the_source_runs() -> None:
     world = World().start().until("committed").run(1)
-    wanted = world.loop.knowledge.wanted
-    assert wanted is not None and wanted.starts == ()
+    desired = world.loop.knowledge.desired
+    assert desired is not None and desired.starts == ()
 
 
 def test_a_quarantined_slot_is_planned_round() -> None:
@@ -83,10 +83,10 @@ def test_a_quarantined_slot_is_planned_round() -> None:
     bad = next(slot for slot in world.slots_of("work") if slot != world.source_thread().slot)
     world.vms[bad.vm].quarantine(bad.number)
     world.run(0.6)
-    assert world.reign.reason == "slot_quarantined"
-    assert bad not in world.reign.slots
+    assert world.rollout.reason == "slot_quarantined"
+    assert bad not in world.rollout.slots
     world.until("committed", 20)
-    assert bad not in world.reign.slots
+    assert bad not in world.rollout.slots
 
 
 def test_a_quarantined_source_moves_and_starts_where_it_was_acked() -> None:
@@ -110,14 +110,14 @@ def test_a_lost_vm_is_planned_round_in_every_phase(phase: str) -> None:
     """B2: the dead VM is part of the old plan and of the new one; nobody waits for it."""
     world = to_phase(spread(300.0), phase, 1400.0)
     dead = "vm3" if world.source_thread().slot.vm != "vm3" else "vm2"
-    assert dead in {slot.vm for slot in world.reign.slots}
+    assert dead in {slot.vm for slot in world.rollout.slots}
     world.vms[dead].down = True
     world.run(4.6)
     assert world.durable.held_dead == (dead,)
-    assert dead not in {slot.vm for slot in world.reign.slots}
-    assert world.reign.reason in ("vm_lost", "rolled_back")
+    assert dead not in {slot.vm for slot in world.rollout.slots}
+    assert world.rollout.reason in ("vm_lost", "rolled_back")
     world.until("committed", 25)
-    told = world.loop.knowledge.wanted
+    told = world.loop.knowledge.desired
     assert told is not None and told.held_dead == (dead,)
 
 
@@ -135,16 +135,16 @@ def test_a_lost_vm_with_the_source_loses_nothing() -> None:
 def test_routes_avoid_dead_threads_before_the_new_plan_is_ready() -> None:
     world = spread()
     dead = next(name for name in ("vm2", "vm3") if name != world.source_thread().slot.vm)
-    gone = {t.thread for t in world.reign.threads if t.slot.vm == dead}
+    gone = {t.thread for t in world.rollout.threads if t.slot.vm == dead}
     for one in world.vms.values():
         one.hung = {Slot(one.name, n) for n in range(4)}
     world.vms[dead].down = True
     world.run(4.6)
     assert world.phase == "prepared"
-    wanted = world.loop.knowledge.wanted
-    assert wanted is not None
-    assert not gone & {thread for route in wanted.routes for thread, _ in route.targets}
-    assert all(abs(sum(weight for _, weight in route.targets) - 1) < 1e-9 for route in wanted.routes)
+    desired = world.loop.knowledge.desired
+    assert desired is not None
+    assert not gone & {thread for route in desired.routes for thread, _ in route.targets}
+    assert all(abs(sum(weight for _, weight in route.targets) - 1) < 1e-9 for route in desired.routes)
 
 
 def test_a_vm_held_dead_that_comes_back_is_fenced_until_it_is_empty() -> None:
@@ -153,38 +153,38 @@ def test_a_vm_held_dead_that_comes_back_is_fenced_until_it_is_empty() -> None:
     incarnations = {slot: w.incarnation for slot, w in world.vms[dead].workers.items()}
     world.vms[dead].cut = True
     world.run(5)
-    wanted = world.loop.knowledge.wanted
-    assert wanted is not None
-    fences = {at.slot: at for at in wanted.workers if at.slot.vm == dead}
+    desired = world.loop.knowledge.desired
+    assert desired is not None
+    fences = {at.slot: at for at in desired.workers if at.slot.vm == dead}
     assert {slot: at.incarnation - 1 for slot, at in fences.items()} == incarnations
     assert all(at.endpoint == "" for at in fences.values())
     world.vms[dead].cut = False
     world.until("committed", 25).run(3)
     assert world.durable.held_dead == ()
     assert not [w for w in world.vms[dead].workers.values() if w.state == "running"] or dead in {
-        slot.vm for slot in world.reign.slots
+        slot.vm for slot in world.rollout.slots
     }
 
 
 def test_an_agent_that_is_back_within_four_seconds_keeps_its_plan() -> None:
     world = spread()
-    epoch = world.reign.epoch
+    epoch = world.rollout.epoch
     world.vms["vm3"].down = True
     world.run(2.5)
     world.vms["vm3"].restart()
     world.do(t.FromVm(world.vms["vm3"].hello()))
     world.run(8)
-    assert world.reign.epoch == epoch
-    assert all(world.worker(slot) is not None for slot in world.reign.slots)
+    assert world.rollout.epoch == epoch
+    assert all(world.worker(slot) is not None for slot in world.rollout.slots)
 
 
 def test_too_many_lost_at_once_is_an_alarm_and_no_plan() -> None:
     world = spread()
-    epoch = world.reign.epoch
+    epoch = world.rollout.epoch
     for name in ("vm2", "vm3"):
         world.vms[name].down = True
     world.run(8)
-    assert world.reign.epoch == epoch
+    assert world.rollout.epoch == epoch
     assert "mass_loss" in world.loop.knowledge.alarms
     assert "held back" in world.loop.knowledge.last_decision["text"]  # type: ignore[index]
     for name in ("vm2", "vm3"):
@@ -192,16 +192,16 @@ def test_too_many_lost_at_once_is_an_alarm_and_no_plan() -> None:
         world.do(t.FromVm(world.vms[name].hello()))
     world.run(3)
     assert "mass_loss" not in world.loop.knowledge.alarms
-    assert world.reign.epoch == epoch
+    assert world.rollout.epoch == epoch
 
 
 def test_a_stalled_controller_declares_nobody_dead() -> None:
     world = spread()
-    epoch = world.reign.epoch
+    epoch = world.rollout.epoch
     world.mono_ns += 30 * S
     world.do(t.Tick())
     world.run(8)
-    assert world.reign.epoch == epoch and world.durable.held_dead == ()
+    assert world.rollout.epoch == epoch and world.durable.held_dead == ()
 
 
 # ── stories ─────────────────────────────────────────────────────────────────────────────────────
@@ -215,21 +215,21 @@ def test_b1_marks_are_states_and_come_again_from_a_restarted_sender() -> None:
     world.ask("rate_set", rate_tps=100.0)
     while world.durable.next_epoch == epoch or world.phase != "switched":
         world.run(0.05)
-    assert world.reign.leaving
+    assert world.rollout.leaving
     source = world.source_thread().slot
     world.vms[source.vm].kill_worker(source.number)
     world.until("committed", 25).run(1)
-    assert not world.reign.leaving
+    assert not world.rollout.leaving
 
 
 def test_b6_what_is_not_journaled_is_not_sent() -> None:
     world = World(rate_tps=100.0).start().until("committed")
-    before, told = world.durable, world.loop.knowledge.wanted
+    before, told = world.durable, world.loop.knowledge.desired
     reply = world.ask("rate_set", rate_tps=500.0)
     assert reply.error is None
     world.journal_fails = True
     world.run(6)
-    assert world.durable.reign == before.reign
+    assert world.durable.rollout == before.rollout
     assert told is not None
     assert {token.epoch for token in world.tokens} == {1}
     assert "journal" in world.loop.knowledge.alarms
@@ -237,7 +237,7 @@ def test_b6_what_is_not_journaled_is_not_sent() -> None:
     assert refused.error is not None and "journal" in refused.error[2]
     world.journal_fails = False
     world.run(20)
-    assert world.reign.epoch > 1, "the plan comes when the journal takes it"
+    assert world.rollout.epoch > 1, "the plan comes when the journal takes it"
     assert "journal" not in world.loop.knowledge.alarms
 
 
@@ -250,7 +250,7 @@ def test_b6_a_journal_that_fails_anywhere_leaves_a_journaled_state(at: int) -> N
     world.run(1)
     world.journal_fails = False
     world.run(25)
-    assert world.phase == "committed" and world.reign.epoch >= 2
+    assert world.phase == "committed" and world.rollout.epoch >= 2
     assert fold_all(tuple(world.journal)) == world.durable
 
 
@@ -259,13 +259,13 @@ def test_b6_a_journal_that_fails_anywhere_leaves_a_journaled_state(at: int) -> N
 
 def test_a_restarted_controller_adopts_what_runs() -> None:
     world = spread()
-    reign, count = world.reign, len(world.started)
+    rollout, count = world.rollout, len(world.started)
     acked = world.loop.knowledge.counts.acked
     world.restart_controller()
     assert {token.boot for token in world.tokens} == {1}, "first it listens"
     world.run(3)
-    assert world.reign == reign and len(world.started) == count
-    assert world.tokens[-1].boot == 2 and world.tokens[-1].epoch == reign.epoch
+    assert world.rollout == rollout and len(world.started) == count
+    assert world.tokens[-1].boot == 2 and world.tokens[-1].epoch == rollout.epoch
     assert world.loop.knowledge.counts.acked > acked
 
 
@@ -286,15 +286,15 @@ def test_a_restarted_controller_says_nothing_before_it_knows_what_runs() -> None
 def test_a_crash_after_every_record_ends_old_or_new() -> None:
     """The journal cut behind each of its records: what a new controller does with it."""
     world = risen_once()
-    good = [record for record in world.journal if isinstance(record, Planned)]
+    good = [record for record in world.journal if isinstance(record, RolloutStarted)]
     for count in range(1, len(world.journal) + 1):
         part = tuple(world.journal[:count])
         later = risen_once(stop_after=count)
         later.run(30)
-        epochs = [r.epoch for r in later.journal if isinstance(r, Planned)]
+        epochs = [r.epoch for r in later.journal if isinstance(r, RolloutStarted)]
         assert later.phase == "committed", f"after {part[-1]}"
         assert epochs == sorted(set(epochs))
-        assert later.reign.plan.placement in [p.plan.placement for p in good]
+        assert later.rollout.plan.placement in [p.plan.placement for p in good]
 
 
 def risen_once(stop_after: int | None = None) -> World:
@@ -311,7 +311,7 @@ def risen_once(stop_after: int | None = None) -> World:
             del world.journal[stop_after:]
             killed = True
             world.restart_controller()
-        if asked and world.phase == "committed" and world.reign.epoch > 1:
+        if asked and world.phase == "committed" and world.rollout.epoch > 1:
             break
     return world
 
@@ -328,11 +328,11 @@ def test_a_third_crash_in_a_row_holds_the_last_good_plan_until_it_is_cleared() -
     assert "3 times in a row" in world.loop.knowledge.held
     world.ask("rate_set", rate_tps=500.0)
     world.run(10)
-    assert world.reign.epoch == 1
+    assert world.rollout.epoch == 1
     assert world.ask("status").data["held"]
     assert world.ask("resume").error is None
     world.run(10)
-    assert world.reign.epoch > 1
+    assert world.rollout.epoch > 1
 
 
 def test_crashes_far_apart_are_not_in_a_row() -> None:
@@ -363,13 +363,13 @@ def test_a_plan_far_worse_than_predicted_is_taken_back() -> None:
     world.run(1)
     assert world.loop.knowledge.proven.get(1, 0) > 350
     to_phase(world, "probation", 480.0)
-    bad = world.reign.epoch
+    bad = world.rollout.epoch
     # the new plan gets nothing through
     world.hold_acks = True
     world.ask("rate_set", rate_tps=390.0)
     world.run(14)
-    assert world.durable.reigns[-1].reason == "rolled_back"
-    assert next(r for r in world.durable.reigns if r.epoch == bad).rolled_back
+    assert world.durable.rollouts[-1].reason == "rolled_back"
+    assert next(r for r in world.durable.rollouts if r.epoch == bad).rolled_back
 
 
 # ── spools ──────────────────────────────────────────────────────────────────────────────────────
@@ -388,5 +388,5 @@ def test_a_spool_that_is_not_empty_pins_its_source_until_it_is() -> None:
 
 def test_the_journal_names_every_phase_once() -> None:
     world = risen_once()
-    phases = [(r.epoch, r.phase) for r in world.journal if isinstance(r, Entered)]
+    phases = [(r.epoch, r.phase) for r in world.journal if isinstance(r, PhaseEntered)]
     assert phases == [(e, p) for e in (1, 2) for p in ("switched", "probation", "committed")]

@@ -20,17 +20,17 @@ def test_a_vm_that_comes_and_goes_causes_two_plans_a_minute_at_most(gone_s: int,
         world.run(there_s)
     assert world.durable.next_epoch - epoch <= 2 * MINUTES
     world.run(75)
-    assert "vm2" in {slot.vm for slot in world.reign.slots}, "one that stays is planned with again"
+    assert "vm2" in {slot.vm for slot in world.rollout.slots}, "one that stays is planned with again"
 
 
 def test_a_vm_that_was_lost_once_is_planned_with_as_soon_as_it_is_back() -> None:
     world = World(THREE, rate_tps=1400.0).start().until("committed").run(5)
     world.vms["vm2"].cut = True
     world.run(8)
-    assert "vm2" not in {slot.vm for slot in world.reign.slots}
+    assert "vm2" not in {slot.vm for slot in world.rollout.slots}
     world.vms["vm2"].cut = False
     world.run(25)  # the plan without it is committed first
-    assert "vm2" in {slot.vm for slot in world.reign.slots}
+    assert "vm2" in {slot.vm for slot in world.rollout.slots}
 
 
 @pytest.mark.parametrize("period_s", [4, 25])

@@ -12,7 +12,7 @@ from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage, CheckFailed
 
 
-def report_of(world: World, thread: m.ThreadWanted, **changes: object) -> m.Report:
+def report_of(world: World, thread: m.ThreadSpec, **changes: object) -> m.Report:
     """Its VM's report with this thread changed."""
     report = world.vms[thread.slot.vm].report()
     workers = tuple(
@@ -27,13 +27,13 @@ def report_of(world: World, thread: m.ThreadWanted, **changes: object) -> m.Repo
     return replace(report, workers=workers)
 
 
-def told(world: World, thread: m.ThreadWanted, **changes: object) -> None:
+def told(world: World, thread: m.ThreadSpec, **changes: object) -> None:
     world.do(t.FromVm(report_of(world, thread, **changes)))
 
 
 def test_lost_state_is_journaled_once_and_said() -> None:
     world = World().start().until("committed")
-    thread = world.reign.threads[-1]
+    thread = world.rollout.threads[-1]
     told(world, thread, lost=((3, 2),))
     told(world, thread, lost=((3, 2),))
     told(world, thread, lost=((3, 4),))
@@ -50,7 +50,7 @@ def test_lost_state_is_journaled_once_and_said() -> None:
 def test_a_run_that_lost_state_does_not_end_well() -> None:
     world = World().start().until("committed")
     check_state(world.loop.summary(world.now))
-    thread = world.reign.threads[-1]
+    thread = world.rollout.threads[-1]
     told(world, thread, lost=((0, 7),))
     with pytest.raises(CheckFailed, match=f"{thread.task}: 7 of 1024") as failed:
         check_state(world.loop.summary(world.now))
@@ -59,7 +59,7 @@ def test_a_run_that_lost_state_does_not_end_well() -> None:
 
 def test_rows_that_may_have_counted_twice_are_summed_over_threads() -> None:
     world = World().start().until("committed")
-    one, other = world.reign.threads[:2]
+    one, other = world.rollout.threads[:2]
     told(world, one, applied_again=3)
     told(world, other, applied_again=4)
     told(world, one, applied_again=5)
@@ -68,7 +68,7 @@ def test_rows_that_may_have_counted_twice_are_summed_over_threads() -> None:
 
 def test_a_snapshot_that_cannot_be_written_is_an_alarm_of_its_vm() -> None:
     world = World().start().until("committed")
-    thread = world.reign.threads[-1]
+    thread = world.rollout.threads[-1]
     told(world, thread, unsaved="No space left on device")
     alarm = world.loop.knowledge.alarms[f"disk {thread.slot.vm}"]
     assert "No space left on device" in alarm and str(thread.thread) in alarm
@@ -80,4 +80,4 @@ def test_a_snapshot_that_cannot_be_written_is_an_alarm_of_its_vm() -> None:
 def test_ranges_that_cannot_be_are_refused(lost: tuple[tuple[int, int], ...]) -> None:
     world = World().start().until("committed")
     with pytest.raises(BadMessage):
-        border.check(report_of(world, world.reign.threads[-1], lost=lost))
+        border.check(report_of(world, world.rollout.threads[-1], lost=lost))

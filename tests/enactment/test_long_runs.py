@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from controller.knowledge import folding
 from controller.knowledge.folding import fold, fold_all
-from controller.knowledge.records import Durable, Planned, Record, SoFar
+from controller.knowledge.records import Durable, Record, RolloutStarted, SoFar
 from controller.views.metrics import view_of
 
 S = 1_000_000_000
@@ -43,14 +43,14 @@ def test_a_controller_goes_on_from_a_shortened_journal() -> None:
 
 def test_of_many_plans_the_first_and_the_newest_are_known_and_the_others_counted() -> None:
     world = World(rate_tps=100.0).start().until("committed")
-    (planned,) = (record for record in world.journal if isinstance(record, Planned))
+    (planned,) = (record for record in world.journal if isinstance(record, RolloutStarted))
     known, more = world.durable, folding.REIGNS_KEPT + 200
     for epoch in range(2, more):
         reason = "rate_changed" if epoch % 3 else "operator"
         known = fold(known, replace(planned, epoch=epoch, reason=reason))
-    assert len(known.reigns) == folding.REIGNS_KEPT
-    assert known.reigns[0].reason == "start"
-    assert known.reigns[-1].epoch == more - 1
+    assert len(known.rollouts) == folding.REIGNS_KEPT
+    assert known.rollouts[0].reason == "start"
+    assert known.rollouts[-1].epoch == more - 1
     world.loop.knowledge.durable = known
     told = view_of(world.loop, world.now, {}).replans
     assert told["rate_changed"] == sum(1 for epoch in range(2, more) if epoch % 3)

@@ -10,7 +10,7 @@ from enactment_world import World, vm
 from controller.execute.steps import PREPARED_LIMIT_NS
 from controller.knowledge import turns as t
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import Token, Wanted
+from topology_runtime.messages import DesiredState, Token
 
 S = 1_000_000_000
 
@@ -35,20 +35,20 @@ def test_the_first_plan_waits_for_all_vms_that_shall_be_there() -> None:
     world = World()
     late = world.vms.pop("vm2")
     world.start().run(5)
-    assert world.durable.reign is None
+    assert world.durable.rollout is None
     world.vms["vm2"] = late
     world.do(t.FromVm(late.hello()))
     world.run(1)
-    assert world.durable.reign is not None
+    assert world.durable.rollout is not None
 
 
 def test_after_ten_seconds_the_first_plan_takes_those_there_are() -> None:
     world = World()
     world.vms.pop("vm2")
     world.start().run(9.5)
-    assert world.durable.reign is None
+    assert world.durable.rollout is None
     world.run(1.5)
-    assert {slot.vm for slot in world.reign.slots} == {"vm1"}
+    assert {slot.vm for slot in world.rollout.slots} == {"vm1"}
 
 
 def test_the_offer_begins_when_the_first_plan_is_switched() -> None:
@@ -64,23 +64,23 @@ def test_the_offer_begins_when_the_first_plan_is_switched() -> None:
 def test_a_plan_goes_from_prepared_to_committed_and_leavers_go() -> None:
     world = risen(running())
     assert world.phase == "prepared"
-    old = {t.thread for t in world.reign.threads} - set(world.reign.fresh)
+    old = {t.thread for t in world.rollout.threads} - set(world.rollout.fresh)
     world.until("probation", 2)
-    assert world.durable.reigns[-1].in_force_ns - world.durable.reigns[-1].decided_ns < 2 * S
+    assert world.durable.rollouts[-1].in_force_ns - world.durable.rollouts[-1].decided_ns < 2 * S
     world.until("committed", 20).run(1)
-    assert not world.reign.leaving
-    assert {t.thread for t in world.reign.threads} != old
+    assert not world.rollout.leaving
+    assert {t.thread for t in world.rollout.threads} != old
 
 
 def test_prepared_has_the_old_routes_and_switched_the_new_ones() -> None:
     world = running()
-    before = world.reign.routes
+    before = world.rollout.routes
     risen(world)
-    told = world.loop.knowledge.wanted
+    told = world.loop.knowledge.desired
     assert told is not None and told.phase == "prepared" and told.routes == before
     world.until("switched")
-    told = world.loop.knowledge.wanted
-    assert told is not None and told.phase == "switched" and told.routes == world.reign.routes != before
+    told = world.loop.knowledge.desired
+    assert told is not None and told.phase == "switched" and told.routes == world.rollout.routes != before
 
 
 def test_a_worker_that_is_not_ready_holds_the_plan_and_after_ten_seconds_it_is_taken_back() -> None:
@@ -88,15 +88,15 @@ def test_a_worker_that_is_not_ready_holds_the_plan_and_after_ten_seconds_it_is_t
     for one in world.vms.values():
         one.hung = {Slot(one.name, n) for n in range(4)} - set(one.workers)
     risen(world)
-    bad, good = world.reign, world.durable.reigns[0]
+    bad, good = world.rollout, world.durable.rollouts[0]
     world.run(PREPARED_LIMIT_NS / S - 0.5)
-    assert (world.phase, world.reign.epoch) == ("prepared", bad.epoch)
+    assert (world.phase, world.rollout.epoch) == ("prepared", bad.epoch)
     world.run(1)
-    assert world.reign.reason == "rolled_back" and world.reign.undoes == bad.epoch
-    assert world.durable.reigns[1].rolled_back and not good.rolled_back
+    assert world.rollout.reason == "rolled_back" and world.rollout.undoes == bad.epoch
+    assert world.durable.rollouts[1].rolled_back and not good.rolled_back
     assert world.loop.knowledge.open_circuits
     world.until("committed", 20).run(1)
-    assert {t.thread for t in world.reign.threads}.isdisjoint(bad.fresh)
+    assert {t.thread for t in world.rollout.threads}.isdisjoint(bad.fresh)
 
 
 def test_a_plan_that_was_taken_back_is_not_tried_again_for_a_minute() -> None:
@@ -105,17 +105,17 @@ def test_a_plan_that_was_taken_back_is_not_tried_again_for_a_minute() -> None:
         one.hung = {Slot(one.name, n) for n in range(4)} - set(one.workers)
     risen(world)
     world.run(40)
-    assert [reign.reason for reign in world.durable.reigns] == ["start", "rate_changed", "rolled_back"]
+    assert [rollout.reason for rollout in world.durable.rollouts] == ["start", "rate_changed", "rolled_back"]
     assert "failed lately" in str(world.loop.knowledge.last_decision)
     world.run(45)
-    assert [reign.reason for reign in world.durable.reigns][3:] == ["rate_changed", "rolled_back"]
+    assert [rollout.reason for rollout in world.durable.rollouts][3:] == ["rate_changed", "rolled_back"]
 
 
 def test_logic_that_cannot_be_built_takes_a_plan_back_at_once() -> None:
     world = running()
     world.vms["vm1"].failing = world.vms["vm2"].failing = {"work"}
     risen(world).run(0.5)
-    assert world.reign.reason == "rolled_back" and "ValueError: no" in world.reign.text
+    assert world.rollout.reason == "rolled_back" and "ValueError: no" in world.rollout.text
 
 
 def test_logic_that_cannot_be_built_ends_a_run_that_never_ran() -> None:
@@ -130,24 +130,24 @@ def test_logic_that_cannot_be_built_ends_a_run_that_never_ran() -> None:
 def test_machines_are_journaled_before_they_are_asked_for() -> None:
     world = risen(running(max_vms=3, spare=vm("x")), 1400.0)
     kinds = [type(record).__name__ for record in world.journal]
-    assert kinds.index("MachineAsked") < kinds.index("Planned", kinds.index("MachineAsked"))
+    assert kinds.index("MachineAsked") < kinds.index("RolloutStarted", kinds.index("MachineAsked"))
     assert [record.vm for record in world.durable.machines] == ["vm3"]
     world.until("committed", 20)
-    assert "vm3" in {slot.vm for slot in world.reign.slots}
+    assert "vm3" in {slot.vm for slot in world.rollout.slots}
 
 
 def test_machines_that_do_not_come_are_given_up_and_the_old_plan_holds() -> None:
     world = running(max_vms=3, spare=vm("x"))
     world.lost_requests.add("vm3")
     risen(world, 1400.0)
-    held = world.reign.epoch
+    held = world.rollout.epoch
     assert world.durable.waiting is not None
     world.run(14)
     assert world.durable.waiting is not None
     world.run(2)
     assert world.durable.waiting is None
-    assert (world.reign.epoch, world.durable.machines, world.asked) == (held, (), {})
-    assert world.durable.reigns[-1].abandoned or world.durable.reigns[-2].abandoned
+    assert (world.rollout.epoch, world.durable.machines, world.asked) == (held, (), {})
+    assert world.durable.rollouts[-1].abandoned or world.durable.rollouts[-2].abandoned
 
 
 def test_a_vm_without_threads_is_given_back_after_the_commit() -> None:
@@ -165,7 +165,7 @@ def test_a_vm_that_takes_its_time_is_used_the_second_time_too(lost: bool) -> Non
     world.machine_s = 3.0
     for _ in range(2):
         risen(world, 1400.0).run(5)
-        assert len({slot.vm for slot in world.reign.slots}) == 3, world.durable.reigns[-1]
+        assert len({slot.vm for slot in world.rollout.slots}) == 3, world.durable.rollouts[-1]
         world.until("committed", 30)
         if lost:
             (asked,) = world.asked
@@ -190,9 +190,9 @@ def test_tokens_only_rise_and_agents_are_told_again_every_two_seconds() -> None:
     world = risen(running()).until("committed", 20)
     tokens = world.tokens
     assert tokens == sorted(tokens)
-    count = len([1 for name, message in world.sent if name == "vm1" and isinstance(message, Wanted)])
+    count = len([1 for name, message in world.sent if name == "vm1" and isinstance(message, DesiredState)])
     world.run(10)
-    again = len([1 for name, message in world.sent if name == "vm1" and isinstance(message, Wanted)])
+    again = len([1 for name, message in world.sent if name == "vm1" and isinstance(message, DesiredState)])
     assert 4 <= again - count <= 6
 
 
@@ -202,4 +202,4 @@ def test_an_agent_that_is_behind_is_told_again_soon() -> None:
     count = len(world.tokens)
     world.run(0.7)
     assert len(world.tokens) > count
-    assert world.vms["vm1"].token == world.loop.knowledge.wanted.token  # type: ignore[union-attr]
+    assert world.vms["vm1"].token == world.loop.knowledge.desired.token  # type: ignore[union-attr]

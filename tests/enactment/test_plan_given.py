@@ -20,12 +20,12 @@ def given(rate_tps: float = 60.0) -> Plan:
 def test_the_given_plan_is_run_whatever_is_offered() -> None:
     plan = given()
     world = World(rate_tps=20.0, plan=plan).start().until("committed")
-    assert world.reign.plan.id == plan.id
-    assert world.reign.plan.placement == plan.placement
+    assert world.rollout.plan.id == plan.id
+    assert world.rollout.plan.placement == plan.placement
     assert world.ask("rate_set", rate_tps=500.0).error is None
     world.run(40)
-    assert world.durable.next_epoch == world.reign.epoch + 1
-    assert world.reign.plan.id == plan.id
+    assert world.durable.next_epoch == world.rollout.epoch + 1
+    assert world.rollout.plan.id == plan.id
     assert "held" in world.loop.knowledge.last_decision["text"]
 
 

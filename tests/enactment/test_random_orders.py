@@ -1,5 +1,5 @@
 """Whatever happens in whatever order: after every event the invariants of `World.check` hold, tokens only
-rise, and once faults stop, everything that is wanted is there and nothing read is lost."""
+rise, and once faults stop, everything that is desired is there and nothing read is lost."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ def test_any_order_of_events(deeds: list[tuple[int, int]]) -> None:
 
 
 def check_tokens(world: World) -> None:
-    """Wanted states are numbered upwards, and one number is one state."""
+    """Desired states are numbered upwards, and one number is one state."""
     tokens = world.tokens
     assert tokens == sorted(tokens)
-    by_token: dict[m.Token, m.Wanted] = {}
+    by_token: dict[m.Token, m.DesiredState] = {}
     for _, message in world.sent:
-        if isinstance(message, m.Wanted):
+        if isinstance(message, m.DesiredState):
             assert by_token.setdefault(message.token, message) == message
 
 
@@ -115,8 +115,8 @@ def check_at_rest(world: World) -> None:
     """Wanted = present; nothing that was read is open; nothing is kept that is not needed."""
     k = world.loop.knowledge
     assert world.phase == "committed" and world.durable.waiting is None, (world.phase, k.alarms)
-    assert not world.reign.leaving
-    wanted = {t.thread for t in world.reign.threads}
+    assert not world.rollout.leaving
+    desired = {t.thread for t in world.rollout.threads}
     present = {
         t
         for one in world.vms.values()
@@ -124,10 +124,10 @@ def check_at_rest(world: World) -> None:
         if w.state == "running"
         for t in w.threads
     }
-    assert wanted == present
+    assert desired == present
     assert k.counts.emitted - k.counts.done < 40, "everything read was done"
     due = world.durable.schedule.due(world.now.wall_ns) if world.durable.schedule else 0
     assert due - k.counts.emitted < 60, "the source reads on"
-    used = {slot.vm for slot in world.reign.slots}
+    used = {slot.vm for slot in world.rollout.slots}
     assert {machine.vm for machine in world.durable.machines} <= used
     assert set(world.asked) == {machine.vm for machine in world.durable.machines}

@@ -15,7 +15,7 @@ from controller.knowledge import turns as t
 from controller.knowledge.diagnoses import Residual
 from controller.knowledge.models import Model, ModelSlot, Point
 from topology_runtime.cluster import Slot
-from topology_runtime.profiles import Profiled, ProfileWanted
+from topology_runtime.profiles import Profiled, ProfileSpec
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 checked = examples(100)
@@ -116,12 +116,12 @@ class Recorded(World):
         return out
 
     @property
-    def profile(self) -> ProfileWanted | None:
-        return self.loop.knowledge.profiles.wanted
+    def profile(self) -> ProfileSpec | None:
+        return self.loop.knowledge.profiles.desired
 
-    def told(self) -> list[ProfileWanted | None]:
+    def told(self) -> list[ProfileSpec | None]:
         """What each VM obeys."""
-        return [one.wanted.profile for one in self.vms.values() if one.wanted is not None]
+        return [one.desired.profile for one in self.vms.values() if one.desired is not None]
 
     def words(self) -> list[str]:
         kinds = ("profile", "profiled")
@@ -213,13 +213,13 @@ def test_a_higher_rate_ends_it_before_anything_starts_in_its_slot() -> None:
     for _ in range(400):
         world.run(0.05)
         for one in world.vms.values():
-            assert one.wanted is not None
-            named = one.wanted.profile
-            assert named is None or named.slot not in {thread.slot for thread in one.wanted.threads}
-        if world.reign.epoch > 1:
+            assert one.desired is not None
+            named = one.desired.profile
+            assert named is None or named.slot not in {thread.slot for thread in one.desired.threads}
+        if world.rollout.epoch > 1:
             break
     assert before is not None and world.profile is None
-    assert before.slot in {thread.slot for thread in world.reign.threads}
+    assert before.slot in {thread.slot for thread in world.rollout.threads}
     assert world.words()[-1].endswith("its slot is needed")
 
 

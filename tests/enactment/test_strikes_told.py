@@ -14,13 +14,13 @@ STRUCK = Struck("work", "source", 0, 5, 0, "row", 2, "why", "")
 TOLD = VmStrikes((STRUCK,), 1)
 
 
-def test_what_a_vm_counted_is_in_the_wanted_state_of_all() -> None:
+def test_what_a_vm_counted_is_in_the_desired_state_of_all() -> None:
     world = World().start().until("committed")
-    name = world.reign.threads[0].slot.vm
-    before = world.loop.knowledge.wanted
+    name = world.rollout.threads[0].slot.vm
+    before = world.loop.knowledge.desired
     assert before is not None and before.strikes == ()
     world.do(t.FromVm(replace(world.vms[name].report(), strikes=TOLD)))
-    now = world.loop.knowledge.wanted
+    now = world.loop.knowledge.desired
     assert now is not None and now.strikes == ((name, TOLD),) and now.token > before.token
 
 
@@ -36,7 +36,7 @@ def test_what_a_vm_counted_is_in_the_wanted_state_of_all() -> None:
 )
 def test_strikes_that_cannot_be_are_refused(strikes: VmStrikes) -> None:
     world = World().start().until("committed")
-    report = world.vms[world.reign.threads[0].slot.vm].report()
+    report = world.vms[world.rollout.threads[0].slot.vm].report()
     border.check(replace(report, strikes=TOLD))
     with pytest.raises(BadMessage):
         border.check(replace(report, strikes=strikes))

@@ -18,13 +18,13 @@ from controller.plan.planner import PlanRequest
 from controller.viewers import Viewers
 from controller.views.in_task import InTask
 from controller.views.picture import Picture
-from controller.views.sight import ViewInput
+from controller.views.view_input import ViewInput
 from controller.views.whatif import rates_asked, whatif
 from topology_runtime.channels import Waker
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput
 from topology_runtime.latency_buckets import BUCKETS, bucket_of
-from topology_runtime.messages import ProfileWanted, Request, SampleBlock
+from topology_runtime.messages import ProfileSpec, Request, SampleBlock
 from topology_runtime.picturing.merge_patch import advanced
 from topology_runtime.snapshot import Delta, Snapshot
 
@@ -116,7 +116,7 @@ def test_a_picture_says_how_near_each_task_is_to_its_limit_and_its_latency() -> 
 def test_a_slot_that_profiles_a_task_is_not_shown_as_empty() -> None:
     cluster, picture = Cluster(), Picture()
     spare = Slot("vm5", 3)
-    cluster.k.profiles.wanted = ProfileWanted("task01", spare, 1, 60.0)
+    cluster.k.profiles.desired = ProfileSpec("task01", spare, 1, 60.0)
     picture.advance(cluster.at(1.0))
     states = {name: slot["state"] for name, slot in picture.snapshot()["slots"].items()}
     assert states.pop("vm5/3") == "profiling" and "profiling" not in states.values()

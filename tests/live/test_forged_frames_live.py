@@ -51,8 +51,8 @@ def test_a_frame_of_an_incarnation_that_is_not_named_reaches_nobody(named: bool,
     rig = rig_of(line("left"), {"source": [0], "left": [1], "store": [0]}, tmp_path)
     try:
         rig.start()
-        assert rig.wanted is not None
-        at = {worker.slot.number: worker for worker in rig.wanted.workers}
+        assert rig.desired is not None
+        at = {worker.slot.number: worker for worker in rig.desired.workers}
         stranger = channels.PushChannel(at[0].endpoint)
         for sequence in range(FRAMES):
             stranger.send_bytes(forged(rig, at[1].incarnation + (0 if named else 1), sequence))

@@ -28,7 +28,7 @@ from controller.knowledge import turns as t
 from controller.plan.predict import predict
 from controller.views import metrics as of_controller
 from controller.views.picture import Picture
-from controller.views.sight import ViewInput
+from controller.views.view_input import ViewInput
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.latency_buckets import BUCKETS, bucket_of
@@ -40,8 +40,8 @@ HISTOGRAM = ("_bucket", "_sum", "_count")
 @pytest.mark.parametrize("name", CONTRACT)
 def test_every_metric_of_the_contract_is_told_with_its_labels_and_no_others(name):
     told = samples_of(everything())
-    wanted = [f"{name}{end}" for end in HISTOGRAM] if name == "headgate_task_latency_seconds" else [name]
-    for series in wanted:
+    desired = [f"{name}{end}" for end in HISTOGRAM] if name == "headgate_task_latency_seconds" else [name]
+    for series in desired:
         labels = [{key for key, _ in found} for told_name, found in told if told_name == series]
         assert labels
         assert all(found - {"le"} == CONTRACT[name] for found in labels)

@@ -26,11 +26,11 @@ def slots(vms: tuple[Vm, ...]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "mix"),
+    ("desired", "mix"),
     [(0, []), (1, [1]), (2, [1, 1]), (3, [3]), (4, [4]), (6, [3, 3]), (7, [4, 3]), (15, [4, 4, 4, 3])],
 )
-def test_the_cheapest_mix_by_hand(wanted, mix):
-    assert slots(cheapest(wanted, LIST)) == mix
+def test_the_cheapest_mix_by_hand(desired, mix):
+    assert slots(cheapest(desired, LIST)) == mix
 
 
 def test_of_equal_price_fewer_vms_and_then_fewer_slots_win():
@@ -55,12 +55,12 @@ def lists(draw: st.DrawFn) -> tuple[Vm, ...]:
 
 @checked
 @given(st.integers(0, 12), lists())
-def test_no_mix_is_cheaper(wanted, sizes):
+def test_no_mix_is_cheaper(desired, sizes):
     """Against all mixes: cost, then VMs, then slots."""
     mixes = [
         counts
-        for counts in product(range(wanted + 1), repeat=len(sizes))
-        if sum(n * size.slots for n, size in zip(counts, sizes, strict=True)) >= wanted
+        for counts in product(range(desired + 1), repeat=len(sizes))
+        if sum(n * size.slots for n, size in zip(counts, sizes, strict=True)) >= desired
     ]
 
     def worth(counts: tuple[int, ...]) -> tuple[int, int, int]:
@@ -68,7 +68,7 @@ def test_no_mix_is_cheaper(wanted, sizes):
         cost = sum(n * round(size.usd_per_hour * 10) for n, size in pairs)
         return cost, sum(counts), sum(n * size.slots for n, size in pairs)
 
-    found = cheapest(wanted, sizes)
+    found = cheapest(desired, sizes)
     cost = sum(round(vm.usd_per_hour * 10) for vm in found)
     assert (cost, len(found), sum(slots(found))) == min(worth(counts) for counts in mixes)
     assert [vm.vm for vm in found] == [f"vm{number}" for number in range(1, len(found) + 1)]
@@ -116,9 +116,9 @@ def test_many_more_slots_than_estimated_are_found_without_trying_each():
     """1,000 threads of 0.6 of a slot's memory: ρ is 600, and each needs a slot of its own."""
     tried: list[int] = []
 
-    def counted(wanted: int, sizes: object) -> tuple[Vm, ...]:
-        tried.append(wanted)
-        return exact(wanted, SIZES)
+    def counted(desired: int, sizes: object) -> tuple[Vm, ...]:
+        tried.append(desired)
+        return exact(desired, SIZES)
 
     model = {"work": model_of("work", (1, 10, 0.1, 0.6))}
     request = PlanRequest(chain("work"), model, 10_000.0, (), allocator="lsa", mapper="rsm")

@@ -57,17 +57,17 @@ def most_kept(plan: Plan, threads: tuple[ThreadAt, ...], excluded: frozenset[Slo
     which a task of fixed size runs and shall run keep their name."""
     now = staying(plan, threads)
     static = {task.task for task in plan.allocation.tasks if task.static}
-    wanted: dict[Slot, list[Bundle]] = {}
+    desired: dict[Slot, list[Bundle]] = {}
     for bundle in plan.placement.bundles:
-        wanted.setdefault(bundle.slot, []).append(bundle)
+        desired.setdefault(bundle.slot, []).append(bundle)
     fixed = {b.slot for b in plan.placement.bundles if b.task in static and now[b.task, b.slot]}
 
     def most_within(vm: Vm, real: Vm) -> float:
         best = -math.inf
         for names in permutations(real.all_slots()):
-            pairs = [pair for pair in zip(vm.all_slots(), names, strict=True) if pair[0] in wanted]
+            pairs = [pair for pair in zip(vm.all_slots(), names, strict=True) if pair[0] in desired]
             if all(name not in excluded and (slot == name or slot not in fixed) for slot, name in pairs):
-                stay = (min(b.threads, now[b.task, name]) for slot, name in pairs for b in wanted[slot])
+                stay = (min(b.threads, now[b.task, name]) for slot, name in pairs for b in desired[slot])
                 best = max(best, sum(stay))
         return best
 

@@ -11,8 +11,8 @@ from worlds import chain, model_of, requests, vms_of
 from controller.knowledge.plans import Plan
 from controller.plan.acquire import exact
 from controller.plan.highest import highest_plan
-from controller.plan.outlook import Supply, compared, outlook, step_for, usual_rates
 from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
+from controller.plan.scaling import Supply, compared, outlook, step_for, usual_rates
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import Infeasible, InvalidInput
 from topology_runtime.topology import Static, Task, Topology

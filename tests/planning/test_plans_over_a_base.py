@@ -65,7 +65,7 @@ def test_the_same_plan_again_changes_nothing(pair):
 
 
 @pytest.mark.parametrize("kept", ["vm1", "vm2"])
-def test_the_vm_with_the_wanted_threads_is_kept(kept):
+def test_the_vm_with_the_desired_threads_is_kept(kept):
     """Of two VMs one slot each remains; the plan made anew would always name vm1."""
     topology = chain("a")
     request = PlanRequest(

@@ -80,9 +80,9 @@ def test_every_change_is_minimal_and_complete(request, part, random):
     threads = tuple(replace(thread, slot=names[thread.slot]) for thread in threads)
     change = diff(threads, after.placement, request.topology, len(threads) + 1)
     have = Counter((thread.task, thread.slot) for thread in threads)
-    wanted = {(bundle.task, bundle.slot): bundle.threads for bundle in after.placement.bundles}
-    assert len(change.keep) == sum(min(count, have[place]) for place, count in wanted.items())
-    assert Counter((t.task, t.slot) for t in (*change.keep, *change.start)) == wanted
+    desired = {(bundle.task, bundle.slot): bundle.threads for bundle in after.placement.bundles}
+    assert len(change.keep) == sum(min(count, have[place]) for place, count in desired.items())
+    assert Counter((t.task, t.slot) for t in (*change.keep, *change.start)) == desired
     assert sorted([*change.keep, *change.leave], key=lambda t: t.thread) == list(threads)
     numbers = [thread.thread for thread in change.start]
     assert numbers == list(range(len(threads) + 1, change.next_thread))

@@ -49,7 +49,7 @@ def test_people_see_signs_and_what_it_comes_to(scene, plans):
     assert not any("\x1b" in line for line in lines)
 
 
-def test_colours_come_on_a_terminal_unless_they_are_not_wanted(scene, plans, monkeypatch):
+def test_colours_come_on_a_terminal_unless_they_are_not_desired(scene, plans, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[32m+ vm2" in scene.headgate("diff", *plans)

@@ -160,7 +160,7 @@ def test_a_plan_over_a_base_keeps_threads_and_names(scene):
     assert plan["vms"][0] == base["vms"][0]
 
 
-def test_fewer_slots_keep_the_vm_whose_threads_are_wanted(scene):
+def test_fewer_slots_keep_the_vm_whose_threads_are_desired(scene):
     """Acquired anew, vm1 would carry what vm2 carries now."""
     base = scene.plan("--rate", "200", "--vm-sizes", "4")
     base["vms"].insert(0, {**base["vms"][0], "vm": "vm0"})

@@ -253,14 +253,14 @@ def test_a_client_that_leaves_in_the_middle_disturbs_nobody(addresses: tuple[str
 def test_the_embedded_service_gives_parts(services: Path, addresses: tuple[str, str]) -> None:
     if not addresses[0].startswith("embedded"):
         pytest.skip("plain HTTP only")
-    wanted = blob_bytes(2)[10:30]
+    desired = blob_bytes(2)[10:30]
     text = b"GET /headgate/blob-0002 HTTP/1.1\r\nHost: h\r\nRange: bytes=10-29\r\nConnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port_of(addresses[0])), 10.0) as connection:
         connection.sendall(text)
         answer = b""
         while part := connection.recv(4096):
             answer += part
-    assert answer.startswith(b"HTTP/1.1 206 ") and answer.endswith(b"\r\n\r\n" + wanted)
+    assert answer.startswith(b"HTTP/1.1 206 ") and answer.endswith(b"\r\n\r\n" + desired)
     assert b"Content-Range: bytes 10-29/2000000" in answer
 
 

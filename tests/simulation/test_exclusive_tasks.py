@@ -34,7 +34,7 @@ def running(seed: int = 1) -> SimWorld:
 def holder(world: SimWorld) -> SimThread | None:
     """The thread of the exclusive task that may work now."""
     threads = [t for worker in world.workers() for t in worker.threads.values()]
-    found = [t for t in threads if t.wanted.task == "alone" and t.could_work]
+    found = [t for t in threads if t.desired.task == "alone" and t.could_work]
     return found[0] if found else None
 
 
@@ -94,7 +94,7 @@ def test_cut_off_for_long_it_stops_itself_and_works_elsewhere_soon(seed: int) ->
     agent.cut_until_ns = world.now_ns + AWAY_S * S
     alone_s = until(world, lambda: holder(world) is None, 11)
     assert 9 < alone_s < 10, "it goes on as long as its lease"
-    stateless = [t for w in agent.workers.values() for t in w.threads.values() if t.wanted.task == "work"]
+    stateless = [t for w in agent.workers.values() for t in w.threads.values() if t.desired.task == "work"]
     assert all(t.could_work for t in stateless), "others need no lease"
     again_s = alone_s + until(world, lambda: holder(world) is not None, AGAIN_S)
     assert again_s < AGAIN_S and vm_of(world) is not agent

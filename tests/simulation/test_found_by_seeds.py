@@ -24,8 +24,8 @@ def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:
         for worker in world.workers():
             for thread in worker.threads.values():
                 orders = thread.core.orders
-                if thread.wanted.task == "work" and orders is not None:
-                    seen.add((bool(orders.wanted.routes), thread.core.may_work))
+                if thread.desired.task == "work" and orders is not None:
+                    seen.add((bool(orders.desired.routes), thread.core.may_work))
     assert seen == {(False, False), (True, True)}
 
 

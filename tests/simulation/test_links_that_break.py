@@ -35,14 +35,14 @@ def test_a_break_that_no_worker_notices_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("number", [1, 4, 12])
 def test_what_a_leaver_wrote_into_a_half_open_link_is_sent_again_soon(number: int) -> None:
-    """Its worker was wanted no more before the link watch had noticed, and nobody looked any more."""
+    """Its worker was no longer desired before the link watch had noticed, and nobody looked any more."""
     world = SimWorld(number, Options(shape="feeds", faults=0, rate_tps=4.0, vms_least=2))
     world.begin()
     world.clock.run_until(5 * S)
     planned(world, 45.0)
     world.clock.run_until(world.now_ns + 5 * S)
     for worker in world.workers():
-        if not {"source", "other"} & {thread.wanted.task for thread in worker.threads.values()}:
+        if not {"source", "other"} & {thread.desired.task for thread in worker.threads.values()}:
             for slot in worker.linked:
                 worker.half_open(slot, 4 * S)
     world.clock.run_until(world.now_ns + S // 2)

@@ -97,8 +97,8 @@ class TestFileLines:
     def test_every_line_is_found(self, tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
         lines.append("end")
         source = self.lines(tmp_path_factory.mktemp("lines"), "\n".join(lines).encode())
-        wanted = [line for line in lines if line.encode().strip()]
-        assert [line for _, line in source.read(0, len(wanted))] == wanted
+        desired = [line for line in lines if line.encode().strip()]
+        assert [line for _, line in source.read(0, len(desired))] == desired
         source.close()
 
     def test_lines_across_chunks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

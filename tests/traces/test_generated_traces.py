@@ -46,7 +46,7 @@ def test_columns_are_those_that_the_recorder_writes(made: tuple[Path, dict[str, 
         assert pq.read_schema(file).equals(arrow_schema(table)), file.name
 
 
-def test_as_many_rows_as_wanted_in_segments_of_the_wanted_size(made: tuple[Path, dict[str, Any]]) -> None:
+def test_as_many_rows_as_desired_in_segments_of_the_desired_size(made: tuple[Path, dict[str, Any]]) -> None:
     folder, truth = made
     files = sorted(folder.glob("made/run-?/samples/1*.parquet"))
     counts = [pq.read_metadata(file).num_rows for file in files]

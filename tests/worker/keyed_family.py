@@ -1,4 +1,4 @@
-"""The threads of one keyed task in virtual time: real cores, wanted states as the controller would make them,
+"""The threads of one keyed task in virtual time: real cores, desired states as the controller would make them,
 a net that may be slow or lose words, disks that outlive workers. A source sends rows until they are acked.
 """
 
@@ -13,20 +13,20 @@ from typing import Any
 import msgspec
 
 from controller.execute.keepers import keepers_next, keepers_now, told
-from controller.knowledge.records import Durable, Planned
+from controller.knowledge.records import Durable, RolloutStarted
 from topology_runtime.cluster import Slot
 from topology_runtime.logic import Keyed
 from topology_runtime.messages import (
+    DesiredState,
     Frame,
     Keepers,
     RootKey,
     RootPart,
     Route,
-    ThreadWanted,
+    ThreadSpec,
     Token,
-    Wanted,
 )
-from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker.flow import Addressed
 from topology_runtime.worker.keyed import KeyedFlow, KeyedSnapshot
@@ -77,8 +77,8 @@ class Member:
     inbox: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        wanted = ThreadWanted(self.thread, "tally", self.slot)
-        self.core = KeyedCore(wanted, TOPOLOGY, self, self.family.random64, lambda _: None)
+        desired = ThreadSpec(self.thread, "tally", self.slot)
+        self.core = KeyedCore(desired, TOPOLOGY, self, self.family.random64, lambda _: None)
         self.core.store = Store(self.family, self, self.thread)
         self.core.adopt(Tally(), lambda _: None)
 
@@ -93,7 +93,7 @@ class Member:
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         self.family.acked((ack.key, ack.value) for _, ack in acks)
 
-    def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None:
+    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
         if self.alive:
             self.family.put(word.target, word)
 
@@ -137,7 +137,7 @@ class Family:
         self.dead_vms: set[str] = set()
         self.net: list[tuple[int, Any]] = []
         self.durable = Durable()
-        self.wanted: Wanted | None = None
+        self.desired: DesiredState | None = None
         self.table: list[int] = []
         self.rows: list[int] = []  # all that were ever offered
         self.open: dict[int, tuple[RootKey, int]] = {}  # row → its newest attempt and what is left to ack
@@ -151,10 +151,9 @@ class Family:
         d, number = self.durable, self.durable.next_routes
         route = (Route(0, tuple((t, 1.0) for t in sorted(set(table))), tuple((t, 1) for t in table)),)
         before = (self._number, self._routes)
-        there = {t.thread for t in d.reign.threads} - set(gone) if d.reign is not None else set()
+        there = {t.thread for t in d.rollout.threads} - set(gone) if d.rollout is not None else set()
         threads = tuple(
-            ThreadWanted(t, "tally", self.places[t], leaving=t not in table)
-            for t in sorted(there | set(table))
+            ThreadSpec(t, "tally", self.places[t], leaving=t not in table) for t in sorted(there | set(table))
         )
         planned = msgspec.structs.replace(
             BLANK,
@@ -167,7 +166,7 @@ class Family:
             keepers=keepers_next(d, TOPOLOGY, *before),
         )
         self.durable = msgspec.structs.replace(
-            d, reign=planned, phase="prepared", next_epoch=d.next_epoch + 1, next_routes=number + 1
+            d, rollout=planned, phase="prepared", next_epoch=d.next_epoch + 1, next_routes=number + 1
         )
         for thread in table:
             if thread not in self.members:
@@ -176,33 +175,33 @@ class Family:
 
     @property
     def _number(self) -> int:
-        reign = self.durable.reign
-        if reign is None:
+        rollout = self.durable.rollout
+        if rollout is None:
             return 0
-        return reign.before_number if self.durable.phase == "prepared" else reign.routes_number
+        return rollout.before_number if self.durable.phase == "prepared" else rollout.routes_number
 
     @property
     def _routes(self) -> tuple[Route, ...]:
-        reign = self.durable.reign
-        if reign is None:
+        rollout = self.durable.rollout
+        if rollout is None:
             return ()
-        return reign.before_routes if self.durable.phase == "prepared" else reign.routes
+        return rollout.before_routes if self.durable.phase == "prepared" else rollout.routes
 
     def enter(self, phase: str) -> None:
         self.durable = msgspec.structs.replace(self.durable, phase=phase)
         self.tell()
 
     def tell(self) -> None:
-        """The wanted state to all, and the source's marks."""
+        """The desired state to all, and the source's marks."""
         d = self.durable
-        assert d.reign is not None
+        assert d.rollout is not None
         self._counter += 1
-        threads = (*d.reign.threads, ThreadWanted(SOURCE, "source", HOME))
+        threads = (*d.rollout.threads, ThreadSpec(SOURCE, "source", HOME))
         alive = {slot.vm for slot in self.places.values()} - self.dead_vms
         keepers: tuple[Keepers, ...] = told(keepers_now(d, TOPOLOGY), {t.thread for t in threads}, alive)
         phases = {"prepared": "prepared", "switched": "switched", "probation": "switched"}
-        self.wanted = Wanted(
-            token=Token(1, d.reign.epoch, self._counter),
+        self.desired = DesiredState(
+            token=Token(1, d.rollout.epoch, self._counter),
             phase=phases.get(d.phase, "committed"),  # type: ignore[arg-type]
             run="run",
             topology=TOPOLOGY,
@@ -215,18 +214,18 @@ class Family:
         )
         self.table = owners(self._routes[0]) if self._routes else []
         for member in self.members.values():
-            self.put(member.thread, self.wanted, safe=True)
+            self.put(member.thread, self.desired, safe=True)
             if self._number:
-                self.put(member.thread, Mark(SOURCE, member.thread, self._number), safe=True)
+                self.put(member.thread, Barrier(SOURCE, member.thread, self._number), safe=True)
 
     @property
     def in_force(self) -> bool:
         """Does every thread of the plan say that it has switched?"""
-        assert self.durable.reign is not None
-        wanted = [t.thread for t in self.durable.reign.threads]
+        assert self.durable.rollout is not None
+        desired = [t.thread for t in self.durable.rollout.threads]
         return all(
             self.members[t].alive and self.members[t].core.now(idle=True).switched >= self._number
-            for t in wanted
+            for t in desired
         )
 
     def settle(self, seconds: float = 30.0) -> None:
@@ -304,7 +303,7 @@ class Family:
         inbox, member.inbox = member.inbox, []
         core = member.core
         for what in inbox:
-            if isinstance(what, Wanted):
+            if isinstance(what, DesiredState):
                 core.obey(orders_of(what, member.slot, member.incarnation), self.now_ns)
             elif isinstance(what, Frame):
                 core.take(what, self.now_ns)
@@ -377,4 +376,4 @@ def all_of(*threads: int) -> list[int]:
     return [threads[i * len(threads) // KEY_RANGES] for i in range(KEY_RANGES)]
 
 
-BLANK = Planned(0, None, "", "", 0, (), (), (), 0, (), 0, (), {}, 0)  # type: ignore[arg-type]
+BLANK = RolloutStarted(0, None, "", "", 0, (), (), (), 0, (), 0, (), {}, 0)  # type: ignore[arg-type]

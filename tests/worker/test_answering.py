@@ -8,7 +8,7 @@ from pathlib import Path
 
 from topology_runtime.cluster import Slot
 from topology_runtime.disk import DiskTroubles
-from topology_runtime.messages import ThreadWanted
+from topology_runtime.messages import ThreadSpec
 from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
 from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker import meter as mt
@@ -39,8 +39,8 @@ def test_it_answers_for_a_thread_that_is_no_more(tmp_path: Path) -> None:
         board, meter, str(tmp_path), lambda _: None, lambda: None, lambda _: None, threading.Lock(),
         DiskTroubles(), HeldLease(), threading.Lock(),
     )  # fmt: skip
-    wanted = ThreadWanted(5, "tally", SLOT, leaving=True, answers=True)
-    thread = AnsweringThread(wanted, TOPOLOGY, host, meter.thread_record())
+    desired = ThreadSpec(5, "tally", SLOT, leaving=True, answers=True)
+    thread = AnsweringThread(desired, TOPOLOGY, host, meter.thread_record())
     thread.start()
     board.put(5, StateAsked(9, 5, 4, "tally", 5))
     move = board.inbox(9).get(timeout=10)

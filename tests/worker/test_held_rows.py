@@ -105,7 +105,7 @@ def test_rows_of_a_source_that_started_again_go() -> None:
     assert not held.stale(root(0, incarnation=2).key), "what an old incarnation says does not count"
 
 
-def test_rows_of_source_threads_that_are_wanted_no_more_go_and_stay_away() -> None:
+def test_rows_of_source_threads_that_are_desired_no_more_go_and_stay_away() -> None:
     held = HeldRows()
     held.keep("k", kept(root(thread=4), "gone"), 0)
     held.keep("k", kept(root(thread=5, position=1), "stays"), 0)

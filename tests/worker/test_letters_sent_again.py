@@ -9,7 +9,7 @@ import pytest
 
 from topology_runtime.cluster import Slot
 from topology_runtime.letters import AGAIN_PARTITION, LetterRow, SendAgain, SentAgain
-from topology_runtime.messages import Ack, Frame, Route, ThreadWanted, Token, Wanted
+from topology_runtime.messages import Ack, DesiredState, Frame, Route, ThreadSpec, Token
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker.again import LEAST_TPS, SEQUENCES, Way, Ways
@@ -53,16 +53,16 @@ def topology(grouping: Any = "shuffle") -> Topology:
 
 def orders(made: Topology, **more: Any) -> Orders:
     tasks = {SOURCE: "source", MIDDLE: "middle", WORK: "work", OTHER: "work"}
-    threads = tuple(ThreadWanted(number, task, SLOT) for number, task in tasks.items())
+    threads = tuple(ThreadSpec(number, task, SLOT) for number, task in tasks.items())
     routes = (
         Route(0, ((MIDDLE, 1.0),)),
         Route(1, ((WORK, 0.5), (OTHER, 0.5)), ((WORK, 512), (OTHER, 512))),
     )
     schedule = Schedule(0, ((0.0, 0.0),))
-    wanted = Wanted(
+    desired = DesiredState(
         Token(1, 1, 1), "committed", "run", made, (), threads, 1, routes, schedule=schedule, **more
     )
-    return orders_of(wanted, SLOT, 1)
+    return orders_of(desired, SLOT, 1)
 
 
 class Bench:
@@ -73,8 +73,8 @@ class Bench:
         numbers = iter(range(1, 10_000))
         made = topology(grouping)
         given = made, self.worker, lambda: next(numbers), self._record
-        self.source = SourceCore(ThreadWanted(SOURCE, "source", SLOT), *given)
-        self.task = TaskCore(ThreadWanted(WORK, "work", SLOT), *given)
+        self.source = SourceCore(ThreadSpec(SOURCE, "source", SLOT), *given)
+        self.task = TaskCore(ThreadSpec(WORK, "work", SLOT), *given)
         self.source.adopt(None, lambda _: None)
         self.task.adopt(call, lambda _: None)
         for core in (self.source, self.task):
@@ -87,8 +87,8 @@ class Bench:
         flow.letters = []
 
     def want(self, *rows: LetterRow, serials: Sequence[int] = (), boot: int = 1) -> None:
-        wanted = tuple(serials) or tuple(row.serial for row in rows)
-        self.source.on_again(SendAgain(boot, SLOT, 1, SOURCE, wanted, rows))
+        desired = tuple(serials) or tuple(row.serial for row in rows)
+        self.source.on_again(SendAgain(boot, SLOT, 1, SOURCE, desired, rows))
 
     def turn(self, after_ns: int = 100 * MS) -> list[Frame]:
         """What the source thread sends now."""

@@ -10,23 +10,23 @@ import pytest
 
 from topology_runtime.calibration import samples
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import ThreadWanted
-from topology_runtime.profiles import ProfileWanted
+from topology_runtime.messages import ThreadSpec
+from topology_runtime.profiles import ProfileSpec
 from topology_runtime.worker.mirror import FOLDER, PATIENCE_NS, ROWS, SIZE_BYTES, Copies, Mirror, mirrored
 
 HERE = Slot("vm1", 2)
-PROFILE = ProfileWanted("work", Slot("vm1", 3), 7, 60.0)
+PROFILE = ProfileSpec("work", Slot("vm1", 3), 7, 60.0)
 
 
 @dataclass
 class Thread:
     """What the mirror sees of a task thread."""
 
-    wanted: ThreadWanted = field(default_factory=lambda: ThreadWanted(1, "work", HERE))
+    desired: ThreadSpec = field(default_factory=lambda: ThreadSpec(1, "work", HERE))
     copies: Copies | None = None
 
 
-def mirror(directory: Path, *threads: Thread, profile: ProfileWanted | None = PROFILE) -> Mirror:
+def mirror(directory: Path, *threads: Thread, profile: ProfileSpec | None = PROFILE) -> Mirror:
     (directory / FOLDER).mkdir(exist_ok=True)
     made = Mirror(HERE, str(directory))
     made.obey(profile, threads, 0)
@@ -75,10 +75,10 @@ def test_a_row_that_does_not_fit_ends_it_and_hurts_nobody(row: object) -> None:
 
 
 def test_threads_of_other_tasks_and_other_vms_copy_nothing(tmp_path: Path) -> None:
-    other = Thread(ThreadWanted(2, "store", HERE))
+    other = Thread(ThreadSpec(2, "store", HERE))
     mirror(tmp_path, other)
     assert other.copies is None
-    elsewhere, mine = ProfileWanted("work", Slot("vm2", 0), 7, 60.0), Thread()
+    elsewhere, mine = ProfileSpec("work", Slot("vm2", 0), 7, 60.0), Thread()
     mirror(tmp_path, mine, profile=elsewhere)
     assert mine.copies is None
     mirror(tmp_path, mine, profile=None)
@@ -93,7 +93,7 @@ def test_rows_are_written_once_there_are_enough_and_then_nothing_is_copied(tmp_p
     made.look(1)
     assert read(tmp_path) == [("source", n) for n in range(ROWS)]
     assert thread.copies is None
-    made.obey(PROFILE, [thread], 2)  # the same wanted state again
+    made.obey(PROFILE, [thread], 2)  # the same desired state again
     assert thread.copies is None
 
 
@@ -124,7 +124,7 @@ def test_another_profile_ends_the_one_before(tmp_path: Path) -> None:
     thread = Thread()
     made = mirror(tmp_path, thread)
     before = thread.copies
-    made.obey(ProfileWanted("work", Slot("vm1", 3), 8, 60.0), [thread], 1)
+    made.obey(ProfileSpec("work", Slot("vm1", 3), 8, 60.0), [thread], 1)
     assert thread.copies is not None and thread.copies is not before
     made.obey(None, [thread], 2)
     assert thread.copies is None

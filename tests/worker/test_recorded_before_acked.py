@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import ThreadWanted
+from topology_runtime.messages import ThreadSpec
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker.flow import Addressed
 from topology_runtime.worker.task_core import TaskCore
@@ -34,7 +34,7 @@ class Worker:
 def test_what_was_finished_is_recorded_before_it_is_acked() -> None:
     worker = Worker()
     core = TaskCore(
-        ThreadWanted(1, "sink", SLOT), TOPOLOGY, worker, lambda: 1, lambda _: worker.done.append("recorded")
+        ThreadSpec(1, "sink", SLOT), TOPOLOGY, worker, lambda: 1, lambda _: worker.done.append("recorded")
     )
     core.adopt(lambda row: row, lambda _: None)
     core.settle([])

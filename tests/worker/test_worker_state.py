@@ -14,16 +14,16 @@ from msgspec.structs import replace
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
+    DesiredState,
     Frame,
     Phase,
     Ping,
     Route,
-    SourceNow,
     SourceStart,
-    ThreadNow,
-    ThreadWanted,
+    SourceStatus,
+    ThreadSpec,
+    ThreadStatus,
     Token,
-    Wanted,
     WorkerAt,
 )
 from topology_runtime.topology import Edge, Static, Task, Topology
@@ -49,19 +49,19 @@ def at(slot: Slot, incarnation: int = 1, endpoint: str = "tcp://127.0.0.1:1") ->
     return WorkerAt(slot, incarnation, endpoint)
 
 
-def thread(number: int, task: str = "work", slot: Slot = ME, leaving: bool = False) -> ThreadWanted:
-    return ThreadWanted(number, task, slot, 0, leaving)
+def thread(number: int, task: str = "work", slot: Slot = ME, leaving: bool = False) -> ThreadSpec:
+    return ThreadSpec(number, task, slot, 0, leaving)
 
 
-def wanted(
-    threads: Iterable[ThreadWanted],
+def desired(
+    threads: Iterable[ThreadSpec],
     workers: Iterable[WorkerAt] = (at(ME), at(YOU)),
     counter: int = 1,
     phase: Phase = "committed",
     number: int = 1,
     **more: Any,
-) -> Wanted:
-    return Wanted(
+) -> DesiredState:
+    return DesiredState(
         token=Token(1, 1, counter),
         phase=phase,
         run="r",
@@ -75,10 +75,10 @@ def wanted(
     )
 
 
-def state(*states: Wanted) -> WorkerState:
+def state(*states: DesiredState) -> WorkerState:
     made = WorkerState(ME, 1)
     for one in states:
-        made.on_wanted(one)
+        made.on_desired(one)
         made.validate()
     return made
 
@@ -92,36 +92,36 @@ def of(kind: type[Any], instructions: Sequence[s.Instruction]) -> list[Any]:
 
 def test_a_thread_starts_once_and_only_here() -> None:
     mind = WorkerState(ME, 1)
-    first = wanted([thread(1), thread(2, slot=YOU)])
-    assert [one.wanted.thread for one in of(s.StartThread, mind.on_wanted(first))] == [1]
-    assert of(s.StartThread, mind.on_wanted(first)) == []
-    assert of(s.StartThread, mind.on_wanted(replace(first, token=Token(1, 1, 2)))) == []
+    first = desired([thread(1), thread(2, slot=YOU)])
+    assert [one.desired.thread for one in of(s.StartThread, mind.on_desired(first))] == [1]
+    assert of(s.StartThread, mind.on_desired(first)) == []
+    assert of(s.StartThread, mind.on_desired(replace(first, token=Token(1, 1, 2)))) == []
 
 
 @pytest.mark.parametrize("token", [Token(1, 1, 1), Token(1, 0, 9), Token(0, 9, 9)])
 def test_a_lower_token_is_not_obeyed(token: Token) -> None:
-    mind = state(wanted([thread(1)], counter=2))
-    assert mind.on_wanted(replace(wanted([]), token=token)) == []
+    mind = state(desired([thread(1)], counter=2))
+    assert mind.on_desired(replace(desired([]), token=token)) == []
     assert mind.token == Token(1, 1, 2) and list(mind.threads) == [1]
 
 
 def test_the_same_state_again_is_obeyed_again() -> None:
-    """Marks are sent again with every wanted state."""
-    mind = state(wanted([thread(1)]))
-    assert len(of(s.Obey, mind.on_wanted(wanted([thread(1)])))) == 1
+    """Marks are sent again with every desired state."""
+    mind = state(desired([thread(1)]))
+    assert len(of(s.Obey, mind.on_desired(desired([thread(1)])))) == 1
 
 
 @pytest.mark.parametrize("token", [Token(1, 1, 3), Token(1, 2, 0), Token(2, 0, 0)])
 def test_a_higher_token_is_obeyed(token: Token) -> None:
-    mind = state(wanted([thread(1)], counter=2))
-    assert of(s.Obey, mind.on_wanted(replace(wanted([thread(1)]), token=token)))
+    mind = state(desired([thread(1)], counter=2))
+    assert of(s.Obey, mind.on_desired(replace(desired([thread(1)]), token=token)))
     assert mind.token == token
 
 
-def test_a_thread_that_is_wanted_no_more_ends_at_once_and_never_starts_again() -> None:
-    mind = state(wanted([thread(1), thread(2)]))
-    assert of(s.EndThread, mind.on_wanted(wanted([thread(2)], counter=2))) == [s.EndThread(1)]
-    assert of(s.StartThread, mind.on_wanted(wanted([thread(1), thread(2)], counter=3))) == []
+def test_a_thread_that_is_desired_no_more_ends_at_once_and_never_starts_again() -> None:
+    mind = state(desired([thread(1), thread(2)]))
+    assert of(s.EndThread, mind.on_desired(desired([thread(2)], counter=2))) == [s.EndThread(1)]
+    assert of(s.StartThread, mind.on_desired(desired([thread(1), thread(2)], counter=3))) == []
 
 
 # ── leaving ─────────────────────────────────────────────────────────────────────────────────────────
@@ -130,34 +130,34 @@ def test_a_thread_that_is_wanted_no_more_ends_at_once_and_never_starts_again() -
 @pytest.mark.parametrize(
     ("phase", "now", "task", "ends"),
     [
-        ("committed", ThreadNow(1, 2, 2, True), "work", True),
-        ("committed", ThreadNow(1, 2, 3, True), "work", True),
-        ("committed", ThreadNow(1, 2, 2, False), "work", False),
-        ("committed", ThreadNow(1, 2, 1, True), "work", False),
-        ("switched", ThreadNow(1, 2, 2, True), "work", False),
-        ("prepared", ThreadNow(1, 2, 2, True), "work", False),
-        ("switched", ThreadNow(1, 2, 2, True), "end", True),
-        ("switched", ThreadNow(1, 2, 2, False), "end", False),
-        ("prepared", ThreadNow(1, 2, 2, True), "end", False),
+        ("committed", ThreadStatus(1, 2, 2, True), "work", True),
+        ("committed", ThreadStatus(1, 2, 3, True), "work", True),
+        ("committed", ThreadStatus(1, 2, 2, False), "work", False),
+        ("committed", ThreadStatus(1, 2, 1, True), "work", False),
+        ("switched", ThreadStatus(1, 2, 2, True), "work", False),
+        ("prepared", ThreadStatus(1, 2, 2, True), "work", False),
+        ("switched", ThreadStatus(1, 2, 2, True), "end", True),
+        ("switched", ThreadStatus(1, 2, 2, False), "end", False),
+        ("prepared", ThreadStatus(1, 2, 2, True), "end", False),
     ],
 )
 def test_a_leaver_ends_when_it_is_empty_marked_and_committed(
-    phase: Phase, now: ThreadNow, task: str, ends: bool
+    phase: Phase, now: ThreadStatus, task: str, ends: bool
 ) -> None:
-    mind = state(wanted([thread(1, task, leaving=True)], phase=phase, number=2))
+    mind = state(desired([thread(1, task, leaving=True)], phase=phase, number=2))
     assert (mind.on_threads([now], []) == [s.EndThread(1)]) == ends
     assert mind.threads[1].ended == ends
     assert mind.on_threads([now], []) == [], "once"
 
 
 def test_a_leaver_ends_once_every_peer_has_answered_since_it_was_empty() -> None:
-    mind = state(wanted([thread(1, leaving=True), thread(2, slot=YOU)], number=2))
+    mind = state(desired([thread(1, leaving=True), thread(2, slot=YOU)], number=2))
     mind.on_ping(Ping(YOU, 1, True))
-    empty = ThreadNow(1, 2, 2, True)
+    empty = ThreadStatus(1, 2, 2, True)
     assert mind.on_threads([empty], []) == [s.AskPeer(YOU)] and mind.ping(YOU, False).round == 1
     assert mind.on_threads([empty], []) == [], "asked again with the next tick"
     assert mind.on_ping(Ping(YOU, 1, True)) == [], "an answer to an older question"
-    mind.on_threads([ThreadNow(1, 2, 2, False)], [])
+    mind.on_threads([ThreadStatus(1, 2, 2, False)], [])
     mind.on_threads([empty], [])
     assert mind.on_ping(Ping(YOU, 1, True, seen=1)) == [], "it has sent something since"
     assert mind.on_ping(Ping(YOU, 1, True, seen=2)) == [s.EndThread(1)]
@@ -166,25 +166,25 @@ def test_a_leaver_ends_once_every_peer_has_answered_since_it_was_empty() -> None
 
 
 def test_a_thread_that_stays_does_not_end_however_empty_it_is() -> None:
-    mind = state(wanted([thread(1)], number=2))
-    assert mind.on_threads([ThreadNow(1, 2, 9, True)], []) == []
+    mind = state(desired([thread(1)], number=2))
+    assert mind.on_threads([ThreadStatus(1, 2, 9, True)], []) == []
 
 
-def test_an_ended_leaver_is_told_until_it_is_wanted_no_more() -> None:
-    mind = state(wanted([thread(1, "source", leaving=True), thread(2)], number=2))
-    now = SourceNow("source", 0, 1, 9, 9, 0, 0, 0, stopped=True)
-    mind.on_threads([ThreadNow(1, 2, 2, True)], [now])
+def test_an_ended_leaver_is_told_until_it_is_desired_no_more() -> None:
+    mind = state(desired([thread(1, "source", leaving=True), thread(2)], number=2))
+    now = SourceStatus("source", 0, 1, 9, 9, 0, 0, 0, stopped=True)
+    mind.on_threads([ThreadStatus(1, 2, 2, True)], [now])
     assert mind.threads[1].ended and mind.sources == {1: now}
-    mind.on_wanted(wanted([thread(2)], number=2, counter=2))
+    mind.on_desired(desired([thread(2)], number=2, counter=2))
     assert list(mind.threads) == [2] and mind.sources == {}
 
 
-def test_a_worker_leaves_when_no_thread_is_left_or_wanted() -> None:
-    mind = state(wanted([thread(1, leaving=True), thread(2, slot=YOU)], number=2))
+def test_a_worker_leaves_when_no_thread_is_left_or_desired() -> None:
+    mind = state(desired([thread(1, leaving=True), thread(2, slot=YOU)], number=2))
     assert of(s.Leave, mind.on_tick(0)) == []
-    mind.on_threads([ThreadNow(1, 2, 2, True)], [])
+    mind.on_threads([ThreadStatus(1, 2, 2, True)], [])
     assert of(s.Leave, mind.on_tick(0)) == [], "the controller does not know yet that it has ended"
-    assert of(s.Leave, mind.on_wanted(wanted([thread(2, slot=YOU)], number=2, counter=2))) == [s.Leave()]
+    assert of(s.Leave, mind.on_desired(desired([thread(2, slot=YOU)], number=2, counter=2))) == [s.Leave()]
     assert of(s.Leave, WorkerState(ME, 1).on_tick(0)) == [], "nothing is known yet"
 
 
@@ -193,7 +193,7 @@ def test_a_worker_leaves_when_no_thread_is_left_or_wanted() -> None:
 
 def test_peers_are_met_asked_and_ready_when_all_answered() -> None:
     mind = WorkerState(ME, 1)
-    out = mind.on_wanted(wanted([thread(1), thread(2, slot=YOU)]))
+    out = mind.on_desired(desired([thread(1), thread(2, slot=YOU)]))
     assert of(s.Connect, out) == [s.Connect(at(YOU))] and of(s.AskPeer, out) == [s.AskPeer(YOU)]
     assert of(s.Fault, out) == [], "nothing was on its way to a peer never met"
     assert not mind.ready and of(s.AskPeer, mind.on_tick(0)) == [s.AskPeer(YOU)]
@@ -204,32 +204,32 @@ def test_peers_are_met_asked_and_ready_when_all_answered() -> None:
 def test_not_ready_without_ones_own_name_in_the_state() -> None:
     """A state made before this worker came up holds positions that are stale."""
     threads = [thread(1)]
-    assert not state(wanted(threads, [])).ready
-    assert not state(wanted(threads, [at(ME, 9)])).ready
-    assert state(wanted(threads, [at(ME, 1)])).ready
+    assert not state(desired(threads, [])).ready
+    assert not state(desired(threads, [at(ME, 9)])).ready
+    assert state(desired(threads, [at(ME, 1)])).ready
 
 
 def test_not_ready_while_a_thread_has_failed_or_a_peer_is_away() -> None:
-    mind = state(wanted([thread(1)], [at(ME)]))
-    mind.on_threads([ThreadNow(1, failed="ImportError: no")], [])
+    mind = state(desired([thread(1)], [at(ME)]))
+    mind.on_threads([ThreadStatus(1, failed="ImportError: no")], [])
     assert not mind.ready
-    assert not state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, endpoint="")])).ready
+    assert not state(desired([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, endpoint="")])).ready
 
 
 def test_a_vm_held_dead_blocks_nothing() -> None:
-    mind = state(wanted([thread(1), thread(2, slot=FAR)], [at(ME)], held_dead=("vm2",)))
+    mind = state(desired([thread(1), thread(2, slot=FAR)], [at(ME)], held_dead=("vm2",)))
     assert mind.ready
 
 
 def test_a_replaced_worker_is_a_fault_and_is_fenced() -> None:
-    mind = state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
+    mind = state(desired([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
     assert not mind.fenced(YOU, 5) and mind.fenced(YOU, 4)
     assert mind.fenced(YOU, 6), "not named yet"
-    newer = wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 7, "")], counter=2)
-    out = mind.on_wanted(newer)
+    newer = desired([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 7, "")], counter=2)
+    out = mind.on_desired(newer)
     assert of(s.Disconnect, out) == [s.Disconnect(YOU)] and len(of(s.Fault, out)) == 1
     assert mind.fenced(YOU, 5) and not mind.ready
-    out = mind.on_wanted(replace(newer, token=Token(1, 1, 3), workers=(at(ME), at(YOU, 7))))
+    out = mind.on_desired(replace(newer, token=Token(1, 1, 3), workers=(at(ME), at(YOU, 7))))
     assert of(s.Connect, out) == [s.Connect(at(YOU, 7))] and of(s.Fault, out) == []
     mind.on_ping(Ping(YOU, 5, True))
     assert not mind.ready, "the answer of the one before"
@@ -240,38 +240,38 @@ def test_a_replaced_worker_is_a_fault_and_is_fenced() -> None:
 @pytest.mark.parametrize("stranger", [Ping(YOU, 6, False), Ping(YOU, 6, True, 9), Ping(THIRD, 1, False)])
 def test_a_ping_teaches_no_incarnation(stranger: Ping) -> None:
     """Who is not named is not answered, and fences nobody."""
-    mind = state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
+    mind = state(desired([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
     assert mind.on_ping(stranger) == [] and not mind.fenced(YOU, 5)
     assert of(s.Fault, mind.on_tick(0)) == [] and not mind.ready
     assert mind.on_ping(Ping(YOU, 5, False)) == [s.AnswerPeer(YOU)]
 
 
 def test_a_peer_whose_slot_is_not_used_any_more_is_let_go() -> None:
-    mind = state(wanted([thread(1), thread(2, slot=YOU)]))
-    out = mind.on_wanted(wanted([thread(1)], counter=2))
+    mind = state(desired([thread(1), thread(2, slot=YOU)]))
+    out = mind.on_desired(desired([thread(1)], counter=2))
     assert of(s.Disconnect, out) == [s.Disconnect(YOU)] and of(s.Fault, out) == []
 
 
 def test_a_vm_held_dead_is_one_fault_and_stays_away() -> None:
     """Its workers may live on behind a broken line and ping: they make no second fault."""
     threads = [thread(1), thread(2, slot=FAR)]
-    mind = state(wanted(threads, [at(ME), at(FAR, 5)]))
-    dead = wanted(threads, [at(ME), at(FAR, 6, "")], counter=2, held_dead=("vm2",))
-    assert len(of(s.Fault, mind.on_wanted(dead))) == 1 and mind.fenced(FAR, 5)
+    mind = state(desired(threads, [at(ME), at(FAR, 5)]))
+    dead = desired(threads, [at(ME), at(FAR, 6, "")], counter=2, held_dead=("vm2",))
+    assert len(of(s.Fault, mind.on_desired(dead))) == 1 and mind.fenced(FAR, 5)
     for incarnation in (5, 6, 7):
         assert mind.on_ping(Ping(FAR, incarnation, False)) == []
-    again = wanted(threads, [at(ME), at(FAR, 8)], counter=3, held_dead=("vm2",))
-    assert [one for one in mind.on_wanted(again) if not isinstance(one, s.Obey)] == []
+    again = desired(threads, [at(ME), at(FAR, 8)], counter=3, held_dead=("vm2",))
+    assert [one for one in mind.on_desired(again) if not isinstance(one, s.Obey)] == []
     mind.validate()
 
 
 # ── losses ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def linked(*more: ThreadWanted) -> WorkerState:
+def linked(*more: ThreadSpec) -> WorkerState:
     """Two peers, both answered, both links up."""
     threads = [thread(1), thread(2, slot=YOU), thread(3, slot=THIRD), *more]
-    mind = state(wanted(threads, [at(ME), at(YOU), at(THIRD)]))
+    mind = state(desired(threads, [at(ME), at(YOU), at(THIRD)]))
     for slot in (YOU, THIRD):
         mind.on_link(slot, True)
         mind.on_ping(Ping(slot, 1, True))
@@ -306,7 +306,7 @@ def test_a_peer_is_not_asked_over_a_link_that_is_broken() -> None:
 
 
 def test_a_link_that_never_stood_cannot_break() -> None:
-    mind = state(wanted([thread(1), thread(2, slot=YOU)]))
+    mind = state(desired([thread(1), thread(2, slot=YOU)]))
     mind.on_link(YOU, False)
     mind.on_link(YOU, True)
     mind.on_link(FAR, False)
@@ -350,22 +350,22 @@ def frame(sender: int, target: int, slot: Slot = YOU, incarnation: int = 1) -> F
 
 
 def test_frames_come_from_threads_of_named_workers_to_threads_that_are_here() -> None:
-    mind = state(wanted([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU)]))
+    mind = state(desired([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU)]))
     assert mind.admits(frame(2, 1))
     for forged in (frame(2, 1, incarnation=2), frame(2, 1, THIRD), frame(1, 1), frame(7, 1), frame(2, 2)):
         assert not mind.admits(forged)
     assert not WorkerState(ME, 1).admits(frame(2, 1)), "nobody is named yet"
-    mind.on_wanted(wanted([thread(1)], [at(ME)], counter=2))
+    mind.on_desired(desired([thread(1)], [at(ME)], counter=2))
     assert mind.admits(frame(2, 1)), "it was on its way when its thread ended"
 
 
 def test_what_came_before_its_sender_was_named_is_a_loss() -> None:
     threads = [thread(1), thread(2, slot=YOU)]
-    mind = state(wanted(threads, [at(ME), at(YOU, 5)]))
+    mind = state(desired(threads, [at(ME), at(YOU, 5)]))
     for incarnation in (4, 6):
         mind.on_refused(YOU, incarnation, mind.token)
     assert faults(mind, S) == 0, "it may be a forgery"
-    replaced = of(s.Fault, mind.on_wanted(wanted(threads, [at(ME), at(YOU, 6)], counter=2)))
+    replaced = of(s.Fault, mind.on_desired(desired(threads, [at(ME), at(YOU, 6)], counter=2)))
     assert len(replaced) == 1 and faults(mind, S) == 1 and mind.losses == 1
     mind.on_refused(YOU, 6, Token(1, 1, 1))
     assert faults(mind, 20 * S) == 1, "refused by the state before"
@@ -377,7 +377,7 @@ def test_places_of_old_threads_are_not_kept_for_ever(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(s, "PLACES_MOST", 10)
     mind = WorkerState(ME, 1)
     for number in range(100):
-        mind.on_wanted(wanted([thread(1), thread(2 + number, slot=YOU)], counter=number))
+        mind.on_desired(desired([thread(1), thread(2 + number, slot=YOU)], counter=number))
         assert mind.places[1] == ME and mind.places[2 + number] == YOU
     assert len(mind.places) <= 14
 
@@ -400,23 +400,23 @@ def test_routes_that_leave_a_dead_worker_are_a_fault(
     workers: tuple[WorkerAt, ...], after: tuple[Route, ...], fault: bool
 ) -> None:
     """A worker that is not started again makes no new incarnation: what it had is sent again all the same."""
-    mind = state(wanted(THREADS, [at(ME), at(YOU), at(THIRD)], routes=ROUTES))
-    out = mind.on_wanted(wanted(THREADS, workers, counter=2, number=2, routes=after))
+    mind = state(desired(THREADS, [at(ME), at(YOU), at(THIRD)], routes=ROUTES))
+    out = mind.on_desired(desired(THREADS, workers, counter=2, number=2, routes=after))
     assert bool(of(s.Fault, out)) == fault
-    same = wanted(THREADS, workers, counter=3, number=2, routes=after)
-    assert of(s.Fault, mind.on_wanted(same)) == [], "once"
+    same = desired(THREADS, workers, counter=3, number=2, routes=after)
+    assert of(s.Fault, mind.on_desired(same)) == [], "once"
 
 
 # ── orders ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def orders(one: Wanted) -> Orders:
+def orders(one: DesiredState) -> Orders:
     return orders_of(one, ME, 1)
 
 
 def test_who_marks_whom() -> None:
     threads = [thread(1, "source"), thread(2, leaving=True), thread(3), thread(4, "count"), thread(5, "end")]
-    found = orders(wanted(threads))
+    found = orders(desired(threads))
     assert found.to_mark("source") == (2,), "leavers"
     assert found.to_mark("work") == (4,), "keepers of keys"
     assert found.to_mark("count") == ()
@@ -424,22 +424,22 @@ def test_who_marks_whom() -> None:
 
 
 def test_marks_of_threads_on_a_dead_vm_are_not_waited_for() -> None:
-    found = orders(wanted([thread(1, slot=FAR), thread(2), thread(3, "count")], held_dead=("vm2",)))
+    found = orders(desired([thread(1, slot=FAR), thread(2), thread(3, "count")], held_dead=("vm2",)))
     assert found.upstream("count") == (2,)
 
 
 def test_an_exclusive_thread_works_only_while_it_is_the_one() -> None:
-    both = wanted([thread(1, "end", leaving=True), thread(2, "end")])
+    both = desired([thread(1, "end", leaving=True), thread(2, "end")])
     found = orders(replace(both, holders=(1,)))
     assert found.may_run(1) and not found.may_run(2)
-    assert not orders(wanted([thread(2, "end")])).may_run(2), "its predecessor may still be at it"
-    assert orders(wanted([thread(2, "end")], holders=(2,))).may_run(2)
-    assert orders(wanted([thread(1), thread(2)])).may_run(1), "others need no word"
+    assert not orders(desired([thread(2, "end")])).may_run(2), "its predecessor may still be at it"
+    assert orders(desired([thread(2, "end")], holders=(2,))).may_run(2)
+    assert orders(desired([thread(1), thread(2)])).may_run(1), "others need no word"
 
 
 def test_a_start_counts_only_in_a_state_made_for_this_worker() -> None:
     starts = (SourceStart("source", 0, 70),)
-    fresh = wanted([thread(1, "source")], [at(ME, 1)], starts=starts)
+    fresh = desired([thread(1, "source")], [at(ME, 1)], starts=starts)
     start = orders(fresh).start_of("source", 0)
     assert start is not None and start.position == 70 and orders(fresh).start_of("source", 1) is None
     assert orders(replace(fresh, workers=(at(ME, 2),))).start_of("source", 0) is None
@@ -451,17 +451,17 @@ def test_a_start_counts_only_in_a_state_made_for_this_worker() -> None:
 @searching(150)
 @given(st.integers(0, 2**32))
 def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
-    """Old and new wanted states, restarts of peers, reports in any order; each rule after each event."""
+    """Old and new desired states, restarts of peers, reports in any order; each rule after each event."""
     choose = random.Random(seed)
     mind, started, ended, tokens = WorkerState(ME, 1), set[int](), set[int](), Token()
     connected: dict[Slot, int] = {}
     highest: dict[Slot, int] = {}
-    history: list[Wanted] = []
+    history: list[DesiredState] = []
     for step in range(60):
         kind = choose.random()
         if kind < 0.35 or not history:
-            history.append(random_wanted(choose, step))
-            out = mind.on_wanted(choose.choice(history[-3:]))
+            history.append(random_desired(choose, step))
+            out = mind.on_desired(choose.choice(history[-3:]))
         elif kind < 0.5:
             out = mind.on_link(choose.choice([YOU, THIRD, FAR]), choose.random() < 0.5)
         elif kind < 0.65:
@@ -469,7 +469,7 @@ def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
             out = mind.on_ping(Ping(peer, choose.randint(1, 6), choose.random() < 0.5, choose.randint(0, 4)))
             out += mind.on_refused(peer, choose.randint(1, 6), choose.choice(history).token)
         elif kind < 0.9:
-            now = ThreadNow(choose.randint(1, 9), 3, choose.randint(0, 5), choose.random() < 0.5)
+            now = ThreadStatus(choose.randint(1, 9), 3, choose.randint(0, 5), choose.random() < 0.5)
             out = mind.on_threads([now], [])
         else:
             out = mind.on_tick(step * S // 4)
@@ -478,8 +478,8 @@ def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
         tokens = mind.token
         for one in out:
             if isinstance(one, s.StartThread):
-                assert one.wanted.slot == ME and one.wanted.thread not in started
-                started.add(one.wanted.thread)
+                assert one.desired.slot == ME and one.desired.thread not in started
+                started.add(one.desired.thread)
             elif isinstance(one, s.EndThread):
                 assert one.thread in started and one.thread not in ended
                 ended.add(one.thread)
@@ -492,13 +492,13 @@ def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
             elif isinstance(one, s.Leave):
                 assert started == ended
         assert {slot: peer.incarnation for slot, peer in mind.peers.items()} == connected
-        assert mind.wanted is not None
-        here = {t.thread for t in mind.wanted.threads if t.slot == ME}
+        assert mind.desired is not None
+        here = {t.thread for t in mind.desired.threads if t.slot == ME}
         assert here <= started and started - ended <= here
-        assert not connected.keys() & {Slot(vm, n) for vm in mind.wanted.held_dead for n in range(9)}
+        assert not connected.keys() & {Slot(vm, n) for vm in mind.desired.held_dead for n in range(9)}
 
 
-def random_wanted(choose: random.Random, counter: int) -> Wanted:
+def random_desired(choose: random.Random, counter: int) -> DesiredState:
     slots = [ME, YOU, THIRD, FAR]
     threads = [
         thread(n, choose.choice(["source", "work", "end"]), choose.choice(slots), choose.random() < 0.4)
@@ -512,11 +512,11 @@ def random_wanted(choose: random.Random, counter: int) -> Wanted:
     ]
     phase: Phase = choose.choice(["prepared", "switched", "committed"])
     dead = ("vm2",) if choose.random() < 0.2 else ()
-    return wanted(threads, workers, counter, phase, choose.randint(1, 4), held_dead=dead)
+    return desired(threads, workers, counter, phase, choose.randint(1, 4), held_dead=dead)
 
 
 def test_threads_that_have_ended_are_not_remembered_for_ever() -> None:
     mind = s.WorkerState(ME, 1)
     mind.ended = set(range(10 * s.ENDED_KEPT))
-    mind.on_wanted(wanted([ThreadWanted(1, "work", ME)]))
+    mind.on_desired(desired([ThreadSpec(1, "work", ME)]))
     assert len(mind.ended) <= s.ENDED_KEPT and 10 * s.ENDED_KEPT - 1 in mind.ended

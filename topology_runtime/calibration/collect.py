@@ -34,36 +34,36 @@ LOOK_AGAIN_S = 0.01
 
 
 def collect(
-    topology: Topology, wanted: set[str], directory: str, tell: Callable[[str], None]
+    topology: Topology, desired: set[str], directory: str, tell: Callable[[str], None]
 ) -> dict[str, list[Sample]]:
-    """Task → rows that reach it and from which task, for the tasks named in `wanted`.
+    """Task → rows that reach it and from which task, for the tasks named in `desired`.
 
     `tell` hears the name of each task before it works. HeadgateError names the task that fails."""
     found: dict[str, list[Sample]] = {}
     outputs: dict[str, list[Any]] = {}
-    needed = upstream_of(topology, wanted)
+    needed = upstream_of(topology, desired)
     for task in topology.breadth_first:
         edges = [edge for _, edge in topology.in_edges(task.name)]
         inputs = interleaved([(edge.source, outputs.get(edge.source, [])) for edge in edges])[:ROWS]
-        if edges and task.name in wanted | needed and not inputs:
+        if edges and task.name in desired | needed and not inputs:
             raise HeadgateError(f"no row reached task {task.name!r} while collecting sample rows")
-        if task.name in wanted:
+        if task.name in desired:
             found[task.name] = inputs
-        if task.name in needed or (task.name in wanted and task.kind == "hold"):
+        if task.name in needed or (task.name in desired and task.kind == "hold"):
             tell(task.name)
             work = _Work(topology, task, directory)
             outputs[task.name] = work.through(inputs) if edges else work.from_source()
-            if task.name in wanted:
+            if task.name in desired:
                 found[task.name] = work.whole(inputs)
     return found
 
 
-def upstream_of(topology: Topology, wanted: set[str]) -> set[str]:
+def upstream_of(topology: Topology, desired: set[str]) -> set[str]:
     """Tasks whose output reaches one of these."""
     needed: set[str] = set()
     for task in reversed(topology.breadth_first):
         targets = {edge.target for _, edge in topology.out_edges(task.name)}
-        if targets & (wanted | needed):
+        if targets & (desired | needed):
             needed.add(task.name)
     return needed
 

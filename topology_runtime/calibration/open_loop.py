@@ -66,7 +66,7 @@ class OfferedLoad:
     """A steady rate offered to a bench from now on, after all that was offered before is done."""
 
     def __init__(self, bench: WatchedRig, rate_tps: float) -> None:
-        used = bench.wanted is not None and bench.wanted.schedule is not None
+        used = bench.desired is not None and bench.desired.schedule is not None
         given = bench.quiet(QUIET_S) if used else 0
         self._bench, self._done_before, self._sinks = bench, bench.done(), bench.sinks()
         self._schedule = Schedule(time.time_ns(), ((0.0, rate_tps),), base=float(given))

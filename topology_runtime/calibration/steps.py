@@ -110,7 +110,7 @@ def steps_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: ProfileCh
 
 
 def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: ProfileChoice) -> Iterator[Next]:
-    """Everything that is still wanted, the most telling first."""
+    """Everything that is still desired, the most telling first."""
     threads = _next_count(probes, wish)
     if threads is not None:
         yield Next("probe", threads)
@@ -125,9 +125,9 @@ def _steps(probes: Sequence[Probe], trials: Sequence[Tried], wish: ProfileChoice
         if rate_tps is not None:
             yield Next("trial", count, rate_tps)
         if count == best:
-            left, wanted = _sparse_left(probes, trials, wish), _sparse_wanted(probes, wish)
+            left, desired = _sparse_left(probes, trials, wish), _sparse_desired(probes, wish)
             sparse = Next("sparse trial", count, _sparse_tps(probes, count))
-            if left and left * wish.repeats > wanted * (wish.repeats - len(of(probes, best))):
+            if left and left * wish.repeats > desired * (wish.repeats - len(of(probes, best))):
                 yield sparse
             yield from (Next("probe", c) for c in counts if _wants_repeats(probes, c, wish.repeats))
             if left:
@@ -138,7 +138,7 @@ def _sparse_tps(probes: Sequence[Probe], threads: int) -> float:
     return min(SPARSE_TPS, SPARSE_PART * capacity(probes, threads))
 
 
-def _sparse_wanted(probes: Sequence[Probe], wish: ProfileChoice) -> int:
+def _sparse_desired(probes: Sequence[Probe], wish: ProfileChoice) -> int:
     """Sparse trials: none of a task too slow for them, or without brackets."""
     if not wish.brackets or (probes and _sparse_tps(probes, best_count(probes)) < SPARSE_LEAST_TPS):
         return 0
@@ -146,7 +146,7 @@ def _sparse_wanted(probes: Sequence[Probe], wish: ProfileChoice) -> int:
 
 
 def _sparse_left(probes: Sequence[Probe], trials: Sequence[Tried], wish: ProfileChoice) -> int:
-    return max(0, _sparse_wanted(probes, wish) - sum(trial.sparse for trial in trials))
+    return max(0, _sparse_desired(probes, wish) - sum(trial.sparse for trial in trials))
 
 
 def counted(probes: Sequence[Probe]) -> list[int]:

@@ -127,35 +127,35 @@ class _Walk:
             self.fault(_inside(place, key), "missing")
         return _UNUSABLE
 
-    def value(self, wanted: Any, data: object, place: str) -> Any:
-        """The value as `wanted`, or `_UNUSABLE`."""
-        if _is_optional_struct(wanted):
+    def value(self, desired: Any, data: object, place: str) -> Any:
+        """The value as `desired`, or `_UNUSABLE`."""
+        if _is_optional_struct(desired):
             if data is None:
                 return None
-            wanted = typing.get_args(wanted)[0]
-        if _is_struct(wanted):
-            return self.struct(wanted, data, place) or _UNUSABLE
-        if typing.get_origin(wanted) is tuple:
-            return self._sequence(typing.get_args(wanted)[0], data, place)
+            desired = typing.get_args(desired)[0]
+        if _is_struct(desired):
+            return self.struct(desired, data, place) or _UNUSABLE
+        if typing.get_origin(desired) is tuple:
+            return self._sequence(typing.get_args(desired)[0], data, place)
         try:
-            return msgspec.convert(data, wanted)
+            return msgspec.convert(data, desired)
         except (msgspec.ValidationError, TypeError, ValueError, OverflowError):
-            near = self._near_choice(wanted, data)
-            self.fault(place, f"expected {_expected(wanted)}, got {shown(data)}{near}")
+            near = self._near_choice(desired, data)
+            self.fault(place, f"expected {_expected(desired)}, got {shown(data)}{near}")
             return _UNUSABLE
 
-    def _near_choice(self, wanted: Any, data: object) -> str:
-        if typing.get_origin(wanted) is typing.Literal and isinstance(data, str):
-            return self._suggestions.text(data, typing.get_args(wanted))
+    def _near_choice(self, desired: Any, data: object) -> str:
+        if typing.get_origin(desired) is typing.Literal and isinstance(data, str):
+            return self._suggestions.text(data, typing.get_args(desired))
         return ""
 
-    def _sequence(self, wanted: Any, data: object, place: str) -> Any:
+    def _sequence(self, desired: Any, data: object, place: str) -> Any:
         """Structs keep their place as None when unusable; one unusable plain item spoils the sequence."""
         if not isinstance(data, list | tuple):
             self.fault(place, f"expected a list, got {shown(data)}")
             return _UNUSABLE
-        values = [self.value(wanted, item, f"{place}[{i}]") for i, item in enumerate(data)]
-        if _is_struct(wanted):
+        values = [self.value(desired, item, f"{place}[{i}]") for i, item in enumerate(data)]
+        if _is_struct(desired):
             return tuple(None if value is _UNUSABLE else value for value in values)
         return _UNUSABLE if any(value is _UNUSABLE for value in values) else tuple(values)
 
@@ -170,13 +170,13 @@ def _inside(place: str, key: str) -> str:
     return f"{place}.{key}" if place else key
 
 
-def _is_struct(wanted: Any) -> bool:
-    return isinstance(wanted, type) and issubclass(wanted, msgspec.Struct)
+def _is_struct(desired: Any) -> bool:
+    return isinstance(desired, type) and issubclass(desired, msgspec.Struct)
 
 
-def _is_optional_struct(wanted: Any) -> bool:
-    is_union = typing.get_origin(wanted) in (typing.Union, types.UnionType)
-    return is_union and _is_struct(typing.get_args(wanted)[0])
+def _is_optional_struct(desired: Any) -> bool:
+    is_union = typing.get_origin(desired) in (typing.Union, types.UnionType)
+    return is_union and _is_struct(typing.get_args(desired)[0])
 
 
 _WORDS = {
@@ -189,10 +189,10 @@ _WORDS = {
 }
 
 
-def _expected(wanted: Any) -> str:
-    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+def _expected(desired: Any) -> str:
+    origin, arguments = typing.get_origin(desired), typing.get_args(desired)
     if origin is typing.Literal:
         return "one of " + ", ".join(map(str, arguments))
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_expected(a) for a in arguments if a is not msgspec.UnsetType)
-    return _WORDS.get(origin or wanted, str(wanted))
+    return _WORDS.get(origin or desired, str(desired))

@@ -215,14 +215,14 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _port(wanted: int) -> int:
-    """`wanted` if it is free, for 0 any free one. Conflict when it is taken."""
+def _port(desired: int) -> int:
+    """`desired` if it is free, for 0 any free one. Conflict when it is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, wanted))
+            probe.bind((HOST, desired))
         except OSError as error:
-            what = f"port {wanted} of {HOST} is taken"
+            what = f"port {desired} of {HOST} is taken"
             raise Conflict(what, cause=error.strerror, hint="--blob-port, --table-port") from error
         found: int = probe.getsockname()[1]
         return found

@@ -58,12 +58,12 @@ class LetterSends:
         if said.boot > self._boot:
             self.clear()
             self._boot = said.boot
-        wanted = set(said.serials)
-        self._done &= wanted
-        for serial in self._rows.keys() - wanted:
+        desired = set(said.serials)
+        self._done &= desired
+        for serial in self._rows.keys() - desired:
             self._forget(serial)
         for row in said.rows:
-            if row.serial in wanted and row.serial not in self._done and row.serial not in self._rows:
+            if row.serial in desired and row.serial not in self._done and row.serial not in self._rows:
                 self._rows[row.serial] = row
                 self._waiting.append(row.serial)
 

@@ -90,7 +90,7 @@ class Flow:
         return []
 
     def forget(self, threads: Iterable[int]) -> None:
-        """These source threads are wanted no more; nothing to do for tasks that keep no rows."""
+        """These source threads are no longer desired; nothing to do for tasks that keep no rows."""
 
     @property
     def holding(self) -> int:
@@ -268,9 +268,9 @@ class HoldFlow(Flow):
         for root in frame.roots:
             acks.add(root, root.id)
         parts = [alone(frame.roots, number) for number in range(len(frame.roots))]
-        wanted = [not self.held.all_stale((root, *along)) for root, along in parts]
+        desired = [not self.held.all_stale((root, *along)) for root, along in parts]
         for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
-            if wanted[number]:
+            if desired[number]:
                 root, along = parts[number]
                 kept = BufferedRow(row, frame.edge, root, offset, variant, self.random64(), along)
                 self._keep(kept, now_ns, acks)

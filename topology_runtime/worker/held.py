@@ -9,7 +9,7 @@ is let go (protocol: Tasks that keep rows). Three hazards decide the shape of th
  2. A refused row is not done either: its root's older attempt must not complete, or the ledger would
     forget the newer attempt's rows that wait here. So its share goes into the ack and is never cancelled.
  3. A late copy of a root that is done would wait for ever. Its source says with every frame below which
-    sequence all is done (`floor`); a source that was started again or is wanted no more has no ledger for
+    sequence all is done (`floor`); a source that was started again or is no longer desired has no ledger for
     older roots.
 """
 
@@ -155,7 +155,7 @@ class HeldRows:
             BufferedRow
         ] = []  # rows that went without being finished; their ledgers are to know
         self._sources: dict[int, _Source] = {}
-        self._gone: set[int] = set()  # source threads that are wanted no more
+        self._gone: set[int] = set()  # source threads that are no longer desired
 
     def see(self, roots: Iterable[RootPart]) -> None:
         """Roots of an arriving frame tell which earlier roots are done: rows of those go."""
@@ -172,7 +172,7 @@ class HeldRows:
                 self._drop(source.below(root.floor))
 
     def forget(self, threads: Iterable[int]) -> None:
-        """These source threads are wanted no more: all of theirs is done, or comes again from another."""
+        """These source threads are no longer desired: all of theirs is done, or comes again from another."""
         for thread in threads:
             self._gone.add(thread)
             source = self._sources.pop(thread, None)

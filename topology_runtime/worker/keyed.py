@@ -221,9 +221,9 @@ class KeyedFlow(Flow):
 
     def offered(self, sender: int, copies: Iterable[RangeCopy]) -> None:
         """What a keeper has of ranges that are missing here."""
-        wanted = [copy for copy in copies if copy.key_range in self.ranges.missing]
-        self.ranges.hear(sender, (copy.key_range for copy in wanted))
-        for copy in wanted:
+        desired = [copy for copy in copies if copy.key_range in self.ranges.missing]
+        self.ranges.hear(sender, (copy.key_range for copy in desired))
+        for copy in desired:
             known = self._offers.get(copy.key_range)
             if copy.version > (known.version if known is not None else NO_COPY):
                 self._offers[copy.key_range] = copy

@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from topology_runtime.instances import key_function
-from topology_runtime.messages import ThreadNow
-from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.messages import ThreadStatus
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.worker.burial import Around
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.keyed import KeyedFlow, KeyedSnapshot
@@ -56,7 +56,7 @@ class KeyedCore(TaskCore):
         return self.flow
 
     def adopt(self, logic: Any, pause: Callable[[float], None]) -> Flow:
-        self.moves = Moves(self.wanted.thread)
+        self.moves = Moves(self.desired.thread)
         self._saved = {}
         self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
         self._asked = 0
@@ -85,7 +85,7 @@ class KeyedCore(TaskCore):
             key=lambda edge, row: keys[edge](row),
         )
 
-    def now(self, idle: bool, failed: str = "") -> ThreadNow:
+    def now(self, idle: bool, failed: str = "") -> ThreadStatus:
         """It has switched only when its ranges have: what left is taken, what is to come has come."""
         now = super().now(idle, failed)
         if self.flow is None:
@@ -117,8 +117,8 @@ class KeyedCore(TaskCore):
         self._go_on(now_ns)
         return changed
 
-    def on_word(self, word: Mark | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
-        if isinstance(word, Mark):
+    def on_word(self, word: Barrier | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
+        if isinstance(word, Barrier):
             return super().on_word(word, now_ns)
         if isinstance(word, StateMove):
             self._on_move(word)
@@ -197,7 +197,7 @@ class KeyedCore(TaskCore):
         for sender, owed in list(self._owed.items()):
             done = {r for r in owed if r in ranges.owned and self._saved.get(r) == ranges.versions[r]}
             if done:
-                taken = StateTaken(self.wanted.thread, sender, self.switched, tuple(sorted(done)))
+                taken = StateTaken(self.desired.thread, sender, self.switched, tuple(sorted(done)))
                 self.post.send_word(taken)
                 owed -= done
             if not owed:
@@ -207,7 +207,7 @@ class KeyedCore(TaskCore):
         """Keepers that are gone answer by their last snapshots: those on this VM are read, on another VM any
         thread there is asked to. Where none is, nobody can answer."""
         ranges = self.keyed.ranges
-        for thread, vm in ranges.snapshots_wanted().items():
+        for thread, vm in ranges.snapshots_desired().items():
             if vm != self.post.slot.vm:
                 self._ask_for_snapshot(thread, vm, now_ns)
                 continue
@@ -228,7 +228,7 @@ class KeyedCore(TaskCore):
             return
         self._asked += 1
         target = there[self._asked % len(there)]
-        self.post.send_word(StateAsked(self.wanted.thread, target, self.switched, self.task.name, thread))
+        self.post.send_word(StateAsked(self.desired.thread, target, self.switched, self.task.name, thread))
 
     def _on_snapshot(self, thread: int, move: StateMove) -> None:
         """What another says that a thread which is gone had; not of one that can speak for itself."""
@@ -249,8 +249,8 @@ class KeyedCore(TaskCore):
 def standing(task: str, orders: Orders) -> Standing:
     """Whose the ranges of a task are by these orders, and who may hold them."""
     routes = [orders.route_of[n] for n, _ in orders.topology.in_edges(task) if n in orders.route_of]
-    mine = [keepers for keepers in orders.wanted.keepers if keepers.task == task]
-    dead = set(orders.wanted.held_dead)
+    mine = [keepers for keepers in orders.desired.keepers if keepers.task == task]
+    dead = set(orders.desired.held_dead)
     return Standing(
         orders.number,
         tuple(owners(routes[0])) if routes else (),

@@ -17,12 +17,12 @@ class KeyedThread(TaskThread):
     _unsaved = ""
 
     def make_core(self) -> TaskCore:
-        core = KeyedCore(self.wanted, self.topology, self.host.board, self.random64, self.record)
+        core = KeyedCore(self.desired, self.topology, self.host.board, self.random64, self.record)
         core.store = self._files()
         return core
 
     def _files(self) -> snapshots.SnapshotFiles:
-        return snapshots.SnapshotFiles(self.host.directory, self.task.name, self.wanted.thread)
+        return snapshots.SnapshotFiles(self.host.directory, self.task.name, self.desired.thread)
 
     def turn(self) -> None:
         super().turn()
@@ -41,7 +41,7 @@ class KeyedThread(TaskThread):
             self.host.changed()
 
     def _say(self, text: str) -> None:
-        name = f"thread {self.wanted.thread} of {self.task.name}"
+        name = f"thread {self.desired.thread} of {self.task.name}"
         print(f"headgate: {name}: {text}", file=sys.stderr, flush=True)
 
     def shutdown(self) -> None:

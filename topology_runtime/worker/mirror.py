@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadRow
-from topology_runtime.messages import ThreadWanted
-from topology_runtime.profiles import ProfileWanted
+from topology_runtime.messages import ThreadSpec
+from topology_runtime.profiles import ProfileSpec
 from topology_runtime.worker import rows as wire
 
 FOLDER = "mirror"  # made by the agent; where it is not, nobody waits for rows
@@ -64,7 +64,7 @@ def _written(rows: Sequence[Any]) -> tuple[int, bytes]:
 class Copying(Protocol):
     """A task thread, as far as it matters here."""
 
-    wanted: ThreadWanted
+    desired: ThreadSpec
     copies: Copies | None
 
 
@@ -76,7 +76,7 @@ class Mirror:
         self._number = self._since_ns = 0
         self._copying: list[tuple[Copying, Copies]] = []
 
-    def obey(self, profile: ProfileWanted | None, threads: Iterable[Copying], now_ns: int) -> None:
+    def obey(self, profile: ProfileSpec | None, threads: Iterable[Copying], now_ns: int) -> None:
         """Mirror the rows that this profile wants, if it is on this VM; of no other one any more."""
         here = profile is not None and profile.slot.vm == self._slot.vm
         number = profile.number if here and profile is not None else 0
@@ -84,7 +84,7 @@ class Mirror:
             return
         self._stop()
         self._number, self._since_ns = number, now_ns
-        mine = [t for t in threads if profile is not None and number and t.wanted.task == profile.task]
+        mine = [t for t in threads if profile is not None and number and t.desired.task == profile.task]
         for thread in mine:
             copies = thread.copies = Copies(-(-ROWS // len(mine)), SIZE_BYTES // len(mine))
             self._copying.append((thread, copies))

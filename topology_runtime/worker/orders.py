@@ -1,8 +1,8 @@
-"""What one thread is to do, read out of a wanted state. Pure.
+"""What one thread is to do, read out of a desired state. Pure.
 
 Marks (protocol: Plans): a thread that sends by routes n marks every thread whose last rows by older
 routes it has now sent: all leaving threads of the tasks below it, and all threads of tasks that keep
-rows by key. A mark is a state: it is sent again with every wanted state while the plan is SWITCHED.
+rows by key. A mark is a state: it is sent again with every desired state while the plan is SWITCHED.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import Route, SourceStart, Wanted
+from topology_runtime.messages import DesiredState, Route, SourceStart
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology
 
 
 @dataclass(frozen=True)
 class Orders:
-    """One wanted state as all threads of a worker see it; lookups made once."""
+    """One desired state as all threads of a worker see it; lookups made once."""
 
-    wanted: Wanted
+    desired: DesiredState
     started: bool  # this state names this worker's incarnation: source positions in it are fresh
     slot_of: dict[int, Slot] = field(default_factory=dict)
     task_of: dict[int, str] = field(default_factory=dict)
@@ -30,24 +30,24 @@ class Orders:
 
     @property
     def topology(self) -> Topology:
-        return self.wanted.topology
+        return self.desired.topology
 
     @property
     def number(self) -> int:
-        return self.wanted.routes_number
+        return self.desired.routes_number
 
     @property
     def switched(self) -> bool:
-        return self.wanted.phase != "prepared"
+        return self.desired.phase != "prepared"
 
     @property
     def schedule(self) -> Schedule | None:
-        return self.wanted.schedule
+        return self.desired.schedule
 
     def upstream(self, task: str) -> tuple[int, ...]:
         """Threads whose marks a thread of `task` waits for: those of the tasks above, on VMs that live."""
         if task not in self._upstream:
-            dead = set(self.wanted.held_dead)
+            dead = set(self.desired.held_dead)
             self._upstream[task] = tuple(
                 thread
                 for _, edge in self.topology.in_edges(task)
@@ -71,32 +71,32 @@ class Orders:
             return None
         if thread in self.leaving:
             return self.gap_of(thread)
-        for start in self.wanted.starts:
+        for start in self.desired.starts:
             if (start.task, start.partition, start.thread) == (task, partition, -1):
                 return start
         return None
 
     def gap_of(self, thread: int) -> SourceStart | None:
         """What this leaving thread is to read again if it was started anew."""
-        return next((start for start in self.wanted.starts if start.thread == thread >= 0), None)
+        return next((start for start in self.desired.starts if start.thread == thread >= 0), None)
 
     def may_run(self, thread: int) -> bool:
         """An exclusive thread works only while the controller says that it is the one."""
-        return not self.topology.by_name[self.task_of[thread]].exclusive or thread in self.wanted.holders
+        return not self.topology.by_name[self.task_of[thread]].exclusive or thread in self.desired.holders
 
 
-def orders_of(wanted: Wanted, slot: Slot, incarnation: int) -> Orders:
-    """The lookups of one wanted state."""
+def orders_of(desired: DesiredState, slot: Slot, incarnation: int) -> Orders:
+    """The lookups of one desired state."""
     threads_of: dict[str, list[int]] = {}
-    for thread in wanted.threads:
+    for thread in desired.threads:
         if not thread.answers:
             threads_of.setdefault(thread.task, []).append(thread.thread)
     return Orders(
-        wanted,
-        any(at.slot == slot and at.incarnation == incarnation for at in wanted.workers),
-        {t.thread: t.slot for t in wanted.threads},
-        {t.thread: t.task for t in wanted.threads},
+        desired,
+        any(at.slot == slot and at.incarnation == incarnation for at in desired.workers),
+        {t.thread: t.slot for t in desired.threads},
+        {t.thread: t.task for t in desired.threads},
         {task: tuple(threads) for task, threads in threads_of.items()},
-        frozenset(t.thread for t in wanted.threads if t.leaving and not t.answers),
-        {route.edge: route for route in wanted.routes},
+        frozenset(t.thread for t in desired.threads if t.leaving and not t.answers),
+        {route.edge: route for route in desired.routes},
     )

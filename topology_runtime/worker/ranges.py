@@ -2,7 +2,7 @@
 
 Rules (docs/decisions/0025-who-owns-a-key-range.md):
  1. A copy of a range has a *version*: the number of the routes by which its owner claimed it. The higher wins.
- 2. The wanted state names who may *hold* a range. While a plan is in force that is its owner alone.
+ 2. The desired state names who may *hold* a range. While a plan is in force that is its owner alone.
  3. A keeper that obeys routes n and has their marks *answers* the owner by n: with its copy, or that it has
     none. From then on it takes no rows of that range and no state by older routes.
  4. The owner claims a range when every other keeper has answered, or is known to be gone. No timer decides.
@@ -29,7 +29,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Standing:
-    """The ranges of a task by one wanted state. owners: by the routes in it (empty: not known yet).
+    """The ranges of a task by one desired state. owners: by the routes in it (empty: not known yet).
     living: threads that will answer. homes: threads that are gone → the VM that has their snapshots."""
 
     number: int = 0
@@ -131,7 +131,7 @@ class Ranges:
     def claimable(self) -> list[int]:
         return [key_range for key_range, waited in self._waiting().items() if not waited]
 
-    def snapshots_wanted(self) -> dict[int, str]:
+    def snapshots_desired(self) -> dict[int, str]:
         """Threads that are gone and whose snapshots must be looked at → their VM."""
         waited = set().union(*self._waiting().values())
         return {thread: self.now.homes[thread] for thread in sorted(waited - self.now.living)}

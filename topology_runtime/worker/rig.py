@@ -1,7 +1,7 @@
 """Workers alone: a topology on this machine without agent, controller or slots' limits.
 
 For benchmarks and for tests of the data plane. It plays the agent's part of the worker's channel: starts
-one worker per slot number, sends wanted states, reads the meters.
+one worker per slot number, sends desired states, reads the meters.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Rig:
         self._letters: list[m.DeadLetter] = []
         self._counter = 0
         self._acked: dict[tuple[str, int], tuple[int, int]] = {}
-        self.wanted: m.Wanted | None = None
+        self.desired: m.DesiredState | None = None
         numbers = iter(range(1, 1_000_000))
         self.threads = tuple(
-            m.ThreadWanted(next(numbers), task, Slot(VM, slot), k)
+            m.ThreadSpec(next(numbers), task, Slot(VM, slot), k)
             for task, slots in self.places.items()
             for k, slot in enumerate(slots)
         )
@@ -103,8 +103,8 @@ class Rig:
         old.meter.close()
         os.close(old.fd)
         self.wait(lambda: bool(self._workers[slot].endpoint), timeout_s, f"worker {slot} to come back")
-        assert self.wanted is not None
-        self.send(self.wanted.phase, draining=self.wanted.draining)
+        assert self.desired is not None
+        self.send(self.desired.phase, draining=self.desired.draining)
 
     def _acked_now(self, worker: _Process) -> dict[tuple[str, int], tuple[int, int]]:
         """Source positions (below which all is acked, next to read), from the meter of a worker, dead or
@@ -147,12 +147,12 @@ class Rig:
             os.close(worker.fd)
         self._channel.close(linger_ms=0)
 
-    # ── wanted states ───────────────────────────────────────────────────────────────────────────
+    # ── desired states ───────────────────────────────────────────────────────────────────────────
 
     def send(self, phase: m.Phase, schedule: Schedule | None = None, draining: bool = False) -> None:
         self._counter += 1
-        before = self.wanted
-        self.wanted = m.Wanted(
+        before = self.desired
+        self.desired = m.DesiredState(
             token=m.Token(1, 1, self._counter),
             phase=phase,
             run="rig",
@@ -175,8 +175,8 @@ class Rig:
             settings=self.settings,
             holders=tuple(t.thread for t in self.threads if t.task in self.topology.exclusive),
         )
-        words = [channels.encode(self.wanted)]
-        if self.wanted.holders:
+        words = [channels.encode(self.desired)]
+        if self.desired.holders:
             words.append(channels.encode(m.Lease(LEASED_UNTIL_NS)))
         for slot in self._workers:
             for word in words:
@@ -206,14 +206,14 @@ class Rig:
     # ── what is ─────────────────────────────────────────────────────────────────────────────────
 
     def ready(self) -> bool:
-        assert self.wanted is not None
-        token = self.wanted.token
+        assert self.desired is not None
+        token = self.desired.token
         return all(
             w.report is not None and w.report.ready and w.report.token == token
             for w in self._workers.values()
         )
 
-    def sources(self) -> list[m.SourceNow]:
+    def sources(self) -> list[m.SourceStatus]:
         reports = [w.report for w in self._workers.values() if w.report is not None]
         return [source for report in reports for source in report.sources]
 

@@ -61,13 +61,13 @@ def read(path: str) -> KeyedSnapshot | None:
         raise OSError(f"the snapshot {path} cannot be read: {error}") from error
 
 
-def clean(directory: str, wanted: Set[int]) -> list[str]:
-    """Remove the snapshots on this VM of threads that are not `wanted`; their names. Raises OSError."""
+def clean(directory: str, desired: Set[int]) -> list[str]:
+    """Remove the snapshots on this VM of threads that are not `desired`; their names. Raises OSError."""
     folder = os.path.join(directory, FOLDER)
     removed = []
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         thread = name.removesuffix(WRITING).rpartition("~")[2]
-        if thread.isdigit() and int(thread) not in wanted:
+        if thread.isdigit() and int(thread) not in desired:
             os.unlink(os.path.join(folder, name))
             removed.append(name)
     return removed

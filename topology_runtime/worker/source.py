@@ -12,7 +12,7 @@ from typing import Any
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.letters import SendAgain, SentAgain
 from topology_runtime.logic import Exhausted, LiveSource
-from topology_runtime.messages import SourceNow
+from topology_runtime.messages import SourceStatus
 from topology_runtime.schedule import NS
 from topology_runtime.state_moves import StateAsked
 from topology_runtime.worker import meter as mt
@@ -38,24 +38,26 @@ class SourceThread(TaskThread):
     _waited_at = -1
 
     def make_core(self) -> TaskCore:
-        return SourceCore(self.wanted, self.topology, self.host.board, self.random64, self.record)
+        return SourceCore(self.desired, self.topology, self.host.board, self.random64, self.record)
 
     @property
     def source(self) -> SourceCore:
         assert isinstance(self.core, SourceCore)
         return self.core
 
-    def source_now(self) -> SourceNow:
-        wanted = self.wanted
+    def source_now(self) -> SourceStatus:
+        desired = self.desired
         if self.source.ledger is None:
             stopped = self.source.stopped_reading
-            return SourceNow(wanted.task, wanted.partition, wanted.thread, 0, 0, 0, 0, 0, stopped=stopped)
+            return SourceStatus(
+                desired.task, desired.partition, desired.thread, 0, 0, 0, 0, 0, stopped=stopped
+            )
         words, at = self.host.meter.words, self.at
         state = words[at + mt.SOURCE_STATE]
-        return SourceNow(
-            wanted.task,
-            wanted.partition,
-            wanted.thread,
+        return SourceStatus(
+            desired.task,
+            desired.partition,
+            desired.thread,
             emitted=words[at + mt.SOURCE_EMITTED],
             acked=words[at + mt.SOURCE_ACKED],
             acked_above=words[at + mt.SOURCE_ACKED_ABOVE],
@@ -69,7 +71,7 @@ class SourceThread(TaskThread):
         super().startup()
         assert self.core.flow is not None
         self._source = self.core.flow.logic
-        self.host.meter.words[self.at + mt.SOURCE_PARTITION] = self.wanted.partition + 1
+        self.host.meter.words[self.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
 
     def shutdown(self) -> None:
         super().shutdown()
@@ -101,7 +103,7 @@ class SourceThread(TaskThread):
 
     def _tell_again(self) -> None:
         """What has become of the letters that are to be sent again, for the main thread."""
-        before, now = self.again, self.source.letters.now(self.wanted.thread)
+        before, now = self.again, self.source.letters.now(self.desired.thread)
         self.again = now if now.open or now.done else None
         if self.again != before:
             self.host.changed()
@@ -139,7 +141,7 @@ class SourceThread(TaskThread):
 
     @property
     def _folder(self) -> str:
-        return folder_of(self.host.directory, self.task.name, self.wanted.partition)
+        return folder_of(self.host.directory, self.task.name, self.desired.partition)
 
     def _to_disk(self) -> AbstractContextManager[None]:
         """What the disk does not take is told, and ends nothing."""
@@ -201,7 +203,7 @@ class SourceThread(TaskThread):
 
     def _waits(self, position: int, now_ns: int) -> bool:
         """Once in a worker's life, before it reads where earlier workers hung in it."""
-        wait_s = self.watch.poison.waits_s.get((self.wanted.partition, position))
+        wait_s = self.watch.poison.waits_s.get((self.desired.partition, position))
         if wait_s is None or self._waited_at == position:
             return False
         self._waited_at = position

@@ -13,7 +13,7 @@ from typing import Any
 from topology_runtime.letters import AGAIN_PARTITION, DeadLetter, LetterRow, SendAgain
 from topology_runtime.messages import Ack, RootKey, RootPart
 from topology_runtime.schedule import NS
-from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, key_of, partition_of
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
@@ -65,7 +65,7 @@ class SourceCore(TaskCore):
     @property
     def leaving(self) -> bool:
         orders = self.orders
-        return orders is not None and orders.switched and self.wanted.thread in orders.leaving
+        return orders is not None and orders.switched and self.desired.thread in orders.leaving
 
     @property
     def reading(self) -> bool:
@@ -80,7 +80,7 @@ class SourceCore(TaskCore):
         """It reads up to here only: what was read before."""
         if self.leaving:
             return self._gap_end
-        return self._until if self.orders is not None and self.orders.wanted.draining else None
+        return self._until if self.orders is not None and self.orders.desired.draining else None
 
     @property
     def again_until(self) -> int | None:
@@ -90,7 +90,7 @@ class SourceCore(TaskCore):
     @property
     def alone(self) -> bool:
         """Is no other thread of its partition on this VM?"""
-        mine, threads = self.wanted, self.orders.wanted.threads if self.orders is not None else ()
+        mine, threads = self.desired, self.orders.desired.threads if self.orders is not None else ()
         place = mine.task, mine.partition, mine.slot.vm
         there = {t.thread for t in threads if (t.task, t.partition, t.slot.vm) == place}
         return there <= {mine.thread}
@@ -121,7 +121,7 @@ class SourceCore(TaskCore):
         if not self.leaving:
             self.letters.want(said)
 
-    def on_word(self, word: Mark | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
+    def on_word(self, word: Barrier | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
         return False  # a stray word: a source has no upstream
 
     def obey(self, orders: Orders, now_ns: int) -> bool:
@@ -135,10 +135,10 @@ class SourceCore(TaskCore):
         """Where to read from, once the controller has said so; None: not yet, or nothing to read."""
         if self.orders is None or self.ledger is not None:
             return None
-        thread, leaving = self.wanted.thread, self.leaving
-        start = self.orders.start_of(self.task.name, self.wanted.partition, thread if leaving else -1)
+        thread, leaving = self.desired.thread, self.leaving
+        start = self.orders.start_of(self.task.name, self.desired.partition, thread if leaving else -1)
         over = start is not None and start.position >= start.until
-        if self.orders.gap_of(thread) is None if leaving else self.orders.wanted.draining and over:
+        if self.orders.gap_of(thread) is None if leaving else self.orders.desired.draining and over:
             self.stopped_reading = True
             return None
         self.stopped_reading = False
@@ -157,13 +157,13 @@ class SourceCore(TaskCore):
         orders, ledger = self.orders, self.ledger
         if orders is None or ledger is None:
             return
-        modelled = orders.wanted.modelled_tps.get(self.wanted.thread, 0.0)
+        modelled = orders.desired.modelled_tps.get(self.desired.thread, 0.0)
         frames = sum(
             FRAMES_DOWNSTREAM * row_cap(orders, target)
             for number, _ in self.topology.out_edges(self.task.name)
             for target, _ in (orders.route_of[number].targets if number in orders.route_of else ())
         )
-        ledger.window_rows = max(WINDOW_LEAST_ROWS, frames, int(modelled * orders.wanted.settings.window_s))
+        ledger.window_rows = max(WINDOW_LEAST_ROWS, frames, int(modelled * orders.desired.settings.window_s))
 
     # ── a turn ──────────────────────────────────────────────────────────────────────────────────
 
@@ -187,7 +187,7 @@ class SourceCore(TaskCore):
             return wake
         if now_ns < self.quiet_until_ns:
             return min(wake, self.quiet_until_ns)
-        due_ns = schedule.intended_ns(ledger.position * self.partitions + self.wanted.partition)
+        due_ns = schedule.intended_ns(ledger.position * self.partitions + self.desired.partition)
         if due_ns is None:
             return wake
         return min(wake, now_ns + max(EARLIEST_NS, due_ns - wall_ns))
@@ -217,13 +217,13 @@ class SourceCore(TaskCore):
             return
         if self.outputs.edges < len(self.topology.out_edges(self.task.name)):
             return
-        due = (schedule.due(wall_ns) - self.wanted.partition + self.partitions - 1) // self.partitions
-        limit = min(due - ledger.position, ledger.room(), orders.wanted.settings.frame_rows)
+        due = (schedule.due(wall_ns) - self.desired.partition + self.partitions - 1) // self.partitions
+        limit = min(due - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
         if (end := self._end) is not None:
             limit = min(limit, end - ledger.position)
         rows = read(ledger.position, limit) if limit > 0 else ()
         if rows:
-            place = ledger.position * self.partitions + self.wanted.partition
+            place = ledger.position * self.partitions + self.desired.partition
             intended_ns = schedule.intended_ns(place) or wall_ns
             self._send(ledger.begin(list(rows), intended_ns, now_ns), now_ns)
 
@@ -232,12 +232,12 @@ class SourceCore(TaskCore):
         ledger, flow = self.ledger, self.flow
         assert ledger is not None and flow is not None
         post = self.post
-        key = RootKey(self.wanted.thread, post.incarnation, root.sequence, root.attempt)
+        key = RootKey(self.desired.thread, post.incarnation, root.sequence, root.attempt)
         part = RootPart(
             key,
             post.slot,
             self.number,
-            self.wanted.partition,
+            self.desired.partition,
             root.position,
             root.intended_ns,
             ledger.floor,
@@ -255,16 +255,16 @@ class SourceCore(TaskCore):
             self.letters.clear()
             return
         if self._ways is None or self._ways.orders is not orders:
-            self._ways = Ways(orders, self.wanted.thread)
-        modelled = orders.wanted.modelled_tps.get(self.wanted.thread, 0.0)
-        tps = 0.0 if orders.wanted.draining else max(LEAST_TPS, SHARE * modelled)
+            self._ways = Ways(orders, self.desired.thread)
+        modelled = orders.desired.modelled_tps.get(self.desired.thread, 0.0)
+        tps = 0.0 if orders.desired.draining else max(LEAST_TPS, SHARE * modelled)
         while (found := self.letters.due(now_ns, tps)) is not None:
             root, letter = found
             way = self._ways.of(letter)
             if isinstance(way, str):
                 flow.letters.append(self._dead(letter, way))
                 continue
-            part = self._part(key_of(self.wanted.thread, self.post.incarnation, root), letter, wall_ns)
+            part = self._part(key_of(self.desired.thread, self.post.incarnation, root), letter, wall_ns)
             given = self.outputs.forward(way.edge, way.target, way.row, (0, 0, 1, 0), [part], now_ns)
             self.letters.sent(root, given[part.key], now_ns)
         self.settle([])
@@ -277,7 +277,7 @@ class SourceCore(TaskCore):
 
     def _dead(self, letter: LetterRow, why: str) -> DeadLetter:
         source, number = self.task.name, letter.number
-        thread = self.wanted.thread
+        thread = self.desired.thread
         return DeadLetter(letter.task, thread, source, AGAIN_PARTITION, number, "", why, "", again=number)
 
     def adopt(self, logic: Any, pause: Callable[[float], None]) -> Flow:

@@ -1,16 +1,16 @@
-"""The worker's mind: which threads, peers and orders it has, and what it must do to have those wanted.
+"""The worker's mind: which threads, peers and orders it has, and what it must do to have those desired.
 
 Pure: events in, instructions out; worker.py performs them, the simulator too. Rules:
  1. Only the highest token counts; a lower one is answered with a report.
- 2. A wanted thread of this slot that is neither here nor ended is started once.
- 3. A thread that is wanted no more ends at once; one that is leaving ends when the plan is COMMITTED
+ 2. A desired thread of this slot that is neither here nor ended is started once.
+ 3. A thread that is no longer desired ends at once; one that is leaving ends when the plan is COMMITTED
     and the thread is empty and marked (an exclusive one already when it is marked and empty), and every
     peer has answered a question since: what it wrote has arrived, or its loss was told (rule 7).
  4. A peer of a higher incarnation replaces the old one; what was open on the way to it is sent again.
-    So it is when new routes lead away from a worker that is no more. Only a wanted state names an
+    So it is when new routes lead away from a worker that is no more. Only a desired state names an
     incarnation; who is not named, or is named no more, is not heard.
- 5. READY: every wanted thread of this slot is here, and every other worker answered a ping.
- 6. A worker whose threads have all ended and that has none wanted leaves.
+ 5. READY: every desired thread of this slot is here, and every other worker answered a ping.
+ 6. A worker whose threads have all ended and that has none desired leaves.
  7. What was on its way over a link is lost when the link breaks, and so is what was refused because its
     sender was not named yet. Both are counted as losses, once the link is back or the sender named, and
     told to every peer until it answers that it has heard of them: then all sources send again what is open.
@@ -22,7 +22,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from topology_runtime.cluster import Slot
-from topology_runtime.messages import Frame, Ping, SourceNow, ThreadNow, ThreadWanted, Token, Wanted, WorkerAt
+from topology_runtime.messages import (
+    DesiredState,
+    Frame,
+    Ping,
+    SourceStatus,
+    ThreadSpec,
+    ThreadStatus,
+    Token,
+    WorkerAt,
+)
 from topology_runtime.worker.orders import Orders, orders_of
 
 NS = 1_000_000_000
@@ -36,12 +45,12 @@ ENDED_KEPT = 10_000  # threads that have ended are remembered, or they might be 
 
 @dataclass(frozen=True)
 class StartThread:
-    wanted: ThreadWanted
+    desired: ThreadSpec
 
 
 @dataclass(frozen=True)
 class EndThread:
-    """The thread ends now: it is empty and nobody sends to it, or it is wanted no more."""
+    """The thread ends now: it is empty and nobody sends to it, or it is no longer desired."""
 
     thread: int
 
@@ -86,7 +95,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Leave:
-    """The worker exits: no thread is left or wanted."""
+    """The worker exits: no thread is left or desired."""
 
 
 Instruction = StartThread | EndThread | Obey | Connect | Disconnect | AskPeer | AnswerPeer | Fault | Leave
@@ -98,10 +107,10 @@ class WorkerState:
 
     slot: Slot
     incarnation: int
-    wanted: Wanted | None = None
+    desired: DesiredState | None = None
     orders: Orders | None = None
-    threads: dict[int, ThreadNow] = field(default_factory=dict)
-    sources: dict[int, SourceNow] = field(default_factory=dict)
+    threads: dict[int, ThreadStatus] = field(default_factory=dict)
+    sources: dict[int, SourceStatus] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     peers: dict[Slot, WorkerAt] = field(default_factory=dict)
     known: dict[Slot, int] = field(default_factory=dict)  # highest incarnation ever named
@@ -123,33 +132,33 @@ class WorkerState:
 
     @property
     def token(self) -> Token:
-        return self.wanted.token if self.wanted else Token()
+        return self.desired.token if self.desired else Token()
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
-    def on_wanted(self, wanted: Wanted) -> list[Instruction]:
-        """A wanted state from the agent."""
-        if wanted.token < self.token:
+    def on_desired(self, desired: DesiredState) -> list[Instruction]:
+        """A desired state from the agent."""
+        if desired.token < self.token:
             return []
-        before, self.wanted = self.wanted, wanted
-        self.orders = orders_of(wanted, self.slot, self.incarnation)
+        before, self.desired = self.desired, desired
+        self.orders = orders_of(desired, self.slot, self.incarnation)
         out: list[Instruction] = []
-        for peer in wanted.workers:
-            if peer.slot.vm not in wanted.held_dead or not peer.endpoint:
+        for peer in desired.workers:
+            if peer.slot.vm not in desired.held_dead or not peer.endpoint:
                 out += self._meet(peer)
-        out += self._forget_peers(wanted)
-        self._place(wanted)
+        out += self._forget_peers(desired)
+        self._place(desired)
         self._look_at_early()
-        if before is not None and (lost := _left_behind(before, wanted)):
+        if before is not None and (lost := _left_behind(before, desired)):
             out.append(Fault(f"routes led to {lost}, which is no more"))
         out.append(Obey(self.orders))
-        for thread in wanted.threads:
+        for thread in desired.threads:
             if (
                 thread.slot == self.slot
                 and thread.thread not in self.threads
                 and thread.thread not in self.ended
             ):
-                self.threads[thread.thread] = ThreadNow(thread.thread)
+                self.threads[thread.thread] = ThreadStatus(thread.thread)
                 out.append(StartThread(thread))
         out += self._end_some()
         return out + self._ask() + self._leave()
@@ -182,7 +191,7 @@ class WorkerState:
         return []
 
     def on_refused(self, slot: Slot, incarnation: int, token: Token) -> list[Instruction]:
-        """Data was refused by the wanted state of `token`: a later one may name its sender."""
+        """Data was refused by the desired state of `token`: a later one may name its sender."""
         invented = slot not in self.around if self.around else len(self.early) >= PLACES_MOST
         if invented:
             return []
@@ -191,7 +200,7 @@ class WorkerState:
             self._look_at_early()
         return []
 
-    def on_threads(self, threads: list[ThreadNow], sources: list[SourceNow]) -> list[Instruction]:
+    def on_threads(self, threads: list[ThreadStatus], sources: list[SourceStatus]) -> list[Instruction]:
         """How the threads of this worker are now."""
         for now in threads:
             if now.thread in self.threads and now.thread not in self.ended:
@@ -210,17 +219,17 @@ class WorkerState:
     @property
     def ready(self) -> bool:
         """READY for the present token (rule 5)."""
-        if self.wanted is None or self.orders is None:
+        if self.desired is None or self.orders is None:
             return False
         here = all(t.thread in self.threads or t.thread in self.ended for t in self._mine())
         failed = any(now.failed for now in self.threads.values())
-        dead = set(self.wanted.held_dead)
-        others = {t.slot for t in self.wanted.threads if not t.answers} - {self.slot}
+        dead = set(self.desired.held_dead)
+        others = {t.slot for t in self.desired.threads if not t.answers} - {self.slot}
         others = {slot for slot in others if slot.vm not in dead}
         return here and not failed and self.orders.started and all(self._reached(slot) for slot in others)
 
     def fenced(self, slot: Slot, incarnation: int) -> bool:
-        """Is this the word of a worker that has been replaced, or that no wanted state has named?"""
+        """Is this the word of a worker that has been replaced, or that no desired state has named?"""
         return incarnation != self.known.get(slot)
 
     def admits(self, frame: Frame) -> bool:
@@ -243,12 +252,12 @@ class WorkerState:
         assert all(peer.incarnation <= self.known.get(slot, 0) for slot, peer in self.peers.items())
         assert self.slot not in self.peers
         assert self.links.keys() <= self.peers.keys()
-        assert self.wanted is None or self.orders is not None
+        assert self.desired is None or self.orders is not None
 
     # ── rules ───────────────────────────────────────────────────────────────────────────────────
 
-    def _mine(self) -> list[ThreadWanted]:
-        return [t for t in self.wanted.threads if t.slot == self.slot] if self.wanted else []
+    def _mine(self) -> list[ThreadSpec]:
+        return [t for t in self.desired.threads if t.slot == self.slot] if self.desired else []
 
     def _reached(self, slot: Slot) -> bool:
         peer = self.peers.get(slot)
@@ -270,13 +279,13 @@ class WorkerState:
             out.append(Connect(peer))
         return out
 
-    def _forget_peers(self, wanted: Wanted) -> list[Instruction]:
+    def _forget_peers(self, desired: DesiredState) -> list[Instruction]:
         """Peers whose slot has no thread any more, or whose VM is held dead."""
-        used = {t.slot for t in wanted.threads if t.slot.vm not in wanted.held_dead}
+        used = {t.slot for t in desired.threads if t.slot.vm not in desired.held_dead}
         out: list[Instruction] = []
         for slot in [slot for slot in self.peers if slot not in used]:
             out.append(self._part(slot))
-            if slot.vm in wanted.held_dead:
+            if slot.vm in desired.held_dead:
                 out.append(Fault(f"VM {slot.vm} is held dead"))
         self.answered = {who for who in self.answered if not self.fenced(*who)}
         self.heard = {who: n for who, n in self.heard.items() if not self.fenced(*who)}
@@ -290,13 +299,13 @@ class WorkerState:
         self.links.pop(slot, None)
         return Disconnect(slot)
 
-    def _place(self, wanted: Wanted) -> None:
+    def _place(self, desired: DesiredState) -> None:
         """Remember where threads are, the newest of them."""
-        self.around = frozenset(thread.slot for thread in wanted.threads)
-        self.places.update((thread.thread, thread.slot) for thread in wanted.threads)
-        if len(self.places) > PLACES_MOST + len(wanted.threads):
+        self.around = frozenset(thread.slot for thread in desired.threads)
+        self.places.update((thread.thread, thread.slot) for thread in desired.threads)
+        if len(self.places) > PLACES_MOST + len(desired.threads):
             self.places = {number: self.places[number] for number in sorted(self.places)[-PLACES_MOST:]}
-            self.places.update((thread.thread, thread.slot) for thread in wanted.threads)
+            self.places.update((thread.thread, thread.slot) for thread in desired.threads)
 
     def _look_at_early(self) -> None:
         """What was refused of a worker that is named now is lost. One that was named higher never comes."""
@@ -332,11 +341,11 @@ class WorkerState:
         return who in self.answered and current
 
     def _leave(self) -> list[Instruction]:
-        idle = self.wanted is not None and not self._mine() and all(t in self.ended for t in self.threads)
+        idle = self.desired is not None and not self._mine() and all(t in self.ended for t in self.threads)
         return [Leave()] if idle else []
 
     def _end_some(self) -> list[Instruction]:
-        if self.wanted is None or self.orders is None:
+        if self.desired is None or self.orders is None:
             return []
         mine = {t.thread: t for t in self._mine()}
         out: list[Instruction] = []
@@ -346,7 +355,7 @@ class WorkerState:
             if now.thread not in mine or self._may_end(mine[now.thread], now):
                 self.ended.add(now.thread)
                 self.emptied.pop(now.thread, None)
-                self.threads[now.thread] = ThreadNow(now.thread, ended=True)
+                self.threads[now.thread] = ThreadStatus(now.thread, ended=True)
                 out.append(EndThread(now.thread))
         for thread in self.ended - mine.keys():
             self.threads.pop(thread, None)
@@ -355,14 +364,14 @@ class WorkerState:
             self.ended = set(sorted(self.ended)[-ENDED_KEPT // 2 :]) | (self.ended & mine.keys())
         return out
 
-    def _may_end(self, thread: ThreadWanted, now: ThreadNow) -> bool:
-        assert self.wanted is not None
-        if thread.answers or not thread.leaving or not now.empty or now.marked < self.wanted.routes_number:
+    def _may_end(self, thread: ThreadSpec, now: ThreadStatus) -> bool:
+        assert self.desired is not None
+        if thread.answers or not thread.leaving or not now.empty or now.marked < self.desired.routes_number:
             self.emptied.pop(thread.thread, None)
             return False
-        if self.wanted.topology.by_name[thread.task].exclusive:
-            return self.wanted.phase in ("switched", "committed")
-        return self.wanted.phase == "committed" and self._arrived(thread.thread)
+        if self.desired.topology.by_name[thread.task].exclusive:
+            return self.desired.phase in ("switched", "committed")
+        return self.desired.phase == "committed" and self._arrived(thread.thread)
 
     def _arrived(self, thread: int) -> bool:
         """Has every peer answered since this thread was empty? Links keep their order."""
@@ -373,7 +382,7 @@ class WorkerState:
         return all(self.seen.get((slot, p.incarnation), 0) >= begun for slot, p in self.peers.items())
 
 
-def _left_behind(before: Wanted, after: Wanted) -> str:
+def _left_behind(before: DesiredState, after: DesiredState) -> str:
     """A worker that was sent rows by the routes before, is sent none by those after, and is no more."""
     if after.routes_number == before.routes_number:
         return ""

@@ -29,7 +29,7 @@ from topology_runtime.messages import (
     Word,
     WorkerAt,
 )
-from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
@@ -111,7 +111,7 @@ class Switchboard:
         for thread, batch in local.items():
             self.put(thread, batch)
 
-    def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None:
+    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
         """What threads tell each other beside rows, in order with the rows."""
         slot = self.slot_of.get(word.target)
         if slot == self.slot:
@@ -179,7 +179,7 @@ class Sender(threading.Thread):
             self._send(slot, encode(what if isinstance(what, Ping) else self._signed(what)))
         return True
 
-    def _signed(self, word: Mark | StateMove | StateTaken | StateAsked) -> Word:
+    def _signed(self, word: Barrier | StateMove | StateTaken | StateAsked) -> Word:
         return Word(self._board.slot, self._board.incarnation, word)
 
     def _order(self, what: Any) -> bool:
@@ -247,7 +247,7 @@ class Receiver(threading.Thread):
         self._board, self._pull, self._state, self._pings, self._wake = board, pull, state, pings, wake
         self._decoder: msgspec.msgpack.Decoder[Tuples] = msgspec.msgpack.Decoder(Tuples)
         self.refused = 0
-        self.early: SimpleQueue[tuple[Slot, int, Token]] = SimpleQueue()  # refused: by which wanted state
+        self.early: SimpleQueue[tuple[Slot, int, Token]] = SimpleQueue()  # refused: by which desired state
         self.stopping = False
 
     def run(self) -> None:

@@ -13,8 +13,8 @@ from topology_runtime.cluster import Slot
 from topology_runtime.instances import key_function
 from topology_runtime.lease import may_begin
 from topology_runtime.logic import kind_of
-from topology_runtime.messages import Ack, Frame, ThreadNow, ThreadWanted
-from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.messages import Ack, Frame, ThreadSpec, ThreadStatus
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import Topology
 from topology_runtime.worker.burial import Around
 from topology_runtime.worker.flow import Addressed, Flow, HoldFlow
@@ -33,7 +33,7 @@ class Post(Protocol):
 
     def deliver(self, frames: Iterable[Frame]) -> None: ...
     def send_acks(self, acks: Iterable[Addressed]) -> None: ...
-    def send_word(self, word: Mark | StateMove | StateTaken | StateAsked) -> None: ...
+    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None: ...
 
 
 class TaskCore:
@@ -41,16 +41,16 @@ class TaskCore:
 
     def __init__(
         self,
-        wanted: ThreadWanted,
+        desired: ThreadSpec,
         topology: Topology,
         post: Post,
         random64: Callable[[], int],
         record: Callable[[Flow], None],
     ) -> None:
-        self.wanted, self.topology, self.post = wanted, topology, post
-        self.task = topology.by_name[wanted.task]
+        self.desired, self.topology, self.post = desired, topology, post
+        self.task = topology.by_name[desired.task]
         self.random64, self._record = random64, record
-        self.outputs = Outputs(wanted.thread, post.slot, post.incarnation, random64, 0)
+        self.outputs = Outputs(desired.thread, post.slot, post.incarnation, random64, 0)
         self.orders: Orders | None = None
         self.switched = 0
         self.marks: dict[int, int] = {}
@@ -66,7 +66,7 @@ class TaskCore:
     def around(self) -> Around:
         return Around(
             self.task.name,
-            self.wanted.thread,
+            self.desired.thread,
             tuple(task.name for task in self.topology.sources),
             {number: edge.source for number, edge in self.topology.in_edges(self.task.name)},
             not self.topology.out_edges(self.task.name),
@@ -82,23 +82,23 @@ class TaskCore:
 
     # ── what others see ─────────────────────────────────────────────────────────────────────────
 
-    def now(self, idle: bool, failed: str = "") -> ThreadNow:
+    def now(self, idle: bool, failed: str = "") -> ThreadStatus:
         """`idle`: nothing waits in the inbox. Only a thread that is to go says whether it is empty: for
         others that changes with every frame."""
         empty = self.going and idle and self.empty
-        return ThreadNow(self.wanted.thread, self.switched, self.marked, empty, False, failed)
+        return ThreadStatus(self.desired.thread, self.switched, self.marked, empty, False, failed)
 
     @property
     def going(self) -> bool:
         orders = self.orders
-        return orders is not None and (orders.wanted.draining or self.wanted.thread in orders.leaving)
+        return orders is not None and (orders.desired.draining or self.desired.thread in orders.leaving)
 
     @property
     def may_work(self) -> bool:
         """May it take frames? Not before it knows where its rows go: the first plan's senders may be told
         to begin before this worker is, and what it sent nowhere would count as done."""
         orders = self.orders
-        if orders is None or not orders.may_run(self.wanted.thread):
+        if orders is None or not orders.may_run(self.desired.thread):
             return False
         return self.outputs.edges >= len(self.topology.out_edges(self.task.name))
 
@@ -143,7 +143,7 @@ class TaskCore:
 
     def on_time(self, now_ns: int) -> None:
         if self.flow is not None and self.orders is not None and self.flow.holding:
-            self.settle(self.flow.on_time(now_ns, self.orders.wanted.draining))
+            self.settle(self.flow.on_time(now_ns, self.orders.desired.draining))
 
     def flush(self, now_ns: int, everything: bool = False) -> None:
         self.post.deliver(self.outputs.flush(now_ns, everything))
@@ -161,21 +161,21 @@ class TaskCore:
         if gone and self.flow is not None:
             self.flow.forget(gone)
         self.outputs.cap_of = lambda target: row_cap(orders, target)
-        self.outputs.gap_ns = int(orders.wanted.settings.gap_s * 1e9)
-        if before is None or before.number != orders.number or before.wanted.routes != orders.wanted.routes:
+        self.outputs.gap_ns = int(orders.desired.settings.gap_s * 1e9)
+        if before is None or before.number != orders.number or before.desired.routes != orders.desired.routes:
             self.flush(now_ns, everything=True)
-            self.outputs.route_by(routers(self.task.name, self.wanted.thread, orders, self.post.slot))
+            self.outputs.route_by(routers(self.task.name, self.desired.thread, orders, self.post.slot))
         changed = self.switched != orders.number
         self.switched = orders.number
         if orders.switched:
             for target in orders.to_mark(self.task.name):
-                self.post.send_word(Mark(self.wanted.thread, target, orders.number))
+                self.post.send_word(Barrier(self.desired.thread, target, orders.number))
         self.pass_on(now_ns)
         return changed
 
-    def on_word(self, word: Mark | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
+    def on_word(self, word: Barrier | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
         """True when there is something to report."""
-        if not isinstance(word, Mark):
+        if not isinstance(word, Barrier):
             return False  # a stray word: only keyed tasks have state that moves
         before = self.marked
         self.marks[word.sender] = max(word.number, self.marks.get(word.sender, 0))
@@ -193,7 +193,7 @@ class TaskCore:
             return
         if any(edge.grouping == "fields" for _, edge in self.topology.in_edges(self.task.name)):
             self.settle(flow.hand_over(self._keeper(orders), now_ns))
-        elif self.wanted.thread in orders.leaving:
+        elif self.desired.thread in orders.leaving:
             self.settle(flow.finish_all(now_ns))
 
     def _keeper(self, orders: Orders) -> Callable[[int, Any], int | None]:
@@ -209,7 +209,7 @@ class TaskCore:
                 return None
             table, key = tables[edge]
             owner = table[range_of(key(row))]
-            return None if owner == self.wanted.thread else owner
+            return None if owner == self.desired.thread else owner
 
         return keeper
 
@@ -217,8 +217,8 @@ class TaskCore:
 def row_cap(orders: Orders, target: int) -> int:
     """Rows in a frame for this thread at most: a tenth of a second of its modelled rate, so that a slow
     task's frame still acks soon."""
-    most = orders.wanted.settings.frame_rows
-    modelled = orders.wanted.modelled_tps.get(target)
+    most = orders.desired.settings.frame_rows
+    modelled = orders.desired.modelled_tps.get(target)
     return most if modelled is None else max(1, min(most, int(0.1 * modelled)))
 
 

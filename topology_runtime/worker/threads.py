@@ -18,8 +18,8 @@ from topology_runtime.disk import DiskTroubles
 from topology_runtime.instances import build
 from topology_runtime.latency_buckets import bucket_of
 from topology_runtime.logic import Context
-from topology_runtime.messages import DeadLetter, Frame, ThreadNow, ThreadWanted
-from topology_runtime.state_moves import Mark, StateAsked, StateMove, StateTaken
+from topology_runtime.messages import DeadLetter, Frame, ThreadSpec, ThreadStatus
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import moves, snapshots
@@ -59,18 +59,18 @@ class Host:
 class TaskThread(threading.Thread):
     """A thread of a task that has in-edges. `at`: the first word of its meter record."""
 
-    def __init__(self, wanted: ThreadWanted, topology: Topology, host: Host, at: int) -> None:
-        super().__init__(name=f"{wanted.task}-{wanted.thread}", daemon=True)
-        self.wanted, self.topology, self.host, self.at = wanted, topology, host, at
-        self.task = topology.by_name[wanted.task]
-        self.inbox = host.board.inbox(wanted.thread)
+    def __init__(self, desired: ThreadSpec, topology: Topology, host: Host, at: int) -> None:
+        super().__init__(name=f"{desired.task}-{desired.thread}", daemon=True)
+        self.desired, self.topology, self.host, self.at = desired, topology, host, at
+        self.task = topology.by_name[desired.task]
+        self.inbox = host.board.inbox(desired.thread)
         self.orders: Orders | None = None  # set by the main thread
         self.failed = ""
         self.copies: Copies | None = None  # set by the main thread while rows are mirrored
         self.stopping = False
         self.busy = False
         self.working = False  # an exclusive thread does something that must not outlast the lease
-        self.watch = MeterWatch(host.meter.words, at, wanted.thread, host.one)
+        self.watch = MeterWatch(host.meter.words, at, desired.thread, host.one)
         numbers = random.Random()
         self.random64: Callable[[], int] = lambda: numbers.getrandbits(64)
         self.core = self.make_core()
@@ -78,14 +78,14 @@ class TaskThread(threading.Thread):
         self._links: dict[int, int | None] = {}
 
     def make_core(self) -> TaskCore:
-        return TaskCore(self.wanted, self.topology, self.host.board, self.random64, self.record)
+        return TaskCore(self.desired, self.topology, self.host.board, self.random64, self.record)
 
     @property
     def unlogged(self) -> int:
         """Finished rows of which there is no log."""
         return self._log.dropped if self._log is not None else 0
 
-    def now(self) -> ThreadNow:
+    def now(self) -> ThreadStatus:
         """How this thread is; called by the main thread."""
         return self.core.now(not self.busy and self.inbox.empty(), self.failed)
 
@@ -121,7 +121,7 @@ class TaskThread(threading.Thread):
         begun_ns = words[at + mt.CALL_STARTED_NS]
         if not begun_ns or words[at + mt.CALL_KIND] != kind or now_ns - begun_ns <= most_ns:
             return ""
-        whose = f"{mt.KINDS[kind]}() of thread {self.wanted.thread} of {self.task.name}"
+        whose = f"{mt.KINDS[kind]}() of thread {self.desired.thread} of {self.task.name}"
         return f"{whose} has not returned for {(now_ns - begun_ns) / 1e9:.1f} s"
 
     def look_at_open(self, now_ns: int) -> None:
@@ -133,17 +133,17 @@ class TaskThread(threading.Thread):
     def startup(self) -> None:
         """Build the task's object, in this thread."""
         logic = build(self.task)
-        wanted = self.wanted
+        desired = self.desired
         partitions = self.task.static.threads if self.task.static else 1
         if hasattr(logic, "open"):
             directory = self.host.directory
-            logic.open(Context(self.task.name, wanted.thread, wanted.partition, partitions, directory))
+            logic.open(Context(self.task.name, desired.thread, desired.partition, partitions, directory))
         flow = self.core.adopt(logic, time.sleep)
         flow.watch = self.watch
         if flow.around.sink:
             number = self.topology.tasks.index(self.task)
             incarnation = self.host.board.incarnation
-            self._log = FinishedLog(self.host.directory, number, wanted.thread, incarnation, self.host.disk)
+            self._log = FinishedLog(self.host.directory, number, desired.thread, incarnation, self.host.disk)
             flow.pieces = Pieces(monotonic_ns, self._begun, self._log_finished)
 
     def shutdown(self) -> None:
@@ -163,7 +163,7 @@ class TaskThread(threading.Thread):
         """Nothing is counted any more but what the sender has still to send; its records may go to others."""
         with self.host.lock:
             self._forget_links(self._links.keys())
-        self.host.board.out.put((None, Over(self.wanted.thread)))
+        self.host.board.out.put((None, Over(self.desired.thread)))
         self.host.changed()
 
     def _forget_links(self, senders: Iterable[int]) -> None:
@@ -192,7 +192,7 @@ class TaskThread(threading.Thread):
             self._take(*item)
         elif isinstance(item, StateAsked):
             self.answer_for(item)
-        elif isinstance(item, (Mark, StateMove, StateTaken)) and self.core.on_word(item, monotonic_ns()):
+        elif isinstance(item, (Barrier, StateMove, StateTaken)) and self.core.on_word(item, monotonic_ns()):
             self.host.changed()
         self.core.on_time(monotonic_ns())
         self.core.flush(monotonic_ns())

@@ -27,6 +27,7 @@ from topology_runtime.letters_kept import LettersKept
 from topology_runtime.logs import hold_out
 from topology_runtime.messages import (
     DeadLetter,
+    DesiredState,
     Frame,
     FromAgentToWorker,
     FromWorker,
@@ -34,10 +35,9 @@ from topology_runtime.messages import (
     Ping,
     Quit,
     SendAgain,
-    SourceNow,
-    ThreadNow,
-    ThreadWanted,
-    Wanted,
+    SourceStatus,
+    ThreadSpec,
+    ThreadStatus,
     WorkerHello,
     WorkerReport,
 )
@@ -197,36 +197,36 @@ class Worker:
         if isinstance(message, SendAgain):
             return self.board.put(message.thread, message) if message.thread in self.threads else None
         self._heard = True
-        self._on_wanted(message)
+        self._on_desired(message)
 
-    def _on_wanted(self, wanted: Wanted) -> None:
-        if wanted.user_paths != self._paths:
-            use_paths(wanted.user_paths)
-            self._paths = wanted.user_paths
-        sys.setswitchinterval(wanted.settings.switch_interval_s)
-        self.board.strict = wanted.settings.strict
-        self._reach(wanted, "heard")
-        self._perform(self.state.on_wanted(wanted))
-        self._reach(wanted, "obeyed")
-        self._clean_snapshots(wanted)
-        if self.state.wanted is not None:
-            self.mirror.obey(self.state.wanted.profile, self.threads.values(), monotonic_ns())
+    def _on_desired(self, desired: DesiredState) -> None:
+        if desired.user_paths != self._paths:
+            use_paths(desired.user_paths)
+            self._paths = desired.user_paths
+        sys.setswitchinterval(desired.settings.switch_interval_s)
+        self.board.strict = desired.settings.strict
+        self._reach(desired, "heard")
+        self._perform(self.state.on_desired(desired))
+        self._reach(desired, "obeyed")
+        self._clean_snapshots(desired)
+        if self.state.desired is not None:
+            self.mirror.obey(self.state.desired.profile, self.threads.values(), monotonic_ns())
 
-    def _clean_snapshots(self, wanted: Wanted) -> None:
+    def _clean_snapshots(self, desired: DesiredState) -> None:
         """Once per plan, when it is committed: snapshots of threads that nobody can ask for any more go."""
-        if wanted.phase != "committed" or wanted.routes_number <= self._cleaned:
+        if desired.phase != "committed" or desired.routes_number <= self._cleaned:
             return
-        self._cleaned = wanted.routes_number
-        kept = {thread.thread for thread in wanted.threads}
-        kept |= {thread for keepers in wanted.keepers for thread, _ in keepers.ranges}
+        self._cleaned = desired.routes_number
+        kept = {thread.thread for thread in desired.threads}
+        kept |= {thread for keepers in desired.keepers for thread, _ in keepers.ranges}
         try:
             snapshots.clean(self.place.directory, kept)
         except OSError as error:
             where = f"headgate worker {self.place.slot}"
             print(f"{where}: old snapshots cannot be removed: {error}", file=sys.stderr)
 
-    def _reach(self, wanted: Wanted, moment: str) -> None:
-        failpoints.reach(f"worker.{wanted.phase}-{moment}", wanted.token.epoch)
+    def _reach(self, desired: DesiredState, moment: str) -> None:
+        failpoints.reach(f"worker.{desired.phase}-{moment}", desired.token.epoch)
 
     def _on_peers(self, ready: Sequence[object]) -> None:
         """What peers, and the links to them, have told."""
@@ -240,7 +240,7 @@ class Worker:
     def _warn(self, thread: TaskThread) -> None:
         """Tell it of rows that it must not call user code for."""
         sources = [task.name for task in thread.topology.sources]
-        thread.watch.poison = poison_of(thread.wanted.task, sources, self._struck)
+        thread.watch.poison = poison_of(thread.desired.task, sources, self._struck)
 
     def _ping(self, slot: Slot, answer: bool) -> None:
         self.board.out.put((slot, self.state.ping(slot, answer)))
@@ -258,7 +258,7 @@ class Worker:
         if len(self.closing) < before:
             garbage.let_go()
 
-    def _look(self) -> tuple[list[ThreadNow], list[SourceNow]]:
+    def _look(self) -> tuple[list[ThreadStatus], list[SourceStatus]]:
         now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
         sources = [t.source_now() for t in self.threads.values() if isinstance(t, SourceThread)]
         words, now_ns = self.meter.words, monotonic_ns()
@@ -302,8 +302,8 @@ class Worker:
         if letters or news != self._news or now_ns - self._reported_ns >= REPORT_EVERY_NS:
             self.agent.send(report)
             self._news, self._reported_ns = news, now_ns
-            if state.wanted is not None and state.ready:
-                self._reach(state.wanted, "reported")
+            if state.desired is not None and state.ready:
+                self._reach(state.desired, "reported")
 
     # ── instructions ────────────────────────────────────────────────────────────────────────────
 
@@ -319,8 +319,8 @@ class Worker:
                 for thread in self.threads.values():
                     thread.orders = orders
                 self.board.wake_all()
-            case st.StartThread(wanted):
-                self._start(wanted)
+            case st.StartThread(desired):
+                self._start(desired)
             case st.EndThread(number):
                 self._end(number)
             case st.Connect(peer):
@@ -338,17 +338,17 @@ class Worker:
             case st.Leave():
                 self.stop, self.leaves = "no thread is left", True
 
-    def _start(self, wanted: ThreadWanted) -> None:
+    def _start(self, desired: ThreadSpec) -> None:
         orders = self.state.orders
         assert orders is not None
-        self.records[wanted.thread] = record = self.meter.thread_record()
-        task = orders.topology.by_name[wanted.task]
+        self.records[desired.thread] = record = self.meter.thread_record()
+        task = orders.topology.by_name[desired.task]
         self.meter.words[record + mt.TASK] = orders.topology.tasks.index(task)
-        self.meter.words[record + mt.THREAD] = wanted.thread + 1
-        thread = _kind_of(wanted, orders.topology)(wanted, orders.topology, self._host(), record)
+        self.meter.words[record + mt.THREAD] = desired.thread + 1
+        thread = _kind_of(desired, orders.topology)(desired, orders.topology, self._host(), record)
         thread.orders = orders
         self._warn(thread)
-        self.threads[wanted.thread] = thread
+        self.threads[desired.thread] = thread
         thread.start()
         garbage.keep()
 
@@ -398,13 +398,13 @@ class Worker:
     def _letter(self, frame: Frame, place: int, error: BadRow) -> DeadLetter:
         number, offset, _ = list(r.single(frame.runs))[place]
         root = frame.roots[number]
-        wanted = self.state.wanted
-        assert wanted is not None
+        desired = self.state.desired
+        assert desired is not None
         failed = attempts.failure(place, error)
         return DeadLetter(
-            wanted.topology.edges[frame.edge].source,
+            desired.topology.edges[frame.edge].source,
             frame.sender,
-            wanted.topology.sources[root.source].name,
+            desired.topology.sources[root.source].name,
             root.partition,
             root.position + offset,
             repr(frame.rows[place])[:ROW_TEXT_MOST],
@@ -417,15 +417,15 @@ class Worker:
             self.stop = "the agent is gone"
 
 
-def _kind_of(wanted: ThreadWanted, topology: Topology) -> type[TaskThread]:
-    if wanted.answers:
+def _kind_of(desired: ThreadSpec, topology: Topology) -> type[TaskThread]:
+    if desired.answers:
         return AnsweringThread
-    if not topology.in_edges(wanted.task):
+    if not topology.in_edges(desired.task):
         return SourceThread
-    return KeyedThread if topology.by_name[wanted.task].state == "keyed" else TaskThread
+    return KeyedThread if topology.by_name[desired.task].state == "keyed" else TaskThread
 
 
-def _standing(source: SourceNow) -> tuple[int, bool, bool]:
+def _standing(source: SourceStatus) -> tuple[int, bool, bool]:
     """What of a source is worth a report of its own (its counts are in the meter)."""
     return source.thread, source.stopped, source.exhausted
 

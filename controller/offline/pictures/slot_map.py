@@ -156,8 +156,8 @@ def _columns(slots: int, largest: int) -> int:
     """Cells per row: few and wide for few slots, and whole VMs side by side where that is possible."""
     if slots <= 6:
         return max(slots, 4)
-    wanted = 8 if slots <= 40 else 12
-    return wanted if largest >= wanted else wanted // largest * largest
+    desired = 8 if slots <= 40 else 12
+    return desired if largest >= desired else desired // largest * largest
 
 
 def _vm_words(vm: Vm, cells: Sequence[Cell], start: int, columns: int) -> str:

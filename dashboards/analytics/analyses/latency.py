@@ -39,13 +39,13 @@ def overall_ms(asked: AnalysisInput) -> dict[str, float | None]:
 
 def quantile(bins: Bins, share: float, top: float | None) -> float | None:
     """The latency that this share of the tuples does not exceed, seconds; None without tuples."""
-    wanted = share * sum(tuples for _, tuples in bins)
-    if wanted <= 0 or top is None:
+    desired = share * sum(tuples for _, tuples in bins)
+    if desired <= 0 or top is None:
         return None
     below = 0.0
     for bucket, tuples in bins:
-        if below + tuples >= wanted:
-            inside = (wanted - below) / tuples
+        if below + tuples >= desired:
+            inside = (desired - below) / tuples
             return min(top, float(2.0 ** ((bucket + inside) / FINE_PER_DOUBLING)))
         below += tuples
     return top

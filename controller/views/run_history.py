@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from controller.core.status import lost_now
 from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.records import Reign
+from controller.knowledge.records import Rollout
 from controller.views.decisions import decision_now, is_new
 from controller.views.figures import figure
 from controller.views.layout import Layout
 from controller.views.run_now import lately
-from controller.views.sight import ViewInput
+from controller.views.view_input import ViewInput
 from controller.views.words import diff_of
 from topology_runtime.picturing.history import HistoryRing, Row
 from topology_runtime.snapshot import DECISIONS_SHOWN, EVENTS_SHOWN, DecisionNow, EventNow
@@ -28,7 +28,7 @@ NS, MS = 1e9, 1e6
 WATCHED_S = 120.0  # so long it is looked for what came of a decision
 
 
-class Chronicle:
+class RunHistory:
     """`look` as often as there is something to see; `events`, `decisions`: new objects when they changed."""
 
     def __init__(self) -> None:
@@ -95,27 +95,27 @@ class Chronicle:
     def _follow(self, number: int, sight: ViewInput) -> bool:
         """What came of a plan so far; True when there is more to tell."""
         k, known = sight.k, self._found[number]
-        reign = _reign_of(k, known)
-        if (sight.now.wall_ns - self._decided[number]) / NS > WATCHED_S or reign is None:
+        rollout = _rollout_of(k, known)
+        if (sight.now.wall_ns - self._decided[number]) / NS > WATCHED_S or rollout is None:
             del self._decided[number]
             return False
         after = replace(
             known,
-            epoch=reign.epoch,
-            diff=self._diff(reign.epoch, known),
-            rolled_back=reign.rolled_back,
-            pause_ms=round((reign.in_force_ns - reign.switched_ns) / MS, 1)
-            if reign.in_force_ns and reign.switched_ns
+            epoch=rollout.epoch,
+            diff=self._diff(rollout.epoch, known),
+            rolled_back=rollout.rolled_back,
+            pause_ms=round((rollout.in_force_ns - rollout.switched_ns) / MS, 1)
+            if rollout.in_force_ns and rollout.switched_ns
             else None,
         )
-        settled = _settled(sight, reign)
+        settled = _settled(sight, rollout)
         if settled:
             after = replace(
                 after,
-                time_to_stable_s=round((sight.now.wall_ns - reign.decided_ns) / NS, 1),
+                time_to_stable_s=round((sight.now.wall_ns - rollout.decided_ns) / NS, 1),
                 lost=max(0, lost_now(k, sight.members) - self._lost[number]),
             )
-        if settled or reign.epoch < k.epoch or reign.rolled_back or reign.abandoned:
+        if settled or rollout.epoch < k.epoch or rollout.rolled_back or rollout.abandoned:
             del self._decided[number]
         self._found[number] = after
         return after != known
@@ -140,20 +140,23 @@ def _event(event: dict[str, Any]) -> Document:
     return plain
 
 
-def _reign_of(k: Knowledge, decision: DecisionNow) -> Reign | None:
-    """The reign that began with this decision: the newest of that plan's, by its time."""
-    epochs = [planned.epoch for planned in (k.durable.waiting, k.durable.reign)
+def _rollout_of(k: Knowledge, decision: DecisionNow) -> Rollout | None:
+    """The rollout that began with this decision: the newest of that plan's, by its time."""
+    epochs = [planned.epoch for planned in (k.durable.waiting, k.durable.rollout)
               if planned is not None and planned.plan.id == decision.plan]  # fmt: skip
     epoch = epochs[0] if epochs else decision.epoch
-    return next((reign for reign in reversed(k.durable.reigns) if reign.epoch == epoch), None)
+    return next((rollout for rollout in reversed(k.durable.rollouts) if rollout.epoch == epoch), None)
 
 
-def _settled(sight: ViewInput, reign: Reign) -> bool:
+def _settled(sight: ViewInput, rollout: Rollout) -> bool:
     """Is it stable under this plan?"""
     seen = sight.seen
-    there = sight.k.epoch == reign.epoch and reign.in_force_ns > 0
+    there = sight.k.epoch == rollout.epoch and rollout.in_force_ns > 0
     return (
-        there and seen is not None and seen.window.epoch == reign.epoch and seen.stability.verdict == "stable"
+        there
+        and seen is not None
+        and seen.window.epoch == rollout.epoch
+        and seen.stability.verdict == "stable"
     )
 
 

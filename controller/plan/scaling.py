@@ -128,7 +128,7 @@ class Reach(msgspec.Struct, frozen=True):
         return min(self.rate_tps, self.predicted_tps)
 
 
-class Outlook(msgspec.Struct, frozen=True):
+class ScalingAnalysis(msgspec.Struct, frozen=True):
     """A rate, its plan, what breaks first (`limit`), how far the same slots reach when planned for more
     (`same_slots`; None: any rate fits), the fewest slots more that carry more (`more_slots`; None: none
     of a few does), and what the baseline needs. `plan` is None when nothing fits, for `reason`."""
@@ -159,17 +159,17 @@ def why_not(error: HeadgateError) -> str:
     return f"{error.what}: {'; '.join(causes)}" if causes else error.what
 
 
-def glance(supply: Supply, rate_tps: float) -> Outlook:
+def glance(supply: Supply, rate_tps: float) -> ScalingAnalysis:
     """What this rate needs, what it costs and what breaks first; not what comes next."""
     try:
         plan = supply.plan(rate_tps)
     except Infeasible as error:
-        return Outlook(rate_tps, reason=why_not(error))
+        return ScalingAnalysis(rate_tps, reason=why_not(error))
     limit = limit_reason(plan, supply.request.topology, supply.request.models)
-    return Outlook(rate_tps, plan, limit, baseline=compared(supply, BASELINE, rate_tps))
+    return ScalingAnalysis(rate_tps, plan, limit, baseline=compared(supply, BASELINE, rate_tps))
 
 
-def outlook(supply: Supply, rate_tps: float) -> Outlook:
+def outlook(supply: Supply, rate_tps: float) -> ScalingAnalysis:
     """What this rate needs, what it costs, what breaks first and what comes next."""
     found = glance(supply, rate_tps)
     plan, step_tps = found.plan, step_for(rate_tps)

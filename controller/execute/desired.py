@@ -1,4 +1,4 @@
-"""The wanted state that agents are told: composed from what is journaled and what is reported. Pure.
+"""The desired state that agents are told: composed from what is journaled and what is reported. Pure.
 
 Rules:
  1. Everything that matters for correctness (threads, phase, routes and their number, schedule, draining,
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from controller.execute.keepers import answering, keepers_now, told
 from controller.execute.steps import ObservedState
 from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.records import Durable, Holds, Planned
+from controller.knowledge.records import Durable, Holds, RolloutStarted
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 
@@ -31,18 +31,18 @@ HAND_OVER_NS = (
 )
 
 
-def compose(k: Knowledge, sight: ObservedState) -> m.Wanted | None:
+def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
     """What agents are to be told now, under a new counter only if it differs from what they were told."""
     d = k.durable
-    if d.run is None or d.reign is None:
-        k.wanted = None  # also when the first plan could not be journaled
+    if d.run is None or d.rollout is None:
+        k.desired = None  # also when the first plan could not be journaled
         return None
     number, routes = routes_now(d)
     threads = wire_threads(d)
     keepers = _keepers(k, sight, threads)
     threads += answering(keepers, threads, d.joined, sight.quarantined)
-    wanted = m.Wanted(
-        token=k.wanted.token if k.wanted is not None else m.Token(),
+    desired = m.DesiredState(
+        token=k.desired.token if k.desired is not None else m.Token(),
         phase=wire_phase(d),
         run=k.settings.run,
         topology=d.run.topology,
@@ -53,66 +53,64 @@ def compose(k: Knowledge, sight: ObservedState) -> m.Wanted | None:
         workers=tuple(_workers(k, sight, threads)),
         schedule=d.schedule,
         starts=tuple(_starts(k, sight, threads)),
-        modelled_tps=d.reign.modelled_tps,
+        modelled_tps=d.rollout.modelled_tps,
         held_dead=d.held_dead,
         draining=bool(d.draining),
         settings=k.settings.data_plane,
-        profile=k.profiles.wanted,
+        profile=k.profiles.desired,
         holders=tuple(holder.thread for holder in holders(d, threads)),
         keepers=keepers,
         strikes=tuple(sorted(k.strikes.items())),
     )
-    if wanted == k.wanted and wanted.token.epoch == d.reign.epoch and wanted.token.boot == d.boot:
-        return k.wanted
+    if desired == k.desired and desired.token.epoch == d.rollout.epoch and desired.token.boot == d.boot:
+        return k.desired
     k.counter += 1
-    token = m.Token(d.boot, d.reign.epoch, k.counter)
-    if k.wanted is None or k.wanted.holders != wanted.holders:
+    token = m.Token(d.boot, d.rollout.epoch, k.counter)
+    if k.desired is None or k.desired.holders != desired.holders:
         k.holders_token = token
-    k.wanted = replace(wanted, token=token)
-    return k.wanted
+    k.desired = replace(desired, token=token)
+    return k.desired
 
 
-def holders(d: Durable, threads: tuple[m.ThreadWanted, ...]) -> tuple[Holds, ...]:
-    """The threads of exclusive tasks that may work: of those that once did, who are still wanted."""
-    wanted = {t.thread for t in threads}
-    return tuple(holder for holder in d.holders if holder.thread in wanted)
+def holders(d: Durable, threads: tuple[m.ThreadSpec, ...]) -> tuple[Holds, ...]:
+    """The threads of exclusive tasks that may work: of those that once did, who are still desired."""
+    desired = {t.thread for t in threads}
+    return tuple(holder for holder in d.holders if holder.thread in desired)
 
 
 def routes_now(d: Durable) -> tuple[int, tuple[m.Route, ...]]:
     """Number and routes by which rows are to go now."""
-    if d.reign is None:
+    if d.rollout is None:
         return 0, ()
     if d.phase == "prepared":
-        return d.reign.before_number, d.reign.before_routes
-    return d.reign.routes_number, d.reign.routes
+        return d.rollout.before_number, d.rollout.before_routes
+    return d.rollout.routes_number, d.rollout.routes
 
 
 def wire_phase(d: Durable) -> m.Phase:
-    assert d.reign is not None
+    assert d.rollout is not None
     if d.phase == "committed":
         return "committed"
-    if d.phase == "prepared" and not _were_leaving(d.reign):
+    if d.phase == "prepared" and not _were_leaving(d.rollout):
         return "prepared"
     return "switched"
 
 
-def wire_threads(d: Durable) -> tuple[m.ThreadWanted, ...]:
+def wire_threads(d: Durable) -> tuple[m.ThreadSpec, ...]:
     """Threads as agents are told of them: in PREPARED only those are leaving that were before."""
-    assert d.reign is not None
+    assert d.rollout is not None
     if d.phase != "prepared":
-        return d.reign.threads
-    already = _were_leaving(d.reign)
-    return tuple(replace(t, leaving=t.thread in already) if t.leaving else t for t in d.reign.threads)
+        return d.rollout.threads
+    already = _were_leaving(d.rollout)
+    return tuple(replace(t, leaving=t.thread in already) if t.leaving else t for t in d.rollout.threads)
 
 
-def _were_leaving(planned: Planned) -> frozenset[int]:
+def _were_leaving(planned: RolloutStarted) -> frozenset[int]:
     there = {t.thread for t in planned.threads if t.leaving}
     return frozenset(n for n in planned.already if n in there)
 
 
-def _keepers(
-    k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadWanted, ...]
-) -> tuple[m.Keepers, ...]:
+def _keepers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...]) -> tuple[m.Keepers, ...]:
     """A VM that is lost has no snapshots; one that is late still may."""
     d = k.durable
     assert k.topology is not None
@@ -120,7 +118,7 @@ def _keepers(
     return told(keepers_now(d, k.topology), {thread.thread for thread in threads}, can_answer)
 
 
-def _workers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadWanted, ...]) -> Iterator[m.WorkerAt]:
+def _workers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.WorkerAt]:
     """Where the workers are; workers of VMs held dead are fenced by an incarnation that never was."""
     for slot in sorted({thread.slot for thread in threads}):
         worker = sight.workers.get(slot)
@@ -132,9 +130,7 @@ def _workers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadWanted, 
             yield m.WorkerAt(slot, incarnation + 1, "")
 
 
-def _starts(
-    k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadWanted, ...]
-) -> Iterator[m.SourceStart]:
+def _starts(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.SourceStart]:
     topology = k.topology
     assert topology is not None
     for task in topology.sources:
@@ -151,7 +147,7 @@ def _starts(
             yield m.SourceStart(gap.task, gap.partition, gap.acked, gap.emitted, gap.thread)
 
 
-def _start_of(k: Knowledge, sight: ObservedState, those: list[m.ThreadWanted]) -> int | None:
+def _start_of(k: Knowledge, sight: ObservedState, those: list[m.ThreadSpec]) -> int | None:
     """From where the one thread of a partition that should read and does not yet is to start (rule 2)."""
     staying = [thread for thread in those if not thread.leaving]
     if len(staying) != 1:
@@ -169,14 +165,14 @@ def _start_of(k: Knowledge, sight: ObservedState, those: list[m.ThreadWanted]) -
     return None if waits else known.main
 
 
-def runs(k: Knowledge, sight: ObservedState, thread: m.ThreadWanted) -> bool:
+def runs(k: Knowledge, sight: ObservedState, thread: m.ThreadSpec) -> bool:
     """Does this source thread read already?"""
     now = sight.sources.get(thread.thread)
     least = max(k.counts.source(thread.task, thread.partition).main, 1)
     return sight.thread(thread) is not None and now is not None and now.emitted >= least
 
 
-def busy(thread: m.ThreadWanted, sight: ObservedState, number: int) -> bool:
+def busy(thread: m.ThreadSpec, sight: ObservedState, number: int) -> bool:
     """Could a leaving source thread still read, or replay what it has read?"""
     present = sight.thread(thread)
     if present is None:
@@ -186,7 +182,7 @@ def busy(thread: m.ThreadWanted, sight: ObservedState, number: int) -> bool:
     return not (present.ended or never_read or (now is not None and now.stopped))
 
 
-def left_behind(k: Knowledge, thread: m.ThreadWanted, reader: m.ThreadWanted) -> int:
+def left_behind(k: Knowledge, thread: m.ThreadSpec, reader: m.ThreadSpec) -> int:
     """The end of the spool on its VM that a leaving source thread that died is to read before it goes, for its
     successor is on another VM; 0: there is none."""
     place = thread.task, thread.partition
@@ -194,7 +190,7 @@ def left_behind(k: Knowledge, thread: m.ThreadWanted, reader: m.ThreadWanted) ->
     return end if vm == thread.slot.vm != reader.slot.vm and end > k.counts.source(*place).main else 0
 
 
-def reads(thread: m.ThreadWanted, sight: ObservedState, number: int) -> bool:
+def reads(thread: m.ThreadSpec, sight: ObservedState, number: int) -> bool:
     """Could it still read? Not when it obeys routes under which it is leaving."""
     present = sight.thread(thread)
     return present is None or not (present.ended or present.switched >= number)
