@@ -41,13 +41,13 @@ class CountedRun(Trial):
             model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": points}
             (self.folder / "models" / f"{task}.json").write_text(json.dumps(model))
 
-    def command(self, name: str, **arguments: Any) -> Any:
-        """What the controller answers; raises HeadgateError when it refuses or is not there."""
+    def command(self, name: str, *, answer_s: float = 2.0, **arguments: Any) -> Any:
+        """What the controller answers within so many seconds; raises HeadgateError when it refuses or is not there."""
         try:
             text = (self.folder / "state" / "controller" / "endpoint").read_text()
         except FileNotFoundError as error:
             raise HeadgateError("no controller") from error
-        reply = ask(json.loads(text)["commands"], Request(name, arguments), 2.0)
+        reply = ask(json.loads(text)["commands"], Request(name, arguments), answer_s)
         if reply.error:
             raise HeadgateError(reply.error[2])
         return reply.data

@@ -42,8 +42,8 @@ def place(pid: int) -> tuple[str, int]:
 
 
 def planned(run: CountedRun, factor: float) -> None:
-    plan = run.command("plan", rate_tps=RATE_TPS * factor, propose=True)
-    run.command("apply", id=plan["id"])
+    plan = run.command("plan", answer_s=30.0, rate_tps=RATE_TPS * factor, propose=True)
+    run.command("apply", answer_s=30.0, id=plan["id"])
 
 
 def settled(run: CountedRun, seconds: float = 60.0) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def settled(run: CountedRun, seconds: float = 60.0) -> dict[str, Any]:
     end_s = time.monotonic() + seconds
     while True:
         run.segments.drain()
-        status: dict[str, Any] = run.command("status")
+        status: dict[str, Any] = run.command("status", answer_s=30.0)
         if status["plan"] and status["stage"] in ("committed", "probation"):
             return status
         assert time.monotonic() < end_s, status["stage"]

@@ -256,10 +256,10 @@ from pathlib import Path
 import controller.recording.segments as segments
 segments.ROTATE_S = 0.05
 from controller.recording.recorder import Recorder
-from controller.recording.trace import Rates
+from controller.recording.trace import RatesRow
 recorder = Recorder(Path(sys.argv[1]), {"schema": "headgate/trace/v1"})
 for number in range(10**9):
-    recorder.rates(Rates(number * 1000, 1.0, 1, "s", 1.0, 1.0, 1.0, 1.0, 1.0))
+    recorder.rates(RatesRow(number * 1000, 1.0, 1, "s", 1.0, 1.0, 1.0, 1.0, 1.0))
     recorder.decision({"n": number})
     time.sleep(0.001)
 """
