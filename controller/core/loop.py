@@ -19,11 +19,11 @@ from controller.core import commands, deciding, first_rows, profiling, recovery
 from controller.core.loop_result import Held, LoopResult, data
 from controller.core.summary import summary
 from controller.core.tracing import rates_of, run_of
+from controller.execute.desired import publish
 from controller.execute.ending import Ending
 from controller.execute.executor import enact
 from controller.execute.probation import judge
 from controller.execute.sending_again import SendingAgain
-from controller.execute.telling import tell
 from controller.execute.watching import (
     hand_over_waited,
     lost_vms,
@@ -194,9 +194,9 @@ class Loop:
         elif self.ending.stage == "leaving":
             self.ending.tell(turn, self.members)
         elif isinstance(event, t.FromVm) and k.desired is told:
-            tell(turn, self.members, event.message.vm)
+            publish(turn, self.members, event.message.vm)
         else:
-            tell(turn, self.members)
+            publish(turn, self.members)
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 

@@ -22,9 +22,17 @@ from msgspec.structs import replace
 from controller.execute.keepers import answering, keepers_now, told
 from controller.execute.steps import ObservedState
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Membership
 from controller.knowledge.records import Durable, Holds, RolloutStarted
+from controller.knowledge.turn import Turn
+from controller.knowledge.turns import Send
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
+from topology_runtime.messages import Token
+
+NS = 1_000_000_000
+RESEND_NS = 2 * NS
+RESEND_BEHIND_NS = NS // 2  # to a VM that reports an older state
 
 HAND_OVER_NS = (
     20_000_000_000  # longer than a loaded pipeline takes to run empty, replays of lost rows included
@@ -199,3 +207,19 @@ def reads(thread: m.ThreadSpec, sight: ObservedState, number: int) -> bool:
 def _known_dead(slot: Slot, sight: ObservedState) -> bool:
     worker = sight.workers.get(slot)
     return slot.vm in sight.up and (worker is None or worker.state in ("exited", "quarantined"))
+
+
+def publish(turn: Turn, members: Membership, only: str | None = None) -> None:
+    """Send the desired state to every VM that does not obey it yet, and to all every 2 s. `only`: nothing
+    changed but what this VM says."""
+    k = turn.knowledge
+    if k.desired is None or k.adopting_until_ns:
+        return
+    for vm in sorted(members.here if only is None else members.here & {only}):
+        token, sent_ns = k.sent.get(vm, (Token(), 0))
+        obeys = members.tokens.get(vm, Token()) >= k.desired.token
+        quiet_ns = turn.now.mono_ns - sent_ns
+        due_ns = RESEND_NS if obeys else RESEND_BEHIND_NS
+        if token != k.desired.token or quiet_ns >= due_ns:
+            k.sent[vm] = (k.desired.token, turn.now.mono_ns)
+            turn.do(Send(vm, k.desired))

@@ -25,7 +25,7 @@ VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "base", "mis
 
 def test_only_what_was_asked_for_stands_at_the_top():
     asked = {"pyproject.toml", "agent", "controller", "topology_runtime", "dashboards", "tests", "scripts"}
-    needed = {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "docs"}
+    needed = {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs"}
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
         capture_output=True, text=True, check=True,
@@ -172,3 +172,20 @@ def test_tests_use_only_what_is_public():
 def test_a_private_name_is_noticed_and_a_tests_own_is_not():
     asked = "from a import _b\nc._d()\nself._e\nf._replace(x=1)\nclass _G: ...\nh._G"
     assert private_names_of_others(ast.parse(asked)) == ["_b", "c._d"]
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_file_that_a_guide_names_is_there(page):
+    """Paths in backticks that begin with a folder of ours, patterns included."""
+    named = re.findall(
+        r"`((?:agent|controller|dashboards|topology_runtime|tests|scripts|docs)/[^`\s:]*)",
+        (ROOT / page).read_text("utf-8"),
+    )
+    assert len(named) > 5
+    assert [name for name in named if not any(ROOT.glob(name.rstrip("/")))] == []
+
+
+def test_a_plans_way_is_at_most_eighteen_files():
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    walk = text.split("**A plan.**")[1].split("\n\n")[0]
+    assert len(set(re.findall(r"`([a-z_]+/[^`]*\.py)`", walk))) <= 18
