@@ -26,7 +26,6 @@ from controller.core.tracing import run_of
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
-from controller.recording.trace import DECISIONS, INPUTS, RUN
 from controller.replaying.account import IdealAccount
 from controller.replaying.again import Again, decisions_of
 from controller.replaying.comparing import compare
@@ -36,6 +35,7 @@ from topology_runtime.cluster import Vm
 from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
 from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.trace_tables import DECISIONS, INPUTS, RUN_FILE
 
 GOAL = 1000.0
 TASKS, THREADS_EACH = 5, 10
@@ -107,10 +107,12 @@ def record(folder: Path, threads: int, seconds: float) -> int:
             inputs.write(msgspec.json.encode(line) + b"\n")
             for decision in decisions_of(moment.instructions):
                 decisions.write(msgspec.json.encode(decision) + b"\n")
-                there.append(len(loop.knowledge.durable.reign.threads) if loop.knowledge.durable.reign else 0)
+                there.append(
+                    len(loop.knowledge.durable.rollout.threads) if loop.knowledge.durable.rollout else 0
+                )
     durable = loop.knowledge.durable
     assert durable.run is not None
-    (folder / RUN).write_bytes(msgspec.json.encode(run_of(loop.knowledge, durable.run)))
+    (folder / RUN_FILE).write_bytes(msgspec.json.encode(run_of(loop.knowledge, durable.run)))
     return round(statistics.mean(there))
 
 

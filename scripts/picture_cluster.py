@@ -18,7 +18,7 @@ from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member, Membership
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.plans import Plan
-from controller.knowledge.records import Durable, Reign, RolloutStarted, Submitted
+from controller.knowledge.records import Durable, Rollout, RolloutStarted, Submitted
 from controller.knowledge.turns import Now
 from controller.plan.planner import PlanRequest, best_plan
 from controller.views.view_input import ViewInput
@@ -81,10 +81,12 @@ class Cluster:
         )
         steps = ((0.0, self.plan.rate_tps * 0.8),)
         run = Submitted(self.topology, models_of(self.topology), steps, 0.0, (), WALL_NS)
-        reign = Reign(1, "start", self.plan.rate_tps, self.plan.slots.used, WALL_NS, WALL_NS, WALL_NS + NS)
+        rollout = Rollout(
+            1, "start", self.plan.rate_tps, self.plan.slots.used, WALL_NS, WALL_NS, WALL_NS + NS
+        )
         return Durable(
-            boot=1, run=run, reign=planned, phase="committed", schedule=Schedule(WALL_NS, steps),
-            started_ns=WALL_NS, reigns=(reign,),
+            boot=1, run=run, rollout=planned, phase="committed", schedule=Schedule(WALL_NS, steps),
+            started_ns=WALL_NS, rollouts=(rollout,),
         )  # fmt: skip
 
     def at(self, seconds: float) -> ViewInput:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
 import tomllib
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -189,3 +191,18 @@ def test_a_plans_way_is_at_most_eighteen_files():
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     walk = text.split("**A plan.**")[1].split("\n\n")[0]
     assert len(set(re.findall(r"`([a-z_]+/[^`]*\.py)`", walk))) <= 18
+
+
+def test_what_scripts_import_of_the_product_is_there():
+    """Most of them run seldom: a renamed class would show on the day somebody measures."""
+    missing = []
+    for path in sorted((ROOT / "scripts").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+                module = importlib.import_module(node.module)
+                for name in node.names:
+                    if not hasattr(module, name.name) and not (
+                        hasattr(module, "__path__") and find_spec(f"{node.module}.{name.name}")
+                    ):
+                        missing.append(f"{path.name}: {node.module}.{name.name}")
+    assert missing == []
