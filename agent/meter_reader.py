@@ -193,6 +193,9 @@ def _source(now: Counts, names: tuple[str, ...]) -> SourceStatus:
         replayed=now[mt.SOURCE_REPLAYED],
         stopped=bool(state & STOPPED_BIT),
         exhausted=bool(state & EXHAUSTED_BIT),
+        arrived=now[mt.SOURCE_ARRIVED],
+        oldest_ns=now[mt.SOURCE_OLDEST_NS],
+        seen_ns=now[mt.SOURCE_SEEN_NS],
     )
 
 

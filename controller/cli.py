@@ -26,10 +26,12 @@ PLANNED = ("allocator", "mapper", "routing", "interference")  # a plan that is g
 
 
 class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of `--schedule`: steps of (seconds after the start, tuples/s), repeating after `period_s`."""
+    """The file of `--schedule`: steps of (seconds after the start, tuples/s), repeating after `period_s`. uncapped:
+    all sources take rows as they come, all of them, and the first step is what the first plan is made for."""
 
     steps: tuple[tuple[float, float], ...]
     period_s: float = 0.0
+    uncapped: bool = False
 
 
 @click.command()
@@ -159,7 +161,8 @@ def submitted_of(options: dict[str, Any]) -> Any:
     topology = read_json(options["topology"], Topology, "topology")
     offer = offer_of(options)
     models = tuple(read_models(options["models"]).values())
-    return Submitted(topology, models, offer.steps, offer.period_s, tuple(options["user_paths"]), wall_ns())
+    paths = tuple(options["user_paths"])
+    return Submitted(topology, models, offer.steps, offer.period_s, paths, wall_ns(), offer.uncapped)
 
 
 def stale_of(submitted: Any) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,7 @@ def replay(
     if not names and (models is not None or vms is not None or max_vms):
         names = [f"{settings.allocator}+{settings.mapper}"]
     chosen = policies_of(names, settings)
+    refuse_arrivals(chosen, recording)
     known = models_of(models, recording)
     warn_of_other_version(recording)
     found = replayed(recording, known, usd_per_slot_hour, speed, output)
@@ -103,6 +104,17 @@ def check_numbers(speed: float | None, usd_per_slot_hour: float | None) -> None:
     if usd_per_slot_hour is not None and not (math.isfinite(usd_per_slot_hour) and usd_per_slot_hour >= 0):
         raise UsageError(
             f"--usd-per-slot-hour: expected a finite price of at least 0, got {usd_per_slot_hour:g}"
+        )
+
+
+def refuse_arrivals(chosen: Sequence[object], recording: Recording) -> None:
+    """Raises InvalidInput when policies are to be tried with rows that came by themselves."""
+    names = ", ".join(task.name for task in recording.run.topology.arriving)
+    if chosen and names:
+        raise InvalidInput(
+            "no policy can be tried with this run",
+            cause=f"rows of {names} were taken as they came, and policies are tried with a schedule",
+            hint="without --policy the recorded decisions are made again",
         )
 
 

@@ -180,6 +180,9 @@ def rates(run: Run, epoch: Epoch, begin: int, end: int) -> dict[str, Any]:
         "acked_tps": run.acked[there],
         "planned_tps": run.planned[there],
         "predicted_tps": run.predicted[there],
+        "source_kind": words(("paced",), np.zeros(many)),
+        "lag_rows": pa.nulls(many, pa.int64()),
+        "lag_s": pa.nulls(many, pa.float64()),
     }
 
 

@@ -260,7 +260,7 @@ SOURCES = (
     one(
         "a leaving source reads on",
         SOURCE,
-        "            return self._gap_end\n",
+        "            return max(self._gap_end, arrived)\n",
         "            return None\n",
         (*LATE, "duplicates", "not by routes"),
     ),

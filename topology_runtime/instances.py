@@ -16,7 +16,7 @@ import msgspec
 from topology_runtime.errors import HeadgateError, InvalidInput
 from topology_runtime.faults.drafts import Draft
 from topology_runtime.faults.words import REFERENCE, shown
-from topology_runtime.logic import Row, effects_of, kind_of
+from topology_runtime.logic import Row, arriving_of, effects_of, kind_of
 from topology_runtime.references import last_lines, resolve
 from topology_runtime.signatures import call_faults, type_faults
 from topology_runtime.topology import Task
@@ -113,4 +113,7 @@ def _with_kind(number: int, task: Task, run: Any, draft: Draft, faults: list[str
             faults.append(f"tasks[{number}].kind {task.kind!r}: {task.run} is a {kind}")
     state = "keyed" if kind == "keyed" else task.state
     effects = effects_of(run) if task.effects is None else task.effects
-    return msgspec.structs.replace(task, kind=kind, state=state, effects=effects)
+    arriving = arriving_of(run) if task.arriving is None else task.arriving
+    if arriving and arriving_of(run) is None:
+        faults.append(f"tasks[{number}].arriving: {task.run} is no LiveSource, so it is read when it is due")
+    return msgspec.structs.replace(task, kind=kind, state=state, effects=effects, arriving=arriving)

@@ -50,10 +50,16 @@ class Source:
 
 class LiveSource:
     """A source that cannot be read twice (a socket, telemetry). What it hands over is written to
-    a small spool on the VM's disk before it is emitted, and read from there after a crash."""
+    a small spool on the VM's disk before it is emitted, and read from there after a crash.
+
+    It is *arriving*: asked again and again, its rows are taken as they come, and how many come is what is
+    offered. One that makes as many rows as it is asked for says `arriving = False`: it is paced by `--rates`."""
+
+    arriving = True
 
     def poll(self, limit: int) -> Sequence[Row]:
-        """At most `limit` new rows; none if there are none now."""
+        """At most `limit` new rows; none if there are none now, at once or after some milliseconds: while it
+        waits, rows that it gave before wait too."""
         raise NotImplementedError
 
 
@@ -134,6 +140,13 @@ def effects_of(run: Any) -> bool | None:
     """As it is marked; None when it is not."""
     marked = getattr(run, "__headgate_effects__", None)
     return None if marked is None else bool(marked)
+
+
+def arriving_of(run: Any) -> bool | None:
+    """Do rows of this source come when they come? None: no source, or one that is read when it is due."""
+    if isinstance(run, LiveSource) or (isinstance(run, type) and issubclass(run, LiveSource)):
+        return bool(run.arriving) or None
+    return None
 
 
 def kind_of(run: Any) -> str:

@@ -214,7 +214,9 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
 
 class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     """A source partition: positions `emitted` = highest read + 1, `acked` = all below are done,
-    `acked_above` = done ones above that, `in_flight` = rows not yet acked, `replayed` = rows sent again."""
+    `acked_above` = done ones above that, `in_flight` = rows not yet acked, `replayed` = rows sent again. Of a source
+    whose rows are taken as they come, when it was looked at (`seen_ns`, UTC): `arrived` = positions taken so far,
+    read or not; `oldest_ns` = when the first one that is not read yet came (UTC; 0: all are read)."""
 
     task: str
     partition: int
@@ -226,6 +228,9 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     replayed: int
     stopped: bool = False  # reads no more and its ledger is empty
     exhausted: bool = False  # the source itself has ended
+    arrived: int = 0
+    oldest_ns: int = 0
+    seen_ns: int = 0
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):

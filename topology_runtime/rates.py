@@ -22,14 +22,18 @@ from typing import Literal
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
+from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.faults.words import counted
+from topology_runtime.topology import Topology
 
 MAX_BYTES = 1024 * 1024  # reliability: files are at most 1 MiB
 MAX_STEPS = 4096  # a schedule travels to every worker with every desired state (18 bytes a step)
 MAX_RATE_TPS = 1e9  # beyond any machine; keeps every sum of a schedule finite
 MAX_SECONDS = 1e10  # three centuries
 MAX_FAULTS = 100  # faults listed one by one; the rest are counted
+FIRST_ARRIVALS_TPS = (
+    20.0  # planned for before any row came: a thread of each task does that; seconds later one knows
+)
 AUTO_SHARE = 0.8  # `--rate-scale auto`: the file's maximum is at this share of what can be carried
 
 Steps = tuple[tuple[float, float], ...]
@@ -39,11 +43,13 @@ class Rates(msgspec.Struct, frozen=True, dict=True):
     """`steps` of (seconds after the start, tuples/s), ascending from 0, repeating after `period_s`
     (0: the last rate goes on for ever): what `schedule.Schedule` takes.
 
-    averaged: how many steps of the file one step stands for (1: exactly as in the file)."""
+    averaged: how many steps of the file one step stands for (1: exactly as in the file). uncapped: all rows are
+    taken as they come, and the only step is what the first plan is made for."""
 
     steps: Steps
     period_s: float = 0.0
     averaged: int = 1
+    uncapped: bool = False
 
     @cached_property
     def max_tps(self) -> float:
@@ -66,6 +72,30 @@ class Rates(msgspec.Struct, frozen=True, dict=True):
             return Rates(steps, self.period_s, self.averaged)
         size = math.ceil(len(steps) / most)
         return Rates(_averaged(steps, self.period_s, size), self.period_s, self.averaged * size)
+
+
+def of_arrivals(topology: Topology) -> Rates:
+    """Where no rate is given: all that comes. Raises UsageError when a source has to be told how fast to read."""
+    paced = ", ".join(task.name for task in topology.sources if not task.arriving)
+    if paced:
+        raise UsageError(
+            f"the input rate of {topology.name} is missing: --rates R or --rates FILE",
+            cause=f"{paced}: read at that rate (only rows of a LiveSource are taken as they come)",
+        )
+    return Rates(((0.0, FIRST_ARRIVALS_TPS),), uncapped=True)
+
+
+def words_of(found: Rates, topology: Topology) -> str:
+    """What the rates mean to sources whose rows are taken as they come; empty where there are none."""
+    names = ", ".join(task.name for task in topology.arriving)
+    if not names:
+        return ""
+    if found.uncapped:
+        return (
+            f"rows of {names} are taken as they come: the first plan is for {FIRST_ARRIVALS_TPS:g} tuples/s, those "
+            "after it for what comes"
+        )
+    return f"rows of {names} are taken as they come: --rates is a cap, at most {found.max_tps:g} tuples/s are read"
 
 
 def _merged(steps: Steps) -> Steps:

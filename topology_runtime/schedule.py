@@ -27,7 +27,8 @@ class Schedule(msgspec.Struct, frozen=True, dict=True):
     (0: the last rate goes on for ever). Steps ascend and begin at 0. `base` positions are offered
     before `start_ns` (used when the rate is set anew in a running topology).
 
-    `end_ns` > 0 ends the offer. `earlier` is what was offered before a change of rate."""
+    `end_ns` > 0 ends the offer. `earlier` is what was offered before a change of rate. To sources whose rows are
+    taken as they come the rates are a cap; `uncapped`: not even that."""
 
     start_ns: int
     steps: tuple[tuple[float, float], ...]
@@ -35,6 +36,7 @@ class Schedule(msgspec.Struct, frozen=True, dict=True):
     base: float = 0.0
     end_ns: int = 0
     earlier: Schedule | None = None
+    uncapped: bool = False
 
     @cached_property
     def _cumulative(self) -> tuple[float, ...]:
@@ -61,12 +63,21 @@ class Schedule(msgspec.Struct, frozen=True, dict=True):
         """Tuples/s offered at `now_ns`."""
         if self.end_ns and now_ns >= self.end_ns:
             return 0.0
+        return self._rate_at(now_ns)
+
+    def _rate_at(self, now_ns: int) -> float:
+        """As if the offer had no end."""
         if now_ns < self.start_ns:
             return self.earlier.rate_at(now_ns) if self.earlier else 0.0
         t = (now_ns - self.start_ns) / NS
         if self.period_s > 0:
             t %= self.period_s
         return self.steps[max(0, bisect_right(self._times, t) - 1)][1]
+
+    def cap_at(self, now_ns: int) -> float:
+        """Rows/s that sources whose rows are taken as they come may emit at most, also after the end (infinite:
+        all)."""
+        return math.inf if self.uncapped else self._rate_at(now_ns)
 
     def offered(self, now_ns: int) -> float:
         """Tuples offered since the run began, `base` included; not rounded."""

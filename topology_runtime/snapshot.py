@@ -158,8 +158,9 @@ class VmNow(SnapshotPart, frozen=True, kw_only=True):
 
 
 class RatesNow(SnapshotPart, frozen=True, kw_only=True):
-    """offered: by the schedule, now. headroom: predicted − offered. emitted, acked: of the last two
-    seconds."""
+    """offered: by the schedule, now, or as rows come. headroom: predicted − offered. emitted, acked: of the last two
+    seconds. source_kind: `arriving` or `mixed` where rows are taken as they come; lag: rows taken and not read yet
+    of the source that is furthest behind, and for how long the oldest waits; cap: rows/s that are read at most."""
 
     offered_tps: float | None = None
     emitted_tps: float | None = None
@@ -167,6 +168,10 @@ class RatesNow(SnapshotPart, frozen=True, kw_only=True):
     planned_tps: float | None = None
     predicted_tps: float | None = None
     headroom_tps: float | None = None
+    source_kind: str | None = None
+    lag_rows: int | None = None
+    lag_s: float | None = None
+    cap_tps: float | None = None
 
 
 class LatencyNow(SnapshotPart, frozen=True, kw_only=True):

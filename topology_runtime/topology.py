@@ -37,7 +37,8 @@ class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned. effects: is what it
-    does felt outside (None: as its code says, else only a sink's is)? Then it is not run on sample rows."""
+    does felt outside (None: as its code says, else only a sink's is)? Then it is not run on sample rows. arriving: a
+    source whose rows are taken as they come (None: as its code says); the others are paced by the offered rates."""
 
     name: str
     kind: Kind = "map"
@@ -49,6 +50,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     exclusive: bool = False
     max_call_s: float = 10.0
     effects: bool | None = None
+    arriving: bool | None = None
 
     @property
     def model_name(self) -> str:
@@ -95,6 +97,11 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         """Tasks without in-edges: they take the input rate Ω."""
         reached = {edge.target for edge in self.edges}
         return tuple(task for task in self.tasks if task.name not in reached)
+
+    @cached_property
+    def arriving(self) -> tuple[Task, ...]:
+        """Sources whose rows are taken as they come."""
+        return tuple(task for task in self.sources if task.arriving)
 
     @cached_property
     def sinks(self) -> tuple[Task, ...]:

@@ -12,6 +12,9 @@ two seconds after it. Rules, with P the planned rate and h the headroom (1.25: a
  trend a rise of 25 % or more over 6, 12 or 24 s that is more than one step: besides its steepest two
        seconds, what came before or after must have risen by 23 % (noise of ±10 % can make 22 %), the
        rate must be above all older than 5 s, and have fallen by less than it rose (a wave has not).
+ come  of rows that are taken as they come, chance makes ±√n of n: a rate counts as above another where it is by
+       three times that, over a second, or over five; the level is the mean of five seconds unless one second is
+       above that. What waits is to be done within a minute besides (`lag.py`).
  flap  within the last 90 s the rate was high, then as low as now for under 24 s, and came back; then it
        must have been low for 5 s longer than that.
 """
@@ -38,6 +41,11 @@ DOWN_AFTER_DOWN_S = 60.0  # so a flapping rate causes two plans a minute on aver
 FLAP_S, FLAP_MEMORY_S, FLAP_LONGER_S = 24.0, 90.0, 5.0
 LOOKS = ((6, 8.0), (12, 8.0), (24, 16.0))  # a trend over so many seconds leads so many seconds ahead
 RISE, RISE_BESIDES = 0.25, 1.23
+CHANCE = 3.0  # standard deviations of a count: one look in 700 is further off, and there are two a second
+LEVEL_S = 5  # of arrivals
+TREND_CHANCE = (
+    6.0  # a trend is the difference of two seconds, stretched by 4/3: that is three times its deviation
+)
 BESIDES_WEIGHT = 2.0  # a trend is at most twice as steep as it is without its steepest two seconds
 AHEAD_MOST = 2.0  # the trend leads to at most twice the rate
 RECENT_PEAK_S, RECENT_PEAK = 60.0, 1.3  # plan at once for a recent peak at most so much above the rate
@@ -47,8 +55,15 @@ LEAST_SHARE = 0.1  # one plan lowers the rate to a tenth at most: a rate of 0 ca
 _S = round(1 / SERIES_STEP_S)  # points a second
 
 
-def demand(window: Window, planned_tps: float, past: Past, headroom: float = HEADROOM) -> Demand:
-    """Compare what is offered with `planned_tps`, the rate of the plan in force."""
+def demand(
+    window: Window,
+    planned_tps: float,
+    past: Past,
+    headroom: float = HEADROOM,
+    waits_tps: float | None = None,
+) -> Demand:
+    """Compare what is offered with `planned_tps`, the rate of the plan in force. waits_tps: of sources whose rows
+    are taken as they come, what is to be done besides of those that wait; None: the rate is a schedule's."""
     rates = offered_rates(window)
     if len(rates) < 3:
         text = f"no rate yet: {window.progress.at_s[0] if window.progress.at_s else 0:.1f} s of history"
@@ -56,19 +71,45 @@ def demand(window: Window, planned_tps: float, past: Past, headroom: float = HEA
     now_tps, sure_tps = float(rates[0]), float(min(rates[0], rates[1]))
     rise_tps = _rise(rates)
     level_tps = max(now_tps, float(rates[1]), _newest_rate(window))
-    goal_tps = _goal(rates, level_tps, rise_tps)
-    why, not_up = _up(sure_tps, rise_tps, planned_tps, past.since_plan_s)
-    lower_tps, why_down, not_down = _down(rates, planned_tps, past, headroom, rise_tps)
+    drain_tps = waits_tps or 0.0
+    if waits_tps is not None:
+        sure_tps, level_tps = _arrivals(rates, sure_tps, level_tps)
+        rise_tps = rise_tps if rise_tps > TREND_CHANCE * math.sqrt(level_tps) else 0.0
+        now_tps = level_tps
+    goal_tps = _goal(rates, level_tps, rise_tps) if waits_tps is None else level_tps + rise_tps
+    why, not_up = _up(sure_tps + drain_tps, rise_tps, planned_tps, past.since_plan_s)
+    lower_tps, why_down, not_down = _down(rates, planned_tps, past, headroom, rise_tps, drain_tps)
     direction: Direction = "up" if why else "down" if why_down else "same"
     rejected = tuple(f"scale {way} rejected: {no}" for way, no in (("up", not_up), ("down", not_down)) if no)
     return Demand(
         rate_tps=now_tps,
-        target_tps=lower_tps if direction == "down" else goal_tps * headroom,
+        target_tps=lower_tps if direction == "down" else goal_tps * headroom + drain_tps,
         direction=direction,
-        text=f"{now_tps:.1f} t/s offered: {why or why_down or 'as planned for'}",
+        text=f"{now_tps:.1f} t/s {_come(waits_tps)}: {why or why_down or 'as planned for'}",
         rejected=rejected,
-        evidence=_evidence(now_tps, rise_tps, goal_tps, planned_tps, headroom, past),
+        evidence=_evidence(now_tps, rise_tps, goal_tps, planned_tps, headroom, past)
+        | ({} if waits_tps is None else {"waits_tps": waits_tps}),
     )
+
+
+def _come(waits_tps: float | None) -> str:
+    if waits_tps is None:
+        return "offered"
+    return f"come and {waits_tps:.1f} t/s wait" if waits_tps else "come"
+
+
+def _arrivals(rates: Floats, short_tps: float, level_tps: float) -> tuple[float, float]:
+    """(the rate that is surely exceeded, the level): what a second shows counts where it is not chance."""
+    seconds = rates[: LEVEL_S * _S : _S]
+    mean_tps = float(seconds.mean())
+    sure_tps = max(_least(short_tps, 1), _least(mean_tps, len(seconds)))
+    stepped = _least(float(rates[0]), 1) > mean_tps
+    return sure_tps, level_tps if stepped else mean_tps
+
+
+def _least(rate_tps: float, seconds: int) -> float:
+    """What is left of a rate that was measured over so long without what chance may have added."""
+    return max(0.0, rate_tps - CHANCE * math.sqrt(max(0.0, rate_tps) / seconds))
 
 
 def planned_for(offered_tps: float, planned_tps: float, headroom: float = HEADROOM) -> float:
@@ -143,20 +184,24 @@ def _up(sure_tps: float, rise_tps: float, planned_tps: float, since_plan_s: floa
 
 
 def _down(
-    rates: Floats, planned_tps: float, past: Past, headroom: float, rise_tps: float
+    rates: Floats, planned_tps: float, past: Past, headroom: float, rise_tps: float, drain_tps: float
 ) -> tuple[float, str, str]:
     """(rate to plan for, why down, or why not)."""
     quiet = int(QUIET_S * _S)
     peak_tps = float(rates[:quiet].max())
-    desired_tps, low_tps = peak_tps * headroom, DOWN_SHARE * planned_tps
+    desired_tps, low_tps = peak_tps * headroom + drain_tps, DOWN_SHARE * planned_tps
     if desired_tps >= low_tps:
-        sum_ = f"{peak_tps:.1f} t/s × {headroom:g} = {desired_tps:.1f}"
+        sum_ = f"{_sum(peak_tps, headroom, drain_tps)} = {desired_tps:.1f}"
         return 0.0, "", f"target {sum_} ≥ {DOWN_SHARE:g} × {planned_tps:.1f}"
-    low = f"{peak_tps:.1f} t/s × {headroom:g} = {desired_tps:.1f} < {DOWN_SHARE:g} × {planned_tps:.1f}"
+    low = f"{_sum(peak_tps, headroom, drain_tps)} = {desired_tps:.1f} < {DOWN_SHARE:g} × {planned_tps:.1f}"
     if no := _why_wait(rates, low_tps / headroom, planned_tps, past, rise_tps):
         return 0.0, "", f"{low}, but {no}"
-    target = max(float(rates[: quiet // 2].max()) * headroom, LEAST_SHARE * planned_tps)
+    target = max(float(rates[: quiet // 2].max()) * headroom + drain_tps, LEAST_SHARE * planned_tps)
     return target, f"{low} for {QUIET_S:g} s", ""
+
+
+def _sum(peak_tps: float, headroom: float, drain_tps: float) -> str:
+    return f"{peak_tps:.1f} t/s × {headroom:g}" + (f" + {drain_tps:.1f} that wait" if drain_tps else "")
 
 
 def _why_wait(rates: Floats, low_tps: float, planned_tps: float, past: Past, rise_tps: float) -> str:

@@ -56,6 +56,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: tuple[tuple[float, float], ...]
     period_s: float = 0.0
     user_paths: tuple[str, ...] = ()
+    uncapped: bool = False
 
 
 def answer(run: Run, turn: Turn, command: Command) -> None:
@@ -110,7 +111,9 @@ def _rate_set(run: Run, turn: Turn, arguments: Arguments) -> Any:
             "nothing is offered now, so no rate can be set", hint="`headgate status` shows the run"
         )
     turn.record(Scheduled(schedule.changed(turn.now.wall_ns + SCHEDULE_LEAD_NS, float(rate))))
-    turn.event("rate_set", f"the offered rate is {rate:g} tuples/s from now on", rate_tps=float(rate))
+    arriving = k.topology is not None and bool(k.topology.arriving)
+    what = "arriving rows are read at most at" if arriving else "the offered rate is"
+    turn.event("rate_set", f"{what} {rate:g} tuples/s from now on", rate_tps=float(rate))
     return {"rate_tps": float(rate), "before_tps": schedule.rate_at(turn.now.wall_ns)}
 
 
@@ -133,7 +136,13 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
     if not given.steps or not all(math.isfinite(x) and x >= 0 for step in given.steps for x in step):
         raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, tuples/s), from 0 s on")
     submitted = Submitted(
-        given.topology, given.models, given.steps, given.period_s, given.user_paths, turn.now.wall_ns
+        given.topology,
+        given.models,
+        given.steps,
+        given.period_s,
+        given.user_paths,
+        turn.now.wall_ns,
+        given.uncapped,
     )
     run.submit(turn, submitted)
     return {"topology": given.topology.name, "run": k.settings.run}

@@ -25,7 +25,7 @@ from controller.knowledge.diagnoses import Diagnosis
 from controller.knowledge.knowledge import Knowledge, PlanProposal
 from controller.knowledge.membership import Membership, natural
 from controller.knowledge.plans import Plan
-from controller.knowledge.records import Adopted
+from controller.knowledge.records import Adopted, Submitted
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
 from controller.monitor.hearing import in_flight
@@ -278,7 +278,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
     if k.settings.plan is not None:
         return _begin_given(turn, members, k.settings.plan)
     rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
-    diagnosis = Diagnosis("replan", "start", f"{run.steps[0][1]:g} tuples/s are offered", rate_tps, {}, ())
+    diagnosis = Diagnosis("replan", "start", _first_words(run), rate_tps, {}, ())
     try:
         choice = choose(question(k, members, rate_tps, False))
         if choice.plan is None:
@@ -296,6 +296,13 @@ def first_plan(turn: Turn, members: Membership) -> None:
     text = f"{diagnosis.text}; {choice.text}"
     begin(turn, members, Enactment(choice.plan, "start", text, choice.asked, 0, choice.degraded))
     _record(turn, members, diagnosis, "plan", text, choice)
+
+
+def _first_words(run: Submitted) -> str:
+    rate = f"{run.steps[0][1]:g} tuples/s"
+    if run.uncapped:
+        return f"how many rows will come is not known yet: {rate} to begin with"
+    return f"at most {rate} are read" if run.topology.arriving else f"{rate} are offered"
 
 
 def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from controller.analyze import lag
 from controller.analyze.constraints import violations
 from controller.analyze.demand import demand
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
@@ -34,6 +35,7 @@ from controller.execute.watching import (
     unplanned_vms,
 )
 from controller.knowledge import turns as t
+from controller.knowledge.arrivals import lags_of
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.letters import LetterRecord
@@ -103,7 +105,10 @@ class Loop:
         plan, in_force_s = rollout.plan, k.in_force_s(now)
         window = window_of(intake, now.mono_ns, k.settings.window_s)
         verdict = stability(window, in_force_s or 0.0)
-        need = demand(window, plan.rate_tps, past_of(k, now), k.settings.headroom)
+        lags = lags_of(k, now.wall_ns)
+        waits_tps = lag.drain_tps(lags) if lags else None
+        need = demand(window, plan.rate_tps, past_of(k, now), k.settings.headroom, waits_tps)
+        self._lag_alarm(turn, lag.alarm(k.alarms.get("lag", ""), lags, window))
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = Held.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
@@ -134,8 +139,16 @@ class Loop:
         profiling.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)
         self._seen = LoopResult(window, verdict, need, off, late, slots, near, growing(window, verdict))
-        for row in rates_of(k, window, now):
+        for row in rates_of(k, window, lags, now):
             turn.do(row)
+
+    def _lag_alarm(self, turn: Turn, text: str) -> None:
+        alarms = turn.knowledge.alarms
+        if text and "lag" not in alarms:
+            turn.event("alarm", text, level="warning")
+            alarms["lag"] = text
+        elif not text and alarms.pop("lag", ""):
+            turn.event("alarm_over", "the lag is over: rows are read as they come")
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────
 
@@ -331,8 +344,8 @@ class Loop:
         k.impatient = hand_over_waited(k, now)
         if self.intake is None:
             return
-        if k.durable.schedule is not None:
-            self.intake.add_progress(now.mono_ns, *progress_of(k, now.wall_ns))
+        if (progress := progress_of(k, now.wall_ns)) is not None:
+            self.intake.add_progress(now.mono_ns - (now.wall_ns - progress[0]), *progress[1:])
         if now.mono_ns >= self._keep_ns:
             self._keep_ns = now.mono_ns + KEEP_NS
             turn.do(t.KeepTallies(k.counts.tallies(now.wall_ns)))

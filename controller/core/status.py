@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -10,6 +11,7 @@ from controller.core.summary import latency_ms, state_of
 from controller.execute import steps
 from controller.execute.ending import offered_of
 from controller.execute.executor import sight_of, stand_of
+from controller.knowledge.arrivals import lags_of, offered_now, source_kind
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.letters import Letter, Letters
 from controller.knowledge.membership import Member, Membership, natural
@@ -228,9 +230,9 @@ def _slot(
 
 
 def _rates(k: Knowledge, measured: Measured, now: Now) -> dict[str, Any]:
-    plan, schedule = k.plan, k.durable.schedule
+    plan = k.plan
     seen = measured.get("rates", {})
-    offered = schedule.rate_at(now.wall_ns) if schedule else None
+    offered = offered_now(k, now.wall_ns)
     supported = plan.prediction.rate_tps if plan else None
     return {
         "offered_now_tps": offered,
@@ -242,6 +244,21 @@ def _rates(k: Knowledge, measured: Measured, now: Now) -> dict[str, Any]:
         "headroom_tps": round(supported - offered, 3)
         if supported is not None and offered is not None
         else None,
+        **lag_now(k, now),
+    }
+
+
+def lag_now(k: Knowledge, now: Now) -> dict[str, Any]:
+    """Of what kind the sources are; where rows are taken as they come, how far the worst of them is behind (rows, s)
+    and the cap on them in tuples/s, if there is one."""
+    worst = max(lags_of(k, now.wall_ns), key=lambda lag: (lag.seconds, lag.rows), default=None)
+    schedule = k.durable.schedule
+    cap_tps = schedule.cap_at(now.wall_ns) if schedule is not None and worst is not None else math.inf
+    return {
+        "source_kind": source_kind(k),
+        "lag_rows": worst.rows if worst else None,
+        "lag_s": worst.seconds if worst else None,
+        "cap_tps": cap_tps if math.isfinite(cap_tps) else None,
     }
 
 

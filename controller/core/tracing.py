@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from controller.knowledge.arrivals import Lag
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.model_data import model_data
 from controller.knowledge.records import Durable, Rollout, Submitted
@@ -29,18 +30,21 @@ def run_of(k: Knowledge, submitted: Submitted) -> dict[str, Any]:
         "models": [model_data(model) for model in submitted.models],
         "vms": [msgspec.to_builtins(vm) for vm in k.settings.initial],
         "settings": msgspec.to_builtins(k.settings),
-        "schedule": {"steps": submitted.steps, "period_s": submitted.period_s},
+        "schedule": {"steps": submitted.steps, "period_s": submitted.period_s}
+        | ({"uncapped": True} if submitted.uncapped else {}),
         "headgate": k.settings.version,
         "started": utc_iso(submitted.wall_ns),
     }
 
 
-def rates_of(k: Knowledge, window: Window, now: Now) -> Iterator[Trace]:
-    """One row per source."""
+def rates_of(k: Knowledge, window: Window, lags: tuple[Lag, ...], now: Now) -> Iterator[Trace]:
+    """One row per source; `lags` of those whose rows are taken as they come."""
     plan, topology = k.plan, k.topology
     if plan is None or topology is None:
         return
+    behind = {lag.source: lag for lag in lags}
     for task in topology.sources:
+        lag = behind.get(task.name)
         yield Trace(
             "rates",
             {
@@ -53,6 +57,9 @@ def rates_of(k: Knowledge, window: Window, now: Now) -> Iterator[Trace]:
                 "acked_tps": window.acked_tps,
                 "planned_tps": plan.rate_tps,
                 "predicted_tps": plan.prediction.rate_tps,
+                "source_kind": "arriving" if task.arriving else "paced",
+                "lag_rows": lag.rows if lag else None,
+                "lag_s": lag.seconds if lag else None,
             },
         )
 

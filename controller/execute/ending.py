@@ -11,10 +11,12 @@ A second request to stop goes to leaving at once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.execute.executor import sight_of
+from controller.knowledge.arrivals import positions_at
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.records import Draining, Ended, Scheduled
@@ -135,8 +137,10 @@ def caught_up(turn: Turn) -> bool:
 
 
 def offered_of(k: Knowledge, wall_ns: int) -> int:
-    """Tuples offered so far: every source takes the whole input rate."""
+    """Tuples offered so far: every source takes the whole input rate, or what comes there."""
     schedule, topology = k.durable.schedule, k.topology
+    if topology is not None and topology.arriving:
+        return math.ceil(positions_at(k, wall_ns) - 1e-9)
     return schedule.due(wall_ns) * len(topology.sources) if schedule and topology else 0
 
 

@@ -304,7 +304,8 @@ def _enter(turn: Turn, stand: steps.RolloutProgress, phase: Phase) -> None:
     if phase == "probation":
         k.in_force_ns = turn.now.mono_ns
     if phase == "switched" and k.durable.schedule is None and run is not None:
-        turn.record(Scheduled(Schedule(turn.now.wall_ns + START_DELAY_NS, run.steps, run.period_s)))
+        start_ns = turn.now.wall_ns + START_DELAY_NS
+        turn.record(Scheduled(Schedule(start_ns, run.steps, run.period_s, uncapped=run.uncapped)))
     words = {
         "prepared": f"plan {epoch}: its machines are there",
         "switched": f"plan {epoch}: all workers are ready, switching",

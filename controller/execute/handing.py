@@ -92,6 +92,9 @@ def _part(turn: Turn, sight: ObservedState) -> bool:
             continue
         if busy(thread, sight, number):
             due = k.impatient and not reads(thread, sight, number)
+            now = sight.sources.get(thread.thread)
+            if due and now is not None:  # what it took as it came it reads, though it takes no more
+                known.emitted = max(known.emitted, now.arrived)
         else:
             reader = None if k.durable.phase == "prepared" else _reader(k, thread)
             end = left_behind(k, thread, reader) if reader is not None else 0

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from controller.execute.desired import HAND_OVER_NS
 from controller.execute.executor import IN_FORCE
+from controller.knowledge.arrivals import looked_ns, positions_at
 from controller.knowledge.diagnoses import Past
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Member, Membership
@@ -82,9 +83,13 @@ def past_of(k: Knowledge, now: Now) -> Past:
     return Past(k.in_force_s(now) or 0.0, up, down)
 
 
-def progress_of(k: Knowledge, wall_ns: int) -> tuple[float, int, int]:
-    """(offered, emitted, done) per source: positions at the input rate Ω, of which each source takes all."""
+def progress_of(k: Knowledge, wall_ns: int) -> tuple[int, float, int, int] | None:
+    """(at, offered, emitted, done) per source: positions at the input rate Ω, of which each source takes all. `at`:
+    UTC, now; where rows are taken as they come, when that was looked at last (None: never)."""
     schedule, topology = k.durable.schedule, k.topology
-    assert schedule is not None and topology is not None
+    if schedule is None or topology is None:
+        return None
     sources = len(topology.sources)
-    return schedule.offered(wall_ns), k.counts.emitted // sources, k.counts.done // sources
+    at_ns = looked_ns(k, wall_ns) if topology.arriving else wall_ns
+    offered = positions_at(k, at_ns) / sources if topology.arriving else schedule.offered(wall_ns)
+    return (at_ns, offered, k.counts.emitted // sources, k.counts.done // sources) if at_ns else None

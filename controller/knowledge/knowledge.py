@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
+from controller.knowledge.arrivals import PartitionArrivals
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.letters import Letters
 from controller.knowledge.models import Model
@@ -53,7 +54,7 @@ class SourceKnown:
     main, main_done: of the thread that reads: acked, and acked + acked_above. apart: threads that left with
     something open; what main counts as done and they do not is not done.
     replays: thread → (rows sent again by its workers that are gone, by the present one). again: was a part of it
-    read once more?"""
+    read once more? arrivals: of a source whose rows are taken as they come."""
 
     emitted: int = 0
     main: int = 0
@@ -62,6 +63,7 @@ class SourceKnown:
     replays: dict[int, tuple[int, int]] = field(default_factory=dict)
     apart: dict[int, Apart] = field(default_factory=dict)
     again: bool = False
+    arrivals: PartitionArrivals = field(default_factory=PartitionArrivals)
 
     @property
     def acked(self) -> int:

@@ -34,7 +34,8 @@ class Booted(msgspec.Struct, frozen=True, tag="booted"):
 
 
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
-    """What this controller runs. `steps` and `period_s`: the offered load, before it has a start."""
+    """What this controller runs. `steps` and `period_s`: the offered load, before it has a start; to sources whose
+    rows are taken as they come a cap, or, `uncapped`, only what the first plan is made for."""
 
     topology: Topology
     models: tuple[Model, ...]
@@ -42,6 +43,7 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     period_s: float
     user_paths: tuple[str, ...]
     wall_ns: int
+    uncapped: bool = False
 
 
 class Modelled(msgspec.Struct, frozen=True, tag="modelled"):

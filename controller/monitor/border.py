@@ -144,7 +144,16 @@ def _check_ranges(now: m.ThreadStatus) -> None:
 
 def _check_source(now: m.SourceStatus) -> None:
     _texts("a source", now.task, most=NAME_MOST)
-    numbers = now.partition, now.thread, now.acked, now.emitted, now.acked_above, now.in_flight, now.replayed
+    positions = (
+        now.partition,
+        now.thread,
+        now.acked,
+        now.emitted,
+        now.acked_above,
+        now.in_flight,
+        now.replayed,
+    )
+    numbers = *positions, now.arrived, now.oldest_ns, now.seen_ns
     if not all(0 <= number <= NUMBER_MOST for number in numbers):
         raise BadMessage("source positions that cannot be", cause=f"{now.task}/{now.partition}")
 

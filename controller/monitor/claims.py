@@ -6,6 +6,7 @@
     be ahead: so `LEAD_S` at the highest rate of this offer and those before it are allowed for, and what is known
     already: a spool of an earlier run may have events that this one does not offer yet. (A thread that was not
     told yet from where to read has emitted nothing, and says what its predecessor had acked.)
+    Where rows are taken as they come: acked ≤ emitted ≤ what came, and of that no more waits than a spool holds.
  3. What a spool says in a HELLO is believed from the VM that has the partition, or before the first plan.
 
 What rules 1 and 3 leave out is out of date, what rule 2 forbids is impossible: whoever says it is blamed.
@@ -18,6 +19,7 @@ from topology_runtime.messages import SourceStatus, SpoolLeft
 from topology_runtime.schedule import Schedule
 
 LEAD_S = 60.0
+BEHIND_MOST = 64 * 1024 * 1024  # rows: a spool holds so many bytes
 
 
 def owns(k: Knowledge, vm: str, now: SourceStatus) -> bool:
@@ -34,9 +36,12 @@ def fault(k: Knowledge, now: SourceStatus, wall_ns: int) -> str:
     if now.emitted and now.acked + now.acked_above > now.emitted:
         return f"acked {now.acked} and {now.acked_above} above, emitted {now.emitted}"
     place = now.task, now.partition
+    arriving = k.topology is not None and k.topology.by_name[now.task].arriving
+    if arriving and now.arrived > now.emitted + BEHIND_MOST:
+        return f"{now.arrived} came, {now.emitted} emitted"
     known, (_, spooled) = k.counts.sources.get(place), k.spools.get(place, ("", 0))
     before = max(known.emitted, known.acked) if known is not None else 0
-    most = max(before, spooled, _offered(k.durable.schedule, wall_ns))
+    most = max(before, spooled, now.arrived if arriving else _offered(k.durable.schedule, wall_ns))
     highest = max(now.emitted, now.acked + now.acked_above)
     return f"{highest} emitted or acked, offered at most {most}" if highest > most else ""
 

@@ -101,6 +101,9 @@ def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
         return
     known = k.counts.source(now.task, now.partition)
     known.hear(now)
+    rollout = k.durable.rollout
+    thread = rollout.by_number.get(now.thread) if rollout is not None else None
+    known.arrivals.hear(now, thread is None or thread.leaving, turn.now.wall_ns)
     spool = k.spools.get((now.task, now.partition))
     if spool is not None and known.acked >= spool[1]:
         del k.spools[now.task, now.partition]

@@ -66,6 +66,7 @@ class Intake:
 
     def __init__(self, topology: Topology) -> None:
         self.map = TaskMap(topology)
+        self.arriving = bool(topology.arriving)
         self.timeline = Timeline()
         self.tasks = self.timeline.ring(TASK_COLUMNS, len(self.map.tasks))
         self.edges = self.timeline.ring(EDGE_COLUMNS, len(self.map.edges))
@@ -115,8 +116,8 @@ class Intake:
         return True
 
     def add_progress(self, now_ns: int, offered: float, emitted: int, acked: int) -> None:
-        """Positions of all sources together at `now_ns`. `offered` by the schedule and *not* rounded, else
-        low rates look noisy. Best several times a second: a step of the rate is seen two points later."""
+        """Positions of all sources together at `now_ns`. `offered` *not* rounded, else low rates look noisy. Best
+        several times a second: a step of the rate is seen two points later."""
         self.progress.add(now_ns, (offered, emitted, acked))
 
     @staticmethod

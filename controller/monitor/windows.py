@@ -109,12 +109,14 @@ def _coverage(intake: Intake, rows: Seconds) -> tuple[float, float]:
 
 
 def progress(intake: Intake, now_ns: int) -> w.ProgressSeries:
-    """Positions every half second back from now, as far as the history goes."""
+    """Positions every half second back from now, as far as the history goes; where rows are taken as they come,
+    back from when that was looked at last."""
     marks = intake.progress.all()
     if len(marks) == 0:
         return w.ProgressSeries()
-    age_s = min(w.HISTORY_S, max(0.0, (now_ns - marks[0, 0]) / NS))
-    at_s = -np.arange(int(age_s / w.SERIES_STEP_S), -1, -1) * w.SERIES_STEP_S
+    end_ns = int(marks[-1, 0]) if intake.arriving else now_ns
+    age_s = min(w.HISTORY_S, max(0.0, (end_ns - marks[0, 0]) / NS))
+    at_s = -np.arange(int(age_s / w.SERIES_STEP_S), -1, -1) * w.SERIES_STEP_S + (end_ns - now_ns) / NS
     ages = (marks[:, 0] - now_ns) / NS
     series = [tuple(np.interp(at_s, ages, marks[:, k]).tolist()) for k in (1, 2, 3)]
     return w.ProgressSeries(tuple(at_s.tolist()), *series)

@@ -43,6 +43,9 @@ class RatesRow(msgspec.Struct, frozen=True):
     acked_tps: float
     planned_tps: float
     predicted_tps: float
+    source_kind: str = "paced"
+    lag_rows: int | None = None
+    lag_s: float | None = None
 
 
 class TraceWriter:

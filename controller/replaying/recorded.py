@@ -34,10 +34,12 @@ class InputLine(msgspec.Struct, frozen=True):
 
 
 class RecordedLoad(msgspec.Struct, frozen=True):
-    """The offered load: steps of (seconds, tuples/s), repeating after `period_s` (0: never)."""
+    """The offered load: steps of (seconds, tuples/s), repeating after `period_s` (0: never). uncapped: what came was
+    taken, and the first step is what the first plan was made for."""
 
     steps: Steps
     period_s: float = 0.0
+    uncapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class RecordedRun:
 
     def submitted(self) -> Submitted:
         """What the loop was given to run."""
-        return Submitted(self.topology, self.models, self.offer.steps, self.offer.period_s, (), 0)
+        offer = self.offer
+        return Submitted(self.topology, self.models, offer.steps, offer.period_s, (), 0, offer.uncapped)
 
 
 _lines = msgspec.json.Decoder(InputLine)

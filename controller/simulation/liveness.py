@@ -60,7 +60,7 @@ class Liveness:
     def _rows_move(self) -> None:
         world = self.world
         most_ns = int((STILL_S + world.shape.calm_s) * S + world.options.queue_ms * MS)
-        schedule = world.controller.loop.knowledge.durable.schedule
+        schedule = world.offer
         assert schedule is not None
         due = schedule.due(world.wall_ns - most_ns)
         for task in world.shape.topology.sources:

@@ -282,6 +282,8 @@ class SimSource(SimThread):
         self._begin()
         self.world.account.look(self)
         if not core.task.exclusive or (core.may_work and core.leased(now_ns, self.worker.leased_until_ns)):
+            if core.arrivals is not None:
+                self._take()
             core.turn(now_ns, self.world.wall_ns, self._rows)
             self.world.account.look(self)
             core.flush(now_ns)
@@ -294,6 +296,7 @@ class SimSource(SimThread):
                 core = self.source
                 self.spool = self.worker.agent.spool_of(self.place, position, core.again_until, core.alone)
                 position = max(position, self.spool.acked)
+                core.arrivals = self.spool if core.task.arriving else None
             self.source.begin(position)
             self.world.clock.say(f"{self.name} reads from {position}")
             self.world.account.begin(self)
@@ -305,13 +308,30 @@ class SimSource(SimThread):
         logic, kept = self.core.flow.logic, self.spool
         if kept is None:
             return list(logic.read(position, limit))
-        if position >= kept.end:
-            with suppress(OSError):
-                kept.accept()
-                kept.append(logic.poll(limit))
-            vm, accepted = self.worker.agent.name, self.world.account.accepted
-            accepted.update((row[:3], vm) for row in kept.read(position, kept.end - position))
+        if position >= kept.end and self.source.arrivals is None:
+            self._poll(kept, limit)
         return kept.read(position, limit)
+
+    def _poll(self, kept: spool.SimSpool, limit: int) -> None:
+        assert self.core.flow is not None
+        before = kept.end
+        with suppress(OSError):
+            kept.accept()
+            kept.append(self.core.flow.logic.poll(limit), self.world.wall_ns)
+        vm, accepted = self.worker.agent.name, self.world.account.accepted
+        accepted.update((row[:3], vm) for row in kept.read(before, kept.end - before))
+
+    def _take(self) -> None:
+        """As worker/source.py's: the world says how many rows have come, and when the next one does."""
+        core, kept, now, offer = self.source, self.spool, self.world, self.world.offer
+        if kept is None or offer is None or not core.takes(now.wall_ns):
+            return
+        parts, mine = core.partitions, self.desired.partition
+        due = (offer.due(now.wall_ns) - mine + parts - 1) // parts
+        if due > kept.end:
+            self._poll(kept, due - kept.end)
+        next_ns = offer.intended_ns(kept.end * parts + mine)
+        core.quiet_until_ns = now.now_ns + (max(1, next_ns - now.wall_ns) if next_ns is not None else LOOK_NS)
 
     def _forget(self, kept: spool.SimSpool, acked: int) -> None:
         with suppress(OSError):
@@ -335,12 +355,18 @@ class SimSource(SimThread):
         if ledger is not None:
             self.told = SourceStatus(
                 w.task, w.partition, w.thread, ledger.position, ledger.acked, ledger.acked_above,
-                ledger.in_flight, ledger.replayed, core.stopped, core.exhausted,
+                ledger.in_flight, ledger.replayed, core.stopped, core.exhausted, *self._arrived(ledger.position),
             )  # fmt: skip
             if self.spool is not None:
                 self._forget(self.spool, ledger.acked)
         if core.stopped != before:
             self.worker.changed()
+
+    def _arrived(self, position: int) -> tuple[int, ...]:
+        came, now_ns = self.source.arrivals, self.world.wall_ns
+        if came is None:
+            return ()
+        return came.end, came.arrived_ns(position) if position < came.end else 0, now_ns
 
     def _plan_next(self) -> None:
         self._at(max(self.world.now_ns + 1, self.source.wake_ns(self.world.now_ns, self.world.wall_ns)))

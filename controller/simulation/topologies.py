@@ -46,6 +46,13 @@ class Shape:
         return tuple(Model(task.name, slot, points) for task in self.topology.tasks if task.static is None)
 
 
+def arriving(shape: Shape) -> Shape:
+    """The same with sources whose rows are taken as they come."""
+    sources = shape.topology.sources
+    tasks = (replace(task, arriving=True) if task in sources else task for task in shape.topology.tasks)
+    return dataclasses.replace(shape, topology=replace(shape.topology, tasks=tuple(tasks)))
+
+
 def parted(shape: Shape) -> Shape:
     """The same with sinks too large for a slot that a source is in: one of them dies without the other."""
     t = shape.topology

@@ -26,10 +26,11 @@ from controller.simulation.liveness import Liveness
 from controller.simulation.replays import Replays
 from controller.simulation.spool import SimSpool
 from controller.simulation.tallies import KeyedAccount
-from controller.simulation.topologies import DRAWN, SHAPES, Shape, machine, parted, swapped, turned
+from controller.simulation.topologies import DRAWN, SHAPES, Shape, arriving, machine, parted, swapped, turned
 from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
+from topology_runtime.schedule import Schedule
 
 FIRST_FAULT_S, FAULTS_END_S = 0.3, 6.0
 SETTLE_S, END_S = (
@@ -72,6 +73,10 @@ class SimWorld:
         shape: Shape = SHAPES[self.name]
         may_part = not shape.machines and (seed % 2 if options.parted is None else options.parted)
         self.shape = parted(shape) if may_part else shape
+        self.arriving = shape.live and seed % 4 < 2
+        if self.arriving:
+            self.shape = arriving(self.shape)
+        self._stream: Schedule | None = None  # what comes at arriving sources
         self.slots_least = 2 if may_part else 1
         shapes = self._machines()
         self.settings = ControllerSettings(
@@ -82,7 +87,9 @@ class SimWorld:
         )
         rate = options.rate_tps or r.choice(self.shape.rates_tps)
         topology = self.shape.topology
-        self.submitted = Submitted(topology, self.shape.models, ((0.0, rate),), 0.0, (), WALL0_NS)
+        self.submitted = Submitted(
+            topology, self.shape.models, ((0.0, rate),), 0.0, (), WALL0_NS, self.arriving
+        )
         sinks = {task.name for task in topology.sinks}
         self.last_edges = {n for n, edge in enumerate(topology.edges) if edge.target in sinks}
         self.letters = Replays(self)
@@ -194,8 +201,23 @@ class SimWorld:
 
     def _set_rate(self, rate: float = 0.0) -> None:
         rate = rate or self.random.choice(self.shape.rates_tps)
+        if self.arriving:
+            offer = self.offer
+            self._stream = offer.changed(self.wall_ns, rate) if offer is not None else None
+            return
         reply = self.controller.ask("rate_set", rate_tps=rate) if self.controller.alive else None
         self.clock.say(f"rate {rate}: {reply.error if reply else 'no controller'}")
+
+    @property
+    def offer(self) -> Schedule | None:
+        """What is to be read, or comes, as time goes by; nothing before the run begins, nor after its end."""
+        schedule = self.controller.loop.knowledge.durable.schedule
+        if not self.arriving or (schedule is None and self._stream is None):
+            return schedule
+        if self._stream is None:
+            self._stream = schedule
+        assert self._stream is not None
+        return self._stream.ended(schedule.end_ns) if schedule is not None else self._stream
 
     def propose(self) -> None:
         """An operator has a plan made for another rate, and applied."""
@@ -313,7 +335,7 @@ class SimWorld:
     @property
     def _behind(self) -> str:
         """Sources that have not read what was offered two seconds ago."""
-        schedule = self.controller.loop.knowledge.durable.schedule
+        schedule = self.offer
         assert schedule is not None
         for task in self.shape.topology.sources:
             partitions = task.static.threads if task.static else 1

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from controller.core.status import lost_now
+from controller.knowledge.arrivals import offered_now
 from controller.knowledge.diagnoses import Reason
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
@@ -101,8 +102,8 @@ def _replans(d: Durable) -> Counter[str]:
 def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> ControllerView:
     """What is known now, without anything that changes later."""
     k, measured = loop.knowledge, loop.measured
-    plan, schedule = k.plan, k.durable.schedule
-    offered = schedule.rate_at(now.wall_ns) if schedule else None
+    plan = k.plan
+    offered = offered_now(k, now.wall_ns)
     verdict = measured.get("verdict", {})
     judged = verdict.get("verdict") in ("stable", "unstable")
     end_to_end: dict[str, list[int]] = {}

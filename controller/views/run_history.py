@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controller.core.status import lost_now
+from controller.knowledge.arrivals import offered_now
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.records import Rollout
 from controller.views.decisions import decision_now, is_new
@@ -162,12 +163,12 @@ def _settled(sight: ViewInput, rollout: Rollout) -> bool:
 
 def _row(sight: ViewInput, now_s: float) -> Row:
     k, window = sight.k, sight.seen.window if sight.seen else None
-    plan, schedule = k.plan, k.durable.schedule
+    plan = k.plan
     latency = window.latency if window and window.latency.rows else None
     judged = sight.seen is not None and sight.seen.stability.verdict != "unknown"
     return {
         "time": now_s,
-        "offered_tps": figure(schedule.rate_at(sight.now.wall_ns)) if schedule else None,
+        "offered_tps": figure(offered_now(k, sight.now.wall_ns)),
         "emitted_tps": figure(lately(window.progress, "emitted")) if window else None,
         "acked_tps": figure(lately(window.progress, "acked")) if window else None,
         "planned_tps": figure(plan.rate_tps) if plan else None,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec.structs import asdict
 
-from controller.core.status import lost_now
+from controller.core.status import lag_now, lost_now
 from controller.execute.ending import offered_of
 from controller.execute.executor import sight_of, stand_of
 from controller.execute.steps import waits_for
+from controller.knowledge.arrivals import offered_now
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.plans import usd_per_hour
@@ -86,7 +87,7 @@ def enacting_now(sight: ViewInput) -> s.Enacting | None:
 
 def rates_now(sight: ViewInput) -> s.RatesNow:
     k, seen = sight.k, sight.seen
-    offered = k.durable.schedule.rate_at(sight.now.wall_ns) if k.durable.schedule else None
+    offered = offered_now(k, sight.now.wall_ns)
     supported = k.plan.prediction.rate_tps if k.plan else None
     spare = supported - offered if supported is not None and offered is not None else None
     return s.RatesNow(
@@ -96,7 +97,17 @@ def rates_now(sight: ViewInput) -> s.RatesNow:
         planned_tps=figure(k.plan.rate_tps) if k.plan else None,
         predicted_tps=figure(supported),
         headroom_tps=figure(spare),
+        **_lag_now(sight),
     )
+
+
+def _lag_now(sight: ViewInput) -> dict[str, Any]:
+    """Of sources whose rows are taken as they come; nothing of others."""
+    if sight.k.topology is None or not sight.k.topology.arriving:
+        return {}
+    found = lag_now(sight.k, sight.now)
+    rounded = {"lag_s": figure(found["lag_s"]), "cap_tps": figure(found["cap_tps"])}
+    return found | rounded
 
 
 def lately(progress: ProgressSeries, what: Literal["emitted", "acked"]) -> float | None:

@@ -51,6 +51,10 @@ class RunView:
     slots_used: int
     slots_total: int
     offered_tps: float | None = None
+    arriving: bool = False  # rows are taken as they come
+    lag_rows: int | None = None
+    lag_s: float | None = None
+    cap_tps: float | None = None
     measured_tps: float | None = None
     planned_tps: float | None = None
     predicted_tps: float | None = None
@@ -90,11 +94,24 @@ def tick_line(view: RunView) -> str:
     return (
         f"{clock(view.seconds)} plan #{view.epoch} {view.phase} | {verdict(view)} | "
         f"{view.slots_used} of {view.slots_total} slots on {counted(len(view.vms), 'VM')} | "
-        f"offered {number(view.offered_tps)} t/s, measured {number(view.measured_tps)}, "
+        f"offered {number(view.offered_tps)} t/s{_behind(view)}, measured {number(view.measured_tps)}, "
         f"predicted {number(view.predicted_tps)} | "
         f"p50 {number(view.p50_ms, ' ms', 1)} p99 {number(view.p99_ms, ' ms', 1)} | "
         f"acked {view.acked:,} dead {view.dead_lettered} lost {view.lost}"
     )
+
+
+def _behind(view: RunView) -> str:
+    """How far arriving sources are behind what comes; nothing of others."""
+    if not view.arriving:
+        return ""
+    cap = f", at most {number(view.cap_tps)} read" if view.cap_tps is not None else ""
+    return f" as it comes ({lag_words(view.lag_rows, view.lag_s)}{cap})"
+
+
+def lag_words(rows: int | None, seconds: float | None) -> str:
+    """`120 rows, 1.4 s behind`."""
+    return f"{rows:,} rows, {number(seconds, ' s', 1)} behind" if rows else "nothing behind"
 
 
 def verdict(view: RunView) -> str:
@@ -126,7 +143,7 @@ def _facts(view: RunView, rates: Sequence[float]) -> Table:
     fits = f"{number(view.planned_tps)} planned for, {number(view.predicted_tps)} predicted to fit"
     slots = f"{view.slots_used} of {view.slots_total} slots on {counted(len(view.vms), 'VM')}"
     way = f"{view.acked:,} acked, {view.in_flight:,} in flight, {view.replayed:,} replayed"
-    table.add_row("rate", f"{offered} t/s offered  {sparkline(rates)}")
+    table.add_row("rate", f"{offered} t/s offered{_behind(view)}  {sparkline(rates)}")
     table.add_row("", f"{number(view.measured_tps)} measured, {fits}")
     table.add_row("verdict", _verdict(view))
     table.add_row("latency", f"p50 {number(view.p50_ms, ' ms', 1)}, p99 {number(view.p99_ms, ' ms', 1)}")

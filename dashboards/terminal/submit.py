@@ -21,25 +21,32 @@ from topology_runtime.output import Format, emit, format_options
 @click.argument("topology")
 @click.option("--models", type=click.Path(path_type=Path), required=True, help="A folder of models.")
 @click.option(
-    "--rates", "offered", metavar="FILE|R", required=True, help="The input rate: tuples/s, or a file."
+    "--rates",
+    "offered",
+    metavar="FILE|R",
+    help="The input rate: tuples/s, or a file; of rows that come by themselves, the most that are read.",
 )
 @click.option("--rate-scale", metavar="X", help="Multiplies rates.")
 @click.option("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
 @controller_option
 @format_options
-def submit(topology: str, models: Path, offered: str, output: Format, **options: Any) -> None:
+def submit(topology: str, models: Path, offered: str | None, output: Format, **options: Any) -> None:
     """Run TOPOLOGY on a controller that has none yet (`headgate controller run` without --topology).
 
     One controller runs one topology: a second submit ends 6.
     """
     loaded = load(topology, runs=True)
-    found = rates.read(offered, parse_rate_scale(options["rate_scale"]) or 1.0, options["time_scale"])
+    if offered is None:
+        found = rates.of_arrivals(loaded.topology)
+    else:
+        found = rates.read(offered, parse_rate_scale(options["rate_scale"]) or 1.0, options["time_scale"])
     arguments = {
         "topology": msgspec.to_builtins(loaded.topology),
         "models": read_documents(models),
         "steps": found.steps,
         "period_s": found.period_s,
         "user_paths": loaded.user_paths,
+        "uncapped": found.uncapped,
     }
     done = asked(options["controller"], "submit", arguments)
     if output == "table":

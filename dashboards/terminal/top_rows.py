@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.terminal.live_view import number, verdict
+from dashboards.terminal.live_view import lag_words, number, verdict
 from dashboards.terminal.status_view import view_of
 
 Data = Mapping[str, Any]
@@ -254,9 +254,10 @@ def _texts(view: TopView, row: Row) -> tuple[str, ...]:
 def headline(status: Data) -> str:
     """The run in one sentence."""
     view, rates = view_of(status), status.get("rates") or {}
+    behind = f" ({lag_words(view.lag_rows, view.lag_s)})" if view.arriving else ""
     return (
         f"{view.topology}: {verdict(view)}, plan #{view.epoch} {view.phase}, "
-        f"{view.slots_used} of {view.slots_total} slots, {number(view.offered_tps)} t/s in, "
+        f"{view.slots_used} of {view.slots_total} slots, {number(view.offered_tps)} t/s in{behind}, "
         f"headroom {number(rates.get('headroom_tps'))} t/s, p50 {number(view.p50_ms, ' ms', 1)}, "
         f"p99 {number(view.p99_ms, ' ms', 1)}, {view.lost:,} lost"
     )

@@ -25,7 +25,12 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
 @click.option(
     "--input", type=click.Path(path_type=Path), help="A file of events, one per line, repeated as needed."
 )
-@click.option("--rates", metavar="FILE|R", help="The input rate: tuples/s, or a file `seconds,rate_tps`.")
+@click.option(
+    "--rates",
+    metavar="FILE|R",
+    help="The input rate: tuples/s, or a file `seconds,rate_tps`; of rows that come by themselves, the most that "
+    "are read.",
+)
 @click.option(
     "--rate-scale", metavar="X|auto", help="Multiplies rates; auto: the highest is 80 % of what fits."
 )

@@ -99,10 +99,13 @@ def _replaced(topology: Topology, source: Task, path: str) -> Topology:
     return msgspec.structs.replace(topology, tasks=tasks)
 
 
-def rates_of(settings: UpSettings, capacity_tps: Capacity) -> Rates:
-    """The offered load: what was asked for, or the demo's day. Raises InvalidInput with every fault."""
+def rates_of(settings: UpSettings, capacity_tps: Capacity, topology: Topology | None = None) -> Rates:
+    """The offered load: what was asked for, or what comes, or the demo's day. Raises InvalidInput with every fault,
+    UsageError when it has to be given."""
     scale, time_scale = settings.rate_scale, settings.time_scale
     what = settings.rates
+    if what is None and topology is not None and settings.topology is not None:
+        return rates.of_arrivals(topology)
     if what is None:
         what = demo.RATES_FILE
         scale = demo.RATE_SCALE if scale is None else scale
@@ -208,5 +211,6 @@ def write_work(places: Places, work: Work) -> Path:
 def write_rates(places: Places, found: Rates) -> Path:
     """The rates as a file for the controller: `steps` and `period_s`."""
     file = places.state / "schedule.json"
-    file.write_bytes(msgspec.json.encode({"steps": found.steps, "period_s": found.period_s}))
+    schedule = {"steps": found.steps, "period_s": found.period_s, "uncapped": found.uncapped}
+    file.write_bytes(msgspec.json.encode(schedule))
     return file

@@ -24,6 +24,7 @@ from dashboards.up.session import AT_ONCE_S, Interrupts, Session
 from dashboards.up.settings import UpSettings
 from dashboards.up.supervisor import stop_all
 from topology_runtime.output import Format
+from topology_runtime.rates import of_arrivals, words_of
 
 REFUSALS = (2, 3, 4, 5)  # invalid, infeasible, unreachable: nothing has run, so there is nothing to keep
 LINGER = "the state and the logs of this run are kept in"
@@ -67,11 +68,13 @@ def prepared(
     """Everything that must be known before the controller starts. Services run already: models of tasks
     that ask one cannot be measured without it. They end when this fails."""
     work = work_of(settings, places)
+    if settings.topology is not None and settings.rates is None:
+        of_arrivals(work.topology)
     try:
         for service in work.services:
             service.start()
         models = models_of(settings, work, shown.say)
-        options = controller_options(settings, places, work, models)
+        options = controller_options(settings, places, work, models, shown.say)
     except BaseException:
         stop_all(work.services, AT_ONCE_S)
         raise
@@ -88,10 +91,18 @@ def keep_measured(settings: UpSettings, work: Work, places: Places, say: Callabl
         say(f"measured on the run's own rows: {', '.join(taken)}; kept for next time in {folder}")
 
 
-def controller_options(settings: UpSettings, places: Places, work: Work, models: Path) -> list[str]:
+def controller_options(
+    settings: UpSettings,
+    places: Places,
+    work: Work,
+    models: Path,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[str]:
     """The controller's command line."""
     topology = write_work(places, work)
-    rates = rates_of(settings, lambda: capacity_tps(settings, topology, models))
+    rates = rates_of(settings, lambda: capacity_tps(settings, topology, models), work.topology)
+    if meaning := words_of(rates, work.topology):
+        say(meaning)
     vms = ",".join(f"{vm.vm}={vm.slots}" for vm in settings.vms)
     options = {
         "topology": topology,

@@ -108,8 +108,6 @@ def check(settings: UpSettings) -> UpSettings:
     faults = []
     if settings.peak_tps is not None and settings.rate_scale is not None:
         faults.append("--peak and --rate-scale both scale the rates: give one")
-    if settings.topology is not None and settings.rates is None:
-        faults.append("a topology of your own needs its input rate: --rates R or --rates FILE")
     if not 0 < settings.slot_cores <= 1:
         faults.append(f"--slot-cores: {settings.slot_cores:g} is not above 0 and at most 1")
     if settings.dashboard_port and not settings.dashboard:

@@ -9,6 +9,7 @@ import pytest
 from dashboards.up.preparation import check_input, rates_of, with_input
 from dashboards.up.settings import UpSettings, check, parse_rate_scale, parse_slots
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.rates import FIRST_ARRIVALS_TPS, words_of
 from topology_runtime.tasks import demo
 from topology_runtime.topology import Edge, Task, Topology
 
@@ -41,7 +42,7 @@ def test_everything_that_does_not_go_together_is_listed_at_once():
     wrong = UpSettings(topology="t.json", slots=(4, 4), max_vms=1, slot_cores=2.0, peak_tps=5, rate_scale=1)
     with pytest.raises(UsageError) as refused:
         check(wrong)
-    assert len(refused.value.faults) == 4
+    assert len(refused.value.faults) == 3
 
 
 def test_only_the_demo_may_grow_by_itself():
@@ -88,3 +89,31 @@ def test_input_that_cannot_be_read_is_refused_at_once(tmp_path):
             check_input(tmp_path / name)
     (tmp_path / "events").write_text("one\n")
     check_input(tmp_path / "events")
+
+
+def flow_of(*arriving: bool) -> Topology:
+    tasks = tuple(Task(f"in{n}", "source", arriving=how or None) for n, how in enumerate(arriving))
+    return Topology("flow", tasks)
+
+
+def test_without_rates_all_that_comes_is_taken_and_up_says_so():
+    flow = flow_of(True, True)
+    found = rates_of(UpSettings(topology="t.json"), nothing_known, flow)
+    assert found.uncapped and found.steps == ((0.0, FIRST_ARRIVALS_TPS),)
+    assert "the first plan is for 20 tuples/s, those after it for what comes" in words_of(found, flow)
+
+
+def test_rates_are_a_cap_on_what_comes_and_up_says_so():
+    flow = flow_of(True, False)
+    found = rates_of(UpSettings(topology="t.json", rates="400"), nothing_known, flow)
+    assert not found.uncapped
+    assert words_of(found, flow) == (
+        "rows of in0 are taken as they come: --rates is a cap, at most 400 tuples/s are read"
+    )
+    assert words_of(found, flow_of(False)) == ""
+
+
+def test_a_source_that_is_read_at_a_rate_needs_one():
+    with pytest.raises(UsageError, match="the input rate of flow is missing") as refused:
+        rates_of(UpSettings(topology="t.json"), nothing_known, flow_of(True, False))
+    assert refused.value.cause and refused.value.cause.startswith("in1:")

@@ -177,7 +177,7 @@ def largest() -> Iterator[tuple[str, m.FromAgent]]:
     )
     yield (
         "sources",
-        m.Report("vm1", 3, 1, m.Token(), (), (m.SourceStatus("s", 0, 1, 1, 1, 0, 0, 0),) * 80_000),
+        m.Report("vm1", 3, 1, m.Token(), (), (m.SourceStatus("s", 0, 1, 1, 1, 0, 0, 0),) * 60_000),
     )
     yield (
         "spools",

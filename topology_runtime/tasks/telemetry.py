@@ -28,6 +28,8 @@ class Telemetry(LiveSource):
 
     Ids are `<start of the source in ns>-<partition>-<count>`: no two events share one."""
 
+    arriving = False  # as many as are asked for
+
     def __init__(self) -> None:
         self._prefix = f"{time.time_ns():x}-0"
         self._count = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from array import array
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from queue import Empty
@@ -21,7 +22,10 @@ from topology_runtime.worker.spool import Spool, folder_of
 from topology_runtime.worker.task_core import TaskCore
 from topology_runtime.worker.threads import TaskThread
 
-LOOK_AGAIN_NS = NS // 50  # how soon an empty source is asked again
+LOOK_AGAIN_NS = NS // 50  # how soon an empty source is asked again …
+LOOK_SOON_NS = NS // 250  # … or one whose rows arrive, while they do: a row waits so long at most to be seen
+ARRIVING_NS = 2 * NS  # after a row came
+TAKE_ROWS = 1024  # asked of an arriving source at once
 RETRY_NS = NS  # after a source raised
 OPEN_AGAIN_S = 0.1  # a disk that does not open a spool is asked again after so long
 
@@ -36,6 +40,8 @@ class SourceThread(TaskThread):
     _trouble = ""
     again: SentAgain | None = None  # read by the main thread
     _waited_at = -1
+    _arrived_ns = 0  # when a row came last (monotonic)
+    _over = False  # no row will come any more
 
     def make_core(self) -> TaskCore:
         return SourceCore(self.desired, self.topology, self.host.board, self.random64, self.record)
@@ -65,6 +71,9 @@ class SourceThread(TaskThread):
             replayed=words[at + mt.SOURCE_REPLAYED],
             stopped=bool(state & 1),
             exhausted=bool(state & 2),
+            arrived=words[at + mt.SOURCE_ARRIVED],
+            oldest_ns=words[at + mt.SOURCE_OLDEST_NS],
+            seen_ns=words[at + mt.SOURCE_SEEN_NS],
         )
 
     def startup(self) -> None:
@@ -93,6 +102,8 @@ class SourceThread(TaskThread):
             core.on_fault(now_ns)
         self._begin()
         if not self.task.exclusive or self.may_go_on():
+            if core.arrivals is not None:
+                self._take_arrivals()
             core.turn(now_ns, wall_ns(), self._rows)
             core.flush(monotonic_ns())
         self.working = False
@@ -135,6 +146,7 @@ class SourceThread(TaskThread):
                 return
             assert self._spool is not None
             position = max(position, self._spool.acked)
+            self.source.arrivals = self._spool if self.task.arriving else None
         self.source.begin(position)
         self._count()  # a read that does not come back is named by its position
         self.host.changed()
@@ -166,7 +178,7 @@ class SourceThread(TaskThread):
         with self.watch.calling(mt.READ):
             events = self._source.poll(limit)
             with self._to_disk():
-                for _, refused in spool.append(events):
+                for _, refused in spool.append(events, wall_ns()):
                     self._say(f"an event was left out: {refused}")
 
     def _takes(self, spool: Spool) -> bool:
@@ -176,8 +188,41 @@ class SourceThread(TaskThread):
             return True
         return False
 
+    def _take_arrivals(self) -> None:
+        """Rows that have come, into the spool; asked for often while they come."""
+        core, spool, now_ns = self.source, self._spool, monotonic_ns()
+        assert spool is not None and core.ledger is not None
+        before = spool.end
+        if self._over:
+            if core.ledger.position >= spool.end:
+                core.exhausted = True
+                self.host.changed()
+            return
+        if now_ns < core.quiet_until_ns or spool.full or not core.takes(wall_ns()):
+            return
+        if self.watch.poison and self._waits(core.ledger.position, now_ns):
+            return
+        try:
+            self._poll(spool, TAKE_ROWS)
+        except Exhausted:
+            self._over = True
+            return
+        except Exception as error:  # user code: said in the worker's log, tried again
+            self._say(f"{type(error).__name__}: {error}")
+            core.quiet_until_ns = now_ns + RETRY_NS
+            return
+        self._trouble = ""
+        if spool.end > before:
+            self._arrived_ns = now_ns
+        soon = now_ns - self._arrived_ns < ARRIVING_NS
+        core.quiet_until_ns = monotonic_ns() + (LOOK_SOON_NS if soon else LOOK_AGAIN_NS)
+        if spool.end - before >= TAKE_ROWS:
+            core.quiet_until_ns = 0
+
     def _rows(self, position: int, limit: int) -> Sequence[Any]:
         core, now_ns = self.source, monotonic_ns()
+        if core.arrivals is not None and self._spool is not None:
+            return self._spool.read(position, limit)
         if self.watch.poison and self._waits(position, now_ns):
             return ()
         try:
@@ -226,17 +271,25 @@ class SourceThread(TaskThread):
                 spool.accept()  # a run that ends: what was read is to last
 
     def _count(self) -> None:
+        """What came first, then what was read of it, each at one stroke: whoever reads the meter meanwhile sees
+        no row that was read and did not come, and none that is nowhere."""
         core, words, at = self.source, self.host.meter.words, self.at
-        ledger = core.ledger
+        ledger, arrivals = core.ledger, core.arrivals
+        if ledger is not None and arrivals is not None:
+            end = arrivals.end
+            oldest_ns = arrivals.arrived_ns(ledger.position) if ledger.position < end else 0
+            words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1] = _words(end, oldest_ns, wall_ns())
         if ledger is not None:
-            words[at + mt.SOURCE_EMITTED] = ledger.position
-            words[at + mt.SOURCE_ACKED] = ledger.acked
-            words[at + mt.SOURCE_ACKED_ABOVE] = ledger.acked_above
-            words[at + mt.SOURCE_IN_FLIGHT] = ledger.in_flight
-            words[at + mt.SOURCE_REPLAYED] = ledger.replayed
+            words[at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1] = _words(
+                ledger.position, ledger.acked, ledger.acked_above, ledger.in_flight, ledger.replayed
+            )
             if self._spool is not None:
                 self._forget(self._spool, ledger.acked)
         state = int(core.stopped) | (2 if core.exhausted else 0)
         if state != words[at + mt.SOURCE_STATE]:
             words[at + mt.SOURCE_STATE] = state
             self.host.changed()
+
+
+def _words(*values: int) -> memoryview:
+    return memoryview(array("q", values))

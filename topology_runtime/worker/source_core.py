@@ -1,14 +1,17 @@
-"""What a source's thread decides, without a thread: paced by the schedule, bounded by its ledger, replaying
-what was lost. Pure but for `read`, which the caller gives.
+"""What a source's thread decides, without a thread: bounded by its ledger, replaying what was lost. Pure but for
+`read`, which the caller gives.
 
-Position p of partition k of n threads is the global position p·n + k of the schedule, so every row has an
-intended emit time.
+A *paced* source reads by the schedule: position p of partition k of n threads is the global position p·n + k of
+the schedule, so every row has an intended emit time. Of an *arriving* one the caller takes the rows as they come
+(`takes`, `arrivals`); they are read at once, or, where a cap is set, at most so many a second, and each is due
+when it came.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from topology_runtime.letters import AGAIN_PARTITION, DeadLetter, LetterRow, SendAgain
 from topology_runtime.messages import Ack, RootKey, RootPart
@@ -26,16 +29,30 @@ FRAMES_DOWNSTREAM = 2  # the window holds at least this many frames for each rec
 EARLIEST_NS = NS // 2000  # a source looks for due rows at most this often
 LOOK_NS = NS // 20  # and at least this often
 
+CAP_BURST_S = 0.1  # a source below its cap may read so much of it at once
+
 Read = Callable[[int, int], Sequence[Any]]  # (position, most) → rows
 
 
+class Arrivals(Protocol):
+    """Rows that came: up to position `end`, and when each did."""
+
+    end: int
+
+    def arrived_ns(self, position: int) -> int: ...
+
+
 class SourceCore(TaskCore):
-    """One thread of a task without in-edges. `quiet_until_ns`: nothing can be read before (monotonic)."""
+    """One thread of a task without in-edges. `quiet_until_ns`: nothing can be read, or taken, before (monotonic).
+    `arrivals`: of an arriving source, once it has begun."""
 
     ledger: Ledger | None = None
     stopped_reading = False
     exhausted = False
     quiet_until_ns = 0
+    arrivals: Arrivals | None = None
+    _allowed = 0.0  # rows that the cap lets through now
+    _allowed_ns = 0
     _until = 0  # positions below were read before this thread was restarted
     _gap_end = 0  # a leaving thread that was restarted reads again up to here
     _fault_due_ns = 0
@@ -78,9 +95,11 @@ class SourceCore(TaskCore):
     @property
     def _end(self) -> int | None:
         """It reads up to here only: what was read before."""
+        arrived = self.arrivals.end if self.arrivals is not None else 0
         if self.leaving:
-            return self._gap_end
-        return self._until if self.orders is not None and self.orders.desired.draining else None
+            return max(self._gap_end, arrived)
+        draining = self.orders is not None and self.orders.desired.draining
+        return max(self._until, arrived) if draining else None
 
     @property
     def again_until(self) -> int | None:
@@ -138,6 +157,7 @@ class SourceCore(TaskCore):
         thread, leaving = self.desired.thread, self.leaving
         start = self.orders.start_of(self.task.name, self.desired.partition, thread if leaving else -1)
         over = start is not None and start.position >= start.until
+        over = over and not self.task.arriving  # what it took may be in the spool still
         if self.orders.gap_of(thread) is None if leaving else self.orders.desired.draining and over:
             self.stopped_reading = True
             return None
@@ -183,14 +203,31 @@ class SourceCore(TaskCore):
             wake = min(wake, flush_ns)
         schedule = self.orders.schedule if self.orders else None
         ledger = self.ledger
+        if self.arrivals is not None and self.takes(wall_ns):
+            wake = min(wake, max(now_ns + EARLIEST_NS, self.quiet_until_ns))
         if ledger is None or schedule is None or not self.reading or not ledger.room():
             return wake
+        if self.arrivals is not None:
+            return min(wake, now_ns + EARLIEST_NS) if ledger.position < self.arrivals.end else wake
         if now_ns < self.quiet_until_ns:
             return min(wake, self.quiet_until_ns)
         due_ns = schedule.intended_ns(ledger.position * self.partitions + self.desired.partition)
         if due_ns is None:
             return wake
         return min(wake, now_ns + max(EARLIEST_NS, due_ns - wall_ns))
+
+    def takes(self, wall_ns: int) -> bool:
+        """Are new rows to be taken, if there are any?"""
+        orders = self.orders
+        if self.ledger is None or orders is None or orders.schedule is None or self.exhausted:
+            return False
+        if self._end is not None or 0 < orders.schedule.end_ns <= wall_ns:
+            return False
+        return self._routed
+
+    @property
+    def _routed(self) -> bool:
+        return self.outputs.edges >= len(self.topology.out_edges(self.task.name))
 
     def _replay(self, now_ns: int) -> None:
         ledger = self.ledger
@@ -213,9 +250,12 @@ class SourceCore(TaskCore):
             self.stopped_reading = True
             return
         schedule = orders.schedule
-        if schedule is None or now_ns < self.quiet_until_ns:
+        if schedule is None or not self._routed:
             return
-        if self.outputs.edges < len(self.topology.out_edges(self.task.name)):
+        if self.arrivals is not None:
+            self._emit_arrived(now_ns, wall_ns, schedule.cap_at(wall_ns) / self.partitions, read)
+            return
+        if now_ns < self.quiet_until_ns:
             return
         due = (schedule.due(wall_ns) - self.desired.partition + self.partitions - 1) // self.partitions
         limit = min(due - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
@@ -226,6 +266,23 @@ class SourceCore(TaskCore):
             place = ledger.position * self.partitions + self.desired.partition
             intended_ns = schedule.intended_ns(place) or wall_ns
             self._send(ledger.begin(list(rows), intended_ns, now_ns), now_ns)
+
+    def _emit_arrived(self, now_ns: int, wall_ns: int, cap_tps: float, read: Read) -> None:
+        """What came and is not read yet, each row due when it came."""
+        ledger, orders, arrivals = self.ledger, self.orders, self.arrivals
+        assert ledger is not None and orders is not None and arrivals is not None
+        end = arrivals.end if self._end is None else min(arrivals.end, self._end)
+        limit = min(end - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
+        if math.isfinite(cap_tps):
+            passed_s, self._allowed_ns = (now_ns - self._allowed_ns) / NS, now_ns
+            most = max(1.0, CAP_BURST_S * cap_tps)
+            self._allowed = min(most, self._allowed + passed_s * cap_tps)
+            limit = min(limit, int(self._allowed))
+        rows = read(ledger.position, limit) if limit > 0 else ()
+        if rows:
+            self._allowed -= len(rows)
+            came_ns = arrivals.arrived_ns(ledger.position) or wall_ns
+            self._send(ledger.begin(list(rows), came_ns, now_ns), now_ns)
 
     def _send(self, root: Root, now_ns: int) -> None:
         """An attempt of a root into the output buffers; the ledger learns the XOR of its ids."""

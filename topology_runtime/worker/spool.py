@@ -1,9 +1,9 @@
 """Events of a source that cannot be read twice, on the VM's disk until they are acked (protocol: Sources).
 
-A folder per source partition: segments `<first position>.spool` of length-prefixed msgpack rows, and
-`acked`, the position below which all is done (written at most every 200 ms; it only moves forward).
-Segments wholly below it are removed. What `write` took survives a killed process; losing the VM's disk
-is the stated exception. A row that was half written (a killed process, a full disk) ends its segment and is
+A folder per source partition: segments `<first position>.spool` of msgpack rows, each behind its length and the
+time at which it came, and `acked`, the position below which all is done (written at most every 200 ms; it only
+moves forward). Segments wholly below it are removed. What `write` took survives a killed process; losing the VM's
+disk is the stated exception. A row that was half written (a killed process, a full disk) ends its segment and is
 not accepted; rows missing between two segments are refused loudly.
 
 A leaving thread and its successor may share a folder for a while, each with positions of its own: who leaves
@@ -30,7 +30,8 @@ FOLDER = "spools"
 SEGMENT_ROWS = 4096
 ACKED_EVERY_NS = 200_000_000
 RESERVE_BYTES = 256 * 1024  # given back to the disk when it is full
-_LENGTH = 4
+HELD_BYTES_MOST = 64 * 1024 * 1024  # rows kept in memory until they are acked; beyond it nothing more is read
+_LENGTH, _TIME = 4, 8
 
 
 def folder_of(directory: str, task: str, partition: int) -> str:
@@ -52,22 +53,24 @@ class Spool:
         self.leaving = until is not None  # its thread leaves: the file `acked` is the successor's
         self._fd = -1
         self._saved = self._acked_ns = 0
-        self._waiting: list[bytes] = []
+        self._waiting: list[tuple[int, bytes]] = []
         self._reserved = False
-        rows: dict[int, bytes] = {}
+        rows: dict[int, tuple[int, bytes]] = {}
         end, gap = _load(folder, rows, until)
         saved = _read_acked(folder) if until is None else 0
         self.acked = max(saved, position, min(rows, default=end))
         if gap > self.acked:
             raise OSError(f"the spool {folder} has lost rows before position {gap}")
         self.end = max(self.acked, end)
-        self._rows = {p: data for p, data in rows.items() if p >= self.acked}
+        self._rows = {p: row for p, row in rows.items() if p >= self.acked}
+        self._held_bytes = sum(len(data) for _, data in self._rows.values())
 
-    def append(self, rows: Sequence[Any]) -> list[tuple[int, BadRow]]:
-        """Accept rows: they are in the file before this returns. Those that are not plain values are not
-        taken: (place, why) of each. When the disk does not take them they wait, and OSError says so."""
+    def append(self, rows: Sequence[Any], arrived_ns: int = 0) -> list[tuple[int, BadRow]]:
+        """Accept rows that came at `arrived_ns` (UTC): they are in the file before this returns. Those that are
+        not plain values are not taken: (place, why) of each. When the disk does not take them they wait, and
+        OSError says so."""
         good, bad = wire.good_rows(rows)
-        self._waiting += [wire.write([rows[place]], wire.NESTED) for place in good]
+        self._waiting += [(arrived_ns, wire.write([rows[place]], wire.NESTED)) for place in good]
         if self._waiting:
             self.accept()
         return bad
@@ -76,6 +79,15 @@ class Spool:
     def waiting(self) -> int:
         """Rows that the disk has not taken yet: accept these before any other is read."""
         return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Does it hold as much as it may?"""
+        return self._held_bytes >= HELD_BYTES_MOST
+
+    def arrived_ns(self, position: int) -> int:
+        """When the row at this position, which it holds, came (UTC); 0: it did not say."""
+        return self._rows[position][0]
 
     def accept(self) -> None:
         """Write what waits. Raises OSError when the disk does not take it all."""
@@ -88,9 +100,11 @@ class Spool:
 
     def _write_waiting(self) -> None:
         while self._waiting:
-            data = self._waiting[0]
-            self._write(len(data).to_bytes(_LENGTH, "big") + data)
+            came_ns, data = self._waiting[0]
+            head = (_TIME + len(data)).to_bytes(_LENGTH, "big") + came_ns.to_bytes(_TIME, "big")
+            self._write(head + data)
             self._rows[self.end] = self._waiting.pop(0)
+            self._held_bytes += len(data)
             self.end += 1
             if self.end % SEGMENT_ROWS == 0:
                 self._close_segment()
@@ -116,13 +130,13 @@ class Spool:
     def read(self, position: int, limit: int) -> list[Any]:
         """Rows from `position` on (not below `acked`) that the spool holds."""
         stop = min(self.end, position + limit)
-        return [wire.read(self._rows[p], wire.NESTED)[0] for p in range(position, stop)]
+        return [wire.read(self._rows[p][1], wire.NESTED)[0] for p in range(position, stop)]
 
     def done_below(self, position: int, now_ns: int) -> None:
         """All below `position` is acked: forget it, in time also on disk. Raises OSError when the disk does
         not take that: after a kill these rows come once more then."""
         for p in range(self.acked, min(position, self.end)):
-            del self._rows[p]
+            self._held_bytes -= len(self._rows.pop(p)[1])
         self.acked = max(self.acked, min(position, self.end))
         if now_ns - self._acked_ns >= ACKED_EVERY_NS and self.acked != self._saved:
             self._acked_ns = now_ns
@@ -196,7 +210,7 @@ def _read_acked(folder: str) -> int:
         return 0
 
 
-def _load(folder: str, rows: dict[int, bytes], until: int | None = None) -> tuple[int, int]:
+def _load(folder: str, rows: dict[int, tuple[int, bytes]], until: int | None = None) -> tuple[int, int]:
     """All whole rows on disk (below `until`) by position; returns the position after the last, and the last
     position that rows are missing before (0: none). A torn tail ends a segment."""
     end = gap = 0
@@ -206,24 +220,27 @@ def _load(folder: str, rows: dict[int, bytes], until: int | None = None) -> tupl
         if rows and first > end:
             gap = first
         position = first
-        for data in _whole_rows(os.path.join(folder, f"{first:020d}.spool")):
+        for row in _whole_rows(os.path.join(folder, f"{first:020d}.spool")):
             if position == until:
                 break
-            rows[position] = data
+            rows[position] = row
             position += 1
         end = max(end, position)
     return end, gap
 
 
-def _whole_rows(path: str) -> Iterator[bytes]:
+def _whole_rows(path: str) -> Iterator[tuple[int, bytes]]:
     with open(path, "rb") as file:
         data = file.read()
     at = 0
     while at + _LENGTH <= len(data):
         stop = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
-        if stop > len(data) or stop == at + _LENGTH:  # torn, or zeros where a disk had no time to write
+        if (
+            stop > len(data) or stop < at + _LENGTH + _TIME
+        ):  # torn, or zeros where a disk had no time to write
             return
-        yield data[at + _LENGTH : stop]
+        row = at + _LENGTH + _TIME
+        yield int.from_bytes(data[at + _LENGTH : row], "big"), data[row:stop]
         at = stop
 
 

@@ -130,6 +130,11 @@ function drawNotice(node, [word, text, level]) {
   say(node.lastChild, text);
 }
 
+function lag(rates) {
+  if (!known(rates.lag_rows)) return "";
+  return rates.lag_rows ? `, ${count(rates.lag_rows)} rows, ${rates.lag_s.toFixed(1)} s behind` : ", nothing behind";
+}
+
 function tiles(picture) {
   const { rates, latency_ms: latency, plan, tuples } = picture;
   const total = Object.values(picture.vms).reduce((sum, vm) => sum + vm.slots, 0);
@@ -137,7 +142,7 @@ function tiles(picture) {
   const slope = known(picture.slope) ? `${signed(picture.slope * 1000, "", 1)} ms per s` : "slope N/A";
   return [
     ["verdict", ["keeps up?", `${verdict.glyph} ${verdict.word}`, slope]],
-    ["offered_tps", ["offered", rateText(rates.offered_tps), `emitted ${rate(rates.emitted_tps)}`]],
+    ["offered_tps", ["offered", rateText(rates.offered_tps), `emitted ${rate(rates.emitted_tps)}${lag(rates)}`]],
     ["acked_tps", ["acked", rateText(rates.acked_tps), `in flight ${count(tuples.in_flight)}`]],
     ["predicted_tps", ["can carry", rateText(rates.predicted_tps), `planned for ${rate(rates.planned_tps)}`]],
     [

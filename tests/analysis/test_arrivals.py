@@ -1,0 +1,177 @@
+"""What comes at a source, and how far it is behind: rates, levels, plans and alarms in virtual time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from analysis_made import history, window_of
+
+from controller.analyze import lag
+from controller.analyze.demand import HEADROOM, demand
+from controller.knowledge.arrivals import STALE_NS, Lag, PartitionArrivals
+from controller.knowledge.diagnoses import Demand, Past
+from controller.knowledge.windows import ProgressSeries
+from topology_runtime.messages import SourceStatus
+
+S = 1_000_000_000
+OLD = Past(since_plan_s=1e6)
+
+
+def said(
+    at_s: float, arrived: int, emitted: int | None = None, thread: int = 1, oldest_s: float = 0
+) -> SourceStatus:
+    read = arrived if emitted is None else emitted
+    times = {"oldest_ns": int(oldest_s * S), "seen_ns": int(at_s * S)}
+    return SourceStatus("in", 0, thread, read, read, 0, 0, 0, arrived=arrived, **times)
+
+
+def heard(*looks: SourceStatus, late_s: float = 0.0) -> PartitionArrivals:
+    known = PartitionArrivals()
+    for look in looks:
+        known.hear(look, False, look.seen_ns + int(late_s * S))
+    return known
+
+
+def test_the_rate_is_that_of_the_times_at_which_was_counted() -> None:
+    """Reports come late, too often, or not at all for a while; none of it looks like another rate."""
+    for times in ([0.5 * n for n in range(20)], [0.1, 0.15, 0.2, 0.9, 1.0, 1.1, 2.4], [0, 0.5, 9, 9.5]):
+        known = heard(*(said(at, int(100 * at)) for at in times), late_s=0.4)
+        assert known.rate_tps == pytest.approx(100, rel=0.02), times
+
+
+def test_between_two_looks_rows_came_evenly() -> None:
+    known = heard(said(1, 100), said(2, 200), said(3, 400))
+    assert [known.arrived_at(int(at * S)) for at in (0.5, 1.5, 2.5, 9)] == [100, 150, 300, 400]
+
+
+def test_a_clock_that_is_far_off_is_not_believed() -> None:
+    known = PartitionArrivals()
+    for at_s in range(1, 5):
+        known.hear(said(1000 + at_s, 50 * at_s), False, at_s * S)
+    assert known.rate_tps == pytest.approx(50) and known.looks[-1].at_ns == 4 * S
+
+
+def test_a_leaver_does_not_speak_for_its_successor() -> None:
+    known = heard(said(1, 100), said(2, 200, thread=2))
+    known.hear(said(3, 120, thread=1), True, 3 * S)
+    known.hear(said(4, 150, thread=9), True, 4 * S)  # one that reads again what a lost VM had open
+    assert (known.thread, known.arrived) == (2, 200)
+
+
+def test_what_a_lost_vm_took_along_is_no_negative_rate() -> None:
+    known = heard(said(1, 100), said(2, 200), said(3, 150, thread=2), said(4, 250, thread=2))
+    assert known.rate_tps == pytest.approx(100) and known.arrived == 250
+
+
+def test_a_silent_partition_is_not_waited_for_longer() -> None:
+    assert STALE_NS == 3 * S
+
+
+# ── what to plan for ────────────────────────────────────────────────────────────────────────────
+
+
+def poisson(rate: Callable[[float], float], seconds: float, seed: int) -> list[float]:
+    """Arrival times of a stream without memory."""
+    chance, at, times = random.Random(seed), 0.0, list[float]()
+    while at < seconds:
+        at += chance.expovariate(rate(at))
+        times.append(at)
+    return times
+
+
+def progress(times: list[float], now_s: float) -> ProgressSeries:
+    ordered = sorted(times)
+    from bisect import bisect_right
+
+    return history(lambda at: float(bisect_right(ordered, at)), now_s)
+
+
+def follow(times: list[float], seconds: float, first_tps: float) -> list[tuple[float, float]]:
+    """(when, planned rate) of the plans that a stream gives rise to."""
+    planned, plans, change_s, up_s, down_s = (
+        first_tps * HEADROOM,
+        list[tuple[float, float]](),
+        -1e9,
+        -1e9,
+        -1e9,
+    )
+    for tick in range(6, int(seconds * 2)):
+        now = tick / 2
+        past = Past(now - change_s, now - up_s, now - down_s)
+        found = demand(window_of(progress(times, now)), planned, past, waits_tps=0.0)
+        if found.direction != "same":
+            up_s, down_s = (now, down_s) if found.direction == "up" else (up_s, now)
+            planned, change_s = found.target_tps, now
+            plans.append((now, planned))
+    return plans
+
+
+@pytest.mark.parametrize("rate_tps", [5.0, 20.0, 100.0, 400.0])
+def test_chance_is_not_followed(rate_tps: float) -> None:
+    """A stream of one rate, without memory: a few plans at most in four times two minutes."""
+    plans = sum(len(follow(poisson(lambda _: rate_tps, 120, seed), 120, rate_tps)) for seed in range(4))
+    assert plans <= 4
+
+
+def test_a_step_is_followed_at_once_and_whole() -> None:
+    even = (
+        [n / 20 for n in range(400)]
+        + [20 + n / 100 for n in range(2000)]
+        + [40 + n / 50 for n in range(3000)]
+    )
+    plans = follow(even, 100, 20)
+    up = [plan for plan in plans if plan[0] < 40]
+    assert 20 < up[0][0] <= 22.5 and len(up) <= 2
+    assert up[-1][1] == pytest.approx(100 * HEADROOM, rel=0.03) and up[-1][0] <= 24
+    down = [plan for plan in plans if plan[0] >= 40]
+    assert len(down) == 0 or down[-1][1] == pytest.approx(50 * HEADROOM, rel=0.05)
+
+
+def steady(rate_tps: float, planned_tps: float, waits_tps: float | None) -> Demand:
+    return demand(window_of(history(lambda s: rate_tps * s, 60.0)), planned_tps, OLD, waits_tps=waits_tps)
+
+
+def test_what_waits_is_planned_for_besides() -> None:
+    waits = lag.drain_tps((Lag("in", 6000, 30.0),))
+    assert waits == pytest.approx(100.0), "in a minute"
+    found = steady(100, 125, waits)
+    assert found.direction == "up" and found.target_tps == pytest.approx(100 * HEADROOM + 100)
+    assert "100.0 t/s wait" in found.text
+    assert steady(100, found.target_tps, 0.8 * waits).direction == "same", "and no more while it gets less"
+
+
+def test_a_plan_is_not_lowered_below_what_waits() -> None:
+    assert steady(20, 150, 0.0).direction == "down"
+    assert steady(20, 150, 70.0).direction == "same"
+
+
+def test_rows_that_wait_their_turn_are_no_lag() -> None:
+    assert lag.drain_tps((Lag("in", 300, 0.4),)) == 0.0
+    assert lag.drain_tps(()) == 0.0
+
+
+def test_a_schedule_is_followed_as_ever() -> None:
+    assert steady(100, 125, None) == demand(window_of(history(lambda s: 100 * s, 60.0)), 125, OLD)
+
+
+# ── the alarm ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_lag_that_grows_is_an_alarm_until_it_is_gone() -> None:
+    window = window_of(history(lambda s: 100 * s, 60.0))
+    behind = ProgressSeries(
+        window.progress.at_s,
+        window.progress.offered,
+        tuple(0.5 * position for position in window.progress.offered),
+        window.progress.acked,
+    )
+    growing = window_of(behind)
+    said = lag.alarm("", (Lag("in", 500, 6.0),), growing)
+    assert said.startswith("lag growing: in is 500 rows and 6 s behind")
+    assert lag.alarm("", (Lag("in", 500, 6.0),), window) == "", "it does not grow"
+    assert lag.alarm("", (Lag("in", 500, 3.0),), growing) == "", "not for so little"
+    assert lag.alarm(said, (Lag("in", 400, 3.0),), window) == said, "not gone yet"
+    assert lag.alarm(said, (Lag("in", 10, 0.5),), window) == ""
+    assert lag.alarm(said, (), window) == ""

@@ -1,0 +1,176 @@
+"""The controller follows what comes at a source, not what it was told: offered, plans, lag, the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from enactment_world import MODELS, TOPOLOGY, WALL0, FakeVm, S, World, vm
+from msgspec.structs import replace
+
+from controller.core.loop import Loop
+from controller.knowledge import turns as t
+from controller.knowledge.records import Submitted
+from topology_runtime import messages as m
+from topology_runtime.cluster import Vm
+
+SOURCE = replace(TOPOLOGY.tasks[0], arriving=True)
+ARRIVING = replace(TOPOLOGY, tasks=(SOURCE, *TOPOLOGY.tasks[1:]))
+
+
+class ArrivingVm(FakeVm):
+    """A VM whose source takes what comes, and reads at most so many rows a second of it."""
+
+    world: ArrivingWorld
+
+    def run_sources(self, wall_ns: int) -> None:
+        for source in self.sources.values():
+            if source.reading and self.desired is not None and self.desired.schedule is not None:
+                most = source.emitted + max(1, int(self.world.carries_tps / 20))
+                source.emitted = max(source.emitted, min(self.world.arrived, most))
+            source.acked = source.emitted
+
+    def report(self) -> m.Report:
+        report, world = super().report(), self.world
+        said = []
+        for now in report.sources:
+            waits = world.arrived - now.emitted
+            oldest_ns = world.now.wall_ns - int(waits / max(world.comes_tps, 1.0) * S) if waits > 0 else 0
+            times = {"oldest_ns": oldest_ns, "seen_ns": world.now.wall_ns}
+            said.append(replace(now, arrived=max(world.arrived, now.emitted), **times))
+        return replace(report, sources=tuple(said))
+
+
+class ArrivingWorld(World):
+    """`comes_tps` rows a second come from the beginning of the run on; `carries_tps` of them are read."""
+
+    def __init__(self, comes_tps: float, told_tps: float, uncapped: bool = True) -> None:
+        self.comes_tps, self.carries_tps = comes_tps, 1e6
+        self._arrived, self._at_ns = 0.0, 0
+        super().__init__((vm("vm1", 8), vm("vm2", 8)))
+        self.submitted = Submitted(ARRIVING, MODELS, ((0.0, told_tps),), 0.0, (), WALL0, uncapped)
+        self.loop = Loop(self.settings, self.submitted)
+
+    def add(self, shape: Vm) -> FakeVm:
+        self.vms[shape.vm] = ArrivingVm(self, shape)
+        return self.vms[shape.vm]
+
+    @property
+    def arrived(self) -> int:
+        schedule = self.loop.knowledge.durable.schedule
+        if schedule is not None and self.now.wall_ns > schedule.start_ns:
+            began_ns = self._at_ns or schedule.start_ns
+            self._arrived += self.comes_tps * (self.now.wall_ns - began_ns) / S
+            self._at_ns = self.now.wall_ns
+        return int(self._arrived)
+
+    @property
+    def rates(self) -> dict[str, object]:
+        return dict(self.ask("status").data["rates"])
+
+    def plans_between(self, begin_s: float, end_s: float) -> list[dict[str, object]]:
+        return [d for d in self.traces if d["action"] in ("plan", "adopt")]
+
+    @property
+    def planned_tps(self) -> float:
+        plan = self.loop.knowledge.plan
+        assert plan is not None
+        return plan.rate_tps
+
+    def seconds_until(self, what: Callable[[], bool], most_s: float) -> float:
+        passed = 0.0
+        while not what():
+            assert passed < most_s, self.ask("status").data["rates"]
+            self.run(0.25)
+            passed += 0.25
+        return passed
+
+
+def running(comes_tps: float, told_tps: float, uncapped: bool = True) -> ArrivingWorld:
+    world = ArrivingWorld(comes_tps, told_tps, uncapped)
+    world.start()
+    world.run(20)
+    return world
+
+
+def test_what_comes_is_offered_whatever_was_told() -> None:
+    for told_tps in (20.0, 400.0):
+        world = running(100.0, told_tps)
+        assert abs(float(str(world.rates["offered_now_tps"])) - 100) < 2
+        assert 100 <= world.planned_tps <= 135 or told_tps > 100, "up at once"
+        world.run(60)
+        assert 100 <= world.planned_tps <= 210, "and down in time"
+
+
+def test_a_step_of_what_comes_is_planned_for_within_three_seconds() -> None:
+    world = running(20.0, 20.0)
+    world.comes_tps = 100.0
+    assert world.seconds_until(lambda: world.planned_tps > 110, 5.0) <= 3.5
+    world.run(5)
+    assert world.planned_tps < 140 and world.rates["source_kind"] == "arriving"
+
+
+def test_rows_that_wait_are_shown_planned_for_and_an_alarm_once() -> None:
+    world = running(100.0, 100.0)
+    assert (world.rates["lag_rows"], world.rates["lag_s"]) == (0, 0.0)
+    world.carries_tps = 40.0
+    world.run(30)
+    assert int(str(world.rates["lag_rows"])) > 1000 and float(str(world.rates["lag_s"])) > 10
+    alarms = [e for e in world.loop.knowledge.events if e["text"].startswith("lag growing")]
+    assert len(alarms) == 1 and "lag" in world.loop.knowledge.alarms
+    need = world.loop.seen.demand if world.loop.seen else None
+    assert need is not None and need.target_tps > 125 + 15, "what waits is to be done within a minute"
+    world.carries_tps = 1e6
+    world.run(5)
+    assert "lag" not in world.loop.knowledge.alarms
+    assert [e["kind"] for e in world.loop.knowledge.events].count("alarm_over") == 1
+
+
+def test_missing_reports_are_no_other_rate() -> None:
+    world = running(100.0, 100.0)
+    before = world.planned_tps
+    for one in world.vms.values():
+        one.cut = True
+    world.run(1.5)
+    for one in world.vms.values():
+        one.cut = False
+    world.run(10)
+    assert world.planned_tps == before
+    assert abs(float(str(world.rates["offered_now_tps"])) - 100) < 2
+
+
+def test_a_cap_is_told_and_can_be_set() -> None:
+    world = running(100.0, 400.0, uncapped=False)
+    assert world.rates["cap_tps"] == 400.0
+    assert world.ask("rate_set", rate_tps=50).error is None
+    world.run(1)
+    assert world.rates["cap_tps"] == 50.0
+
+
+def test_an_agent_cannot_claim_more_than_came_nor_more_than_a_spool_holds() -> None:
+    world = running(100.0, 100.0)
+    thread = world.source_thread()
+    report = world.vms[thread.slot.vm].report()
+    (now,) = report.sources
+    for wrong in ({"emitted": now.arrived + 10}, {"arrived": now.emitted + (1 << 40)}):
+        world.vms[thread.slot.vm].sequence += 1
+        given = replace(report, sequence=world.vms[thread.slot.vm].sequence, sources=(replace(now, **wrong),))
+        assert [one for one in world.do(t.FromVm(given)) if isinstance(one, t.Distrust)], wrong
+
+
+def test_the_trace_says_what_kind_of_source_it_is_and_how_far_behind() -> None:
+    world = running(100.0, 100.0)
+    rows = list[dict[str, object]]()
+    for _ in range(30):
+        world.mono_ns += S // 20
+        out = world.do(t.Tick())
+        rows += [one.data for one in out if isinstance(one, t.Trace) and one.kind == "rates"]
+    assert rows and {(row["source_kind"], row["lag_rows"]) for row in rows} == {("arriving", 0)}
+
+
+def test_the_run_ends_when_what_was_taken_is_read() -> None:
+    world = running(100.0, 100.0)
+    world.ask("stop")
+    world.run(15)
+    assert world.finish is not None and world.finish.summary is not None
+    tuples = world.finish.summary["tuples"]
+    assert tuples["offered"] == tuples["emitted"] == tuples["acked"] > 1000 and tuples["lost"] == 0

@@ -1,0 +1,178 @@
+"""A source whose rows are taken as they come: when they are read, what they are due, where it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import (
+    Ack,
+    DesiredState,
+    Frame,
+    Route,
+    SourceStart,
+    ThreadSpec,
+    Token,
+    WorkerAt,
+)
+from topology_runtime.schedule import Schedule
+from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.worker.flow import Addressed
+from topology_runtime.worker.orders import orders_of
+from topology_runtime.worker.source_core import SourceCore
+
+S, MS = 1_000_000_000, 1_000_000
+SLOT = Slot("vm1", 0)
+TOPOLOGY = Topology(
+    "line",
+    (Task("source", kind="source", static=Static(), arriving=True), Task("work")),
+    (Edge("source", "work"),),
+)
+
+
+class Came:
+    """Rows and when they came."""
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+
+    @property
+    def end(self) -> int:
+        return len(self.times)
+
+    def arrived_ns(self, position: int) -> int:
+        return self.times[position]
+
+
+class Bench:
+    """A source thread at virtual time; it reads what came."""
+
+    slot, incarnation = SLOT, 1
+
+    def __init__(self, cap_tps: float | None = None) -> None:
+        self.frames: list[Frame] = []
+        numbers = iter(range(1, 100_000))
+        self.core = SourceCore(
+            ThreadSpec(1, "source", SLOT), TOPOLOGY, self, lambda: next(numbers), lambda _: None
+        )
+        self.core.adopt(None, lambda _: None)
+        schedule = Schedule(0, ((0.0, 5.0 if cap_tps is None else cap_tps),), uncapped=cap_tps is None)
+        threads = (ThreadSpec(1, "source", SLOT), ThreadSpec(2, "work", SLOT))
+        self.desired = DesiredState(
+            Token(1, 1, 1), "committed", "run", TOPOLOGY, (), threads, 1, (Route(0, ((2, 1.0),)),),
+            schedule=schedule, modelled_tps={1: 1000.0},
+        )  # fmt: skip
+        self.obey()
+        self.came = Came()
+        self.core.begin(0)
+        self.core.arrivals = self.came
+        self.now_ns = S
+
+    def obey(self, **changes: Any) -> None:
+        token = Token(1, 1, self.desired.token.counter + 1)
+        self.desired = replace(self.desired, token=token, **changes)
+        self.core.obey(orders_of(self.desired, SLOT, 1), 0)
+
+    def deliver(self, frames: Iterable[Frame]) -> None:
+        self.frames += frames
+
+    def send_word(self, word: Any) -> None: ...
+
+    def send_acks(self, acks: Iterable[Addressed]) -> None: ...
+
+    def turn(self, after_ns: int = 10 * MS) -> list[Frame]:
+        """What is sent now."""
+        self.now_ns += after_ns
+        self.frames.clear()
+        self.core.turn(
+            self.now_ns, self.now_ns, lambda position, most: list(range(position, position + most))
+        )
+        self.core.flush(self.now_ns, everything=True)
+        return list(self.frames)
+
+    def rows(self, after_ns: int = 10 * MS) -> int:
+        return sum(len(frame.rows) for frame in self.turn(after_ns))
+
+
+def test_rows_are_read_when_they_come_whatever_the_schedule_says() -> None:
+    bench = Bench()
+    assert bench.rows() == 0
+    bench.came.times += [bench.now_ns] * 100
+    assert bench.rows() == 100, "5 tuples/s is what the first plan is made for, and no cap"
+    assert bench.rows(3 * S) == 0
+
+
+def test_a_row_is_due_when_it_came() -> None:
+    bench = Bench()
+    bench.came.times += [7 * MS, 9 * MS]
+    (frame,) = bench.turn()
+    assert frame.roots[0].intended_ns == 7 * MS
+
+
+def test_a_cap_holds_and_is_not_saved_up() -> None:
+    bench = Bench(cap_tps=50.0)
+    bench.turn(10 * S)  # nothing came for long
+    bench.came.times += [bench.now_ns] * 1000
+    read = [bench.rows() for _ in range(200)]
+    assert 95 <= sum(read) <= 106 and max(read) <= 6, "2 s at 50 rows/s"
+
+
+def test_nothing_is_taken_before_the_run_begins_nor_after_its_end_nor_by_a_leaver() -> None:
+    bench = Bench()
+    assert bench.core.takes(bench.now_ns)
+    bench.obey(schedule=Schedule(0, ((0.0, 5.0),), end_ns=bench.now_ns, uncapped=True))
+    assert not bench.core.takes(bench.now_ns)
+    bench.obey(schedule=None)
+    assert not bench.core.takes(bench.now_ns)
+    bench = Bench()
+    bench.obey(threads=(ThreadSpec(1, "source", SLOT, leaving=True), ThreadSpec(2, "work", SLOT)))
+    assert not bench.core.takes(bench.now_ns)
+
+
+def test_a_leaver_reads_what_it_took() -> None:
+    bench = Bench()
+    bench.came.times += [bench.now_ns] * 300
+    bench.obey(threads=(ThreadSpec(1, "source", SLOT, leaving=True), ThreadSpec(2, "work", SLOT)))
+    assert bench.rows() + bench.rows() == 300 and not bench.core.stopped_reading
+    bench.turn()
+    assert bench.core.stopped_reading
+
+
+def test_a_run_that_ends_reads_what_was_taken_also_under_a_cap() -> None:
+    bench = Bench(cap_tps=10_000.0)
+    bench.turn()
+    bench.came.times += [bench.now_ns] * 200
+    bench.obey(draining=True, schedule=Schedule(0, ((0.0, 10_000.0),), end_ns=bench.now_ns))
+    assert sum(bench.rows() for _ in range(5)) == 200
+    bench.turn()
+    assert bench.core.stopped_reading
+
+
+def test_a_thread_that_is_restarted_while_the_run_drains_still_looks_into_its_spool() -> None:
+    bench = Bench()
+    bench.core.ledger = None
+    bench.obey(
+        draining=True,
+        workers=(WorkerAt(SLOT, 1, "tcp://here"),),
+        starts=(SourceStart("source", 0, 40, 40),),
+    )
+    assert bench.core.start_position() == 40
+
+
+def test_it_wakes_for_rows_and_to_take_more() -> None:
+    bench = Bench()
+    bench.core.quiet_until_ns = bench.now_ns + 4 * MS
+    assert bench.core.wake_ns(bench.now_ns, bench.now_ns) == bench.now_ns + 4 * MS
+    bench.came.times.append(bench.now_ns)
+    assert bench.core.wake_ns(bench.now_ns, bench.now_ns) < bench.now_ns + MS
+
+
+def test_acks_of_what_came_move_its_ledger_on() -> None:
+    bench = Bench()
+    bench.came.times += [bench.now_ns] * 3
+    (frame,) = bench.turn()
+    bench.core.on_acks([Ack(frame.roots[0].key, frame.roots[0].id)], bench.now_ns)
+    assert bench.core.ledger is not None and bench.core.ledger.acked == 3
