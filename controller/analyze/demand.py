@@ -61,9 +61,11 @@ def demand(
     past: Past,
     headroom: float = HEADROOM,
     waits_tps: float | None = None,
+    cap_tps: float = math.inf,
 ) -> Demand:
     """Compare what is offered with `planned_tps`, the rate of the plan in force. waits_tps: of sources whose rows
-    are taken as they come, what is to be done besides of those that wait; None: the rate is a schedule's."""
+    are taken as they come, what is to be done besides of those that wait; None: the rate is a schedule's.
+    cap_tps: more than that is not read."""
     rates = offered_rates(window)
     if len(rates) < 3:
         text = f"no rate yet: {window.progress.at_s[0] if window.progress.at_s else 0:.1f} s of history"
@@ -76,25 +78,30 @@ def demand(
         sure_tps, level_tps = _arrivals(rates, sure_tps, level_tps)
         rise_tps = rise_tps if rise_tps > TREND_CHANCE * math.sqrt(level_tps) else 0.0
         now_tps = level_tps
+        sure_tps, level_tps = min(sure_tps, cap_tps), min(level_tps, cap_tps)
+        rise_tps, drain_tps = min(rise_tps, cap_tps - level_tps), min(drain_tps, cap_tps - level_tps)
     goal_tps = _goal(rates, level_tps, rise_tps) if waits_tps is None else level_tps + rise_tps
     why, not_up = _up(sure_tps + drain_tps, rise_tps, planned_tps, past.since_plan_s)
-    lower_tps, why_down, not_down = _down(rates, planned_tps, past, headroom, rise_tps, drain_tps)
+    read = np.minimum(rates, cap_tps)
+    lower_tps, why_down, not_down = _down(read, planned_tps, past, headroom, rise_tps, drain_tps)
     direction: Direction = "up" if why else "down" if why_down else "same"
     rejected = tuple(f"scale {way} rejected: {no}" for way, no in (("up", not_up), ("down", not_down)) if no)
     return Demand(
         rate_tps=now_tps,
         target_tps=lower_tps if direction == "down" else goal_tps * headroom + drain_tps,
         direction=direction,
-        text=f"{now_tps:.1f} t/s {_come(waits_tps)}: {why or why_down or 'as planned for'}",
+        text=f"{now_tps:.1f} t/s {_come(now_tps, waits_tps, cap_tps)}: {why or why_down or 'as planned for'}",
         rejected=rejected,
         evidence=_evidence(now_tps, rise_tps, goal_tps, planned_tps, headroom, past)
         | ({} if waits_tps is None else {"waits_tps": waits_tps}),
     )
 
 
-def _come(waits_tps: float | None) -> str:
+def _come(now_tps: float, waits_tps: float | None, cap_tps: float) -> str:
     if waits_tps is None:
         return "offered"
+    if now_tps > cap_tps:
+        return f"come, {cap_tps:g} are read at most"
     return f"come and {waits_tps:.1f} t/s wait" if waits_tps else "come"
 
 

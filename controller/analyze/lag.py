@@ -7,6 +7,10 @@ is planned is there in time to be of use, and it is short enough that nobody wai
 
 from __future__ import annotations
 
+import math
+
+from msgspec.structs import replace
+
 from controller.knowledge.arrivals import Lag
 from controller.knowledge.windows import SERIES_STEP_S, Window
 
@@ -14,8 +18,19 @@ DRAIN_S = 60.0
 LEAST_S = 2.0  # a row that waits for less waits for its turn, not for a plan
 ALARM_S, OVER_S = 5.0, 2.0  # behind by so much and growing is an alarm; below the other it is over
 GROWS, GROWS_S = 0.05, 5.0  # by so much of what comes, over so many seconds
+CAPPED = 0.8  # of the cap is read where that is what keeps rows back
 
 _POINTS = round(GROWS_S / SERIES_STEP_S)
+
+
+def under_cap(window: Window, lags: tuple[Lag, ...], cap_tps: float) -> Window:
+    """The window to judge the topology by: where a cap keeps rows back, it was offered what was read, not what came."""
+    series = window.progress
+    if not math.isfinite(cap_tps) or len(series.at_s) <= _POINTS or all(x.seconds < LEAST_S for x in lags):
+        return window
+    if (series.emitted[-1] - series.emitted[-1 - _POINTS]) / GROWS_S < CAPPED * cap_tps:
+        return window  # not even that is read
+    return replace(window, progress=replace(series, offered=series.emitted))
 
 
 def drain_tps(lags: tuple[Lag, ...]) -> float:

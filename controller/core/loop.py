@@ -35,7 +35,7 @@ from controller.execute.watching import (
     unplanned_vms,
 )
 from controller.knowledge import turns as t
-from controller.knowledge.arrivals import lags_of
+from controller.knowledge.arrivals import cap_of, lags_of
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.letters import LetterRecord
@@ -104,10 +104,10 @@ class Loop:
             return
         plan, in_force_s = rollout.plan, k.in_force_s(now)
         window = window_of(intake, now.mono_ns, k.settings.window_s)
-        verdict = stability(window, in_force_s or 0.0)
-        lags = lags_of(k, now.wall_ns)
+        lags, cap_tps = lags_of(k, now.wall_ns), cap_of(k, now.wall_ns)
+        verdict = stability(lag.under_cap(window, lags, cap_tps), in_force_s or 0.0)
         waits_tps = lag.drain_tps(lags) if lags else None
-        need = demand(window, plan.rate_tps, past_of(k, now), k.settings.headroom, waits_tps)
+        need = demand(window, plan.rate_tps, past_of(k, now), k.settings.headroom, waits_tps, cap_tps)
         self._lag_alarm(turn, lag.alarm(k.alarms.get("lag", ""), lags, window))
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = Held.of(plan, topology, k.models)

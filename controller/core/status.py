@@ -11,7 +11,7 @@ from controller.core.summary import latency_ms, state_of
 from controller.execute import steps
 from controller.execute.ending import offered_of
 from controller.execute.executor import sight_of, stand_of
-from controller.knowledge.arrivals import lags_of, offered_now, source_kind
+from controller.knowledge.arrivals import cap_of, lags_of, offered_now, source_kind
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.letters import Letter, Letters
 from controller.knowledge.membership import Member, Membership, natural
@@ -252,8 +252,7 @@ def lag_now(k: Knowledge, now: Now) -> dict[str, Any]:
     """Of what kind the sources are; where rows are taken as they come, how far the worst of them is behind (rows, s)
     and the cap on them in tuples/s, if there is one."""
     worst = max(lags_of(k, now.wall_ns), key=lambda lag: (lag.seconds, lag.rows), default=None)
-    schedule = k.durable.schedule
-    cap_tps = schedule.cap_at(now.wall_ns) if schedule is not None and worst is not None else math.inf
+    cap_tps = cap_of(k, now.wall_ns)
     return {
         "source_kind": source_kind(k),
         "lag_rows": worst.rows if worst else None,

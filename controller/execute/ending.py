@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.execute.executor import sight_of
-from controller.knowledge.arrivals import positions_at
+from controller.knowledge.arrivals import lags_of, positions_at
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.records import Draining, Ended, Scheduled
@@ -82,7 +82,10 @@ class Ending:
         elif self.stage == "draining":
             drained, over = all_stopped(turn.knowledge, members), self._waited_enough(turn)
             if not drained and over:
-                turn.event("alarm", f"not empty after {waited_ns / NS:.0f} s of draining", level="warning")
+                unread = sum(lag.rows for lag in lags_of(turn.knowledge, turn.now.wall_ns))
+                left = f"; {unread:,} rows that came are not read and stay in their spool" if unread else ""
+                text = f"not empty after {waited_ns / NS:.0f} s of draining{left}"
+                turn.event("alarm", text, level="warning")
             if drained or over:
                 self.settled_wall_ns = turn.now.wall_ns
                 self._go(turn, "settling")

@@ -6,6 +6,7 @@ that a report that comes late, or not at all, makes a rate older and not wrong.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -128,6 +129,14 @@ def lags_of(k: Knowledge, wall_ns: int) -> tuple[Lag, ...]:
         seconds = max(0.0, (wall_ns - oldest_ns) / NS) if oldest_ns else 0.0
         found.append(Lag(task.name, sum(one.unread for one in mine), round(seconds, 3)))
     return tuple(found)
+
+
+def cap_of(k: Knowledge, wall_ns: int) -> float:
+    """Rows/s of an arriving source that are read at most; infinite without a cap, and where there is no such source."""
+    schedule, topology = k.durable.schedule, k.topology
+    if schedule is None or topology is None or not topology.arriving:
+        return math.inf
+    return schedule.cap_at(wall_ns)
 
 
 def source_kind(k: Knowledge) -> str | None:

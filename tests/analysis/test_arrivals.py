@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from controller.analyze import lag
 from controller.analyze.demand import HEADROOM, demand
 from controller.knowledge.arrivals import STALE_NS, Lag, PartitionArrivals
 from controller.knowledge.diagnoses import Demand, Past
-from controller.knowledge.windows import ProgressSeries
+from controller.knowledge.windows import ProgressSeries, Window
 from topology_runtime.messages import SourceStatus
 
 S = 1_000_000_000
@@ -147,6 +148,27 @@ def test_a_plan_is_not_lowered_below_what_waits() -> None:
     assert steady(20, 150, 70.0).direction == "same"
 
 
+def test_no_more_is_planned_for_than_a_cap_lets_through() -> None:
+    window = window_of(history(lambda s: 100 * s, 60.0))
+    found = demand(window, 25.0, OLD, waits_tps=50.0, cap_tps=20.0)
+    assert found.direction == "same" and found.target_tps == pytest.approx(20 * HEADROOM)
+    assert found.rate_tps == pytest.approx(100) and "100.0 t/s come, 20 are read at most" in found.text
+    lowered = demand(window, 125.0, OLD, waits_tps=50.0, cap_tps=20.0)
+    assert lowered.direction == "down" and lowered.target_tps == pytest.approx(20 * HEADROOM)
+    read = lag.under_cap(slowly(0.2), (Lag("in", 4800, 48.0),), 20.0)
+    assert read.progress.offered == read.progress.emitted, "the topology keeps up with what it is given"
+    slow = slowly(0.1)
+    assert lag.under_cap(slow, (Lag("in", 4800, 48.0),), 20.0) is slow, "here it is not the cap"
+    assert lag.under_cap(slow, (Lag("in", 4800, 48.0),), math.inf) is slow
+
+
+def slowly(share: float) -> Window:
+    """A hundred rows a second come, and this share of them is read."""
+    series = history(lambda s: 100 * s, 60.0)
+    read = tuple(share * position for position in series.offered)
+    return window_of(ProgressSeries(series.at_s, series.offered, read, read))
+
+
 def test_rows_that_wait_their_turn_are_no_lag() -> None:
     assert lag.drain_tps((Lag("in", 300, 0.4),)) == 0.0
     assert lag.drain_tps(()) == 0.0
@@ -160,14 +182,7 @@ def test_a_schedule_is_followed_as_ever() -> None:
 
 
 def test_a_lag_that_grows_is_an_alarm_until_it_is_gone() -> None:
-    window = window_of(history(lambda s: 100 * s, 60.0))
-    behind = ProgressSeries(
-        window.progress.at_s,
-        window.progress.offered,
-        tuple(0.5 * position for position in window.progress.offered),
-        window.progress.acked,
-    )
-    growing = window_of(behind)
+    window, growing = window_of(history(lambda s: 100 * s, 60.0)), slowly(0.5)
     said = lag.alarm("", (Lag("in", 500, 6.0),), growing)
     assert said.startswith("lag growing: in is 500 rows and 6 s behind")
     assert lag.alarm("", (Lag("in", 500, 6.0),), window) == "", "it does not grow"

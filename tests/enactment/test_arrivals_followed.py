@@ -174,3 +174,13 @@ def test_the_run_ends_when_what_was_taken_is_read() -> None:
     assert world.finish is not None and world.finish.summary is not None
     tuples = world.finish.summary["tuples"]
     assert tuples["offered"] == tuples["emitted"] == tuples["acked"] > 1000 and tuples["lost"] == 0
+
+
+def test_no_more_is_planned_for_than_a_cap_lets_through() -> None:
+    world = ArrivingWorld(100.0, 20.0, uncapped=False)
+    world.carries_tps = 20.0
+    world.start()
+    world.run(60)
+    assert world.planned_tps <= 20.0 * 1.25 + 1e-6, world.loop.knowledge.last_decision
+    assert "lag" in world.loop.knowledge.alarms, "but it is told"
+    assert abs(float(str(world.rates["offered_now_tps"])) - 100) < 2
