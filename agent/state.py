@@ -337,8 +337,8 @@ class AgentState:
             floor = 0
             if before is not None:
                 known, last, floor = before
-                if incarnation < known:
-                    continue
+                if incarnation < known or (incarnation == known and now.emitted < last.emitted):
+                    continue  # an older word that came later
                 if incarnation > known:
                     floor = max(floor, last.acked)
             self._sources[now.thread] = (incarnation, now, floor)

@@ -409,6 +409,16 @@ def test_a_late_reading_of_a_dead_worker_does_not_hide_the_present_one() -> None
     assert mind.told().sources == (source_now(1, 90, 85),)
 
 
+def test_an_older_word_that_comes_later_takes_no_position_back() -> None:
+    """Meters are read by the agent, words of the worker are queued: else a run without faults had read rows again."""
+    mind = Mind()
+    mind.want(thread(1, 0, "source"))
+    mind.up()
+    read(mind, source_now(1, emitted=36, acked=0))
+    read(mind, source_now(1, emitted=35, acked=0))
+    assert mind.told().sources == (source_now(1, 36, 0),)
+
+
 def test_a_source_that_stops_is_reported_at_once() -> None:
     mind = Mind()
     mind.want(thread(1, 0, "source"))
