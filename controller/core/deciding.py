@@ -11,7 +11,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from controller.core.decide import PlanChoice, PlanQuestion, choose
-from controller.core.status import lost_now
 from controller.core.tracing import enacted_of
 from controller.execute.executor import (
     Enactment,
@@ -28,7 +27,6 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.records import Adopted, Submitted
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
-from controller.monitor.hearing import in_flight
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.relabel import relabel
 from controller.plan.verify import faults_of
@@ -141,23 +139,9 @@ def _record(
             "action": action,
             "text": text,
             "plan": _plan(plan, choice) if plan and choice else None,
-            "tuples": _tuples(k, members),
             "enacted": enacted_of(k.durable),
         }
     )
-
-
-def _tuples(k: Knowledge, members: Membership) -> dict[str, int]:
-    """What had become of the tuples, for whoever looks at the trace."""
-    counts = k.counts
-    return {
-        "emitted": counts.emitted,
-        "acked": counts.acked,
-        "in_flight": in_flight(members.up()),
-        "lost": lost_now(k, members),
-        "dead_lettered": counts.letters.count,
-        "replayed": counts.replayed,
-    }
 
 
 def _plan(plan: Plan, choice: PlanChoice) -> dict[str, Any]:
