@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from topology_runtime.disk import text_of
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.messages import FinishedRuns
 
@@ -93,12 +94,12 @@ class FinishedTail:
             return
         note = os.path.join(self._folder, RUN_NOTE)
         os.makedirs(self._folder, exist_ok=True)
-        if not self._begun and _text(note) != run:
+        if not self._begun and text_of(note) != run:
             for name in os.listdir(self._folder):
                 if LOG_NAME.fullmatch(name):
                     os.remove(os.path.join(self._folder, name))
         self._begun = True
-        if _text(note) != run:
+        if text_of(note) != run:
             with open(note, "w", encoding="utf-8") as file:
                 file.write(run)
         self._noted = True
@@ -155,11 +156,3 @@ class FinishedTail:
             task, thread, incarnation, begin = (int(number or 0) for number in match.groups())
             path = os.path.join(self._folder, match[0])
             self._logs[match[0]] = SinkLogPart(path, task, thread, incarnation, begin)
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""

@@ -62,3 +62,21 @@ def write_whole(path: Path, data: bytes) -> None:
     new = path.with_name(path.name + ".new")
     new.write_bytes(data)
     os.replace(new, path)
+
+
+def sync_directory(directory: str | os.PathLike[str]) -> None:
+    """Makes the names in it durable. Raises OSError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def text_of(path: str | os.PathLike[str]) -> str:
+    """What a small file says; nothing when there is none. Raises OSError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""

@@ -18,7 +18,7 @@ from itertools import islice
 
 import msgspec
 
-from topology_runtime.disk import DiskTroubles
+from topology_runtime.disk import DiskTroubles, text_of
 from topology_runtime.letters import DeadLetter, weighed
 
 FOLDER = "letters"
@@ -98,7 +98,7 @@ def left_before(directory: str, run: str) -> tuple[DeadLetter, ...]:
     note = os.path.join(folder, RUN_NOTE)
     found: list[DeadLetter] = []
     try:
-        if _text(note) != run:
+        if text_of(note) != run:
             forget(directory, ())
             os.makedirs(folder, exist_ok=True)
             with open(note, "w", encoding="utf-8") as file:
@@ -132,11 +132,3 @@ def _files(directory: str) -> list[re.Match[str]]:
     folder = os.path.join(directory, FOLDER)
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(filter(None, map(FILE_NAME.fullmatch, names)), key=lambda match: int(match[3]))
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""

@@ -24,6 +24,7 @@ import msgspec
 
 from controller.knowledge.folding import fold_all
 from controller.knowledge.records import Record, SoFar
+from topology_runtime.disk import sync_directory
 from topology_runtime.errors import Conflict, InvalidInput
 
 ARRAY_OF_THREE = b"\x93"  # how every frame begins
@@ -49,7 +50,7 @@ class Journal:
             self.records, self._end, self._sequence = read(self.path)
             os.ftruncate(self._fd, self._end)
             os.fsync(self._fd)
-            _sync_directory(directory)
+            sync_directory(directory)
         except BaseException:
             self.close()
             raise
@@ -84,7 +85,7 @@ class Journal:
         os.close(self._fd)
         self._fd, self._sequence, self._broken = fd, 1, False
         self._end = self._short = len(frame)
-        _sync_directory(self.path.parent)
+        sync_directory(self.path.parent)
 
     def _all(self) -> tuple[Record, ...]:
         """Every record that was appended; raises OSError when the disk has lost some."""
@@ -226,12 +227,3 @@ def _locked(path: Path) -> int:
     except OSError:
         return fd  # a full disk: the lock holds, whoever is refused is not told by whom
     return fd
-
-
-def _sync_directory(directory: Path) -> None:
-    """Makes the file's own name durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -7,6 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
+from topology_runtime.line_parts import number_of, parts_of
+
 TAIL_BYTES = 1 << 20  # read back at a time in search of the last whole line
 PART_BYTES = 16 * 1024**2
 COPY_BYTES = 1 << 20  # compressed at a time
@@ -92,21 +94,6 @@ class PartedLines:
 
     def _next(self) -> int:
         return max((number_of(part) for part in parts_of(self._path)), default=0) + 1
-
-
-def parts_of(path: Path) -> list[Path]:
-    """The files with the lines of `path`, oldest first: `inputs-000001.jsonl.gz` …, at last itself. A part of
-    which there is a compressed file too (a kill between the two) is named once."""
-    aside = {
-        part.name.removesuffix(".gz"): part for part in sorted(path.parent.glob(f"{path.stem}-*.jsonl*"))
-    }
-    return [*aside.values(), *([path] if path.exists() else [])]
-
-
-def number_of(part: Path) -> int:
-    """A part's number, from 1; 0 for the one being written."""
-    number = part.name.partition(".")[0].rpartition("-")[2]
-    return int(number) if number.isdigit() else 0
 
 
 def _compress(part: Path) -> None:

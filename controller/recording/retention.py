@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from controller.recording.lines import number_of, parts_of
+from topology_runtime.line_parts import number_of, parts_of
 from topology_runtime.trace_keep import Keep
 from topology_runtime.trace_tables import ANY_VERSION, INPUTS, RUN_FILE, VIEWS
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from controller.recording.tables import Columns
 from topology_runtime.arrow_schema import arrow_schema
+from topology_runtime.disk import sync_directory
 from topology_runtime.trace_tables import TABLES
 
 ROTATE_S = 10.0
@@ -68,7 +69,7 @@ class Segments:
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
-        _sync_directory(self._directory)
+        sync_directory(self._directory)
         return rows
 
     def _write(self, path: Path, parts: list[Columns]) -> None:
@@ -81,12 +82,3 @@ class Segments:
             pq.write_table(pa.concat_tables(pieces), file)
             file.flush()
             os.fsync(file.fileno())
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the new name in it durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.recording.lines import number_of, parts_of
 from controller.replaying.recorded import InputLine, RecordedRun, decisions_of, in_order, lines_of, run_of
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
+from topology_runtime.line_parts import number_of, parts_of
 from topology_runtime.trace_tables import DECISIONS, INPUTS, RUN_FILE
 
 PIECE_BYTES = 1 << 16  # of inputs decoded at a time: what comes of it is still near the core when it is used

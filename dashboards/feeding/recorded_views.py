@@ -19,6 +19,7 @@ import msgspec
 
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
+from topology_runtime.line_parts import parts_of
 from topology_runtime.picturing.history import Row, columns_of, thinned
 from topology_runtime.picturing.merge_patch import advanced
 from topology_runtime.snapshot import HISTORY_S
@@ -61,7 +62,7 @@ class RecordedViews:
         self._rows: list[Row] = []
         self._faults: list[str] = []
         self._before: tuple[int, int] | None = None  # (boot, number) of the last line that fits
-        for part in _parts(folder):
+        for part in parts_of(folder / VIEWS):
             self._read(part)
         if not self._lines:
             raise InvalidInput(
@@ -160,14 +161,6 @@ def _rows_of(columns: dict[str, list[int | float | None]]) -> Iterator[Row]:
         if row.get("time") is None:
             raise ValueError("a row of history without its time")
         yield row
-
-
-def _parts(folder: Path) -> list[Path]:
-    """Oldest first, at last the file that was written to the end."""
-    stem = Path(VIEWS).stem
-    aside = {path.name.removesuffix(".gz"): path for path in sorted(folder.glob(f"{stem}-*.jsonl*"))}
-    last = folder / VIEWS
-    return [*aside.values(), *([last] if last.exists() else [])]
 
 
 @lru_cache(maxsize=2)

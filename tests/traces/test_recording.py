@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from controller.recording.lines import LineFile, PartedLines, number_of, parts_of
+from controller.recording.lines import LineFile, PartedLines
 from controller.recording.recorder import Recorder
 from controller.recording.segments import ROTATE_BYTES, ROTATE_S, Segments
 from controller.recording.trace import RatesRow, TraceWriter
+from topology_runtime.line_parts import number_of, parts_of
 from topology_runtime.trace_keep import Keep
 from topology_runtime.trace_tables import TABLES, TEXT
 
