@@ -25,7 +25,8 @@ EVERY_NS = 500_000_000  # between two deltas: people read no faster
 FRESH_NS = EVERY_NS + EVERY_NS // 2  # a snapshot for who asks while nobody listens is not older
 LINGER_MS = 200
 WHOLE_NS = 60_000_000_000  # between two snapshots in the record: whoever seeks in it reads no more than that
-REST = 50  # times as long as making a delta took passes before the next: at most 2 % of a core
+REST = 50  # times as long as making a delta took passes before the next: 2 % of a core …
+REST_MOST_NS = 1_000_000_000  # … but no more: two seconds of silence are taken for a dead controller
 NOTHING: Mapping[str, Percentiles] = {}
 
 
@@ -75,7 +76,7 @@ class Publisher:
         self._channel.send_bytes(data)
         if self._record is not None:
             self._record(data if now.mono_ns < self._whole_ns else self._whole(now, delta))
-        self._rested_ns = now.mono_ns + REST * (monotonic_ns() - began_ns)
+        self._rested_ns = now.mono_ns + min(REST_MOST_NS, REST * (monotonic_ns() - began_ns))
 
     def _whole(self, now: Now, delta: Delta) -> bytes:
         """The snapshot that the delta leads to, with the delta's rows of history only."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import shutil
 from datetime import datetime
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 from trace_made import BEGAN_S, SECONDS, STEPS, recorded
 
+from controller import publisher
 from dashboards.feed import Change, TraceFeed, Whole, from_trace
 from dashboards.feeding.recorded_views import RecordedViews
 from topology_runtime.errors import InvalidInput
@@ -201,3 +203,15 @@ def test_a_trace_without_views_is_refused_with_what_reads_it(trace: Path, tmp_pa
     with pytest.raises(InvalidInput, match="no recorded views") as refused:
         TraceFeed(tmp_path)
     assert "views-000001" in str(refused.value.faults)
+
+
+def test_a_picture_that_is_dear_to_make_is_never_silent_for_as_long_as_viewers_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each delta takes ten seconds by the clock: it rests, but viewers call two seconds of silence stale."""
+    monkeypatch.setattr(publisher, "monotonic_ns", itertools.count(0, 5_000_000_000).__next__)
+    recorded(tmp_path, asked=False)
+    lines = b"".join(gzip.decompress(part.read_bytes()) for part in tmp_path.glob("*.gz")).splitlines()
+    times = [seconds_of(json.loads(line)) for line in [*lines, *lines_of(tmp_path)]]
+    waits = [after - before for before, after in itertools.pairwise(times)]
+    assert max(waits) < 2.0 and sum(wait > 0.75 for wait in waits) > len(waits) / 2

@@ -44,10 +44,11 @@ def loop() -> Loop:
     return Loop(settings, submitted)
 
 
-def recorded(folder: Path, lives: int = 1) -> list[Document]:
+def recorded(folder: Path, lives: int = 1, asked: bool = True) -> list[Document]:
     """A trace of `SECONDS` in `folder`, in two parts, the first compressed; what who asks was told each second.
 
-    lives: of the publisher; each but the first begins with a document that knows nothing of those before."""
+    asked: does anybody ask? lives: of the publisher; each but the first begins with a document that knows nothing
+    of those before."""
     run, told, lines = loop(), list[Document](), list[bytes]()
     world = IdealWorld(run, IdealAccount(), wall_ns=BEGAN_S * 1_000_000_000)
     moments = iter(world.moments(SECONDS))
@@ -59,7 +60,7 @@ def recorded(folder: Path, lives: int = 1) -> list[Document]:
                     if isinstance(instruction, t.Block):
                         publisher.add(instruction.block, moment.now)
                 publisher.turn(moment.now)
-                if not told or (moment.now.wall_ns - (BEGAN_S + len(told)) * 1_000_000_000) >= 0:
+                if asked and (not told or (moment.now.wall_ns - (BEGAN_S + len(told)) * 1_000_000_000) >= 0):
                     told.append(json.loads(json.dumps(publisher.snapshot(moment.now)["snapshot"])))
                 if moment.now.wall_ns > (BEGAN_S + SECONDS / lives * life) * 1_000_000_000:
                     break
