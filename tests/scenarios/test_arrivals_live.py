@@ -23,7 +23,7 @@ from controller.replay_cli import replay
 from dashboards.terminal.connection import asked
 from topology_runtime.utc import utc_iso
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]  # what is told is held against a sender's own clock
 
 S = 1_000_000_000
 HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]

@@ -76,6 +76,7 @@ def test_counts_stay_exact_while_ranges_move(tmp_path: Path) -> None:
     assert rows == counted_once(summary["tuples"]["emitted"])
 
 
+@pytest.mark.alone  # the call must meet the re-plan: both are at set times
 def test_a_long_legal_call_during_a_re_plan_loses_no_state(tmp_path: Path) -> None:
     """Rows are replayed meanwhile and come out again; no state counts them twice, or begins anew."""
     write_work(tmp_path, "SlowTally")
