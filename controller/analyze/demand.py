@@ -43,9 +43,7 @@ LOOKS = ((6, 8.0), (12, 8.0), (24, 16.0))  # a trend over so many seconds leads 
 RISE, RISE_BESIDES = 0.25, 1.23
 CHANCE = 3.0  # standard deviations of a count: one look in 700 is further off, and there are two a second
 LEVEL_S = 5  # of arrivals
-TREND_CHANCE = (
-    6.0  # a trend is the difference of two seconds, stretched by 4/3: that is three times its deviation
-)
+TREND_CHANCE = 6.0  # a trend is a difference of two seconds, stretched by 4/3: three times its deviation
 BESIDES_WEIGHT = 2.0  # a trend is at most twice as steep as it is without its steepest two seconds
 AHEAD_MOST = 2.0  # the trend leads to at most twice the rate
 RECENT_PEAK_S, RECENT_PEAK = 60.0, 1.3  # plan at once for a recent peak at most so much above the rate
