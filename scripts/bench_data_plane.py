@@ -23,7 +23,6 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import bench_tasks as bt  # noqa: E402
-
 from topology_runtime import messages as m  # noqa: E402
 from topology_runtime.channels import PullChannel, PushChannel, encode  # noqa: E402
 from topology_runtime.latency_buckets import percentile_ns  # noqa: E402

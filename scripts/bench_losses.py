@@ -24,7 +24,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from counted_run import CountedRun
 from faulting import Faults
-
 from topology_runtime.errors import HeadgateError
 
 ROLES = ("worker", "agent", "controller")

@@ -17,14 +17,13 @@ import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from telling import parser_of, tell
-
 from controller.analyze.demand import demand
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.stability import stability
 from controller.knowledge.diagnoses import Past
 from controller.monitor.intake import Intake
 from controller.monitor.windows import window_of
+from telling import parser_of, tell
 from topology_runtime.channels import encode
 from topology_runtime.cluster import Vm
 from topology_runtime.latency_buckets import BUCKETS

@@ -26,7 +26,6 @@ from websockets.sync.client import connect
 
 sys.path.insert(0, str(Path(__file__).parent))
 from telling import parser_of, tell
-
 from topology_runtime import channels
 from topology_runtime.messages import Request
 

@@ -16,10 +16,9 @@ from typing import Any
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent))
+from controller.views.picture import Picture
 from picture_cluster import Cluster
 from telling import parser_of, tell
-
-from controller.views.picture import Picture
 from topology_runtime.channels import PublisherChannel, SubscriberChannel
 
 WARM = 5

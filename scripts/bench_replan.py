@@ -22,10 +22,9 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from trials import Trial, trial
-
 from topology_runtime.channels import ask
 from topology_runtime.messages import Request
+from trials import Trial, trial
 
 LOW, HIGH = 30.0, 90.0
 HOLD_S = 65.0  # a rate stays so long: the controller lowers a plan once a minute at most

@@ -19,8 +19,6 @@ import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from telling import parser_of, tell
-
 from controller.core.loop import Loop
 from controller.core.tracing import run_of
 from controller.knowledge.config import ControllerSettings
@@ -31,6 +29,7 @@ from controller.replaying.again import Again, decisions_of
 from controller.replaying.comparing import compare
 from controller.replaying.reading import Recording
 from controller.replaying.world import IdealWorld
+from telling import parser_of, tell
 from topology_runtime.cluster import Vm
 from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock

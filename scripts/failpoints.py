@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from counted_run import CountedRun
 
 from controller.knowledge.plans import Placement
+from counted_run import CountedRun
 from topology_runtime.errors import HeadgateError
 
 ENDED_S = 10.0  # then the plan must be the old or the new one

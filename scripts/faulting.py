@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import psutil
+
 from trials import Trial
 
 STOPPED_S = {"worker": 4.0, "agent": 1.5, "controller": 3.0}  # stopped so long, then it goes on

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from emulated_services.limits import Limit
 from topology_runtime.owner import die_with
-from topology_runtime.services.limits import Limit
 
 ANSWER = b"1\n"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from trials import CGROUP_ROOTS, ROLES, Trial
 
 MB = 1e6

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from analysis_made import IDLE, window_of
 from hypothesis import given
 from msgspec.structs import replace
+from worlds import checked_few, requests
 
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots
@@ -17,9 +15,6 @@ from controller.knowledge.windows import ProgressSeries, Window
 from controller.plan.planner import PlanRequest, best_plan
 from topology_runtime.errors import Infeasible
 from topology_runtime.topology import Topology
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planning"))
-from worlds import checked_few, requests
 
 
 def seen(topology: Topology, rate_tps: float) -> Window:

@@ -10,12 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dashboards.analytics.results import TABLES
+from generate_trace import BESIDE, COST_S, TASKS, Wanted, generate
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from generate_trace import BESIDE, COST_S, TASKS, Wanted, generate  # noqa: E402
-
-from dashboards.analytics.results import TABLES  # noqa: E402
 
 pytestmark = pytest.mark.live
 LIMIT_S = 400

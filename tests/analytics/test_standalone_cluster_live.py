@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from generate_trace import Wanted, generate
 
-from generate_trace import Wanted, generate  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.live, pytest.mark.full]
 START_S, LIMIT_S = 90, 500

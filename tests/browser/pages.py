@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
+from feed_made import example, models, plain
 
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.plan.planner import PlanRequest
@@ -26,9 +26,6 @@ from topology_runtime.cluster import Vm
 from topology_runtime.picturing.merge_patch import APART, advanced, patch_between
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.utc import utc_iso
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
-from feed_made import example, models, plain
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
 from failpoints import MOMENTS, PHASES, POINTS, share_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from controller.files.model_files import read_models
+from experiments import trial_predictions as tp
+from experiments.prediction_scores import scored, table
+from topology_runtime.loading import load
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "scripts"))
-
-import trial_predictions as tp  # noqa: E402
-from prediction_scores import scored, table  # noqa: E402
-
-from controller.files.model_files import read_models  # noqa: E402
-from topology_runtime.loading import load  # noqa: E402
 
 DATA = ROOT / "docs" / "experiments"
 
@@ -31,7 +28,7 @@ SETS = {
 def test_each_row_of_the_docs_is_in_the_table_of_the_data(name: str) -> None:
     models = read_models(DATA / SETS[name])
     lines = [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text("utf-8").splitlines()]
-    module = ROOT / "scripts" / "trial_shapes.py"
+    module = ROOT / "scripts" / "experiments" / "trial_shapes.py"
     shapes = {shape: tp.bare(load(f"{module}:{shape}", runs=True).topology) for shape in tp.SHAPES}
     found = table([scored(line, shapes[line["shape"]], models) for line in lines], 0).splitlines()
     docs = (ROOT / "docs" / "measured-models.md").read_text("utf-8").replace("**", "").splitlines()

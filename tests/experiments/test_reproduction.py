@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,19 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
+from controller.files.model_files import read_models
+from controller.plan.predict import predict
+from experiments import reproduce, scores
+from experiments.reproducing import answers, ends
+from experiments.reproducing import cells as c
+from experiments.reproducing.page import page
+from experiments.reproducing.pictures import draw
+from experiments.reproducing.stair import Pace, Stair
+from experiments.reproducing.store import Store
+from experiments.reproducing.writing import judged, models_at
+from topology_runtime.errors import InvalidInput
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import reproduce  # noqa: E402
-import scores  # noqa: E402
-from reproducing import answers, ends  # noqa: E402
-from reproducing import cells as c  # noqa: E402
-from reproducing.page import page  # noqa: E402
-from reproducing.pictures import draw  # noqa: E402
-from reproducing.stair import Pace, Stair  # noqa: E402
-from reproducing.store import Store  # noqa: E402
-from reproducing.writing import judged, models_at  # noqa: E402
-
-from controller.files.model_files import read_models  # noqa: E402
-from controller.plan.predict import predict  # noqa: E402
-from topology_runtime.errors import InvalidInput  # noqa: E402
 
 DOCS = ROOT / "docs" / "experiments"
 

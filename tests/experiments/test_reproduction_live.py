@@ -28,7 +28,7 @@ def test_the_short_form_runs_two_pairs_and_writes_a_page(tmp_path: Path) -> None
     command = [
         sys.executable,
         "-P",
-        str(ROOT / "scripts" / "reproduce.py"),
+        str(ROOT / "scripts" / "experiments" / "reproduce.py"),
         "--short",
         "--work",
         str(tmp_path),

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from trial_predictions import CLOSE, SURE, TRIALS, Bracket
+from experiments.trial_predictions import CLOSE, SURE, TRIALS, Bracket
 
 
 @pytest.mark.parametrize("capacity", [70.0, 97.0, 103.0, 118.0])

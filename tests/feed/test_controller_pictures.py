@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import select
-import sys
 from array import array
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,9 @@ from topology_runtime.picturing.merge_patch import advanced
 from topology_runtime.snapshot import Delta, Snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "enactment")]
 
 from enactment_world import World, t  # noqa: E402
+
 from picture_cluster import Cluster, models_of  # noqa: E402
 
 TICK_MOST_BYTES = 2000

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from experiments.paper_claims import Claim, claims
+from experiments.paper_tables import filled, tables
 
-from paper_claims import Claim, claims  # noqa: E402
-from paper_tables import filled, tables  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 PAGE = (ROOT / "docs" / "paper.md").read_text("utf-8")
-REDO = "scripts/paper_tables.py --write"
+REDO = "scripts/experiments/paper_tables.py --write"
 
 
 def test_every_table_of_the_page_is_as_computed():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import pytest
 import yaml
 from told import ROOT, names, needs_promtool
-
-sys.path.insert(0, str(ROOT / "scripts"))
 
 import grafana_boards
 

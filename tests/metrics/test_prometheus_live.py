@@ -6,7 +6,6 @@ import json
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +19,6 @@ import pytest
 import yaml
 from test_grafana_boards import BOARDS, expressions
 from told import CONTRACT, ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
 
 from trials import trial
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from array import array
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from enactment_world import World, vm
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "enactment"))
-
-from enactment_world import World, vm
 
 from agent import metrics as of_agent
 from controller.views import metrics as of_controller

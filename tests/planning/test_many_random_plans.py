@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 from msgspec.structs import replace
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-import verify_plans
-
 from controller.plan.planner import PAIRS, PlanRequest
+from experiments import verify_plans
 
 SEED, PLANS = 7_000, 300
 
 
 def test_the_verifier_finds_no_fault():
     found = verify_plans.verify(PLANS, SEED)
-    print(f"python scripts/verify_plans.py --plans {PLANS} --seed {SEED}")
+    print(f"python scripts/experiments/verify_plans.py --plans {PLANS} --seed {SEED}")
     assert found.failed == []
     assert found.plans >= PLANS
     assert set(found.by_pair) == set(PAIRS)

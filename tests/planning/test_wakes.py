@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,12 @@ from controller.plan.load import load_of
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
 from controller.plan.verify import faults_of
+from experiments.reproducing import cells as c
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.wakes import IN_FULL_SLOT, cpu_of_slot, like_own, share_of_wakes
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "scripts"))
-from reproducing import cells as c  # noqa: E402
 
 VMS = (Vm("vm1", 4),)
 PAIR = Topology("pair", (Task("a"), Task("b")), (Edge("a", "b"),))

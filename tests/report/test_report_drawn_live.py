@@ -16,9 +16,6 @@ import pytest
 from report_made import write
 
 from dashboards.report import build
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
 from generate_trace import generate
 from made_runs import Wanted
 

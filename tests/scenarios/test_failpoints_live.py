@@ -6,12 +6,9 @@ Three of the 36 points, others each day; `scripts/test full` and `scripts/bench 
 from __future__ import annotations
 
 import datetime
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from failpoints import Enactments, share_of, told
 

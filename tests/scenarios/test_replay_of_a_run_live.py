@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from trials import trial
-
 from controller.replay_cli import replay
 from topology_runtime.rates import read
+from trials import trial
 
 pytestmark = pytest.mark.live
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from trials import Trial, trial
-
 from agent import cgroup1, cgroup2
 from agent.slot_size import SlotSize
 from topology_runtime import channels
 from topology_runtime.messages import Request
+from trials import Trial, trial
 
 SIZE = SlotSize("spare-probe", "vm1", 1, 0.12, 1 << 28)
 pytestmark = pytest.mark.live

@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
 from counted_tasks import KEYS, Spans, Tally, keyed
 from counted_tasks import Segments as Writer
 from sink_check import Checker, Segments
-from vitals import last_life, slope, slopes
-
 from topology_runtime.logic import Context
+from vitals import last_life, slope, slopes
 
 
 def run_of(rows: int, numbers: list[int], applied: list[int]) -> Checker:

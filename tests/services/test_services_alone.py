@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from emulated_services import proxy
+from emulated_services.contents import row_of
+from emulated_services.control import ServiceSettings
+from emulated_services.embedded import Rows, Server
+from emulated_services.limits import Gate, Terms
+from emulated_services.seeding import seed_files, seed_sqlite, table_file
 from topology_runtime.progress import bar
-from topology_runtime.services import proxy
-from topology_runtime.services.contents import row_of
-from topology_runtime.services.control import ServiceSettings
-from topology_runtime.services.embedded import Rows, Server
-from topology_runtime.services.limits import Gate, Terms
-from topology_runtime.services.seeding import seed_files, seed_sqlite, table_file
 
 SETTINGS = ServiceSettings(True, 1, 1, 1.0, 1.0, 0.0, 10000, 10002)
 

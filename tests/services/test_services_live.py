@@ -20,16 +20,17 @@ import msgspec
 import psutil
 import pytest
 
+from emulated_services import azurite, processes
+from emulated_services.contents import BLOB_BYTES, blob_bytes, row_of
+from emulated_services.limits import Terms
+from emulated_services.proxy import ProxyRoute
 from topology_runtime.errors import InvalidInput, Unreachable
 from topology_runtime.instances import build
 from topology_runtime.logic import Context
-from topology_runtime.services import azurite, processes
 from topology_runtime.services.addresses import address_of
 from topology_runtime.services.azure_sdk import connection_string
 from topology_runtime.services.blobs import open_blobs
-from topology_runtime.services.contents import BLOB_BYTES, CONTAINER, blob_bytes, blob_name, row_of
-from topology_runtime.services.limits import Terms
-from topology_runtime.services.proxy import ProxyRoute
+from topology_runtime.services.names import CONTAINER, blob_name
 from topology_runtime.services.tables import open_table
 from topology_runtime.tasks import representative
 from topology_runtime.tasks.event_number import number_of
@@ -42,7 +43,8 @@ Rows = list[dict[str, Any]]
 
 
 def command(word: str, folder: Path, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-P", "-m", "topology_runtime.services.control", word, "--dir", str(folder)]
+    words = [sys.executable, "-P", "-m", "emulated_services.control", word, "--dir", str(folder)]
+    env["PYTHONPATH"] = os.pathsep.join([str(processes.PACKAGES), env.get("PYTHONPATH", "")])
     return subprocess.run(
         [*words, *more], capture_output=True, text=True, timeout=120, env={**os.environ, **env}
     )
@@ -282,7 +284,7 @@ def test_with_nothing_behind_it_the_proxy_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         listen, upstream = one.getsockname()[1], other.getsockname()[1]
     route = msgspec.json.encode(ProxyRoute(listen, upstream, Terms())).decode()
-    words = [sys.executable, "-P", "-m", "topology_runtime.services.proxy", route]
+    words = [sys.executable, "-P", "-m", "emulated_services.proxy", route]
     record = processes.spawn("limits", words, tmp_path)
     try:
         client = open_blobs(f"embedded://127.0.0.1:{listen}")

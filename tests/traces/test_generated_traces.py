@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
+from controller.knowledge.model_data import model_of
 from generate_trace import generate
 from made_runs import BESIDE, COST_S, TASKS, Wanted
-
-from controller.knowledge.model_data import model_of
 from topology_runtime.arrow_schema import arrow_schema
 from topology_runtime.trace_tables import TABLES
 from topology_runtime.validate import topology_of

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from feed_made import example, plain
 from page_made import HOST, TOKEN, MadeFeed, Page, page
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from dashboards.web.security import policy_of, same_token
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
-
-from feed_made import example, plain
 
 POSTS = ("/api/whatif", "/api/rate", "/api/stop", "/api/approve", "/api/apply")
 STREAM = f"ws://{HOST}/api/stream"

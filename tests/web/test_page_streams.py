@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from feed_made import example, plain
 from page_made import HOST, LIMIT_S, MadeFeed, Page, page
 from starlette.websockets import WebSocketDisconnect
 
 from dashboards.feed import Change, Stale, TraceFeed, Whole
 from dashboards.web.hub import QUEUE_MOST, Client, Hub
 from topology_runtime.picturing.merge_patch import advanced
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
-
-from feed_made import example, plain
 
 STREAM = f"ws://{HOST}/api/stream"
 SENSELESS = (

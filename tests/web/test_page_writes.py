@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from feed_made import example, plain
 from page_made import MadeFeed, Page, page
 
 from dashboards.feed import Whole
 from dashboards.web.proposals import EXPIRES_S, NS, WAITING_MOST, PageProposal, Proposals
 from topology_runtime.errors import Conflict, Infeasible, InvalidInput, Unreachable
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "feed"))
-
-from feed_made import example, plain
 
 ROW = {"rate_tps": 300.0, "slots": {"used": 8, "total": 8}, "fits": False, "reason": None}
 

@@ -9,7 +9,6 @@ from topology_runtime.errors import InvalidInput, Unreachable
 from topology_runtime.faults.words import did_you_mean, shown
 
 HOST = "127.0.0.1"
-BACKLOG = 512
 BLOB_PORT, TABLE_PORT = 10000, 10002  # where `scripts/services start` puts them unless told otherwise
 BACKENDS = ("azurite", "embedded")
 

@@ -8,8 +8,8 @@ from urllib.parse import quote
 from topology_runtime.errors import InvalidInput
 from topology_runtime.services.addresses import BLOB_PORT, Address, absent, address_of
 from topology_runtime.services.azure_sdk import BLOB_SDK, connection_string, sdk
-from topology_runtime.services.contents import CONTAINER
 from topology_runtime.services.keep_alive import TIMEOUT_S, KeepAlive
+from topology_runtime.services.names import CONTAINER
 
 WHAT = "blob service"
 

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from topology_runtime.errors import InvalidInput
-from topology_runtime.services.contents import BLOBS, ROWS
+from topology_runtime.services.names import BLOBS, ROWS
 from topology_runtime.tasks.ready_made import HERE, READY_MADE
 from topology_runtime.topology import Topology
 

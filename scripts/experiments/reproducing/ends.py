@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from controller.knowledge.plans import Plan
-from reproducing.runs import Place, Up, prepare
-from reproducing.stair import Pace, Stair
+from experiments.reproducing.runs import Place, Up, prepare
+from experiments.reproducing.stair import Pace, Stair
 from topology_runtime.calibration.awake import Awake
 from topology_runtime.topology import Topology
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
-from trial_shapes import CHANGES
 
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.plan.acquire import exact
 from controller.plan.highest import highest_plan
 from controller.plan.planner import ALLOCATORS, MAPPERS, PlanRequest, plan_acquiring
+from experiments.trial_shapes import CHANGES
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import Infeasible, InvalidInput
 from topology_runtime.tasks import representative

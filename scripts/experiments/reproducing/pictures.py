@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.offline.pictures.drawing import COLOURS, GREY, INK, WIDTH_IN, axes_at, drawn, tint
-from reproducing.answers import use_points
-from reproducing.cells import FIXED
-from reproducing.page import PREFIX
+from experiments.reproducing.answers import use_points
+from experiments.reproducing.cells import FIXED
+from experiments.reproducing.page import PREFIX
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

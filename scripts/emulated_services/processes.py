@@ -19,6 +19,7 @@ import psutil
 from topology_runtime.errors import HeadgateError
 
 LOOK_EVERY_S = 0.05
+PACKAGES = Path(__file__).resolve().parents[1]  # where the processes find this package
 TERM_PATIENCE_S = 60.0  # the emulator writes its tables before it goes
 
 
@@ -61,9 +62,15 @@ def lives(record: ProcessRecord) -> bool:
 def spawn(name: str, command: Sequence[str], directory: Path) -> ProcessRecord:
     """Start a process of its own session that writes to `NAME.log`; its record is on disk on return."""
     log = directory / f"{name}.log"
+    found = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH"))))
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": found},
         )
     process.returncode = 0  # it is not ours to wait for: no warning when this object goes
     record = ProcessRecord(name, process.pid, boot(), started(process.pid) or "", str(log))

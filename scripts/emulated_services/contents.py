@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import random
 
+from topology_runtime.services.names import Row, Value
+
 BLOB_BYTES = 2_000_000  # paper 0, section 5.2: a file of 2 MB
-BLOBS, ROWS = 16, 20_000
 ROWS_MOST = 2_000_000  # the table of the paper
-ROWS_A_PARTITION = 100  # a batch of Azure's tables has at most 100 rows, all of one partition
-CONTAINER, TABLE = "headgate", "headgate"
 
 WHOLE = tuple(f"c{n:02d}" for n in range(1, 6))
 REAL = tuple(f"c{n:02d}" for n in range(6, 11))
 TEXT = tuple(f"c{n:02d}" for n in range(11, 21))
 COLUMNS = (*WHOLE, *REAL, *TEXT)  # 5 × 4 B, 5 × 8 B, 10 × 14 B: 200 B a row
 
-Value = int | float | str
-Row = dict[str, Value]
-
-
-def blob_name(number: int) -> str:
-    return f"blob-{number:04d}"
-
 
 def blob_bytes(number: int, size_bytes: int = BLOB_BYTES) -> bytes:
     """The same for the same number; does not compress."""
     return random.Random(number).randbytes(size_bytes)
-
-
-def partition_of(key: int) -> str:
-    return f"{key // ROWS_A_PARTITION:05d}"
-
-
-def row_key(key: int) -> str:
-    return f"{key:07d}"
 
 
 def values_of(key: int) -> tuple[Value, ...]:

@@ -17,18 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
-
-from reproducing import cells as c  # noqa: E402
-from reproducing import ends as e  # noqa: E402
-from reproducing.runs import Place, run  # noqa: E402
-from reproducing.stair import Pace  # noqa: E402
-from reproducing.store import Store, alone_in  # noqa: E402
-from reproducing.writing import analysed, data_of, machine, write  # noqa: E402
 
 from controller.files.model_files import read_models  # noqa: E402
 from controller.files.plan_files import plan_data  # noqa: E402
+from experiments.reproducing import cells as c  # noqa: E402
+from experiments.reproducing import ends as e  # noqa: E402
+from experiments.reproducing.runs import Place, run  # noqa: E402
+from experiments.reproducing.stair import Pace  # noqa: E402
+from experiments.reproducing.store import Store, alone_in  # noqa: E402
+from experiments.reproducing.writing import analysed, data_of, machine, write  # noqa: E402
 from topology_runtime.errors import HeadgateError, Infeasible, UsageError  # noqa: E402
 from topology_runtime.faults.words import did_you_mean  # noqa: E402
 from topology_runtime.loading import check_runs  # noqa: E402

@@ -1,7 +1,7 @@
 """Does a placement carry what was predicted? Trials of whole topologies in real slots.
 
-    python scripts/trial_predictions.py run --models DIR --output FILE.jsonl     (resumable; half an hour)
-    python scripts/trial_predictions.py table FILE.jsonl --models DIR            (the table for the docs)
+    python scripts/experiments/trial_predictions.py run --models DIR --output FILE.jsonl     (resumable; half an hour)
+    python scripts/experiments/trial_predictions.py table FILE.jsonl --models DIR            (the table for the docs)
 
 For each shape and routing: placements by MBA+SAM, MBA+DSM and LSA+DSM and at random, for rates that span a
 factor of four. The rate a placement carries is found without its prediction: a closed loop tells about where
@@ -26,13 +26,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from prediction_scores import check_speeds, scored, table
-
 from controller.files.model_files import read_models
 from controller.knowledge.models import Model, peak_rate
 from controller.knowledge.plans import Bundle, Placement
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.predict import predict
+from experiments.prediction_scores import check_speeds, scored, table
 from topology_runtime.calibration.awake import Awake
 from topology_runtime.calibration.open_loop import TrialResult, run_trial
 from topology_runtime.calibration.placed import Placed, PlacedCounts, Use

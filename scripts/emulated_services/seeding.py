@@ -8,24 +8,18 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from emulated_services.contents import BLOB_BYTES, COLUMNS, REAL, WHOLE, blob_bytes, row_of, values_of
 from topology_runtime.errors import HeadgateError
 from topology_runtime.progress import Step
 from topology_runtime.services.addresses import Address
 from topology_runtime.services.azure_sdk import BLOB_SDK, TABLE_SDK, connection_string, sdk
-from topology_runtime.services.contents import (
-    BLOB_BYTES,
-    COLUMNS,
+from topology_runtime.services.names import (
     CONTAINER,
-    REAL,
     ROWS_A_PARTITION,
     TABLE,
-    WHOLE,
-    blob_bytes,
     blob_name,
     partition_of,
     row_key,
-    row_of,
-    values_of,
 )
 
 ROWS_A_COMMIT = 20_000

@@ -18,7 +18,7 @@ import msgspec
 from controller.files.plan_files import plan_data
 from controller.knowledge.plans import Plan
 from dashboards.terminal.connection import ENDPOINT
-from reproducing.stair import Pace, Stair
+from experiments.reproducing.stair import Pace, Stair
 from topology_runtime.calibration.awake import Awake
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.speed import Reference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BACKLOG = 512  # connections that wait to be taken
 HEAD_MOST_BYTES = 64 * 1024
 PIECE_BYTES = 256 * 1024  # of an answer, passed on at once
 LENGTH_MOST_DIGITS = 18

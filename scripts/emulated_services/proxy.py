@@ -1,4 +1,4 @@
-"""Stands before the services and keeps their terms: `python -P -m topology_runtime.services.proxy ROUTE…`.
+"""Stands before the services and keeps their terms: `python -P -m emulated_services.proxy ROUTE…`.
 
 A ROUTE is JSON: `{"listen": 10000, "upstream": 21000, "terms": {"bytes_per_s": 6e7, "latency_s": 0.1}}`.
 Requests are read (where one ends, the next may wait for its turn); answers are passed on as they come, in
@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from topology_runtime.services.addresses import BACKLOG, HOST
-from topology_runtime.services.heads import (
+from emulated_services.heads import (
+    BACKLOG,
     END,
     HEAD_MOST_BYTES,
     PIECE_BYTES,
@@ -27,7 +27,8 @@ from topology_runtime.services.heads import (
     head_of,
     refusal,
 )
-from topology_runtime.services.limits import Gate, Terms
+from emulated_services.limits import Gate, Terms
+from topology_runtime.services.addresses import HOST
 
 PAUSE_S = 0.1  # before another connection is taken when one could not be
 
@@ -166,7 +167,7 @@ async def run(routes: Sequence[ProxyRoute]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="topology_runtime.services.proxy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="emulated_services.proxy", description=__doc__)
     parser.add_argument("routes", nargs="+", metavar="ROUTE")
     texts = parser.parse_args().routes
     try:

@@ -12,7 +12,6 @@ from statistics import mean, median
 from typing import Any
 
 from msgspec.structs import replace
-from scores import quantile, r2
 
 from controller.knowledge.models import Model, Point
 from controller.knowledge.plans import Bundle, Placement
@@ -20,6 +19,7 @@ from controller.plan.likely import likely_rate
 from controller.plan.load import load_of
 from controller.plan.resident import resident_memory
 from controller.plan.shares import carried
+from experiments.scores import quantile, r2
 from topology_runtime.calibration.speed import CORE_SPEED
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import InvalidInput

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paper_plans import APPLICATIONS, MICRO, PUBLISHED, acquired, added, allocated, highest, of
+from experiments.paper_plans import APPLICATIONS, MICRO, PUBLISHED, acquired, added, allocated, highest, of
 
-from paper_plans import saved, supported, totals  # isort: skip
+from experiments.paper_plans import saved, supported, totals  # isort: skip
 
 from controller.knowledge.models import cpu, memory, peak_rate
 from controller.knowledge.plans import Allocation, Bundle, Placement

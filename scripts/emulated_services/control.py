@@ -15,17 +15,18 @@ from typing import Any
 import click
 import msgspec
 
+from emulated_services import azurite, processes
+from emulated_services.contents import ROWS_MOST
+from emulated_services.limits import Terms
+from emulated_services.proxy import ProxyRoute
+from emulated_services.seeding import seed_azure_blobs, seed_azure_rows, seed_files, seed_sqlite
 from topology_runtime.calibration.store import cache_home
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.progress import Step, bar
-from topology_runtime.services import azurite, processes
 from topology_runtime.services.addresses import BLOB_PORT, HOST, TABLE_PORT, Address
 from topology_runtime.services.azure_sdk import SDKS, sdk
-from topology_runtime.services.contents import BLOBS, ROWS, ROWS_MOST
-from topology_runtime.services.limits import Terms
-from topology_runtime.services.proxy import ProxyRoute
-from topology_runtime.services.seeding import seed_azure_blobs, seed_azure_rows, seed_files, seed_sqlite
+from topology_runtime.services.names import BLOBS, ROWS
 
 AZURITE_ROWS_MOST = 200_000  # it keeps all in memory, and stands still while it saves them (2 to 3 s)
 READY_PATIENCE_S = 60.0  # the emulator reads its tables first
@@ -234,7 +235,7 @@ def _inside(port: int) -> Address:
 
 
 def _python(module: str) -> list[str]:
-    return [sys.executable, "-P", "-m", f"topology_runtime.services.{module}"]
+    return [sys.executable, "-P", "-m", f"emulated_services.{module}"]
 
 
 def _json(value: msgspec.Struct) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reproducing.answers import (
+from experiments.reproducing.answers import (
     achieved,
     cpu_of_slots,
     gains,
@@ -13,8 +13,8 @@ from reproducing.answers import (
     slots_per_rate,
     use_scores,
 )
-from reproducing.cells import ACQUIRED, FIXED, MICRO
-from reproducing.stair import DOUBT
+from experiments.reproducing.cells import ACQUIRED, FIXED, MICRO
+from experiments.reproducing.stair import DOUBT
 
 Data = dict[str, Any]
 PREFIX = "reproduction-"  # of the pictures' files

@@ -1,4 +1,4 @@
-"""Blobs and a table without Azure: `python -P -m topology_runtime.services.embedded --directory D …`.
+"""Blobs and a table without Azure: `python -P -m emulated_services.embedded --directory D …`.
 
 One process: `GET /headgate/blob-0003` gives a file (a `Range` is obeyed), `GET /headgate/17` a row of SQLite
 as JSON, each on its own port under the same terms as the proxy's.
@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.services.addresses import BACKLOG, HOST
-from topology_runtime.services.contents import COLUMNS, CONTAINER, TABLE
-from topology_runtime.services.heads import (
+from emulated_services.contents import COLUMNS
+from emulated_services.heads import (
+    BACKLOG,
     END,
     HEAD_MOST_BYTES,
     PIECE_BYTES,
@@ -33,8 +33,10 @@ from topology_runtime.services.heads import (
     range_of,
     refusal,
 )
-from topology_runtime.services.limits import Gate, Terms
-from topology_runtime.services.seeding import blob_folder, table_file
+from emulated_services.limits import Gate, Terms
+from emulated_services.seeding import blob_folder, table_file
+from topology_runtime.services.addresses import HOST
+from topology_runtime.services.names import CONTAINER, TABLE
 
 BLOB_PATH = re.compile(rf"/{CONTAINER}/([A-Za-z0-9_-]{{1,64}})")
 ROW_PATH = re.compile(rf"/{TABLE}/([0-9]{{1,12}})")
@@ -155,7 +157,7 @@ async def run(directory: Path, blob: tuple[int, Terms], table: tuple[int, Terms]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="topology_runtime.services.embedded", description=__doc__)
+    parser = argparse.ArgumentParser(prog="emulated_services.embedded", description=__doc__)
     parser.add_argument("--directory", type=Path, required=True, help="with blobs/ and rows.sqlite")
     for name in ("blob", "table"):
         parser.add_argument(f"--{name}-port", type=int, required=True)

@@ -9,16 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prediction_scores import at_speed, check_speeds
-
 from controller.files.plan_files import plan_of
 from controller.knowledge.models import Model
 from controller.plan.predict import predict
-from reproducing.answers import latency_facts, plan_facts, slots_used, stable_rate
-from reproducing.cells import Planner
-from reproducing.page import page
-from reproducing.pictures import draw
-from reproducing.store import Record
+from experiments.prediction_scores import at_speed, check_speeds
+from experiments.reproducing.answers import latency_facts, plan_facts, slots_used, stable_rate
+from experiments.reproducing.cells import Planner
+from experiments.reproducing.page import page
+from experiments.reproducing.pictures import draw
+from experiments.reproducing.store import Record
 from topology_runtime.calibration.speed import SLOT_SPEED
 
 SCHEMA = "headgate/reproduction/v1"

@@ -1,18 +1,23 @@
 """The tables of docs/paper.md, computed: what paper 0 says beside what headgate plans from its models.
 
-.venv/bin/python scripts/paper_tables.py            prints them
-.venv/bin/python scripts/paper_tables.py --write    puts them into docs/paper.md
+.venv/bin/python scripts/experiments/paper_tables.py            prints them
+.venv/bin/python scripts/experiments/paper_tables.py --write    puts them into docs/paper.md
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from paper_claims import claims
-from paper_plans import (
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from controller.knowledge.plans import usd_per_hour
+from controller.plan.planner import PAIRS
+from experiments.paper_claims import claims
+from experiments.paper_plans import (
     APPLICATIONS,
     LOGIC,
     MICRO,
@@ -24,12 +29,9 @@ from paper_plans import (
     supported,
     totals,
 )
-
-from controller.knowledge.plans import usd_per_hour
-from controller.plan.planner import PAIRS
 from topology_runtime.examples import NAMES
 
-PAGE = Path(__file__).parent.parent / "docs" / "paper.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "paper.md"
 TABLE = re.compile(r"(?<=<!-- table: )(\S+)( -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 SECTION_8_4 = ("lsa+rsm", "mba+sam")
 READINGS = (("weighted", "cpu"), ("shuffle", "cpu"), ("weighted", "none"), ("shuffle", "none"))

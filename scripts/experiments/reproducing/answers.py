@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, median
 from typing import Any
 
-from scores import quantile, r2
-
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.plan.predict import predict
 from controller.plan.resident import WORKER, resident_memory
+from experiments.scores import quantile, r2
 from topology_runtime.cluster import Slot
 from topology_runtime.topology import Topology
 
