@@ -30,8 +30,10 @@ import msgspec
 from topology_runtime.calibration import samples
 from topology_runtime.calibration.bench import Bench, BenchPlace, Stopped, bench_topology
 from topology_runtime.calibration.open_loop import TrialResult, run_trial
+from topology_runtime.calibration.probing import probe
+from topology_runtime.calibration.profiling import SILENCE_S
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.search import frame_rows
+from topology_runtime.calibration.steps import frame_rows
 from topology_runtime.errors import HeadgateError
 from topology_runtime.stability.evidence import papers_verdict
 from topology_runtime.topology import Edge, Task, Topology
@@ -79,14 +81,18 @@ class Trials:
         bench = self._bench(kind, name)
         try:
             bench.begin(self.quotas, name, 0)
-            before_tps = bench.measure(self.probe_s).rate_tps
+            before_tps = self._capacity(bench, kind)
             bench.quiet(self.seconds)
             bench.watch(PAUSE_S)
             found = run_trial(bench, load * before_tps, longest_s, kind.waits)
-            after_tps = bench.measure(self.probe_s).rate_tps
+            after_tps = self._capacity(bench, kind)
         finally:
             bench.end()
         return record(found, before_tps, after_tps)
+
+    def _capacity(self, bench: Bench, kind: Kind) -> float:
+        rows = frame_rows(kind.expected_tps / kind.threads, GAP_S)
+        return probe(bench, kind.threads, rows, self.probe_s, self.cores, SILENCE_S).rate_tps
 
     def _bench(self, kind: Kind, name: str) -> Bench:
         path = Path(self.directory, f"{name}.rows")

@@ -98,15 +98,17 @@ def _subjects(tasks: Sequence[str], of: str | None, options: dict[str, Any]) -> 
 
 
 def _measured(subjects: Subjects, folder: Path, options: dict[str, Any]) -> list[ProfileRecord]:
+    from msgspec.structs import replace
+
     from topology_runtime.calibration.profiles import ProfileRequest, profile
     from topology_runtime.calibration.record import RECORDS
-    from topology_runtime.calibration.steps import ProfileChoice
+    from topology_runtime.calibration.steps import QUICK, ProfileChoice
 
     if options["again"]:
         for task in subjects.tasks:
             (folder / RECORDS / f"{task.model_name}.jsonl").unlink(missing_ok=True)
-    repeats, brackets = (1, 0) if options["quick"] else (options["repeats"], 3)
-    wish = ProfileChoice(options["threads"], repeats=repeats, brackets=brackets)
+    wish = QUICK if options["quick"] else ProfileChoice(repeats=options["repeats"])
+    wish = replace(wish, threads=options["threads"])
     asked = ProfileRequest(
         subjects.topology,
         subjects.tasks,

@@ -109,12 +109,12 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path, number: si
         sys.executable,
         "-P",
         "-m",
-        "topology_runtime.calibrate",
+        "topology_runtime.calibration.first_use",
         "--topology",
         str(tmp_path / "t.json"),
     ]
     command += ["--output", str(tmp_path), "--slot-cores", "0.2", "--slot-memory-bytes", str(MEMORY_BYTES)]
-    command += ["--owner", str(os.getpid())]
+    command += ["--seconds", "2", "--owner", str(os.getpid())]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert b"threads" in process.stdout.readline()

@@ -15,12 +15,13 @@ import time
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from topology_runtime.calibration.bench import BenchPlace
 from topology_runtime.calibration.profiling import Conditions, TaskProfile
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import RECORDS
-from topology_runtime.calibration.steps import ProfileChoice
+from topology_runtime.calibration.steps import QUICK
 from topology_runtime.calibration.store import machine
 from topology_runtime.errors import HeadgateError
 from topology_runtime.owner import die_with
@@ -31,7 +32,7 @@ NICEST = 19
 PROBE_S = 2.0
 PROBE_ENDS_S = 2 * PROBE_S  # no probe is begun that would hardly end within the budget
 ROWS_S, LOOK_S = 15.0, 0.1
-WISH = ProfileChoice(threads_most=16, repeats=1, brackets=0)
+WISH = replace(QUICK, threads_most=16)
 FAILED = "failed.txt"  # in the order's directory: why it failed
 
 

@@ -9,15 +9,12 @@ cost there. The feeder's window keeps rows waiting at the task all the time.
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import msgspec
 
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.search import MeasuredRate, frame_rows
 from topology_runtime.calibration.watched import WatchedRig, cpu_s_of, rss_bytes
-from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import DataPlaneSettings
 from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.worker import meter as mt
@@ -27,11 +24,7 @@ HERE = "topology_runtime.calibration.samples"
 SAMPLES, SINK = "calibration-samples", "calibration-sink"
 FAST_TPS = 1e6  # offered: more than any task takes
 WAITING_FRAMES = 8  # frames waiting for each thread: it never runs dry
-WARM_UP = 0.25  # of a point's time is not counted
-ROWS_A_THREAD = 8  # a point lasts until each thread has done this many …
-LONGEST = 4.0  # … or this many times as long as asked
 START_S = 20.0
-SILENCE_S = 5.0  # and a task's own longest call: then it hangs
 
 
 class Stopped(Exception):
@@ -111,33 +104,6 @@ class Bench(WatchedRig):
     def pid(self) -> int:
         return self._workers[SLOT].popen.pid
 
-    def measure(self, seconds: float) -> MeasuredRate:
-        """One point: rate, CPU and memory at full load for about so long."""
-        self.offer([(0.0, FAST_TPS)])
-        silence_s = SILENCE_S + self.topology.by_name[self._task].max_call_s
-        self.until(lambda: self.done() > 0, silence_s, "finish a row")
-        self.wait_for(lambda: False, WARM_UP * seconds)
-        began_s, cpu_s, done = time.monotonic(), cpu_s_of(self.pid), self.done()
-        blocked_ns, busy_ns = self.blocked()
-        enough = done + ROWS_A_THREAD * self._threads
-        self.wait_for(lambda: False, (1.0 - WARM_UP) * seconds)
-        self.wait_for(lambda: self.done() >= enough, (LONGEST - 1.0) * seconds)
-        rows, long_s = self.done() - done, time.monotonic() - began_s
-        if rows == 0:
-            raise HeadgateError(f"task {self._task!r} finished no row in {long_s:.1f} s")
-        blocked_to_ns, busy_to_ns = self.blocked()
-        return MeasuredRate(
-            threads=self._threads,
-            rate_tps=rows / long_s,
-            cpu=(cpu_s_of(self.pid) - cpu_s) / long_s / self._place.slot_cores,
-            memory_bytes=rss_bytes(self.pid) - self._base_bytes,
-            blocked=max(0.0, (blocked_to_ns - blocked_ns) / max(1, busy_to_ns - busy_ns)),
-            seconds=long_s,
-            rows=rows,
-            frame_rows=self._rows_a_frame,
-            worker_bytes=self._base_bytes,
-        )
-
     @property
     def cores(self) -> float:
         return self._place.slot_cores
@@ -183,24 +149,3 @@ def run_delay_ns(pid: int, thread: int) -> int:
         return int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text("ascii").split()[1])
     except (OSError, IndexError):
         return 0
-
-
-def measure(  # one measurement needs all of these
-    topology: Topology,
-    task: Task,
-    threads: int,
-    per_thread_tps: float,
-    seconds: float,
-    place: BenchPlace,
-    quotas: Quotas,
-    stop: threading.Event,
-) -> MeasuredRate:
-    """One point of one task in a fresh worker. `per_thread_tps`: expected, it sizes the frames."""
-    rows = Path(place.directory) / f"{task.name}.rows"
-    small = bench_topology(topology, task, rows)
-    bench = Bench(small, task.name, threads, frame_rows(per_thread_tps, place.gap_s), place, stop)
-    try:
-        bench.begin(quotas, task.name, threads)
-        return bench.measure(seconds)
-    finally:
-        bench.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -14,9 +15,8 @@ import msgspec
 
 from topology_runtime.calibration import store
 from topology_runtime.calibration.awake import Awake
-from topology_runtime.calibration.bench import BenchPlace, Stopped
+from topology_runtime.calibration.bench import BenchPlace
 from topology_runtime.calibration.collecting import collect_rows, own_folder
-from topology_runtime.calibration.measuring import side_by_side
 from topology_runtime.calibration.profiling import Conditions, TaskProfile
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import ProfileRecord
@@ -26,6 +26,8 @@ from topology_runtime.errors import HeadgateError
 from topology_runtime.topology import Task, Topology
 
 LOOK_S = 0.2
+BUSY_SHARE = 0.8  # of this machine's cores, for what is measured at once
+FEEDER_CORES = 1.0  # what feeds a slot may need as much CPU as the slot
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class ProfileRequest:
 
 def profile(asked: ProfileRequest, tell: Callable[[ProfileRecord, Next | None], None]) -> list[ProfileRecord]:
     """Measure all, in the order of `asked.tasks`; a task that fails says so in its record and stops no
-    other. `tell` hears of every step, and of the end of each task with None. However it ends, Ctrl-C
-    included, no process, cgroup or temporary folder is left.
+    other. `tell` hears of every step, and of the end of each task with None; what it raises ends all. However it ends,
+    Ctrl-C included, no process, cgroup or temporary folder is left.
 
     Raises HeadgateError when no sample rows can be had."""
     until_s = time.monotonic() + asked.budget_s
@@ -108,22 +110,27 @@ def _side_by_side(
     with ThreadPoolExecutor(at_once, thread_name_prefix="profile") as pool:
         futures = [pool.submit(one, task) for task in asked.tasks]
         try:
-            while wait(futures, LOOK_S).not_done:
-                pass  # short waits, so that Ctrl-C is heard
+            while wait(futures, LOOK_S).not_done:  # short waits, so that Ctrl-C is heard
+                _raise_failure(futures)
+            _raise_failure(futures)
         except BaseException:
             conditions.stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-        return _records(futures)
+        return [future.result() for future in futures]
 
 
-def _records(futures: Sequence[Future[ProfileRecord]]) -> list[ProfileRecord]:
-    """Every record; a programming error, which no record holds, is raised."""
-    found = []
+def _raise_failure(futures: Sequence[Future[ProfileRecord]]) -> None:
+    """What no record holds is raised: a programming error, or what `tell` raised."""
     for future in futures:
-        error = future.exception()
-        if error is not None and not isinstance(error, Stopped):
+        error = future.exception() if future.done() else None
+        if isinstance(error, HeadgateError):
+            raise error
+        if error is not None:
             raise HeadgateError("a profile failed", cause=f"{type(error).__name__}: {error}") from error
-        if error is None:
-            found.append(future.result())
-    return found
+
+
+def side_by_side(slot_cores: float, most: int) -> int:
+    """How many tasks at once leave the machine room."""
+    at_once = BUSY_SHARE * (os.cpu_count() or 1) / (slot_cores * (1.0 + FEEDER_CORES))
+    return max(1, min(most, int(at_once)))

@@ -11,15 +11,16 @@ from statistics import median
 from typing import Any
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from topology_runtime.calibration import steps, store
 from topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
 from topology_runtime.calibration.open_loop import run_trial
 from topology_runtime.calibration.probing import probe
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import ProfileRecord, RecordFile
-from topology_runtime.calibration.search import frame_rows
 from topology_runtime.calibration.speed import CORE_SPEED, SpeedMeter, SpeedSource
-from topology_runtime.calibration.steps import Next, Probe, ProfileChoice, Tried
+from topology_runtime.calibration.steps import Next, Probe, ProfileChoice, Tried, frame_rows
 from topology_runtime.clock import wall_ns
 from topology_runtime.errors import HeadgateError
 from topology_runtime.faults.words import counted
@@ -60,6 +61,9 @@ class TaskProfile:
         tell: Callable[[ProfileRecord, Next], None],
     ) -> None:
         self._topology, self._task, self._at, self._tell = topology, task, conditions, tell
+        self._wish = conditions.wish
+        if not topology.in_edges(task.name):  # a source is one thread per partition
+            self._wish = replace(self._wish, threads_most=1)
         self.record = ProfileRecord(task.model_name)
         self._digest = store.digest(topology, conditions.place.user_paths, conditions.slot["memory_bytes"])
         head = {"digest": self._digest, "slot": conditions.slot, "binding": conditions.quotas.binding}
@@ -73,7 +77,7 @@ class TaskProfile:
         record, began_s = self.record, time.monotonic()
         try:
             while time.monotonic() < self._at.until_s:
-                step = steps.next_step(record.probes, record.trials, self._at.wish)
+                step = steps.next_step(record.probes, record.trials, self._wish)
                 if step is None:
                     break
                 self._tell(record, step)
@@ -100,11 +104,13 @@ class TaskProfile:
             **store.code_of(self._task, self._at.place.user_paths),
             "gap_s": self._at.place.gap_s,
             "measured_at": utc_iso(wall_ns()),
-            "complete": steps.next_step(record.probes, record.trials, self._at.wish) is None,
+            "complete": steps.next_step(record.probes, record.trials, self._wish) is None,
         }
         if record.notes:
             about["notes"] = record.notes
-        return steps.model_of(record.task, record.probes, record.trials, self._at.slot, about)
+        return steps.model_of(
+            record.task, record.probes, record.trials, self._at.slot, about, self._wish.derate
+        )
 
     # ── one step ────────────────────────────────────────────────────────────────────────────────
 
@@ -136,7 +142,7 @@ class TaskProfile:
         bench = self._bench(threads, 1)
         try:
             bench.begin(self._at.quotas, self._task.name, self._core)
-            return self._probe(bench, threads, 1, GLANCE_S).rate_tps
+            return self._probe(bench, threads, 1, min(GLANCE_S, self._at.seconds)).rate_tps
         finally:
             bench.end()
 
@@ -147,7 +153,8 @@ class TaskProfile:
 
     def _probe(self, bench: Bench, threads: int, rows: int, seconds: float) -> Probe:
         silence_s = SILENCE_S + self._task.max_call_s
-        return probe(bench, threads, rows, seconds, self._at.place.slot_cores, silence_s, self._at.meter)
+        found = probe(bench, threads, rows, seconds, self._at.place.slot_cores, silence_s, self._at.meter)
+        return found if self._at.quotas.enforced else steps.within_slot(found)
 
     def _trial(self, bench: Bench, step: Next) -> Tried:
         waits = steps.waits(self.record.probes)

@@ -16,14 +16,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from statistics import median
+from statistics import mean, median
 from typing import Any, Literal
 
 import msgspec
 
-from topology_runtime.calibration.search import FULL, GAIN, LEAST_POINTS, NOISE, SCHEMA, WAITS
 from topology_runtime.wakes import DispatchOverhead, share_of_wakes
 
+SCHEMA = "headgate/model/v1"
+GAIN = 1.05  # less than this more from twice the threads: flat
+LEAST_POINTS = 3  # before a peak is called flat
+NOISE = 1.03  # a gain below this is not told from none, so a plan shall spend no threads on it
+NOISE_OF_A_PROBE = 1.5  # between single probes of one task at full CPU: up to 1.4 seen in slots of 0.12 core
+FULL = 0.95  # of the slot's CPU: below it a backlogged task that computes was disturbed
+WAITS = 0.2  # a task whose calls are blocked for this share of their time waits rather than computes
+FRAME_ROWS_MOST = 64  # rows per frame while measuring
 FIRST_PART, UP, DOWN = 0.97, 1.07, 0.90  # of the capacity: the first trial, and the next ones
 CLOSE = 1.05  # a bracket this narrow is done
 TRIALS_MOST = 6  # per thread count
@@ -74,13 +81,17 @@ class Tried(msgspec.Struct, frozen=True):
 
 class ProfileChoice(msgspec.Struct, frozen=True):
     """What is asked of a profile. `threads`: these counts only (empty: as the curve demands); `sparse`: so many sparse
-    trials, of a task that computes twice as many."""
+    trials, of a task that computes twice as many; `derate`: of the rates found, what the model says."""
 
     threads: tuple[int, ...] = ()
     threads_most: int = 64
     repeats: int = 3
     brackets: int = 3
     sparse: int = 3
+    derate: float = 1.0
+
+
+QUICK = ProfileChoice(repeats=1, brackets=0)  # one probe per count and nothing else
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -165,6 +176,18 @@ def waits(probes: Sequence[Probe]) -> bool:
     return probes[0].blocked > WAITS
 
 
+def within_slot(probe: Probe) -> Probe:
+    """A probe made where nothing limits the CPU, brought down to the slot's share of it."""
+    if probe.cpu <= 1.0:
+        return probe
+    return msgspec.structs.replace(probe, rate_tps=probe.rate_tps / probe.cpu, cpu=1.0)
+
+
+def frame_rows(per_thread_tps: float, gap_s: float) -> int:
+    """Rows in a frame at this rate: what comes together while an edge waits its gap."""
+    return max(1, min(FRAME_ROWS_MOST, int(per_thread_tps * gap_s)))
+
+
 def disturbed(probe: Probe, probes: Sequence[Probe]) -> bool:
     """Something else took this computing task's CPU: it had rows waiting and yet CPU to spare, more than in
     its best probe (short rows never fill a slot wholly)."""
@@ -226,6 +249,16 @@ def rates(probes: Sequence[Probe], threads: int) -> list[float]:
 def capacity(probes: Sequence[Probe], threads: int) -> float:
     """Tuples/s in a closed loop: the median."""
     return median(rates(probes, threads))
+
+
+def pooled(probes: Sequence[Probe]) -> dict[int, float]:
+    """Thread count → capacity. Single probes that use up the slot's CPU all measure that, each with the noise of a few
+    seconds: they get their common mean. Those that differ by more than noise does stay as they are."""
+    found = {threads: capacity(probes, threads) for threads in counted(probes)}
+    full = {n: found[n] for n in found if [p.cpu >= FULL for p in of(probes, n)] == [True]}
+    if full and max(full.values()) <= NOISE_OF_A_PROBE * min(full.values()):
+        found |= dict.fromkeys(full, mean(full.values()))
+    return found
 
 
 # ── brackets ────────────────────────────────────────────────────────────────────────────────────
@@ -314,28 +347,31 @@ def model_of(
     trials: Sequence[Tried],
     slot: dict[str, Any],
     about: dict[str, Any],
+    derate: float = 1.0,
 ) -> dict[str, Any]:
     """A `headgate/model/v1` document. `slot`: cores, memory_bytes, machine; `about`: more keys."""
-    counts = counted(probes)
-    parts = {threads: stable_part(probes, trials, threads) for threads in counts}
+    capacities = pooled(probes)
+    parts = {threads: stable_part(probes, trials, threads) for threads in capacities}
     known = [part for part, _ in filter(None, parts.values())]
     usual = median(known) if known else FIRST_PART
     points: list[dict[str, Any]] = []
     best_tps = 0.0
-    for threads in counts:
+    for threads, capacity_tps in capacities.items():
         part, half = parts[threads] or (usual, 0.0)
-        capacity_tps = capacity(probes, threads)
         rate_tps = capacity_tps * part
         if best_tps < rate_tps < (1 + noise(probes, threads)) * best_tps:
             rate_tps = best_tps  # a gain that is not told from none: a plan shall spend no threads on it
         best_tps = max(best_tps, rate_tps)
-        points.append(_point(probes, trials, threads, rate_tps, half * capacity_tps, slot["memory_bytes"]))
+        load = rate_tps / capacity_tps
+        point = _point(probes, trials, threads, load, half * capacity_tps, slot["memory_bytes"])
+        points.append({"threads": threads, "rate_tps": _digits(derate * rate_tps), **point})
     return {
         "schema": SCHEMA,
         "task": task,
         "slot": slot,
         "points": points,
         "method": "closed loop, bracketed by open-loop trials" if known else "closed loop",
+        "derate": derate,
         "waiting": waits(probes),
         "reference_speed": _digits(reference(probes)),
         "wake_cpu": _digits(wake_cpu(probes, trials)),
@@ -359,13 +395,12 @@ def _point(
     probes: Sequence[Probe],
     trials: Sequence[Tried],
     threads: int,
-    rate_tps: float,
+    load: float,
     half: float,
     slot_bytes: int,
 ) -> dict[str, Any]:
     here = of(probes, threads)
     capacities = rates(probes, threads)
-    load = rate_tps / capacity(probes, threads)
     cpus = [min(1.0, probe.cpu) * load for probe in here]
     memories = [max(0.0, probe.memory_bytes / slot_bytes) for probe in here]
     about = [trial for trial in trials if trial.threads == threads]
@@ -375,8 +410,6 @@ def _point(
         "memory": _digits(half_width(memories)),
     }
     return {
-        "threads": threads,
-        "rate_tps": _digits(rate_tps),
         "cpu": _digits(median(cpus)),
         "memory": _digits(median(memories)),
         "closed_loop_tps": _digits(capacity(probes, threads)),
