@@ -23,8 +23,6 @@ from agent import spools, start_up, struck_file
 from agent.config import AgentConfig
 from agent.metrics import AgentMetricsPort
 from agent.sampler import Sampler
-from agent.slot_size import SlotSize
-from agent.slots import SlotBinding, choose
 from agent.spare_slot import SpareSlot
 from agent.stacks import line_of, of_thread
 from agent.state import AgentState
@@ -47,6 +45,8 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
+from topology_runtime.slots.binding import SlotBinding, choose
+from topology_runtime.slots.size import SlotSize
 
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks round at least this often

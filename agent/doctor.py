@@ -7,9 +7,9 @@ import resource
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agent.slot_size import SlotSize
-from agent.slots import PROBES, choose
 from agent.start_up import FILES_LEAST
+from topology_runtime.slots.binding import PROBES, choose
+from topology_runtime.slots.size import SlotSize
 
 TRIAL_CORES, TRIAL_MEMORY_BYTES = 0.2, 256 * 1024 * 1024
 

@@ -16,10 +16,9 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from agent import proc
 from agent.meter_reader import Counts, MeterReader, ThreadDelta, quantiles_ns
 from agent.sink_log_parts import FinishedTail
-from agent.slots import SlotBinding
+from topology_runtime import proc
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS
 from topology_runtime.messages import (
@@ -29,6 +28,7 @@ from topology_runtime.messages import (
     DesiredState,
     SampleBlock,
 )
+from topology_runtime.slots.binding import SlotBinding
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
 

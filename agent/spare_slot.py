@@ -20,9 +20,9 @@ import msgspec
 
 from agent import events as e
 from agent.config import AgentConfig
-from agent.slots import SlotBinding
 from agent.supervisor import ONE_THREAD
 from topology_runtime.logs import open_log
+from topology_runtime.slots.binding import SlotBinding
 from topology_runtime.worker import mirror
 
 KILL_TIMEOUT_S = 2.0

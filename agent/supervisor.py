@@ -20,15 +20,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent import proc
 from agent.config import AgentConfig
 from agent.hang import Hang, HangWatch
 from agent.meter_reader import MeterReader
-from agent.slots import SlotBinding
+from topology_runtime import proc
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.letters_kept import forget, left_before, left_by
 from topology_runtime.logs import open_log, trim
 from topology_runtime.messages import DeadLetter
+from topology_runtime.slots.binding import SlotBinding
 from topology_runtime.worker import meter as mt
 
 LAST_WORDS_BYTES = 256 * 1024  # of a worker's log are read at its end, for the stacks in them

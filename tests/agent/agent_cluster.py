@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from agent import cgroups, proc
-from topology_runtime import channels
+from topology_runtime import channels, proc
 from topology_runtime import messages as m
 from topology_runtime.channels import ServerChannel, Waiter
 from topology_runtime.cluster import Slot
 from topology_runtime.schedule import Schedule
+from topology_runtime.slots import cgroups
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 HERE = str(Path(__file__).parent)

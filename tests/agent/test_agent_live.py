@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from agent_cluster import LIMIT_S, LINE, VM, Cluster, topology
 
-from agent import proc
-from topology_runtime import channels
+from topology_runtime import channels, proc
 from topology_runtime import messages as m
 from topology_runtime.channels import ClientChannel
 from topology_runtime.cluster import Slot

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from agent_world import TOPOLOGY, desired, thread
 
-from agent import affinity, proc
 from agent.hang import Call
 from agent.meter_reader import MeterReader
 from agent.sampler import Sampler, columns, first_source, unthrottled_share
-from agent.slot_size import SlotSize
-from topology_runtime import channels
+from topology_runtime import channels, proc
 from topology_runtime import messages as m
 from topology_runtime.latency_buckets import BUCKETS, bucket_of, percentile_ns
+from topology_runtime.slots import affinity
+from topology_runtime.slots.size import SlotSize
 from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.worker import meter as mt
 

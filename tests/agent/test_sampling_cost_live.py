@@ -12,13 +12,12 @@ from statistics import median
 import pytest
 from agent_world import desired, thread
 
-from agent import proc
 from agent.meter_reader import MeterReader
 from agent.sampler import Sampler
-from agent.slot_size import SlotSize
-from agent.slots import choose
-from topology_runtime import channels
+from topology_runtime import channels, proc
 from topology_runtime.calibration.speed import rounds_per_s
+from topology_runtime.slots.binding import choose
+from topology_runtime.slots.size import SlotSize
 from topology_runtime.worker import meter as mt
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]

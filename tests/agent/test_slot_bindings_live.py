@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent import affinity, cgroup1, cgroups, proc
-from agent.cgroups import ControlGroup
-from agent.slot_size import SlotSize
-from agent.slots import SlotBinding
-from topology_runtime import one_core
+from topology_runtime import one_core, proc
+from topology_runtime.slots import affinity, cgroup1, cgroups
+from topology_runtime.slots.binding import SlotBinding
+from topology_runtime.slots.cgroups import ControlGroup
+from topology_runtime.slots.size import SlotSize
 
 pytestmark = pytest.mark.live
 SPIN = "while True: pass"

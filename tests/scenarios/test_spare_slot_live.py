@@ -11,10 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
-from agent import cgroup1, cgroup2
-from agent.slot_size import SlotSize
 from topology_runtime import channels
 from topology_runtime.messages import Request
+from topology_runtime.slots import cgroup1, cgroup2
+from topology_runtime.slots.size import SlotSize
 from trials import Trial, trial
 
 SIZE = SlotSize("spare-probe", "vm1", 1, 0.12, 1 << 28)

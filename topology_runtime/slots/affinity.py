@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import signal
 
-from agent import proc
-from agent.slot_size import SlotSize
+from topology_runtime import proc
 from topology_runtime.one_core import keep_slot
+from topology_runtime.slots.size import SlotSize
 
 
 class Unbound:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent import cgroups
-from agent.cgroups import ControlGroup
-from agent.slot_size import SlotSize, joining
 from topology_runtime.one_core import keep_slot
+from topology_runtime.slots import cgroups
+from topology_runtime.slots.cgroups import ControlGroup
+from topology_runtime.slots.size import SlotSize, joining
 
 CONTROLLERS = ("cpu", "cpuacct", "memory")
 PARENT_SHARES = 8192  # against three foreign spinners a 20 % slot gets 20 %, at 1024 only 8.5 % (measured)

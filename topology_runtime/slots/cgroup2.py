@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent import cgroups
-from agent.cgroups import ControlGroup
-from agent.slot_size import SlotSize, joining
 from topology_runtime.one_core import keep_slot
+from topology_runtime.slots import cgroups
+from topology_runtime.slots.cgroups import ControlGroup
+from topology_runtime.slots.size import SlotSize, joining
 
 CONTROLLERS = ("cpu", "memory")
 PARENT_WEIGHT = 800  # as 8192 shares in v1: foreign processes must not take a slot's share
