@@ -50,7 +50,7 @@ def _bindings() -> list[Check]:
     found = []
     for probe in PROBES:
         binding, text = probe(_size())
-        name = probe.__module__.removeprefix("agent.")
+        name = probe.__module__.rpartition(".")[2]
         if binding is not None:
             binding.cleanup()
         found.append(Check(name, True if binding is not None else None, text))
