@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import socket
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboards.up.leftovers import remove_state
 from dashboards.up.settings import UpSettings
 from topology_runtime.errors import Conflict, InvalidInput
 
@@ -18,6 +18,16 @@ HOST = "127.0.0.1"
 CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # ports that the kernel gives to connections
 LOWEST, TRIES = 10_240, 100
 RUNS = Path(".headgate")  # state directories of runs, below where `up` was started
+
+
+def remove_state(state: Path) -> None:
+    """The run's state directory, and `.headgate` above it when it was the last."""
+    shutil.rmtree(state)
+    if state.parent.name == ".headgate":
+        try:
+            state.parent.rmdir()
+        except OSError:
+            return  # another run is in there
 
 
 @dataclass(frozen=True)

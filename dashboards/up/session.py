@@ -17,7 +17,6 @@ from types import FrameType
 from typing import Any
 
 from dashboards.terminal.status_view import view_of
-from dashboards.up.leftovers import remove_cgroups
 from dashboards.up.live_page import LivePage
 from dashboards.up.local_machines import LocalMachines, want
 from dashboards.up.metrics_targets import file_of, metrics_option, write_targets
@@ -30,6 +29,7 @@ from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Vm
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import HeadgateError, Unreachable
+from topology_runtime.slots.cgroups import remove_run
 
 TURN_S = 0.05  # machines are reconciled, children looked at so often
 END_S = 60.0  # the controller's own limits for its end add up to two thirds of this
@@ -203,7 +203,7 @@ class Session:
                 agent.ended_by(deadline_ns)
         pages = [self.page.child] if self.page is not None else []
         stop_all([*agents, self.controller, *self.services, *pages], AT_ONCE_S)
-        left = remove_cgroups(self.places.run)
+        left = remove_run(self.places.run)
         if left:
             raise HeadgateError(
                 "cgroups of the run could not be removed", faults=[str(path) for path in left]

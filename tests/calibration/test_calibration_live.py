@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 from topology_runtime.calibrate import TEMPORARY, models_for
-from topology_runtime.calibration.quota import PREFIX
+from topology_runtime.calibration.quota import RUN
 from topology_runtime.errors import HeadgateError
+from topology_runtime.slots import cgroups
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 CORES = 0.06  # a small slot is soon full, so few points are needed
@@ -46,8 +47,8 @@ def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def left_over(temporary: Path) -> list[str]:
     """Processes, folders and cgroups of the calibrations of a test."""
     found = [path.name for path in temporary.glob(f"{TEMPORARY}*")]
-    for path in Path("/sys/fs/cgroup").glob(f"**/{PREFIX}*"):
-        if not Path("/proc", path.name.removeprefix(PREFIX)).exists():
+    for path in cgroups.parents_of(f"{RUN}*"):
+        if not Path("/proc", path.name.rpartition("-")[2]).exists():
             found.append(str(path))
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -10,6 +10,7 @@ import pytest
 from topology_runtime.calibration import speed
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.speed import Reference, SlotMeter, SpeedMeter
+from topology_runtime.slots import affinity
 
 CORES = 0.05
 
@@ -25,6 +26,13 @@ class Counted(Reference):
         return self._given.pop(0)
 
 
+class Unbindable(Quotas):
+    """Slots that cannot be made any more."""
+
+    def bind(self, pid: int, name: str, cores: float, core: int | None) -> None:
+        raise OSError("no slot")
+
+
 def test_the_speed_is_what_was_done_while_the_block_lasted() -> None:
     with SlotMeter(Counted((1_000, 7), (51_000, 2_000_007))) as meter:
         pass
@@ -38,20 +46,16 @@ def test_a_block_too_short_for_one_loop_is_measured_after_it() -> None:
 
 
 def test_without_slots_that_can_be_limited_a_free_core_tells(tmp_path) -> None:
-    for name in ("mounts", "own"):
-        (tmp_path / name).write_text("")
-    quotas = Quotas(tmp_path / "mounts", tmp_path / "own")
-    with Reference(quotas) as reference:
+    with Reference(Quotas((affinity.probe,))) as reference:
         assert not reference.so
         assert isinstance(reference.meter(), SpeedMeter)
 
 
 @pytest.mark.live
 def test_a_reference_that_cannot_be_bound_leaves_no_process() -> None:
-    quotas = Quotas()
+    quotas = Unbindable()
     if not quotas.enforced:
         pytest.skip("no slot can be limited here")
-    quotas.remove()  # its slot cannot be made any more
     with pytest.raises(OSError), Reference(quotas):
         raise AssertionError("it was bound")
     assert not [p for p in psutil.Process().children() if speed.__name__ in p.cmdline()]

@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from dashboards.up.leftovers import cgroups_of, remove_cgroups, remove_state
 from dashboards.up.local_machines import LocalMachines, want
+from dashboards.up.places import remove_state
 from dashboards.up.supervisor import NS, Child, ChildRefused, GaveUp, RestartLimit, stop_all
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Vm
+from topology_runtime.slots.cgroups import parents_of, remove_run
 
 
 def child(tmp_path, script: str, name: str = "child") -> Child:
@@ -108,9 +109,9 @@ def test_cgroups_of_a_run_are_found_under_every_hierarchy_and_removed(tmp_path):
     for place in ("", "cpu", "memory"):
         (tmp_path / place / "headgate-r1" / "vm1-0").mkdir(parents=True)
     (tmp_path / "cpu" / "headgate-r2").mkdir()
-    assert len(cgroups_of("r1", tmp_path)) == 3
-    assert remove_cgroups("r1", tmp_path) == []
-    assert cgroups_of("r1", tmp_path) == [] and len(cgroups_of("r2", tmp_path)) == 1
+    assert len(parents_of("r1", tmp_path)) == 3
+    assert remove_run("r1", tmp_path) == []
+    assert parents_of("r1", tmp_path) == [] and len(parents_of("r2", tmp_path)) == 1
 
 
 def test_state_goes_with_its_folder_when_it_was_the_last_run(tmp_path):

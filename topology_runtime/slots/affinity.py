@@ -77,7 +77,8 @@ class Affinity(Unbound):
 
     def bind(self, slot: int, pid: int) -> None:
         super().bind(slot, pid)
-        keep_slot(pid, self.size.vm, slot)
+        if self.size.one_core:
+            keep_slot(pid, self.size.vm, slot)
 
 
 def probe(size: SlotSize) -> tuple[Unbound | None, str]:

@@ -48,7 +48,7 @@ class Cgroup1:
         for slot in range(self.size.count):
             name = f"{self.size.vm}-{slot}"
             self._groups[slot] = {c: cgroups.make(parent, name) for c, parent in self._parents.items()}
-            self._groups[slot]["memory"].write("memory.limit_in_bytes", self.size.memory_bytes)
+            self._groups[slot]["memory"].write("memory.limit_in_bytes", self.size.memory_bytes or UNLIMITED)
         self.reserve()
 
     def _trees(self) -> list[Path]:
@@ -69,7 +69,8 @@ class Cgroup1:
         cpu = self._groups[slot]["cpu"]
         cpu.write("cpu.cfs_period_us", period_us)
         cpu.write("cpu.cfs_quota_us", quota_us)
-        keep_slot(pid, self.size.vm, slot)
+        if self.size.one_core:
+            keep_slot(pid, self.size.vm, slot)
 
     def cpu_ns(self, slot: int) -> int:
         return self._groups[slot]["cpuacct"].number("cpuacct.usage")

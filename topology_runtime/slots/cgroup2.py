@@ -44,7 +44,7 @@ class Cgroup2:
         self.reserve()
         for slot in range(self.size.count):
             group = cgroups.make(self._parent, f"{self.size.vm}-{slot}")
-            group.write("memory.max", self.size.memory_bytes)
+            group.write("memory.max", self.size.memory_bytes or "max")
             self.groups[slot] = group
 
     def command(self, slot: int, command: list[str]) -> list[str]:
@@ -59,7 +59,8 @@ class Cgroup2:
         """The worker is ready: from now on its slot has its share of a core, and of one only."""
         quota_us, period_us = cgroups.quota(self.size.cores)
         self.groups[slot].write("cpu.max", f"{quota_us} {period_us}")
-        keep_slot(pid, self.size.vm, slot)
+        if self.size.one_core:
+            keep_slot(pid, self.size.vm, slot)
 
     def cpu_ns(self, slot: int) -> int:
         return 1000 * self.groups[slot].number("cpu.stat", "usage_usec")
@@ -87,13 +88,14 @@ class Cgroup2:
 def probe(size: SlotSize) -> tuple[Cgroup2 | None, str]:
     """The binding if this machine and this user can have it, and a sentence about it.
 
-    Tried at the tree's root, then where this process is itself (a delegated subtree)."""
+    Tried at the tree's root, then beside this process and where it is itself (a delegated subtree)."""
     points = cgroups.mounted("cgroup2")
     if not points:
         return None, "cgroup v2 is not mounted"
     point = points[0][0]
     reason = ""
-    for base in dict.fromkeys((point, point / cgroups.own_path().lstrip("/"))):
+    own = point / cgroups.own_path().lstrip("/")
+    for base in dict.fromkeys((point, own.parent if own != point else point, own)):
         binding, reason = binding_under(size, base)
         if binding is not None:
             return binding, reason

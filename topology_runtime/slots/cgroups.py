@@ -12,6 +12,7 @@ from topology_runtime.clock import monotonic_ns
 
 NS = 1_000_000_000
 MOUNTS = Path("/proc/self/mounts")
+ROOT = Path("/sys/fs/cgroup")
 EMPTYING_NS = NS  # a killed process leaves its group within milliseconds; a second is plenty
 LOOK_AGAIN_S = 0.002
 KILL_ROUNDS = 5
@@ -126,6 +127,31 @@ def remove_if_empty(parent: Path) -> None:
         parent.rmdir()
     except OSError:
         return
+
+
+def parents_of(run: str, root: Path = ROOT) -> list[Path]:
+    """The parent groups of a run (or of those that a pattern names): under the root (v2), under each controller (v1),
+    and where this process may make them itself."""
+    own = {base for hierarchy in ("", "cpu", "cpuacct", "memory") for base in _own_bases(root, hierarchy)}
+    places = {root, *(path for path in root.glob("*") if path.is_dir()), *own}
+    return sorted(path for place in places for path in place.glob(NAME.format(run=run)) if path.is_dir())
+
+
+def _own_bases(root: Path, hierarchy: str) -> tuple[Path, ...]:
+    """A subtree that is ours may be handed down from beside this process, or from where it is."""
+    here = root / hierarchy / own_path(hierarchy).lstrip("/")
+    return here.parent, here
+
+
+def remove_run(run: str, root: Path = ROOT) -> list[Path]:
+    """Kill what is still in the groups of a run (of all that a pattern names) and remove them; those that would not
+    go."""
+    left = []
+    for parent in parents_of(run, root):
+        inner_first = [Path(directory) for directory, _, _ in os.walk(parent, topdown=False)]
+        if not all([ControlGroup(path).remove() for path in inner_first]):
+            left.append(parent)
+    return left
 
 
 def quota(cores: float) -> tuple[int, int]:

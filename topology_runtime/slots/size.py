@@ -6,13 +6,15 @@ import msgspec
 
 
 class SlotSize(msgspec.Struct, frozen=True):
-    """`count` slots of VM `vm` in run `run`, each `cores` of a core and `memory_bytes`."""
+    """`count` slots of VM `vm` in run `run`, each `cores` of a core and `memory_bytes` (0: as much as there is), each
+    kept to one core unless told otherwise."""
 
     run: str
     vm: str
     count: int
     cores: float
     memory_bytes: int
+    one_core: bool = True
 
 
 def joining(procs: list[str], command: list[str]) -> list[str]:
