@@ -19,7 +19,6 @@ LONGEST = (  # files of live tests that others wait for if they come last
     "test_analysis_live.py",
     "test_keyed_state_moves_live.py",
     "test_faults_live.py",
-    "test_report_drawn_live.py",
 )
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and all that they start: it is sent to some.

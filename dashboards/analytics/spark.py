@@ -109,17 +109,17 @@ def tasks_running() -> tuple[int, int] | None:
 
 
 def _stop(spark: SparkSession) -> None:
-    """End the session and the Java process behind it, so that a next one may have other settings."""
+    """End the session and the Java process behind it, so that a next one may have other settings; but none that was
+    there before (PYSPARK_GATEWAY_PORT)."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
     spark.stop()
-    if gateway is not None:
+    process = getattr(gateway, "proc", None)
+    if gateway is not None and process is not None:
         gateway.shutdown()
-        process = getattr(gateway, "proc", None)
-        if process is not None:
-            process.stdin.close()
-            process.wait(30)
+        process.stdin.close()
+        process.wait(30)
         SparkContext._gateway = SparkContext._jvm = None
 
 

@@ -1,8 +1,9 @@
-"""`headgate analyze` on made traces whose truth is known. One session of Spark for most of it."""
+"""`headgate analyze` on made traces whose truth is known. One analysis for most of it."""
 
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,10 +19,23 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.live
 LIMIT_S = 400
 BEGIN_S = 1_800_000_000  # when a made run begins
+CURATE = """
+import sys
+from pathlib import Path
+from dashboards.analytics import runs, spark
+from dashboards.analytics.curate import curate
+from dashboards.analytics.places import place
+from dashboards.analytics.segments import judged
+
+traces, curated, log = sys.argv[1:]
+found = [(run, judged(run)[0]) for run in runs.find([traces])[0]]
+with spark.session("local[2]", spark.MEMORY, Path(log), spark.QUICK) as session:
+    print(curate(session, place(curated), [one for one in found if one[1]]).rows["samples"])
+"""
 
 
-def analyze(*arguments, env=None):
-    command = [sys.executable, "-m", "dashboards.cli", "analyze", *map(str, arguments)]
+def headgate(*arguments, env=None):
+    command = [sys.executable, "-P", "-m", "dashboards.cli", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env={**os.environ, **(env or {})}
     )
@@ -47,10 +61,10 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def analysed(spark, made):
+def analysed(java, made):
     """(the analysis, its folder, the process)."""
     output = made[0].parent / "out"
-    done = analyze(made[0], "--output", output, "-o", "json", "--master", "local[2]")
+    done = headgate("analyze", made[0], "--output", output, "-o", "json", "--master", "local[2]", env=java)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), output, done
 
@@ -155,13 +169,13 @@ def test_the_steps_that_a_run_was_led_up_are_taken_apart(analysed):
     )
 
 
-def test_only_the_data_is_on_stdout_and_spark_is_not_heard(analysed):
+def test_only_the_data_is_on_stdout(analysed):
     lines = analysed[2].stderr.splitlines()
     assert all(line.startswith("analyze: ") for line in lines), lines
 
 
-def test_again_it_curates_only_what_is_new(made, analysed):
-    """A second run with one more segment: the old parts of other days and tables stay as they are."""
+def test_again_it_curates_only_what_is_new_and_spark_is_not_heard(made, analysed, tmp_path):
+    """With one more segment, the old parts of other days and tables stay as they are."""
     output = analysed[1]
     folder = made[0] / "made" / "run-1" / "samples"
     before = {p: p.stat().st_mtime_ns for p in (output / "curated").rglob("part-*.parquet")}
@@ -170,24 +184,41 @@ def test_again_it_curates_only_what_is_new(made, analysed):
     held = pq.read_table(last).slice(0, 100)
     number = int(last.stem.partition("-")[2]) + 1
     pq.write_table(held, last.with_name(f"{last.stem.partition('-')[0]}-{number:09d}.parquet"))
-    done = analyze(made[0], "--output", output, "-o", "json", "--master", "local[2]")
-    assert done.returncode == 0, done.stderr
-    again = json.loads(done.stdout)
-    assert again["rows"] == analysed[0]["rows"] + 100
+    words = [sys.executable, "-P", "-c", CURATE, made[0], output / "curated", tmp_path / "spark.log"]
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "") and (tmp_path / "spark.log").stat().st_size > 0
+    assert int(done.stdout) == analysed[0]["rows"] + 100
     assert table.num_rows >= 100
     after = {p: p.stat().st_mtime_ns for p in (output / "curated").rglob("part-*.parquet")}
     assert {p for p in before.items() if p[0].parts[-5] != "samples"} <= set(after.items())
 
 
 def test_strict_stops_with_3_and_lists_everything(made, tmp_path):
-    done = analyze(made[0], "--output", tmp_path / "out", "--strict")
+    done = headgate("analyze", made[0], "--output", tmp_path / "out", "--strict")
     assert done.returncode == 3
     assert done.stderr.count("\n  - ") >= len(made[1]["planted"])
     assert not (tmp_path / "out").exists()
 
 
 def test_without_java_it_says_what_to_install(made, tmp_path):
-    done = analyze(made[0], "--output", tmp_path / "out", env={"PATH": str(tmp_path), "JAVA_HOME": ""})
+    nowhere = {"PATH": str(tmp_path), "JAVA_HOME": ""}
+    done = headgate("analyze", made[0], "--output", tmp_path / "out", env=nowhere)
     assert done.returncode == 1
     assert "Java is not installed" in done.stderr
     assert "openjdk" in done.stderr
+
+
+def test_a_run_that_nobody_analysed_is_analysed_and_then_told(java, tmp_path):
+    truth = generate(tmp_path / "traces", Wanted(12_000, threads=20, slots=8))["runs"][0]
+    run = tmp_path / "traces" / "made" / "run-1"
+    done = headgate("report", run, "--output", tmp_path / "run.html", env=java)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "run.html").read_text("utf-8")
+    found = re.search(r'<script type="application/json" id="summary">(.*?)</script>', page)
+    assert found is not None
+    summary = json.loads(found[1])
+    assert summary["runs"] == ["made/run-1"] and summary["analysis"]["rows"] == truth["rows"]["samples"]
+    assert summary["analysis"]["cpu"]["r2"] == pytest.approx(truth["r2"]["cpu"], abs=0.1)
+    kinds = [sentence["kind"] for sentence in summary["story"][0]["sentences"]]
+    assert kinds.count("replan") == 5 and "broke" in kinds
+    assert (tmp_path / "run-plots" / "timeline.html").exists()

@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.watched import WatchedRig, cpu_s_of, rss_bytes
+from topology_runtime.calibration.watched import WatchedRig, cpu_s_of
 from topology_runtime.messages import DataPlaneSettings
+from topology_runtime.proc import rss_bytes
 from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.worker import meter as mt
 

@@ -12,9 +12,9 @@ from topology_runtime.calibration.bench import FAST_TPS, Bench
 from topology_runtime.calibration.speed import SpeedMeter, SpeedSource
 from topology_runtime.calibration.steps import Probe
 from topology_runtime.calibration.warm_up import growth, steady_from
-from topology_runtime.calibration.watched import rss_bytes
 from topology_runtime.errors import HeadgateError
 from topology_runtime.faults.words import counted
+from topology_runtime.proc import rss_bytes
 
 BIN_S = 0.25
 ROUNDS_OF_ROWS = 8  # rows per thread in a probe: many threads finish in waves

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from topology_runtime.errors import HeadgateError
 from topology_runtime.schedule import Schedule
@@ -104,8 +102,3 @@ class WatchedRig(Rig):
 def cpu_s_of(pid: int) -> float:
     """CPU time of a process with all its threads, to the nanosecond (clock_getcpuclockid of Linux)."""
     return time.clock_gettime(~pid << 3 | 2)
-
-
-def rss_bytes(pid: int) -> int:
-    resident = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]
-    return int(resident) * os.sysconf("SC_PAGE_SIZE")
