@@ -132,7 +132,7 @@ class SlotState:
 
     def kill_due(self, now_ns: int) -> bool:
         """Is it time to kill it? Then again in a second, while it lives."""
-        if not self.live or self.kill_at_ns is None or now_ns < self.kill_at_ns:
+        if self.kill_at_ns is None or now_ns < self.kill_at_ns or not self.live:
             return False
         self.killed_for = self.kill_why
         self.kill_at_ns = now_ns + NS

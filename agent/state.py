@@ -80,6 +80,7 @@ class AgentState:
         self._started_ns = now_ns
         self._heard_ns = self._hello_ns = self._report_ns = self._stop_ns = -1
         self._told: object = None
+        self._changed = False  # is there news that no report has told?
         self._asked_to_stop = False
         self._exiting = False
 
@@ -101,7 +102,7 @@ class AgentState:
     def wake_ns(self) -> int:
         """When the next Tick is due (monotonic; in the past: now)."""
         due = [self._next_word_ns()]
-        due += [s.kill_at_ns for s in self.slots.values() if s.live and s.kill_at_ns is not None]
+        due += [s.kill_at_ns for s in self.slots.values() if s.kill_at_ns is not None and s.live]
         if self.stopping:
             due.append(self._stop_ns + STOP_LIMIT_NS)
         if self.profile.running is not None:
@@ -111,12 +112,14 @@ class AgentState:
     def validate(self) -> None:
         """Raises AssertionError when the state contradicts itself (called in every test)."""
         for state in self.slots.values():
+            live = state.live
             assert state.incarnation > 0 or state.status == "empty"
-            assert state.live or not state.endpoint, f"{state.slot}: an endpoint without a worker"
-            assert state.live or state.kill_at_ns is None, f"{state.slot}: a kill without a worker"
-            assert all(t.slot == state.slot for t in state.desired)
-            assert set(state.ended) <= {t.thread for t in state.desired}
-            assert not (state.live and self._is_profiled(state)), f"{state.slot}: a worker and a profile"
+            assert live or not state.endpoint, f"{state.slot}: an endpoint without a worker"
+            assert live or state.kill_at_ns is None, f"{state.slot}: a kill without a worker"
+            for thread in state.desired:
+                assert thread.slot == state.slot
+            assert not state.ended or set(state.ended) <= {t.thread for t in state.desired}
+            assert not (live and self._is_profiled(state)), f"{state.slot}: a worker and a profile"
         assert self.desired is None or self.desired.token == self.token
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
@@ -371,7 +374,7 @@ class AgentState:
         hello_ns = self._hello_ns + HELLO_EVERY_NS
         if self.controller_boot == 0:
             return hello_ns
-        heartbeat_ns = self._report_ns + (REPORT_EVERY_NS if self._told == self._news() else REPORT_GAP_NS)
+        heartbeat_ns = self._report_ns + (REPORT_GAP_NS if self._changed else REPORT_EVERY_NS)
         return min(heartbeat_ns, max(hello_ns, self._heard_ns + SILENT_NS))
 
     def _speak(self, now_ns: int) -> list[e.Instruction]:
@@ -386,36 +389,30 @@ class AgentState:
         if self._letters.overdue(now_ns):
             out += self._letters_again(now_ns)
         quiet_ns = now_ns - self._report_ns
-        changed = self._told != self._news()
-        if self._report_ns < 0 or quiet_ns >= (REPORT_GAP_NS if changed else REPORT_EVERY_NS):
-            out.append(self._report(now_ns))
+        news = self._news()
+        self._changed = news != self._told
+        if self._report_ns < 0 or quiet_ns >= (REPORT_GAP_NS if self._changed else REPORT_EVERY_NS):
+            out.append(self._report(news, now_ns))
         return out
 
-    def _report(self, now_ns: int) -> e.SendReport:
-        self._told, self._report_ns = self._news(), now_ns
+    def _report(self, news: object, now_ns: int) -> e.SendReport:
+        self._told, self._changed, self._report_ns = news, False, now_ns
         self.sequence += 1
         self.lease.sent(self.sequence, now_ns)
         workers = tuple(now for state in self.slots.values() if (now := state.now()) is not None)
         unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
-        return e.SendReport(
-            Report(
-                self.hello.vm,
-                self.hello.boot,
-                self.sequence,
-                self.token,
-                workers,
-                self.source_positions(),
-                self._disk(),
-                unlogged,
-                self._spools,
-                self.strikes.told,
-            )
-        )
+        report = Report(
+            self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.source_positions(),
+            self._disk(), unlogged, self._spools, self.strikes.told,
+        )  # fmt: skip
+        return e.SendReport(report)
 
     def _disk(self) -> tuple[str, ...]:
         """What this VM's disk does not take now."""
-        found = [*self._troubles, *(text for state in self.slots.values() for text in state.troubles)]
-        return tuple(dict.fromkeys(found))[:TROUBLES_MOST]
+        found = dict.fromkeys(self._troubles)
+        for state in self.slots.values():
+            found.update(dict.fromkeys(state.troubles))
+        return tuple(found)[:TROUBLES_MOST]
 
     def _news(self) -> object:
         """What of a report is worth telling at once (counts are not)."""
@@ -445,6 +442,9 @@ class AgentState:
         out: list[e.Instruction] = [e.Note(text.format(slot)) for slot in alive]
         if self.controller_boot and not self.refused:
             out += self._letters_again(now_ns)
-            out += [self._report(now_ns), e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot))]
+            out += [
+                self._report(self._news(), now_ns),
+                e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot)),
+            ]
         self._exiting = True
         return [*out, e.Exit(self.stopping, self.refused)]

@@ -27,6 +27,8 @@ DOUBLED_MOST = 6
 STRUCK_KEPT = 500
 TOLD_MOST, ERROR_MOST = 20, 300  # told to other VMs: so many, the latest, with so much of what happened
 
+NOTHING = VmStrikes()
+
 Name = tuple[str, str, int, int, int, str]  # task, source, partition, position, variant, kind
 
 
@@ -91,6 +93,8 @@ class Strikes:
     @property
     def told(self) -> VmStrikes:
         """For the other VMs."""
+        if not self.struck and not self._slots:
+            return NOTHING
         latest = list(self.struck.values())[-TOLD_MOST:]
         short = tuple(replace(one, error=one.error[:ERROR_MOST], traceback="") for one in latest)
         return VmStrikes(short, sum(of.unknown for of in self._slots.values()))
