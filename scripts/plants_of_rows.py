@@ -216,7 +216,7 @@ TUPLES = (
     one(
         "frames are taken before there are routes",
         CORE,
-        "return self.outputs.edges >= len(self.topology.out_edges(self.task.name))",
+        "return self.routed",
         "return True",
         (*LOST, *LATE),
         test="tests/simulation/test_found_by_seeds.py",

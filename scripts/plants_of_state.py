@@ -200,9 +200,9 @@ AIMED = (
     one(
         "a source stands still for a while",
         SOURCE,
-        "        schedule = orders.schedule\n        if schedule is None or not self._routed",
+        "        schedule = orders.schedule\n        if schedule is None or not self.routed",
         "        schedule = orders.schedule\n        if 30 <= ledger.position < 33 and now_ns < 10 * NS:\n"
-        "            return\n        if schedule is None or not self._routed",
+        "            return\n        if schedule is None or not self.routed",
         ("without a fault", *LATE),
         shape="line",
         more={"faults": 0},

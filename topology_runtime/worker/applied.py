@@ -50,6 +50,11 @@ class Applied:
         """How many rows of a range are remembered."""
         return len(self._ranges.get(key_range, ()))
 
+    @property
+    def filled(self) -> set[int]:
+        """Ranges of which rows are remembered."""
+        return {key_range for key_range, known in self._ranges.items() if known}
+
     def add(self, key_range: int, identity: Identity, out: list[Any]) -> None:
         """A row has changed the state."""
         if identity[2] < self.below.get(identity[:2], 0):

@@ -166,8 +166,12 @@ class KeyedFlow(Flow):
 
     def snapshot(self) -> KeyedSnapshot:
         """Everything that is here."""
-        copies = tuple(self.copy(key_range) for key_range in sorted(self.ranges.versions))
         applied = self.applied
+        filled = {key_range for key_range, states in self.states.items() if states} | applied.filled
+        copies = tuple(
+            self.copy(key_range) if key_range in filled else RangeCopy(key_range, version)
+            for key_range, version in sorted(self.ranges.versions.items())
+        )
         return KeyedSnapshot(copies, tuple(sorted(self.ranges.lost)), applied.floors(), applied.again_at_most)
 
     def covered(self) -> list[Addressed]:

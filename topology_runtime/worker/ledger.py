@@ -155,14 +155,13 @@ class Ledger:
         """Roots past their deadline are sent again."""
         waiting = set(self.again)
         for root in self._open.values():
-            if root.sequence not in waiting and self._lost(root, now_ns):
+            if now_ns >= root.deadline_ns and root.sequence not in waiting and self._lost(root, now_ns):
                 root.expiries += 1
                 self.again.append(root.sequence)
                 self._replaying.pop(root.sequence, None)
 
     def _lost(self, root: Root, now_ns: int) -> bool:
-        if now_ns < root.deadline_ns:
-            return False
+        """It is past its deadline: is it lost, or only late?"""
         overtaken = self._newest_done_ns >= root.sent_ns + OVERTAKEN_NS
         return overtaken or now_ns >= root.deadline_ns + STUCK_NS
 

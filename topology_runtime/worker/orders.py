@@ -27,6 +27,7 @@ class Orders:
     leaving: frozenset[int] = frozenset()
     route_of: dict[int, Route] = field(default_factory=dict)
     _upstream: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False)
+    _caps: dict[int, int] = field(default_factory=dict, compare=False)
 
     @property
     def topology(self) -> Topology:
@@ -55,6 +56,16 @@ class Orders:
                 if self.slot_of[thread].vm not in dead
             )
         return self._upstream[task]
+
+    def cap_of(self, target: int) -> int:
+        """Rows in a frame for this thread at most: a tenth of a second of its modelled rate, so that a slow
+        task's frame still acks soon."""
+        cap = self._caps.get(target)
+        if cap is None:
+            most, modelled = self.desired.settings.frame_rows, self.desired.modelled_tps.get(target)
+            cap = most if modelled is None else max(1, min(most, int(0.1 * modelled)))
+            self._caps[target] = cap
+        return cap
 
     def to_mark(self, task: str) -> tuple[int, ...]:
         """Threads that a thread of `task` marks once it sends by these routes."""

@@ -213,7 +213,9 @@ class Outputs:
         """When `flush` has something to do; None when all buffers are empty."""
         if self.full:
             return 0
-        return min((self._flushed_ns.get(place, 0) + self.gap_ns for place in self.buffers), default=None)
+        if not self.buffers:
+            return None
+        return min(self._flushed_ns.get(place, 0) + self.gap_ns for place in self.buffers)
 
     @property
     def empty(self) -> bool:

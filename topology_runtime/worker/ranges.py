@@ -55,6 +55,7 @@ class Ranges:
         self.lost: set[int] = set()
         self.changes = 0
         self.now = Standing()
+        self._keepers: list[dict[int, int]] = []  # of each range; those of many ranges are the same
         self._heard: dict[int, set[int]] = {}  # range → keepers that have answered by these routes
         self._told: set[int] = set()  # answered, and the answer is acknowledged
         self._waits: dict[int, set[int]] | None = None  # missing range → who is yet to answer; None: look
@@ -70,20 +71,19 @@ class Ranges:
 
     def keepers(self, key_range: int) -> dict[int, int]:
         """Thread → newest routes by which it may have claimed this range."""
-        found: dict[int, int] = {}
-        for layer in self.now.layers:
-            thread = layer.owners[key_range]
-            found[thread] = max(layer.number, found.get(thread, NO_COPY))
-        return found
+        return self._keepers[key_range] if self._keepers else {}
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
 
     def stand(self, now: Standing) -> None:
         """Obey: whose the ranges are from now on, and who may hold them."""
+        if now == self.now:
+            return  # nearly all desired states leave the ranges where they are
         if now.number != self.now.number:
             self._heard.clear()
             self._told.clear()
         self.now, self._waits = now, None
+        self._keepers = _keepers_of(now.layers)
         self.missing = set()
         mine = _owned_by(self.me, now.owners)
         for key_range in mine:
@@ -143,7 +143,8 @@ class Ranges:
         self.put(key_range, self.now.number)
         self.owned.add(key_range)
         self.missing.discard(key_range)
-        self._waits = None
+        if self._waits is not None:
+            self._waits.pop(key_range, None)
 
     def _is_lost(self, key_range: int, version: int) -> bool:
         heard = self._heard.get(key_range, set())
@@ -181,6 +182,15 @@ class Ranges:
         return not self.missing and not self.pending
 
 
+def _keepers_of(layers: Sequence[Layer]) -> list[dict[int, int]]:
+    """For each range: thread → the newest routes by which it is its owner."""
+    known: dict[tuple[int, ...], dict[int, int]] = {}
+    for threads in set(of_ranges := list(zip(*(layer.owners for layer in layers), strict=True))):
+        numbered = sorted((layer.number, thread) for layer, thread in zip(layers, threads, strict=True))
+        known[threads] = {thread: number for number, thread in numbered}
+    return [known[threads] for threads in of_ranges]
+
+
 def _owned_by(thread: int, owners: Sequence[int]) -> list[int]:
     return [key_range for key_range, owner in enumerate(owners) if owner == thread]
 
@@ -188,12 +198,13 @@ def _owned_by(thread: int, owners: Sequence[int]) -> list[int]:
 def runs_of(ranges: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """Run-length code of a set of ranges: (first, how many)."""
     runs: list[tuple[int, int]] = []
+    first = end = -1
     for key_range in sorted(ranges):
-        if runs and sum(runs[-1]) == key_range:
-            runs[-1] = runs[-1][0], runs[-1][1] + 1
-        else:
-            runs.append((key_range, 1))
-    return tuple(runs)
+        if key_range != end:
+            runs.append((first, end - first))
+            first = key_range
+        end = key_range + 1
+    return (*runs[1:], (first, end - first)) if runs else ()
 
 
 def of_runs(runs: Iterable[tuple[int, int]]) -> set[int]:

@@ -42,7 +42,10 @@ def owners(route: Route) -> list[int]:
 
 def unrolled(runs: Iterable[tuple[int, int]]) -> list[int]:
     """A run-length coded table, (thread, how many) by (thread, how many)."""
-    return [thread for thread, count in runs for _ in range(count)]
+    table: list[int] = []
+    for thread, count in runs:
+        table += [thread] * count
+    return table
 
 
 class Router:

@@ -21,7 +21,7 @@ from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, k
 from topology_runtime.worker.flow import Flow
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
 from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.task_core import LATEST_MARK, TaskCore, row_cap
+from topology_runtime.worker.task_core import LATEST_MARK, TaskCore
 
 EXPIRE_EVERY_NS = NS // 10
 FAULT_PAUSE_NS = NS // 10  # after a fault, before replaying: let every worker learn of the new peer
@@ -62,6 +62,7 @@ class SourceCore(TaskCore):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.letters = LetterSends()  # that are sent again
+        self.partitions = self.task.static.threads if self.task.static else 1
 
     # ── what others see ─────────────────────────────────────────────────────────────────────────
 
@@ -82,7 +83,7 @@ class SourceCore(TaskCore):
     @property
     def leaving(self) -> bool:
         orders = self.orders
-        return orders is not None and orders.switched and self.desired.thread in orders.leaving
+        return orders is not None and self.desired.thread in orders.leaving and orders.switched
 
     @property
     def reading(self) -> bool:
@@ -118,10 +119,6 @@ class SourceCore(TaskCore):
     def number(self) -> int:
         """Which of the topology's sources this is."""
         return [task.name for task in self.topology.sources].index(self.task.name)
-
-    @property
-    def partitions(self) -> int:
-        return self.task.static.threads if self.task.static else 1
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
@@ -179,7 +176,7 @@ class SourceCore(TaskCore):
             return
         modelled = orders.desired.modelled_tps.get(self.desired.thread, 0.0)
         frames = sum(
-            FRAMES_DOWNSTREAM * row_cap(orders, target)
+            FRAMES_DOWNSTREAM * orders.cap_of(target)
             for number, _ in self.topology.out_edges(self.task.name)
             for target, _ in (orders.route_of[number].targets if number in orders.route_of else ())
         )
@@ -223,11 +220,7 @@ class SourceCore(TaskCore):
             return False
         if self._end is not None or 0 < orders.schedule.end_ns <= wall_ns:
             return False
-        return self._routed
-
-    @property
-    def _routed(self) -> bool:
-        return self.outputs.edges >= len(self.topology.out_edges(self.task.name))
+        return self.routed
 
     def _replay(self, now_ns: int) -> None:
         ledger = self.ledger
@@ -250,7 +243,7 @@ class SourceCore(TaskCore):
             self.stopped_reading = True
             return
         schedule = orders.schedule
-        if schedule is None or not self._routed:
+        if schedule is None or not self.routed:
             return
         if self.arrivals is not None:
             self._emit_arrived(now_ns, wall_ns, schedule.cap_at(wall_ns) / self.partitions, read)

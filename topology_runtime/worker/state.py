@@ -126,6 +126,7 @@ class WorkerState:
     emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round begun when it was empty
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
+    _mine: tuple[ThreadSpec, ...] = ()  # threads that are desired here
     _lost: str = ""  # why sources are to send again
     _pauses: int = 0
     _again_ns: int = 0  # not before
@@ -142,6 +143,7 @@ class WorkerState:
             return []
         before, self.desired = self.desired, desired
         self.orders = orders_of(desired, self.slot, self.incarnation)
+        self._mine = tuple(t for t in desired.threads if t.slot == self.slot)
         out: list[Instruction] = []
         for peer in desired.workers:
             if peer.slot.vm not in desired.held_dead or not peer.endpoint:
@@ -152,12 +154,8 @@ class WorkerState:
         if before is not None and (lost := _left_behind(before, desired)):
             out.append(Fault(f"routes led to {lost}, which is no more"))
         out.append(Obey(self.orders))
-        for thread in desired.threads:
-            if (
-                thread.slot == self.slot
-                and thread.thread not in self.threads
-                and thread.thread not in self.ended
-            ):
+        for thread in self._mine:
+            if thread.thread not in self.threads and thread.thread not in self.ended:
                 self.threads[thread.thread] = ThreadStatus(thread.thread)
                 out.append(StartThread(thread))
         out += self._end_some()
@@ -221,7 +219,7 @@ class WorkerState:
         """READY for the present token (rule 5)."""
         if self.desired is None or self.orders is None:
             return False
-        here = all(t.thread in self.threads or t.thread in self.ended for t in self._mine())
+        here = all(t.thread in self.threads or t.thread in self.ended for t in self._mine)
         failed = any(now.failed for now in self.threads.values())
         dead = set(self.desired.held_dead)
         others = {t.slot for t in self.desired.threads if not t.answers} - {self.slot}
@@ -255,9 +253,6 @@ class WorkerState:
         assert self.desired is None or self.orders is not None
 
     # ── rules ───────────────────────────────────────────────────────────────────────────────────
-
-    def _mine(self) -> list[ThreadSpec]:
-        return [t for t in self.desired.threads if t.slot == self.slot] if self.desired else []
 
     def _reached(self, slot: Slot) -> bool:
         peer = self.peers.get(slot)
@@ -341,13 +336,13 @@ class WorkerState:
         return who in self.answered and current
 
     def _leave(self) -> list[Instruction]:
-        idle = self.desired is not None and not self._mine() and all(t in self.ended for t in self.threads)
+        idle = self.desired is not None and not self._mine and all(t in self.ended for t in self.threads)
         return [Leave()] if idle else []
 
     def _end_some(self) -> list[Instruction]:
         if self.desired is None or self.orders is None:
             return []
-        mine = {t.thread: t for t in self._mine()}
+        mine = {t.thread: t for t in self._mine}
         out: list[Instruction] = []
         for now in list(self.threads.values()):
             if now.thread in self.ended:

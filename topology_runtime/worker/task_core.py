@@ -49,6 +49,7 @@ class TaskCore:
     ) -> None:
         self.desired, self.topology, self.post = desired, topology, post
         self.task = topology.by_name[desired.task]
+        self._edges = len(topology.out_edges(desired.task))
         self.random64, self._record = random64, record
         self.outputs = Outputs(desired.thread, post.slot, post.incarnation, random64, 0)
         self.orders: Orders | None = None
@@ -100,7 +101,12 @@ class TaskCore:
         orders = self.orders
         if orders is None or not orders.may_run(self.desired.thread):
             return False
-        return self.outputs.edges >= len(self.topology.out_edges(self.task.name))
+        return self.routed
+
+    @property
+    def routed(self) -> bool:
+        """Does it know where its rows go?"""
+        return self.outputs.edges >= self._edges
 
     def leased(self, now_ns: int, until_ns: int) -> bool:
         """May it begin something under a lease until then? (Only exclusive threads need one.)"""
@@ -115,8 +121,8 @@ class TaskCore:
         """Marks of this number or newer are in from all upstream threads."""
         if self.orders is None:
             return 0
-        upstream = self.orders.upstream(self.task.name)
-        return min((self.marks.get(thread, 0) for thread in upstream), default=LATEST_MARK)
+        marks, upstream = self.marks, self.orders.upstream(self.task.name)
+        return min([marks.get(thread, 0) for thread in upstream], default=LATEST_MARK)
 
     # ── frames and time ─────────────────────────────────────────────────────────────────────────
 
@@ -146,7 +152,8 @@ class TaskCore:
             self.settle(self.flow.on_time(now_ns, self.orders.desired.draining))
 
     def flush(self, now_ns: int, everything: bool = False) -> None:
-        self.post.deliver(self.outputs.flush(now_ns, everything))
+        if frames := self.outputs.flush(now_ns, everything):
+            self.post.deliver(frames)
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
 
@@ -160,7 +167,7 @@ class TaskCore:
             del self.marks[thread]
         if gone and self.flow is not None:
             self.flow.forget(gone)
-        self.outputs.cap_of = lambda target: row_cap(orders, target)
+        self.outputs.cap_of = orders.cap_of
         self.outputs.gap_ns = int(orders.desired.settings.gap_s * 1e9)
         if before is None or before.number != orders.number or before.desired.routes != orders.desired.routes:
             self.flush(now_ns, everything=True)
@@ -214,14 +221,6 @@ class TaskCore:
         return keeper
 
 
-def row_cap(orders: Orders, target: int) -> int:
-    """Rows in a frame for this thread at most: a tenth of a second of its modelled rate, so that a slow
-    task's frame still acks soon."""
-    most = orders.desired.settings.frame_rows
-    modelled = orders.desired.modelled_tps.get(target)
-    return most if modelled is None else max(1, min(most, int(0.1 * modelled)))
-
-
 def routers(task: str, thread: int, orders: Orders, here: Slot) -> list[tuple[int, Router]]:
     """A router per out-edge that has a route."""
     local = frozenset(thread for thread, slot in orders.slot_of.items() if slot == here)
@@ -231,6 +230,6 @@ def routers(task: str, thread: int, orders: Orders, here: Slot) -> list[tuple[in
         if route is None or not route.targets:
             continue
         key: Callable[[Any], Hashable] | None = key_function(edge.key) if edge.key is not None else None
-        router = Router(edge, route, local, key, lambda target: row_cap(orders, target), thread)
+        router = Router(edge, route, local, key, orders.cap_of, thread)
         made.append((number, router))
     return made
