@@ -169,11 +169,10 @@ class SimAccount:
         ledger = thread.source.ledger
         if watch is None or ledger is None:
             return
-        watch.most = max(watch.most, ledger.in_flight)
         standing = ledger.position, ledger.in_flight, ledger.replayed
         if standing == watch.standing:
             return
-        watch.standing = standing
+        watch.standing, watch.most = standing, max(watch.most, ledger.in_flight)
         known = self.of(watch.place)
         self.again += max(0, min(known.read, ledger.position) - watch.position)
         known.read = max(known.read, ledger.position)
@@ -189,9 +188,12 @@ class SimAccount:
 
     def _begun(self, watch: SimWatch, ledger: Ledger) -> list[range]:
         """What was read since; returns what was begun and done at once, and so was never seen open."""
-        kept = sum(len(root.rows) for root in ledger.open_roots() if root.kept)
         most = ledger.window_rows + ledger.replayed
-        assert ledger.in_flight - kept <= most, f"{ledger.in_flight} rows in flight in {watch.thread.name}"
+        if ledger.in_flight > most:
+            kept = sum(len(root.rows) for root in ledger.open_roots() if root.kept)
+            assert ledger.in_flight - kept <= most, (
+                f"{ledger.in_flight} rows in flight in {watch.thread.name}"
+            )
         fresh = ledger.open - watch.open.keys()
         for sequence in fresh:
             root = ledger.open_root(sequence)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.simulation import spool
@@ -102,8 +103,7 @@ class SimThread:
             return
         self._due_ns = when_ns
         self._turns += 1
-        turn = self._turns
-        self.world.clock.at(when_ns, "", lambda: self._turn_if(turn))
+        self.world.clock.at(when_ns, "", partial(self._turn_if, self._turns))
 
     def _turn_if(self, turn: int) -> None:
         if turn != self._turns or not self.alive:
@@ -130,9 +130,11 @@ class SimThread:
 
     def _queues(self, item: Any) -> bool:
         """Must this frame still wait here (a story about long queues)?"""
-        wait_ns = int(self.world.options.queue_ms * MS)
-        if not wait_ns or not isinstance(item, Frame) or item.edge not in self.world.last_edges:
+        if not self.world.options.queue_ms:
             return False
+        if not isinstance(item, Frame) or item.edge not in self.world.last_edges:
+            return False
+        wait_ns = int(self.world.options.queue_ms * MS)
         return self.world.now_ns < item.flushed_ns + wait_ns
 
     def _one(self, item: Any, now_ns: int) -> None:
@@ -242,16 +244,13 @@ class SimSource(SimThread):
         super().__init__(worker, desired, orders)
 
     def make_core(self) -> TaskCore:
-        return SourceCore(self.desired, self.orders.topology, self.worker, self.world.random64, self.record)
+        w = self.desired
+        self.source = SourceCore(w, self.orders.topology, self.worker, self.world.random64, self.record)
+        return self.source
 
     @property
     def place(self) -> tuple[str, int]:
         return self.desired.task, self.desired.partition
-
-    @property
-    def source(self) -> SourceCore:
-        assert isinstance(self.core, SourceCore)
-        return self.core
 
     def source_now(self) -> SourceStatus:
         w = self.desired
@@ -363,10 +362,10 @@ class SimSource(SimThread):
             self.worker.changed()
 
     def _arrived(self, position: int) -> tuple[int, ...]:
-        came, now_ns = self.source.arrivals, self.world.wall_ns
+        came = self.source.arrivals
         if came is None:
             return ()
-        return came.end, came.arrived_ns(position) if position < came.end else 0, now_ns
+        return came.end, came.arrived_ns(position) if position < came.end else 0, self.world.wall_ns
 
     def _plan_next(self) -> None:
         self._at(max(self.world.now_ns + 1, self.source.wake_ns(self.world.now_ns, self.world.wall_ns)))
