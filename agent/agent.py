@@ -77,7 +77,7 @@ class Agent:
         self._hang_due_ns = self._sample_due_ns = 0
         self.metrics: AgentMetricsPort | None = None
         self.disk = DiskTroubles()
-        self._disk_told: tuple[str, ...] = ()
+        self._disk_told = e.DiskSeen(())
 
     # ── outline ─────────────────────────────────────────────────────────────────────────────────
 
@@ -291,9 +291,8 @@ class Agent:
         self._read_sources_of(worker)
         self.sampler.over(worker.slot, worker.incarnation)
         state, left = self.state.slots[worker.slot], (self._under_way(worker), worker.reader.unlogged)
-        letters = self.supervisor.letters_left(worker, state.letters)
-        spooled = spools.left_over(self.config.directory)
-        self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, letters, spooled))
+        rest = self.supervisor.letters_left(worker, state.letters), spools.left_over(self.config.directory)
+        self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, *rest))
 
     def _under_way(self, worker: WorkerProcess) -> tuple[UnderWay, ...]:
         """The calls of user code that its end broke off, with their stacks as far as it wrote them."""
@@ -316,9 +315,10 @@ class Agent:
 
     def _look_for_hung(self, now_ns: int) -> None:
         self.supervisor.trim_logs(self.disk)
-        if (troubles := self.disk.texts()) != self._disk_told:
-            self._disk_told = troubles
-            self.do(e.DiskSeen(troubles))
+        left = spools.left_over(self.config.directory) if self.state.spools_left else None
+        if (seen := e.DiskSeen(self.disk.texts(), left)) != self._disk_told or left is not None:
+            self._disk_told = seen
+            self.do(seen)
         for worker in self.supervisor.workers.values():
             worker.reader.be_careful(self.state.strikes.careful(worker.slot, now_ns))
         for worker, hang in self.supervisor.hung(now_ns, self._max_call_ns):

@@ -82,9 +82,10 @@ class ProfileEnded(msgspec.Struct, frozen=True):
 
 
 class DiskSeen(msgspec.Struct, frozen=True):
-    """What the agent's own disk does not take now."""
+    """What the agent's own disk does not take now, and spools that hold events (None: as before)."""
 
     troubles: tuple[str, ...]
+    spools: tuple[SpoolLeft, ...] | None = None
 
 
 class StopAsked(msgspec.Struct, frozen=True):

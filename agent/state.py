@@ -73,7 +73,7 @@ class AgentState:
         self.refused = ""
         self._data = b""
         self._troubles: tuple[str, ...] = ()
-        self._spools = hello.spools
+        self.spools_left = hello.spools
         self._desired_here: set[int] = set()
         self._sources: dict[int, tuple[int, SourceStatus, int]] = {}
         self._letters = LetterBox(hello.vm, hello.boot, letters)
@@ -148,8 +148,8 @@ class AgentState:
                 return self._on_hung(event, now_ns)
             case e.ProfileEnded():
                 return self.profile.ended(event)
-            case e.DiskSeen(troubles):
-                self._troubles = troubles
+            case e.DiskSeen(troubles, spools):
+                self._troubles, self.spools_left = troubles, self.spools_left if spools is None else spools
             case e.StopAsked(reason):
                 return self._on_stop_asked(reason, now_ns)
         return []
@@ -289,7 +289,7 @@ class AgentState:
         blamed, out = self._blame(state, event, now_ns)
         state.unlogged += event.unlogged
         out += [e.SendDeadLetters(said) for said in self._letters.add(event.letters, now_ns, left=True)]
-        self._spools = self._spools if event.spools is None else event.spools
+        self.spools_left = self.spools_left if event.spools is None else event.spools
         before = state.given_up
         state.exited(event.how, event.clean, now_ns, self.token.epoch, blamed)
         if state.given_up and not before:
@@ -403,7 +403,7 @@ class AgentState:
         unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
         report = Report(
             self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.source_positions(),
-            self._disk(), unlogged, self._spools, self.strikes.told,
+            self._disk(), unlogged, self.spools_left, self.strikes.told,
         )  # fmt: skip
         return e.SendReport(report)
 

@@ -260,8 +260,8 @@ SOURCES = (
     one(
         "a leaving source reads on",
         SOURCE,
-        "            return max(self._gap_end, arrived)\n",
-        "            return None\n",
+        "if not (self.leaving or draining):",
+        "if not draining:",
         (*LATE, "duplicates", "not by routes"),
     ),
     one(

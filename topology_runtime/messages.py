@@ -171,12 +171,14 @@ FromController = DesiredState | Shutdown | Welcome | LettersTaken | SendAgain | 
 
 
 class SpoolLeft(msgspec.Struct, frozen=True, array_like=True):
-    """A spool on this VM's disk: events `acked` … `end`−1 are not acked yet."""
+    """A source thread's spool on this VM's disk: events `acked` … `end`−1 are not acked yet."""
 
     task: str
     partition: int
     acked: int
     end: int
+    run: str = ""
+    thread: int = 0
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

@@ -52,7 +52,7 @@ def choose(question: PlanQuestion) -> PlanChoice:
     """The plan for the rate asked for, or the best one that fits. Raises Infeasible when none does."""
     request = question.request
     plan, degraded = planned(request)
-    plan = relabel(plan, question.threads, request.excluded)
+    plan = relabel(plan, question.threads, request.excluded, request.pinned)
     faults = faults_of(plan, request.topology, request.models, _replaced(question))
     if faults:
         return PlanChoice(

@@ -6,6 +6,7 @@ in, and when it must keep its hands still.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,10 +22,11 @@ from controller.execute.executor import (
 )
 from controller.execute.steps import ObservedState
 from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.knowledge import Knowledge, PlanProposal
+from controller.knowledge.knowledge import Knowledge, Partition, PlanProposal
 from controller.knowledge.membership import Membership, natural
-from controller.knowledge.plans import Plan
+from controller.knowledge.plans import Plan, ThreadAt
 from controller.knowledge.records import Adopted, Submitted
+from controller.knowledge.spools import without_reader
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
 from controller.plan.planner import PlanRequest, make_plan
@@ -176,7 +178,7 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
         vms=here,
         may_add=() if forced else addable(k, members, here),
         excluded=frozenset(sight.quarantined),
-        pinned=pins(k, sight, dead, {vm.vm for vm in here}),
+        pinned=pins(k, sight, dead, here),
         allocator=s.allocator,
         mapper=s.mapper,
         routing=s.routing,
@@ -190,7 +192,8 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
 def plan_for(k: Knowledge, members: Membership, rate_tps: float) -> Plan:
     """What would be planned for a rate now, moving little; raises Infeasible."""
     asked = question(k, members, rate_tps, False)
-    return relabel(make_plan(asked.request), asked.threads, asked.request.excluded)
+    request = asked.request
+    return relabel(make_plan(request), asked.threads, request.excluded, request.pinned)
 
 
 def present(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
@@ -227,24 +230,40 @@ def addable(k: Knowledge, members: Membership, here: tuple[Vm, ...]) -> tuple[Vm
 
 
 def pins(
-    k: Knowledge, sight: ObservedState, dead: frozenset[Slot], here: set[str]
+    k: Knowledge, sight: ObservedState, dead: frozenset[Slot], here: tuple[Vm, ...]
 ) -> dict[str, tuple[Slot, ...]]:
     """Where threads of tasks of fixed size are to stay: where they are, if that is on a VM from the
-    beginning; sources with a spool that is not empty on the VM that has it."""
+    beginning; sources on the VM where events of theirs wait that nobody reads."""
     topology = k.topology
     assert topology is not None
-    kept = {vm.vm for vm in k.settings.initial} or here
+    kept = {vm.vm for vm in k.settings.initial} or {vm.vm for vm in here}
+    threads = movable(k, sight, dead)
+    drained = _where_unread(k, threads, sight.quarantined, here)
     found: dict[str, tuple[Slot, ...]] = {}
     for task in topology.tasks:
         if task.static is None:
             continue
-        now = {t.partition: t.slot for t in movable(k, sight, dead) if t.task == task.name}
-        slots = {p: slot for p, slot in now.items() if slot.vm in kept}
-        for (name, partition), (vm, _) in sorted(k.spools.items()):
-            if name == task.name and vm in here and (partition not in now or now[partition].vm != vm):
-                slots[partition] = Slot(vm, 0)
+        now = {t.partition: t.slot for t in threads if t.task == task.name}
+        slots = {p: slot for p, slot in now.items() if slot.vm in kept and slot not in drained.values()}
+        slots |= {p: slot for (name, p), slot in drained.items() if name == task.name}
         if slots:
             found[task.name] = tuple(slots[p] for p in sorted(slots))
+    return found
+
+
+def _where_unread(
+    k: Knowledge, threads: tuple[ThreadAt, ...], quarantined: AbstractSet[Slot], here: tuple[Vm, ...]
+) -> dict[Partition, Slot]:
+    """Where partitions of sources are to go since events of theirs wait there that nobody reads: into a slot
+    without threads if there is one."""
+    found: dict[Partition, Slot] = {}
+    used = {thread.slot for thread in threads}
+    slots = {vm.vm: [slot for slot in vm.all_slots() if slot not in quarantined] for vm in here}
+    for place, vm in sorted(without_reader(k)):
+        free = sorted(slots.get(vm, ()), key=lambda slot: (slot in used, slot))
+        if free and place not in found:
+            found[place] = free[0]
+            used.add(free[0])
     return found
 
 

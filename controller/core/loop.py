@@ -16,7 +16,7 @@ from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
-from controller.core import commands, deciding, first_rows, profiling, recovery
+from controller.core import commands, deciding, first_rows, profiling, recovery, unread_spools
 from controller.core.loop_result import Held, LoopResult, data
 from controller.core.summary import summary
 from controller.core.tracing import rates_of, run_of
@@ -134,7 +134,8 @@ class Loop:
             )
         )
         if diagnosis.kind == "none":  # nothing is more urgent
-            diagnosis = first_rows.measured(turn, window) or diagnosis
+            lesser = first_rows.measured(turn, window) or unread_spools.found(turn, self.members)
+            diagnosis = lesser or diagnosis
         deciding.decide(turn, self.members, diagnosis)
         profiling.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)

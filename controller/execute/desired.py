@@ -24,6 +24,7 @@ from controller.execute.steps import ObservedState
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.records import Durable, Holds, RolloutStarted
+from controller.knowledge.spools import end_of
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Send
 from topology_runtime import messages as m
@@ -166,7 +167,7 @@ def _start_of(k: Knowledge, sight: ObservedState, those: list[m.ThreadSpec]) -> 
     apart = {gap.thread for gap in k.durable.apart}
     number, _ = routes_now(k.durable)
     waits = any(
-        busy(thread, sight, number) or left_behind(k, thread, staying[0]) or known.has_open(thread.thread)
+        busy(thread, sight, number) or left_behind(k, thread) or known.has_open(thread.thread)
         for thread in those
         if thread.leaving and thread.thread not in apart
     )
@@ -190,12 +191,10 @@ def busy(thread: m.ThreadSpec, sight: ObservedState, number: int) -> bool:
     return not (present.ended or never_read or (now is not None and now.stopped))
 
 
-def left_behind(k: Knowledge, thread: m.ThreadSpec, reader: m.ThreadSpec) -> int:
-    """The end of the spool on its VM that a leaving source thread that died is to read before it goes, for its
-    successor is on another VM; 0: there is none."""
-    place = thread.task, thread.partition
-    vm, end = k.spools.get(place, ("", 0))
-    return end if vm == thread.slot.vm != reader.slot.vm and end > k.counts.source(*place).main else 0
+def left_behind(k: Knowledge, thread: m.ThreadSpec) -> int:
+    """The end of its spool, which a leaving source thread that died is to read before it goes; 0: there is none."""
+    end = end_of(k, thread)
+    return end if end > k.counts.source(thread.task, thread.partition).main else 0
 
 
 def reads(thread: m.ThreadSpec, sight: ObservedState, number: int) -> bool:

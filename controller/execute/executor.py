@@ -30,6 +30,7 @@ from controller.knowledge.records import (
     RolloutStarted,
     Scheduled,
 )
+from controller.knowledge.spools import unread
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish, ReleaseMachine, RequestMachine
 from topology_runtime.cluster import Slot, Vm
@@ -433,11 +434,8 @@ def _let_go(turn: Turn, stand: steps.RolloutProgress, sight: steps.ObservedState
     if not k.durable.machines:
         return False
     used = {slot.vm for slot in stand.planned.slots}
-    idle = [vm.vm for vm in k.durable.machines if vm.vm not in used and not _keeps_spool(k, vm.vm)]
+    unread_at = {vm for _, vm in unread(k)}
+    idle = [vm.vm for vm in k.durable.machines if vm.vm not in used | unread_at]
     for vm in idle:
         release(turn, vm, "no thread is left on it")
     return bool(idle)
-
-
-def _keeps_spool(k: Knowledge, vm: str) -> bool:
-    return any(at == vm for at, _ in k.spools.values())

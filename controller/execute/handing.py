@@ -42,12 +42,17 @@ def _settle(turn: Turn, sight: ObservedState) -> bool:
         one = known.apart.setdefault(gap.thread, Apart(gap.emitted, gap.acked, gap.acked))
         reader = _reader(k, gap)
         orphan = gap.thread not in there and (reader is None or not runs(k, sight, reader))
+        orphan = orphan and not _taken_as_it_came(k, gap)
         if not one.open or orphan:
             if orphan:
                 known.fall_back(gap.thread)
             turn.record(HandedOver(gap.task, gap.partition, gap.thread, gap.emitted, gap.emitted))
             return True
-        if gap.thread not in there and reader is not None and _may_stand_in(k, reader):
+        if gap.thread not in there and _taken_as_it_came(k, gap):
+            known.give_up(gap.thread)
+            turn.record(HandedOver(gap.task, gap.partition, gap.thread, gap.emitted, gap.emitted, True))
+            return True
+        if gap.thread not in there and reader is not None and _may_stand_in(k):
             stand_in = replace(reader, thread=k.durable.next_thread, leaving=True)
             known.apart[stand_in.thread] = known.apart.pop(gap.thread)
             turn.record(StandIn(stand_in, gap.thread))
@@ -67,10 +72,16 @@ def _forget_settled(k: Knowledge) -> None:
             del known.apart[thread]
 
 
-def _may_stand_in(k: Knowledge, reader: ThreadSpec) -> bool:
-    """Can it be read again, and would a leaving thread read now?"""
-    settled = k.durable.phase in ("switched", "probation", "committed") and k.durable.waiting is None
-    return settled and (reader.task, reader.partition) not in k.spools
+def _may_stand_in(k: Knowledge) -> bool:
+    """Would a leaving thread read now?"""
+    return k.durable.phase in ("switched", "probation", "committed") and k.durable.waiting is None
+
+
+def _taken_as_it_came(k: Knowledge, gap: HandedOver) -> bool:
+    """Can it not be read again, since its rows are in a spool, or were?"""
+    place = gap.task, gap.partition
+    spooled = any((one.task, one.partition) == place for left in k.spools.values() for one in left)
+    return spooled or (k.topology is not None and bool(k.topology.by_name[gap.task].arriving))
 
 
 def _reader(k: Knowledge, gap: HandedOver | ThreadSpec) -> ThreadSpec | None:
@@ -97,7 +108,7 @@ def _part(turn: Turn, sight: ObservedState) -> bool:
                 known.emitted = max(known.emitted, now.arrived)
         else:
             reader = None if k.durable.phase == "prepared" else _reader(k, thread)
-            end = left_behind(k, thread, reader) if reader is not None else 0
+            end = left_behind(k, thread) if reader is not None else 0
             known.emitted = max(known.emitted, end)
             due = end > 0 or known.has_open(thread.thread)  # what the journal did not take is tried again
         if due:

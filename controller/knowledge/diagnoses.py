@@ -22,6 +22,7 @@ Reason = Literal[
     "latency_violated",
     "drift",
     "first_rows",
+    "events_unread",
 ]
 
 

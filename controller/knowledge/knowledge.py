@@ -22,12 +22,12 @@ from controller.knowledge.tallies import FinishedTally, SourceTally, Tallies
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.messages import DesiredState, Report, SourceStatus, Token, WorkerStatus
+from topology_runtime.messages import DesiredState, Report, SourceStatus, SpoolLeft, Token, WorkerStatus
 from topology_runtime.profiles import ProfileSpec
 from topology_runtime.struck import VmStrikes
 from topology_runtime.topology import Topology
 
-ACTIONS_KEPT, EVENTS_KEPT = 200, 2000
+ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT = 200, 2000, 32
 
 EARLIER_LIFE = -1  # stands for the threads heard by a controller that was killed
 
@@ -54,7 +54,7 @@ class SourceKnown:
     main, main_done: of the thread that reads: acked, and acked + acked_above. apart: threads that left with
     something open; what main counts as done and they do not is not done.
     replays: thread → (rows sent again by its workers that are gone, by the present one). again: was a part of it
-    read once more? arrivals: of a source whose rows are taken as they come."""
+    read once more? below: latest threads → all before is done. arrivals: where rows are taken as they come."""
 
     emitted: int = 0
     main: int = 0
@@ -63,6 +63,7 @@ class SourceKnown:
     replays: dict[int, tuple[int, int]] = field(default_factory=dict)
     apart: dict[int, Apart] = field(default_factory=dict)
     again: bool = False
+    below: dict[int, int] = field(default_factory=dict)
     arrivals: PartitionArrivals = field(default_factory=PartitionArrivals)
 
     @property
@@ -91,10 +92,17 @@ class SourceKnown:
             self.main = min(self.main, one.acked)
             self.main_done = min(self.main_done, one.done)
 
+    def give_up(self, thread: int) -> None:
+        """That thread is no more, and its positions are nobody's: what it had accepted comes under others."""
+        del self.apart[thread]
+
     def hear(self, now: SourceStatus) -> None:
         self.again = self.again or now.emitted < self.emitted
         self.emitted = max(self.emitted, now.emitted)
         done = now.acked + now.acked_above
+        self.below[now.thread] = max(now.acked, self.below.pop(now.thread, 0))
+        if len(self.below) > THREADS_KEPT:
+            del self.below[next(iter(self.below))]
         if (one := self.apart.get(now.thread)) is not None:
             one.acked, one.done = max(one.acked, now.acked), max(one.done, done)
         else:
@@ -257,7 +265,8 @@ class Knowledge:
     machines_desired: tuple[str, ...] = ()
     machines_running: tuple[str, ...] = ()
     machines_known: bool = False
-    spools: dict[Partition, tuple[str, int]] = field(default_factory=dict)  # partition → VM, end
+    spools: dict[str, tuple[SpoolLeft, ...]] = field(default_factory=dict)  # VM → what is in its spools
+    spools_again_ns: int = 0  # no plan is made before for events that nobody reads
     incarnations: dict[Slot, int] = field(default_factory=dict)  # highest ever reported
     strikes: dict[str, VmStrikes] = field(default_factory=dict)  # VM → calls that its workers did not survive
 

@@ -23,7 +23,6 @@ from topology_runtime.messages import (
     Hello,
     Report,
     SourceStatus,
-    SpoolLeft,
     ThreadStatus,
     Token,
     WorkerStatus,
@@ -62,7 +61,6 @@ class Member:
     binding: str = ""
     pid: int = 0
     version: str = ""
-    spools: tuple[SpoolLeft, ...] = ()
     report: Report | None = None
 
     @property
@@ -121,7 +119,6 @@ class Membership:
         before = self.members.get(hello.vm)
         member = Member(self._sized(hello), hello.boot, "joined", now.mono_ns)
         member.binding, member.pid, member.version = hello.binding, hello.pid, hello.version
-        member.spools = hello.spools
         self.members[hello.vm] = member
         self.roster += before is None or before.vm != member.vm
         seen = before.report if before is not None and before.up else None

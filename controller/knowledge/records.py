@@ -147,13 +147,15 @@ class HeldDead(msgspec.Struct, frozen=True, tag="held_dead"):
 
 class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
     """A leaving source thread had its time to run empty: its successor reads from `emitted` on, and the positions
-    from `acked` on that are open in its ledger stay its own, until they are done (then `acked` = `emitted`)."""
+    from `acked` on that are open in its ledger stay its own, until they are done (then `acked` = `emitted`).
+    given_up: or until it is no more, and what it had accepted and not done comes at other positions, if at all."""
 
     task: str
     partition: int
     thread: int
     acked: int
     emitted: int
+    given_up: bool = False
 
 
 class StandIn(msgspec.Struct, frozen=True, tag="stand_in"):

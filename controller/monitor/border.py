@@ -87,8 +87,8 @@ def _check_hello(hello: m.Hello) -> None:
 def _check_spools(spools: tuple[m.SpoolLeft, ...]) -> None:
     _many("spools", spools)
     for spool in spools:
-        _texts("a spool", spool.task, most=NAME_MOST)
-        _numbers("a spool", spool.partition, spool.acked, spool.end)
+        _texts("a spool", spool.task, spool.run, most=NAME_MOST)
+        _numbers("a spool", spool.partition, spool.acked, spool.end, spool.thread)
         if spool.acked > spool.end:
             raise BadMessage("a spool that is acked beyond its end", cause=spool.task)
 

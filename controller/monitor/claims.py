@@ -4,10 +4,10 @@
     concerns the run no more. (Reports of an agent's earlier boots are out of date before they come here.)
  2. acked ≤ emitted ≤ what is offered. A VM that was cut off may read by an older, higher rate, and its clock may
     be ahead: so `LEAD_S` at the highest rate of this offer and those before it are allowed for, and what is known
-    already: a spool of an earlier run may have events that this one does not offer yet. (A thread that was not
-    told yet from where to read has emitted nothing, and says what its predecessor had acked.)
+    already. (A thread that was not told yet from where to read has emitted nothing, and says what its predecessor
+    had acked.)
     Where rows are taken as they come: acked ≤ emitted ≤ what came, and of that no more waits than a spool holds.
- 3. What a spool says in a HELLO is believed from the VM that has the partition, or before the first plan.
+ 3. What a spool says is believed of the thread that reads, from its VM.
 
 What rules 1 and 3 leave out is out of date, what rule 2 forbids is impossible: whoever says it is blamed.
 """
@@ -15,6 +15,7 @@ What rules 1 and 3 leave out is out of date, what rule 2 forbids is impossible: 
 from __future__ import annotations
 
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.spools import is_of
 from topology_runtime.messages import SourceStatus, SpoolLeft
 from topology_runtime.schedule import Schedule
 
@@ -39,9 +40,9 @@ def fault(k: Knowledge, now: SourceStatus, wall_ns: int) -> str:
     arriving = k.topology is not None and k.topology.by_name[now.task].arriving
     if arriving and now.arrived > now.emitted + BEHIND_MOST:
         return f"{now.arrived} came, {now.emitted} emitted"
-    known, (_, spooled) = k.counts.sources.get(place), k.spools.get(place, ("", 0))
+    known = k.counts.sources.get(place)
     before = max(known.emitted, known.acked) if known is not None else 0
-    most = max(before, spooled, now.arrived if arriving else _offered(k.durable.schedule, wall_ns))
+    most = max(before, now.arrived if arriving else _offered(k.durable.schedule, wall_ns))
     highest = max(now.emitted, now.acked + now.acked_above)
     return f"{highest} emitted or acked, offered at most {most}" if highest > most else ""
 
@@ -49,8 +50,8 @@ def fault(k: Knowledge, now: SourceStatus, wall_ns: int) -> str:
 def spool_counts(k: Knowledge, vm: str, spool: SpoolLeft) -> bool:
     """Rule 3."""
     rollout = k.durable.rollout
-    place = vm, spool.task, spool.partition
-    return rollout is None or any((t.slot.vm, t.task, t.partition) == place for t in rollout.threads)
+    thread = rollout.by_number.get(spool.thread) if rollout is not None else None
+    return thread is not None and not thread.leaving and thread.slot.vm == vm and is_of(k, spool, thread)
 
 
 def _offered(schedule: Schedule | None, wall_ns: int) -> int:

@@ -82,15 +82,16 @@ def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
 
 
 def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
-    """What is left in a VM's spools. It is told again and again, also when it is long done."""
+    """What is left in a VM's spools."""
     k = turn.knowledge
     for spool in spools:
-        place = spool.task, spool.partition
         if claims.spool_counts(k, vm, spool):
-            known = k.counts.source(*place)
+            known = k.counts.source(spool.task, spool.partition)
             known.main = max(known.main, spool.acked)
-        if place not in k.counts.sources or spool.end > k.counts.sources[place].acked:
-            k.spools[place] = (vm, spool.end)
+    if spools:
+        k.spools[vm] = spools
+    else:
+        k.spools.pop(vm, None)
 
 
 def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
@@ -104,9 +105,6 @@ def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
     rollout = k.durable.rollout
     thread = rollout.by_number.get(now.thread) if rollout is not None else None
     known.arrivals.hear(now, thread is None or thread.leaving, turn.now.wall_ns)
-    spool = k.spools.get((now.task, now.partition))
-    if spool is not None and known.acked >= spool[1]:
-        del k.spools[now.task, now.partition]
 
 
 def _told_of_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStatus) -> None:
@@ -181,6 +179,8 @@ def told(turn: Turn, changes: tuple[MembershipChange, ...]) -> tuple[MembershipC
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
         if change.kind in ("lost", "left"):
             turn.knowledge.alarms.pop(f"disk {change.vm}", None)
+        if change.kind == "left":
+            turn.knowledge.spools.pop(change.vm, None)
     return changes
 
 

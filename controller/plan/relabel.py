@@ -9,7 +9,7 @@ there already keep their label.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -39,11 +39,17 @@ class _Sight:
     used: dict[str, list[Slot]]
 
 
-def relabel(plan: Plan, threads: tuple[ThreadAt, ...], excluded: frozenset[Slot] | None = None) -> Plan:
+def relabel(
+    plan: Plan,
+    threads: tuple[ThreadAt, ...],
+    excluded: frozenset[Slot] | None = None,
+    pinned: Mapping[str, tuple[Slot, ...]] = {},
+) -> Plan:
     """The plan with its slots renamed so that most of `threads` stay, never fewer than before.
 
-    `excluded`: slots that must hold nothing; None: not known, so only slots that the plan uses are used."""
-    sight = _sight(plan, threads, excluded)
+    `excluded`: slots that must hold nothing; None: not known, so only slots that the plan uses are used.
+    `pinned`: of a task of fixed size → slots that keep their label, for it is there or is to go there."""
+    sight = _sight(plan, threads, excluded, pinned)
     if _kept(sight, {}) >= _most_kept(plan, sight):
         return plan
     names: Names = {}
@@ -55,7 +61,12 @@ def relabel(plan: Plan, threads: tuple[ThreadAt, ...], excluded: frozenset[Slot]
     return plan if _kept(sight, names) <= _kept(sight, {}) else _renamed(plan, names)
 
 
-def _sight(plan: Plan, threads: Sequence[ThreadAt], excluded: frozenset[Slot] | None) -> _Sight:
+def _sight(
+    plan: Plan,
+    threads: Sequence[ThreadAt],
+    excluded: frozenset[Slot] | None,
+    pinned: Mapping[str, tuple[Slot, ...]],
+) -> _Sight:
     desired: dict[Slot, Counter[str]] = defaultdict(Counter)
     present: dict[Slot, Counter[str]] = defaultdict(Counter)
     used: dict[str, list[Slot]] = {vm.vm: [] for vm in plan.vms}
@@ -69,6 +80,7 @@ def _sight(plan: Plan, threads: Sequence[ThreadAt], excluded: frozenset[Slot] | 
             present[thread.slot][thread.task] += 1
     static = {task.task for task in plan.allocation.tasks if task.static}
     fixed = {slot for slot in desired if static & desired[slot].keys() & present.get(slot, {}).keys()}
+    fixed |= {slot for task, slots in pinned.items() for slot in slots if desired.get(slot, Counter())[task]}
     allowed = used
     if excluded is not None:
         allowed = {vm.vm: [slot for slot in vm.all_slots() if slot not in excluded] for vm in plan.vms}

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -48,6 +48,9 @@ class Positions:
     rows: dict[int, set[str]] = field(default_factory=dict)  # position → ways of its rows at sinks
     buried: set[int] = field(default_factory=set)
     mended: set[int] = field(default_factory=set)  # that would have failed before
+    given_up: set[int] = field(
+        default_factory=set
+    )  # of events that come at other positions, or went with their VM
     sunk: int = 0  # rows that reached a sink, copies included
 
     def is_done(self, position: int) -> bool:
@@ -125,6 +128,7 @@ class SimAccount:
     def _row(self, place: Partition, position: int, way: str) -> None:
         known = self.of(place)
         known.sunk += 1
+        known.given_up.discard(position)
         assert position < known.read, f"position {position} reached a sink and was never read"
         if self.shape.fails(position):
             assert self.mended(), f"position {position} cannot be processed and reached a sink"
@@ -150,6 +154,14 @@ class SimAccount:
             known.buried.add(letter.position)
             self.met["dead letters"] += 1
             known.finish(letter.position)
+
+    def given_up(self, gap: HandedOver) -> None:
+        """Positions of a thread that is no more. What they held is in `accepted`, or went with its VM."""
+        known = self.of((gap.task, gap.partition))
+        for position in range(gap.acked, gap.emitted):
+            if not known.is_done(position):
+                known.given_up.add(position)
+                known.finish(position)
 
     # ── ledgers ─────────────────────────────────────────────────────────────────────────────────
 
@@ -272,13 +284,17 @@ class SimAccount:
     @property
     def duplicates(self) -> int:
         """Rows beyond the distinct ones of what is done."""
-        done = sum(known.prefix + len(known.above) - len(known.buried) for known in self.partitions.values())
+        done = sum(
+            known.prefix + len(known.above) - len(known.buried) - len(known.given_up)
+            for known in self.partitions.values()
+        )
         half = sum(len(ways) for known in self.partitions.values() for ways in known.rows.values())
         return sum(known.sunk for known in self.partitions.values()) - self.need * done - half
 
-    def all_done(self, counts: RunCounts) -> None:
+    def all_done(self, counts: RunCounts, unusable: Set[str] = frozenset()) -> None:
         """Every position that the run emitted reached the sinks or is a dead letter. (A source on a VM that
-        was cut off may have read more, by an old schedule: those positions are not of the run.)"""
+        was cut off may have read more, by an old schedule: those positions are not of the run.) What was accepted
+        on a VM without a slot that can be used stays there."""
         for place, known in self.partitions.items():
             emitted = counts.source(*place).emitted
             assert emitted <= known.read, f"emitted {emitted}, read {known.read}"
@@ -287,7 +303,9 @@ class SimAccount:
             must = {p for p in range(emitted) if self.shape.fails(p)}
             missing = sorted(must - known.buried - known.mended)
             assert not missing, f"not among the dead letters: {missing} of {place}"
-        assert not self.accepted, f"accepted and never at a sink: {sorted(self.accepted)[:5]}"
+        lost = sorted(row for row, vm in self.accepted.items() if vm not in unusable)
+        self.met["events on unusable VMs"] += len(lost) < len(self.accepted)
+        assert not lost, f"accepted and never at a sink: {lost[:5]}"
 
     def few_duplicates(self) -> None:
         """Rule 6. A root that is sent again comes with all the rows that it gives."""

@@ -17,7 +17,7 @@ from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.worker.spool import folder_of
+from topology_runtime.worker.spool import Owner, folder_of
 
 if TYPE_CHECKING:
     from controller.simulation.world import SimWorld
@@ -44,6 +44,11 @@ class SimAgent:
         return self.shape.vm
 
     @property
+    def unusable(self) -> bool:
+        """Is it gone, or are all its slots given up?"""
+        return self.gone or (self.lives > 0 and all(slot.given_up for slot in self.state.slots.values()))
+
+    @property
     def cut(self) -> bool:
         return self.world.now_ns < self.cut_until_ns
 
@@ -51,16 +56,20 @@ class SimAgent:
     def full(self) -> bool:
         return self.world.now_ns < self.full_until_ns
 
-    def spool_of(self, place: tuple[str, int], position: int, until: int | None, alone: bool) -> SimSpool:
-        """The spool of a source partition on this VM's disk."""
-        folder = folder_of(os.path.join(self.world.directory(), self.name), *place)
-        spool = SimSpool(folder, position, until, alone, lambda: self.full)
+    @property
+    def directory(self) -> str:
+        """Of files on its disk."""
+        return os.path.join(self.world.directory(), self.name)
+
+    def spool_of(self, owner: Owner, position: int, until: int | None) -> SimSpool:
+        """The spool of a source thread on this VM's disk."""
+        spool = SimSpool(folder_of(self.directory, owner), position, until, lambda: self.full)
         self.world.spools.append(spool)
         self.world.met["spools drained"] += spool.end > spool.acked
         return spool
 
     def _spools(self) -> tuple[m.SpoolLeft, ...]:
-        return left_over(os.path.join(self.world.directory(), self.name)) if self.world.shape.live else ()
+        return left_over(self.directory) if self.world.shape.live else ()
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,6 +218,8 @@ class SimAgent:
     def _sample(self, life: int) -> None:
         if self.alive and life == self.lives:
             self.world.control.to_controller(self, self._block())
+            if self.state.spools_left:
+                self.do(e.DiskSeen((), self._spools()))
             self.world.later(S, lambda: self._sample(life))
 
     def _block(self) -> m.SampleBlock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.knowledge.folding import fold
-from controller.knowledge.records import Durable, PhaseEntered, Record, RolloutStarted, StandIn
+from controller.knowledge.records import Durable, HandedOver, PhaseEntered, Record, RolloutStarted, StandIn
 from controller.knowledge.tallies import Tallies
 from topology_runtime import messages as m
 
@@ -35,8 +35,11 @@ class Checks:
     def _fold(self) -> None:
         synced = self.world.disk.synced
         for record in synced[self._folded :]:
-            self.durable = fold(self.durable, record)
+            apart, self.durable = self.durable.apart, fold(self.durable, record)
             self._note(record)
+            if isinstance(record, HandedOver) and record.given_up:
+                for gap in [gap for gap in apart if gap.thread == record.thread]:
+                    self.world.account.given_up(gap)
         self._folded = len(synced)
         if self.durable.held_dead:
             self.world.tallies.states_lost += 1

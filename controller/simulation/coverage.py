@@ -19,7 +19,8 @@ EXPECTED = (
     *(f"{who} killed in {phase}" for who in ("worker", "controller")
       for phase in ("prepared", "switched", "probation", "committed")),
     "marks lost", "frames lost", "acks lost", "frames out of order", "replays by fault", "replays by deadline",
-    "sources restarted", "sources read again", "spools drained", "dead letters", "exclusive hand-overs",
+    "sources restarted", "sources read again", "spools drained", "events accepted anew",
+    "dead letters", "exclusive hand-overs",
     "ranges moved", "ranges taken over", "ranges thawed",
     "ranges restored", "snapshots restored", "journal failures", "VMs held dead", "no fault at all",
     "letters replayed", "letters died again",

@@ -10,11 +10,9 @@ from topology_runtime.worker.spool import Spool
 class SimSpool(Spool):
     """`full()`: does the VM's disk take no more?"""
 
-    def __init__(
-        self, folder: str, position: int, until: int | None, alone: bool, full: Callable[[], bool]
-    ) -> None:
+    def __init__(self, folder: str, position: int, until: int | None, full: Callable[[], bool]) -> None:
         self._full = full
-        super().__init__(folder, position, until, alone)
+        super().__init__(folder, position, until)
 
     def _write(self, data: bytes) -> None:
         if self._full():
@@ -24,7 +22,3 @@ class SimSpool(Spool):
     def _reserve(self) -> None:
         if self._full():
             raise OSError(28, "no space left on the simulated disk")
-
-    def drop(self) -> None:
-        """Its process was killed."""
-        self._close_segment()

@@ -23,6 +23,8 @@ from topology_runtime.worker.keyed_core import KeyedCore
 from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.source_core import SourceCore
+from topology_runtime.worker.spool import Owner
+from topology_runtime.worker.spools_left import SpoolsLeft
 from topology_runtime.worker.task_core import TaskCore
 
 if TYPE_CHECKING:
@@ -281,6 +283,8 @@ class SimSource(SimThread):
         self._begin()
         self.world.account.look(self)
         if not core.task.exclusive or (core.may_work and core.leased(now_ns, self.worker.leased_until_ns)):
+            if self.spool is not None and core.takes_over:
+                self._take_over(self.spool)
             if core.arrivals is not None:
                 self._take()
             core.turn(now_ns, self.world.wall_ns, self._rows)
@@ -293,7 +297,9 @@ class SimSource(SimThread):
         if position is not None:
             if self.world.shape.live:
                 core = self.source
-                self.spool = self.worker.agent.spool_of(self.place, position, core.again_until, core.alone)
+                self.owner = Owner(*self.place, self.world.settings.run, self.desired.thread)
+                self.spool = self.worker.agent.spool_of(self.owner, position, core.again_until)
+                self._left = SpoolsLeft(self.worker.agent.directory, self.owner)
                 position = max(position, self.spool.acked)
                 core.arrivals = self.spool if core.task.arriving else None
             self.source.begin(position)
@@ -332,11 +338,17 @@ class SimSource(SimThread):
         next_ns = offer.intended_ns(kept.end * parts + mine)
         core.quiet_until_ns = now.now_ns + (max(1, next_ns - now.wall_ns) if next_ns is not None else LOOK_NS)
 
+    def _take_over(self, kept: spool.SimSpool) -> None:
+        """As worker/source.py's."""
+        assert self.core.orders is not None
+        with suppress(OSError):
+            self._left.look(self.core.orders)
+            self.world.met["events accepted anew"] += self._left.take(kept, self.world.now_ns)
+
     def _forget(self, kept: spool.SimSpool, acked: int) -> None:
         with suppress(OSError):
-            kept.leaving = self.source.leaving
             kept.done_below(acked, self.world.now_ns)
-            if kept.waiting and not self.source.reading and not kept.leaving:
+            if kept.waiting and not (self.source.reading or self.source.leaving):
                 kept.accept()
 
     def gone(self, killed: bool) -> None:

@@ -16,6 +16,7 @@ from tempfile import mkdtemp
 
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.records import Submitted
+from controller.knowledge.spools import unread
 from controller.simulation.account import SimAccount
 from controller.simulation.agent import SimAgent
 from controller.simulation.checks import Checks
@@ -318,6 +319,9 @@ class SimWorld:
         if desired != here:
             return f"missing {sorted(desired - here)}, too many {sorted(here - desired)}"
         number = d.rollout.routes_number
+        left = unread(self.controller.loop.knowledge)
+        if any(not self.agents[vm].unusable for _, vm in left):
+            return f"accepted and unread: {left}"
         behind = [t.name for w in self.workers() for t in w.threads.values() if t.now().switched != number]
         return f"not by routes {number}: {behind}" if behind else self._open
 
@@ -354,7 +358,7 @@ class SimWorld:
         self.clock.run_until(self.now_ns + 3 * S)
         assert not self.workers(), "workers are left"
         counts = self.controller.loop.knowledge.counts
-        self.account.all_done(counts)
+        self.account.all_done(counts, {name for name, agent in self.agents.items() if agent.unusable})
         self.account.few_duplicates()
         self.letters.over()
         self.tallies.all_counted({place: known.emitted for place, known in counts.sources.items()})

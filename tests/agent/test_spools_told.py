@@ -9,9 +9,9 @@ from agent_world import Mind, slot, thread
 from agent import events as e
 from agent.spools import left_over
 from topology_runtime import messages as m
-from topology_runtime.worker.spool import Spool, folder_of
+from topology_runtime.worker.spool import Owner, Spool, folder_of
 
-LEFT = (m.SpoolLeft("source", 0, 40, 42),)
+LEFT = (m.SpoolLeft("source", 0, 40, 42, "run", 1),)
 
 
 def test_a_report_tells_of_them_from_the_moment_a_worker_ended() -> None:
@@ -27,11 +27,11 @@ def test_a_report_tells_of_them_from_the_moment_a_worker_ended() -> None:
 
 def test_they_are_read_from_the_disk(tmp_path: Path) -> None:
     assert left_over(str(tmp_path)) == ()
-    Spool(folder_of(str(tmp_path), "source", 0), 40).append([1, 2])
-    (tmp_path / "spools" / "source~0" / "acked").write_text("40")
+    Spool(folder_of(str(tmp_path), Owner("source", 0, "run", 1)), 40).append([1, 2])
+    (tmp_path / "spools" / "source~0~run~1" / "acked").write_text("40")
     assert left_over(str(tmp_path)) == LEFT
 
 
 def test_a_spool_that_cannot_be_read_ends_no_agent(tmp_path: Path) -> None:
-    (tmp_path / "spools" / "source~0" / "acked").mkdir(parents=True)
+    (tmp_path / "spools" / "source~0~run~1" / "acked").mkdir(parents=True)
     assert left_over(str(tmp_path)) == ()

@@ -184,7 +184,7 @@ def largest() -> Iterator[tuple[str, m.FromAgent]]:
     )
     yield (
         "spools",
-        m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, spools=(m.SpoolLeft("s", 0, 3, 9),) * 150_000),
+        m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, spools=(m.SpoolLeft("s", 0, 3, 9),) * 120_000),
     )
     yield "letters", m.DeadLetters("vm1", (m.DeadLetter("", 1, "", 0, 5, "", "", ""),) * 65_000)
     yield "tasks", m.SampleBlock("vm1", 3, 1, 1, 1, 1, ("",) * 1_000_000, {}, {}, {})

@@ -180,7 +180,9 @@ class FakeVm:
             for s in self.sources.values()
             if s.thread in live
         )
-        return m.Report(self.name, self.boot, self.sequence, self.token, workers, sources)
+        if sources:  # who reads here takes them over
+            self.spools = ()
+        return m.Report(self.name, self.boot, self.sequence, self.token, workers, sources, spools=self.spools)
 
     def _worker_now(self, slot: Slot, worker: FakeWorker, marks: dict[str, int]) -> m.WorkerStatus:
         threads = tuple(self._thread_now(worker, t, marks[t.task]) for _, t in sorted(worker.threads.items()))

@@ -375,13 +375,12 @@ def test_a_plan_far_worse_than_predicted_is_taken_back() -> None:
 # ── spools ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_spool_that_is_not_empty_pins_its_source_until_it_is() -> None:
+def test_a_spool_that_nobody_reads_has_its_source_go_there() -> None:
     world = World()
-    world.vms["vm2"].spools = (m.SpoolLeft("source", 0, 40, 90),)
+    world.vms["vm2"].spools = (m.SpoolLeft("source", 0, 40, 90, "earlier", 3),)
     world.start().until("probation")
     assert world.source_thread().slot.vm == "vm2"
-    assert world.started[0][1] == 40, "events below are acked already"
-    assert world.loop.knowledge.spools
+    assert world.started[0][1] == 0, "they are accepted anew: their positions were another thread's"
     world.run(3)
     assert not world.loop.knowledge.spools
 

@@ -140,6 +140,19 @@ def test_pinned_threads_keep_their_slot():
     assert {"source", "sink"} <= {thread.task for thread in stay}
 
 
+def test_a_source_that_has_to_go_elsewhere_is_not_renamed_to_where_it_is():
+    topology = chain("a", "b", "c", ends=True)
+    request = PlanRequest(topology, KNOWN, 120.0, vms_of(3, 3))
+    threads = started(make_plan(request), topology)
+    pins = {"source": (Slot("vm2", 0),)}
+    plan = make_plan(replace(request, pinned=pins))
+    assert [b.slot for b in plan.placement.bundles if b.task == "source"] == [*pins["source"]]
+    after = relabel(plan, threads, frozenset(), pins)
+    assert [b.slot for b in after.placement.bundles if b.task == "source"] == [*pins["source"]]
+    renamed = relabel(plan, threads, frozenset())
+    assert [b.slot for b in renamed.placement.bundles if b.task == "source"] != [*pins["source"]]
+
+
 @pytest.mark.parametrize(
     ("rate", "elsewhere"), [(330.0, Slot("vm1", 3)), (330.0, Slot("vm2", 3)), (30.0, Slot("vm1", 3))]
 )

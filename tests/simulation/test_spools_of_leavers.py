@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.knowledge.spools import unread
 from controller.simulation.agent import SimAgent
 from controller.simulation.clock import MS, S
 from controller.simulation.thread import SimSource
@@ -54,7 +55,7 @@ def finish(world: SimWorld) -> None:
     world.options = CALM
     world.wait("the plan is in force", lambda: world.unsettled, 30)
     known = world.controller.loop.knowledge.counts.source("source", 0)
-    assert not known.apart and not world.controller.loop.knowledge.spools
+    assert not known.apart and not unread(world.controller.loop.knowledge)
     world.end()
 
 

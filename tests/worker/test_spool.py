@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from plane_tasks import S
 
 from topology_runtime.messages import SpoolLeft
+from topology_runtime.worker import rows as wire
 from topology_runtime.worker import spool as sp
-from topology_runtime.worker.spool import Spool, folder_of, left_over
+from topology_runtime.worker.spool import Left, Owner, Spool, folder_of, left_over
 
 ROW = {"text": "ä", "pair": (1, (2, None))}
 
@@ -224,37 +225,39 @@ def test_rows_missing_in_the_middle_are_refused_loudly(
     assert Spool(str(tmp_path), 8).read(8, 9) == [8, 9, 10, 11], "unless all below is acked"
 
 
-def test_who_leaves_closes_without_the_rows_of_who_follows(tmp_path: Path) -> None:
-    leaver = Spool(str(tmp_path))
-    leaver.append(list(range(5)))
-    leaver.leaving = True
-    successor = Spool(str(tmp_path), 5, alone=False)
-    successor.append(["next"])
-    leaver.done_below(5, S)
-    leaver.close()
-    assert segments(tmp_path) == [f"{5:020d}.spool"]
-    assert Spool(str(tmp_path), 5).read(5, 9) == ["next"], "the successor was killed"
-
-
-def test_who_follows_removes_nothing_that_the_leaver_has_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sp, "SEGMENT_ROWS", 2)
-    leaver = Spool(str(tmp_path))
-    leaver.append(list(range(5)))
-    leaver.done_below(1, S)
-    successor = Spool(str(tmp_path), 5, alone=False)
-    successor.append(list("abcde"))
-    successor.done_below(9, S)
-    again = Spool(str(tmp_path), 1, until=5)  # the leaver was killed
-    assert (again.acked, again.end) == (1, 5) and again.read(1, 99) == [1, 2, 3, 4]
-    again.done_below(5, 2 * S)
+def test_who_leaves_and_is_started_anew_reads_up_to_its_successor(tmp_path: Path) -> None:
+    """What it had accepted beyond has positions that are its successor's: that stays for whoever comes."""
+    Spool(str(tmp_path)).append(list(range(5)))
+    again = Spool(str(tmp_path), 1, until=3)
+    assert (again.acked, again.end) == (1, 3) and again.read(1, 99) == [1, 2]
+    again.done_below(3, S)
     again.close()
-    after = Spool(str(tmp_path))
-    assert (after.acked, after.read(9, 9)) == (9, ["e"]), "the leaver does not write the file `acked`"
-    after.done_below(10, 3 * S)
-    after.close()
-    assert segments(tmp_path) == []
+    left = Left(str(tmp_path))
+    assert [wire.read(row, wire.NESTED)[0] for _, row in left.rows] == [3, 4]
+
+
+def test_what_an_ended_thread_left_is_accepted_anew(tmp_path: Path) -> None:
+    old = Spool(str(tmp_path / "old"), 10)
+    old.append(["done", "a", "b"], arrived_ns=77)
+    old.done_below(11, S)
+    with pytest.raises(BlockingIOError):
+        Left(str(tmp_path / "old"))
+    old.drop()
+    left = Left(str(tmp_path / "old"))
+    new = Spool(str(tmp_path / "new"), 500)
+    new.append(["first"])
+    new.take(left)
+    assert new.read(500, 9) == ["first", "a", "b"] and new.arrived_ns(501) == 77, "it came when it came"
+    left.forget()
+    assert not (tmp_path / "old").exists()
+
+
+def test_a_spool_that_is_being_taken_is_opened_by_nobody(tmp_path: Path) -> None:
+    Spool(str(tmp_path)).append([1])
+    left = Left(str(tmp_path))
+    with pytest.raises(BlockingIOError):
+        Spool(str(tmp_path))
+    assert len(left.rows) == 1
 
 
 @searching(60)
@@ -292,10 +295,11 @@ def test_whatever_happens_nothing_accepted_is_lost(
 
 def test_left_over_spools_are_found(tmp_path: Path) -> None:
     for task, partition, acked in (("clicks", 0, 2), ("clicks", 11, 5), ("odd~name", 3, 0)):
-        spool = Spool(folder_of(str(tmp_path), task, partition))
+        spool = Spool(folder_of(str(tmp_path), Owner(task, partition, "run", 8)))
         spool.append(list(range(5)))
         spool.done_below(acked, S)
     (tmp_path / sp.FOLDER / "not a spool").mkdir()
     (tmp_path / sp.FOLDER / "a~file").touch()
-    assert left_over(str(tmp_path)) == (SpoolLeft("clicks", 0, 2, 5), SpoolLeft("odd~name", 3, 0, 5))
+    clicks, odd = SpoolLeft("clicks", 0, 2, 5, "run", 8), SpoolLeft("odd~name", 3, 0, 5, "run", 8)
+    assert left_over(str(tmp_path)) == (clicks, odd)
     assert left_over(str(tmp_path / "nowhere")) == ()

@@ -18,7 +18,8 @@ from topology_runtime.schedule import NS
 from topology_runtime.state_moves import StateAsked
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.source_core import SourceCore
-from topology_runtime.worker.spool import Spool, folder_of
+from topology_runtime.worker.spool import Owner, Spool, folder_of
+from topology_runtime.worker.spools_left import SpoolsLeft
 from topology_runtime.worker.task_core import TaskCore
 from topology_runtime.worker.threads import TaskThread
 
@@ -36,6 +37,7 @@ class SourceThread(TaskThread):
     faults = 0  # counted by the main thread
     _faults_seen = 0
     _spool: Spool | None = None
+    _spools_left: SpoolsLeft | None = None
     _source: Any = None
     _trouble = ""
     again: SentAgain | None = None  # read by the main thread
@@ -102,6 +104,8 @@ class SourceThread(TaskThread):
             core.on_fault(now_ns)
         self._begin()
         if not self.task.exclusive or self.may_go_on():
+            if self._spool is not None and core.takes_over:
+                self._take_over(self._spool, now_ns)
             if core.arrivals is not None:
                 self._take_arrivals()
             core.turn(now_ns, wall_ns(), self._rows)
@@ -152,8 +156,23 @@ class SourceThread(TaskThread):
         self.host.changed()
 
     @property
+    def _owner(self) -> Owner:
+        assert self.core.orders is not None
+        desired = self.desired
+        return Owner(desired.task, desired.partition, self.core.orders.desired.run, desired.thread)
+
+    @property
     def _folder(self) -> str:
-        return folder_of(self.host.directory, self.task.name, self.desired.partition)
+        return folder_of(self.host.directory, self._owner)
+
+    def _take_over(self, spool: Spool, now_ns: int) -> None:
+        """What threads that are no more left here."""
+        if self._spools_left is None:
+            self._spools_left = SpoolsLeft(self.host.directory, self._owner)
+        assert self.core.orders is not None
+        with self._to_disk():
+            self._spools_left.look(self.core.orders)
+            self._spools_left.take(spool, now_ns)
 
     def _to_disk(self) -> AbstractContextManager[None]:
         """What the disk does not take is told, and ends nothing."""
@@ -162,7 +181,7 @@ class SourceThread(TaskThread):
     def _open_spool(self, position: int) -> bool:
         """False when the disk does not let us yet: tried again at the next turn. Lost rows are no such thing."""
         try:
-            self._spool = Spool(self._folder, position, self.source.again_until, self.source.alone)
+            self._spool = Spool(self._folder, position, self.source.again_until)
         except OSError as error:
             if error.errno is None:
                 raise
@@ -265,9 +284,8 @@ class SourceThread(TaskThread):
 
     def _forget(self, spool: Spool, acked: int) -> None:
         with self.host.disk.writing(f"the acked position of {self.task.name}", self._folder):
-            spool.leaving = self.source.leaving
             spool.done_below(acked, monotonic_ns())
-            if spool.waiting and not (self.source.reading or spool.leaving):
+            if spool.waiting and not (self.source.reading or self.source.leaving):
                 spool.accept()  # a run that ends: what was read is to last
 
     def _count(self) -> None:

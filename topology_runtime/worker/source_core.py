@@ -95,12 +95,13 @@ class SourceCore(TaskCore):
 
     @property
     def _end(self) -> int | None:
-        """It reads up to here only: what was read before."""
-        arrived = self.arrivals.end if self.arrivals is not None else 0
-        if self.leaving:
-            return max(self._gap_end, arrived)
+        """It reads up to here only: what was read before, or has come."""
         draining = self.orders is not None and self.orders.desired.draining
-        return max(self._until, arrived) if draining else None
+        if not (self.leaving or draining):
+            return None
+        if self.arrivals is not None:
+            return self.arrivals.end
+        return self._gap_end if self.leaving else self._until
 
     @property
     def again_until(self) -> int | None:
@@ -108,12 +109,9 @@ class SourceCore(TaskCore):
         return self._gap_end if self.leaving else None
 
     @property
-    def alone(self) -> bool:
-        """Is no other thread of its partition on this VM?"""
-        mine, threads = self.desired, self.orders.desired.threads if self.orders is not None else ()
-        place = mine.task, mine.partition, mine.slot.vm
-        there = {t.thread for t in threads if (t.task, t.partition, t.slot.vm) == place}
-        return there <= {mine.thread}
+    def takes_over(self) -> bool:
+        """Is it the one that accepts anew what earlier threads of its partition left on this VM?"""
+        return self.ledger is not None and not (self.leaving or self.stopped_reading)
 
     @property
     def number(self) -> int:

@@ -1,13 +1,14 @@
 """Events of a source that cannot be read twice, on the VM's disk until they are acked (protocol: Sources).
 
-A folder per source partition: segments `<first position>.spool` of msgpack rows, each behind its length and the
+A folder per source thread: segments `<first position>.spool` of msgpack rows, each behind its length and the
 time at which it came, and `acked`, the position below which all is done (written at most every 200 ms; it only
 moves forward). Segments wholly below it are removed. What `write` took survives a killed process; losing the VM's
 disk is the stated exception. A row that was half written (a killed process, a full disk) ends its segment and is
 not accepted; rows missing between two segments are refused loudly.
 
-A leaving thread and its successor may share a folder for a while, each with positions of its own: who leaves
-writes `acked` no more, and nobody removes what is the other's.
+Positions are the thread's own: those of a thread that is no more may be another's by now, so what it left in its
+folder is accepted anew by whoever reads the partition on that VM (`Left`). A lock on the folder, which ends with
+its process, says that a thread still has it.
 
 A full disk: what was read of the source and not written waits in memory, and nothing more is read until it is
 written (`waiting`). A reserve of some pages is given up for it, so that what was read before one knew fits.
@@ -16,11 +17,14 @@ written (`waiting`). A reserve of some pages is given up for it, so that what wa
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import os
+import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from topology_runtime.errors import BadRow
 from topology_runtime.messages import SpoolLeft
@@ -34,35 +38,53 @@ HELD_BYTES_MOST = 64 * 1024 * 1024  # rows kept in memory until they are acked; 
 _LENGTH, _TIME = 4, 8
 
 
-def folder_of(directory: str, task: str, partition: int) -> str:
-    """Task names hold no `~`, so the folder's name reads back."""
-    return os.path.join(directory, FOLDER, f"{task}~{partition}")
+class Owner(NamedTuple):
+    """Whose spool: a thread of a run."""
+
+    task: str
+    partition: int
+    run: str
+    thread: int
+
+
+def folder_of(directory: str, owner: Owner) -> str:
+    """Names of runs hold no `~`, so the folder's name reads back."""
+    return os.path.join(directory, FOLDER, "~".join(map(str, owner)))
+
+
+def owner_of(name: str) -> Owner | None:
+    """Of a folder of this name; None when it is no spool's."""
+    task, *numbers = name.rsplit("~", 3)
+    if not task or len(numbers) != 3 or not (numbers[0].isdigit() and numbers[2].isdigit()):
+        return None
+    return Owner(task, int(numbers[0]), numbers[1], int(numbers[2]))
 
 
 class Spool:
-    """One partition's spool; one thread accepts rows into it."""
+    """One thread's spool."""
 
-    def __init__(self, folder: str, position: int = 0, until: int | None = None, alone: bool = True) -> None:
+    def __init__(self, folder: str, position: int = 0, until: int | None = None) -> None:
         """Opens the spool. All below `position` is known to be acked, whatever the file `acked` says;
-        an empty spool begins there. OSError when rows that were accepted are missing. until: of a thread that
-        leaves and was started anew: it reads again up to here, what follows is its successor's. Not `alone`:
-        another thread may still need what is below `position`."""
+        an empty spool begins there. OSError when rows that were accepted are missing, or somebody is taking
+        them. until: of a thread that leaves and was started anew: it reads again up to here; what follows,
+        whose positions are its successor's, stays."""
         os.makedirs(folder, exist_ok=True)
         self._folder = folder
-        self._first = 0 if alone else position  # of the segments that it may remove
-        self.leaving = until is not None  # its thread leaves: the file `acked` is the successor's
+        self._lock = _Lock(folder, fcntl.LOCK_SH)
         self._fd = -1
         self._saved = self._acked_ns = 0
-        self._waiting: list[tuple[int, bytes]] = []
+        self._waiting: deque[tuple[int, bytes]] = deque()
         self._reserved = False
         rows: dict[int, tuple[int, bytes]] = {}
-        end, gap = _load(folder, rows, until)
-        saved = _read_acked(folder) if until is None else 0
-        self.acked = max(saved, position, min(rows, default=end))
+        end, gap = _load(folder, rows)
+        self._leaves = until is not None and until < end
+        if until is not None:
+            end = min(end, until)
+        self.acked = max(_read_acked(folder), position, min(rows, default=end))
         if gap > self.acked:
             raise OSError(f"the spool {folder} has lost rows before position {gap}")
         self.end = max(self.acked, end)
-        self._rows = {p: row for p, row in rows.items() if p >= self.acked}
+        self._rows = {p: row for p, row in rows.items() if self.acked <= p < self.end}
         self._held_bytes = sum(len(data) for _, data in self._rows.values())
 
     def append(self, rows: Sequence[Any], arrived_ns: int = 0) -> list[tuple[int, BadRow]]:
@@ -74,6 +96,12 @@ class Spool:
         if self._waiting:
             self.accept()
         return bad
+
+    def take(self, left: Left) -> None:
+        """Accept anew, at positions of its own, what another thread left. OSError as `append`'s."""
+        self._waiting += left.rows
+        left.rows = []
+        self.accept()
 
     @property
     def waiting(self) -> int:
@@ -103,7 +131,7 @@ class Spool:
             came_ns, data = self._waiting[0]
             head = (_TIME + len(data)).to_bytes(_LENGTH, "big") + came_ns.to_bytes(_TIME, "big")
             self._write(head + data)
-            self._rows[self.end] = self._waiting.pop(0)
+            self._rows[self.end] = self._waiting.popleft()
             self._held_bytes += len(data)
             self.end += 1
             if self.end % SEGMENT_ROWS == 0:
@@ -153,10 +181,18 @@ class Spool:
     def close(self) -> None:
         """Raises OSError."""
         self._close_segment()
-        self._give_up_reserve()
-        self._save_acked()
-        if self.acked == self.end:
-            self._remove_old(everything=True)
+        try:
+            self._give_up_reserve()
+            self._save_acked()
+            if self.acked == self.end and not self._leaves:
+                self._remove_old(everything=True)
+        finally:
+            self._lock.release()
+
+    def drop(self) -> None:
+        """As if its process were killed."""
+        self._close_segment()
+        self._lock.release()
 
     def _write(self, data: bytes) -> None:
         """Append to the segment, whole or not at all: a torn tail that cannot be taken back ends it."""
@@ -182,8 +218,6 @@ class Spool:
             self._fd = -1
 
     def _save_acked(self) -> None:
-        if self.leaving:
-            return
         path = os.path.join(self._folder, "acked")
         with open(path + ".new", "w", encoding="ascii") as file:
             file.write(str(self.acked))
@@ -191,11 +225,45 @@ class Spool:
         self._saved = self.acked
 
     def _remove_old(self, everything: bool = False) -> None:
-        """Its own segments that are wholly below `acked`; what is behind its end is another thread's."""
-        firsts = [first for first in _segments(self._folder) if first >= self._first]
+        """Segments that are wholly below `acked`."""
+        firsts = _segments(self._folder)
         old = [first for first, following in itertools.pairwise(firsts) if following <= self.acked]
-        for first in [first for first in firsts if first < self.end] if everything else old:
+        for first in firsts if everything else old:
             os.unlink(os.path.join(self._folder, f"{first:020d}.spool"))
+
+
+class Left:
+    """What a thread that is no more accepted and did not see done. `rows`: (when it came, the row)."""
+
+    def __init__(self, folder: str) -> None:
+        """BlockingIOError: a thread still has it. OSError: it cannot be read."""
+        self._folder = folder
+        self._lock = _Lock(folder, fcntl.LOCK_EX)
+        found: dict[int, tuple[int, bytes]] = {}
+        _load(folder, found)
+        acked = _read_acked(folder)
+        self.rows = [row for position, row in found.items() if position >= acked]
+
+    def forget(self) -> None:
+        """All of it has been accepted anew: remove the folder, segments first. Raises OSError."""
+        for name in sorted(os.listdir(self._folder)):
+            os.unlink(os.path.join(self._folder, name))
+        os.rmdir(self._folder)
+        self._lock.release()
+
+
+class _Lock:
+    """On a folder, until it is released, or nobody has it any more."""
+
+    def __init__(self, folder: str, kind: int) -> None:
+        """BlockingIOError: another has it."""
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.release = weakref.finalize(self, os.close, fd)
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise
 
 
 def _segments(folder: str) -> list[int]:
@@ -210,19 +278,15 @@ def _read_acked(folder: str) -> int:
         return 0
 
 
-def _load(folder: str, rows: dict[int, tuple[int, bytes]], until: int | None = None) -> tuple[int, int]:
-    """All whole rows on disk (below `until`) by position; returns the position after the last, and the last
-    position that rows are missing before (0: none). A torn tail ends a segment."""
+def _load(folder: str, rows: dict[int, tuple[int, bytes]]) -> tuple[int, int]:
+    """All whole rows on disk by position; returns the position after the last, and the last position that rows
+    are missing before (0: none). A torn tail ends a segment."""
     end = gap = 0
     for first in _segments(folder):
-        if until is not None and first >= until:
-            break
         if rows and first > end:
             gap = first
         position = first
         for row in _whole_rows(os.path.join(folder, f"{first:020d}.spool")):
-            if position == until:
-                break
             rows[position] = row
             position += 1
         end = max(end, position)
@@ -244,17 +308,20 @@ def _whole_rows(path: str) -> Iterator[tuple[int, bytes]]:
         at = stop
 
 
+def owners(directory: str) -> list[Owner]:
+    """Whose spools are under a VM's directory."""
+    folder = os.path.join(directory, FOLDER)
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else ()
+    return [owner for name in names if (owner := owner_of(name)) is not None]
+
+
 def left_over(directory: str) -> tuple[SpoolLeft, ...]:
     """Spools under a VM's directory that hold events not yet acked."""
-    folder = os.path.join(directory, FOLDER)
     found: list[SpoolLeft] = []
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        task, _, partition = name.rpartition("~")
-        if not task or not partition.isdigit():
-            continue
-        path = os.path.join(folder, name)
+    for owner in owners(directory):
+        path = folder_of(directory, owner)
         acked = _read_acked(path)
         end, _ = _load(path, {})
         if end > acked:
-            found.append(SpoolLeft(task, int(partition), acked, end))
+            found.append(SpoolLeft(owner.task, owner.partition, acked, end, owner.run, owner.thread))
     return tuple(found)

@@ -1,5 +1,5 @@
-"""A live source moves to another slot of its VM while rows of it are open: leaver and successor share one folder of
-accepted events, and whoever dies, nothing of either is lost."""
+"""A live source moves to another slot of its VM while rows of it are open: leaver and successor each have events
+that they accepted, and whoever dies, nothing of either is lost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from controller.knowledge.spools import unread
 from controller.simulation.clock import MS, S
 from controller.simulation.thread import SimSource
 from controller.simulation.topologies import turned
@@ -47,7 +48,7 @@ def finish(world: SimWorld) -> None:
     world.options = CALM
     world.wait("the plan is in force", lambda: world.unsettled, 30)
     known = world.controller.loop.knowledge.counts.source("source", 0)
-    assert not known.apart and not world.controller.loop.knowledge.spools
+    assert not known.apart and not unread(world.controller.loop.knowledge)
     world.end()
     world.clean_up()
 
