@@ -214,6 +214,7 @@ def test_an_agents_next_life_goes_on_counting(tmp_path: Path) -> None:
     strikes = Strikes()
     strikes.take_up((struck,))
     assert not strikes.poison
+    assert [one.times for one in strikes.told.struck] == [2]
     lost(strikes, row(5))
     assert strikes.poison
     (tmp_path / struck_file.NAME).write_text("{")
