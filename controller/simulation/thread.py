@@ -280,7 +280,8 @@ class SimSource(SimThread):
         if self.faults != self._faults_seen:
             self._faults_seen = self.faults
             core.on_fault(now_ns)
-        self._begin()
+        if core.ledger is None:
+            self._begin()
         self.world.account.look(self)
         if not core.task.exclusive or (core.may_work and core.leased(now_ns, self.worker.leased_until_ns)):
             if self.spool is not None and core.takes_over:

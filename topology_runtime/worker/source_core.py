@@ -237,7 +237,8 @@ class SourceCore(TaskCore):
     def _emit_due(self, now_ns: int, wall_ns: int, read: Read) -> None:
         ledger, orders = self.ledger, self.orders
         assert ledger is not None and orders is not None
-        if not self.reading:
+        end = self._end
+        if self.exhausted or (end is not None and ledger.position >= end):
             self.stopped_reading = True
             return
         schedule = orders.schedule
@@ -249,8 +250,10 @@ class SourceCore(TaskCore):
         if now_ns < self.quiet_until_ns:
             return
         due = (schedule.due(wall_ns) - self.desired.partition + self.partitions - 1) // self.partitions
+        if due <= ledger.position:
+            return
         limit = min(due - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
-        if (end := self._end) is not None:
+        if end is not None:
             limit = min(limit, end - ledger.position)
         rows = read(ledger.position, limit) if limit > 0 else ()
         if rows:

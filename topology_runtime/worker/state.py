@@ -126,6 +126,7 @@ class WorkerState:
     emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round begun when it was empty
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
+    _others: frozenset[Slot] = frozenset()  # slots of the workers that it waits for
     _mine: tuple[ThreadSpec, ...] = ()  # threads that are desired here
     _lost: str = ""  # why sources are to send again
     _pauses: int = 0
@@ -144,6 +145,11 @@ class WorkerState:
         before, self.desired = self.desired, desired
         self.orders = orders_of(desired, self.slot, self.incarnation)
         self._mine = tuple(t for t in desired.threads if t.slot == self.slot)
+        self._others = frozenset(
+            t.slot
+            for t in desired.threads
+            if not t.answers and t.slot != self.slot and t.slot.vm not in desired.held_dead
+        )
         out: list[Instruction] = []
         for peer in desired.workers:
             if peer.slot.vm not in desired.held_dead or not peer.endpoint:
@@ -221,10 +227,8 @@ class WorkerState:
             return False
         here = all(t.thread in self.threads or t.thread in self.ended for t in self._mine)
         failed = any(now.failed for now in self.threads.values())
-        dead = set(self.desired.held_dead)
-        others = {t.slot for t in self.desired.threads if not t.answers} - {self.slot}
-        others = {slot for slot in others if slot.vm not in dead}
-        return here and not failed and self.orders.started and all(self._reached(slot) for slot in others)
+        reached = all(self._reached(slot) for slot in self._others)
+        return here and not failed and self.orders.started and reached
 
     def fenced(self, slot: Slot, incarnation: int) -> bool:
         """Is this the word of a worker that has been replaced, or that no desired state has named?"""
