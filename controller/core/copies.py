@@ -35,12 +35,13 @@ def copies_of(k: Knowledge, by_sink: BySink) -> dict[str, Any]:
 
 
 def _unlogged(k: Knowledge) -> list[str]:
-    """Why a row that reached a sink may be in no log that was read."""
+    """Why a row that reached a sink may be in no log that was read, or there under another name."""
     found = []
     if rows := k.counts.finished_dropped:
         found.append(f"{counted(rows, 'row')} that may have reached a sink, in no log")
     found += [f"{vm}: its agent was killed, and its sinks with it" for vm in _agents_killed(k.counts)]
     found += [f"{vm}: lost, and its logs with it" for vm in sorted(k.durable.held_dead)]
+    found += [f"{source}: events that were accepted anew" for source in sorted(k.counts.anew)]
     return found
 
 

@@ -131,6 +131,7 @@ class RunCounts:
     letters_told: dict[str, tuple[int, int]] = field(default_factory=dict)  # the same, as the VM knows
     letters_heard: dict[str, tuple[int, int]] = field(default_factory=dict)  # VM → boot, letters below
     applied_again: dict[int, int] = field(default_factory=dict)  # thread of a keyed task → rows, at most
+    anew: set[str] = field(default_factory=set)  # sources with events that were (to be) accepted anew
 
     def source(self, task: str, partition: int) -> SourceKnown:
         return self.sources.setdefault((task, partition), SourceKnown())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.membership import Member, Membership, MembershipChange
 from controller.knowledge.records import Joined
+from controller.knowledge.spools import unread
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Distrust, KeepLetters, Send
 from controller.monitor import claims, keyed_state
@@ -90,6 +91,7 @@ def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
             known.main = max(known.main, spool.acked)
     if spools:
         k.spools[vm] = spools
+        k.counts.anew.update(task for (task, _), _ in unread(k))
     else:
         k.spools.pop(vm, None)
 

@@ -116,7 +116,10 @@ def test_events_that_a_given_up_slot_had_taken_reach_the_sink(tmp_path: Path) ->
             up.wait(30)
     missing = sorted(set(range(int(taken.read_text()))) - set(numbers(stored)))
     summary = json.loads((tmp_path / "out.json").read_text())
+    rows = numbers(stored)
+    print(len(rows) - len(set(rows)), "duplicates")
     print(f"{before} taken by the thread that was given up, {taken.read_text()} in all; {summary['tuples']}")
     assert before > 100 and missing == [], f"{len(missing)} of {before}: {missing[:20]}"
     assert "slot_quarantined" in [plan["reason"] for plan in summary["plans"]]
     assert summary["tuples"]["lost"] == 0
+    assert "in: events that were accepted anew" in summary["tuples"]["duplicates_why"]
