@@ -155,12 +155,14 @@ def submitted_of(options: dict[str, Any]) -> Any:
         raise UsageError("--topology needs --models")
     from controller.files.model_files import read_models
     from controller.knowledge.records import Submitted
+    from controller.plan.slot_fit import fitted
     from topology_runtime.clock import wall_ns
     from topology_runtime.topology import Topology
 
     topology = read_json(options["topology"], Topology, "topology")
     offer = offer_of(options)
-    models = tuple(read_models(options["models"]).values())
+    measured = read_models(options["models"]).values()
+    models = fitted(measured, topology, options["slot_cores"], options["slot_memory"])
     paths = tuple(options["user_paths"])
     return Submitted(topology, models, offer.steps, offer.period_s, paths, wall_ns(), offer.uncapped)
 

@@ -23,6 +23,7 @@ from controller.knowledge.records import HoldCleared, Scheduled, Submitted
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Answer, Command, Now
 from controller.monitor.sink_logs import FinishedRows
+from controller.plan.slot_fit import fitted
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
 from topology_runtime.messages import Reply
 from topology_runtime.topology import Topology
@@ -135,9 +136,11 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
         raise InvalidInput("the submission is not one", cause=str(error)) from error
     if not given.steps or not all(math.isfinite(x) and x >= 0 for step in given.steps for x in step):
         raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, tuples/s), from 0 s on")
+    here = (*present(k, run.members), *k.settings.initial)[:1]
+    models = (fitted(given.models, given.topology, vm.slot_cores, vm.slot_memory_bytes) for vm in here)
     submitted = Submitted(
         given.topology,
-        given.models,
+        next(models, given.models),
         given.steps,
         given.period_s,
         given.user_paths,

@@ -25,6 +25,8 @@ from topology_runtime.reading import document_of
 from topology_runtime.tasks import demo
 from topology_runtime.topology import Task, Topology
 
+DEMO_LESS = 0.97  # of its usual rates: below that it is said that they are lower here
+
 Say = Callable[[str], None]
 Capacity = Callable[[], float]
 
@@ -108,12 +110,27 @@ def rates_of(settings: UpSettings, capacity_tps: Capacity, topology: Topology | 
         return rates.of_arrivals(topology)
     if what is None:
         what = demo.RATES_FILE
-        scale = demo.RATE_SCALE if scale is None else scale
+        if scale is None and settings.peak_tps is None:
+            scale = min(demo.RATE_SCALE, rates.AUTO_SHARE * capacity_tps() / rates.read(what).max_tps)
         time_scale = demo.TIME_SCALE if time_scale is None else time_scale
     if settings.peak_tps is not None:
         scale = settings.peak_tps / rates.read(what).max_tps
     found = rates.read(what, scale or 1.0, time_scale or 1.0, capacity_tps)
     return found.steps_for(settings.ends_after_s)
+
+
+def demo_scaled(settings: UpSettings, found: Rates) -> str:
+    """That the demo's day was made to fit what was measured here; empty when it was not."""
+    ours = settings.topology is None and settings.rates is None
+    if not ours or settings.rate_scale is not None or settings.peak_tps is not None:
+        return ""
+    usual = demo.RATE_SCALE * rates.read(demo.RATES_FILE).max_tps
+    if found.max_tps > DEMO_LESS * usual:
+        return ""
+    return (
+        f"the demo's day has at most {found.max_tps:.3g} tuples/s here, {rates.AUTO_SHARE:.0%} of what these slots "
+        f"carry (elsewhere up to {usual:.3g}; --peak R asks for others)"
+    )
 
 
 def models_of(settings: UpSettings, work: Work, say: Say) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dashboards.up.capacity import capacity_tps
 from dashboards.up.places import Places, places_of
-from dashboards.up.preparation import Work, models_of, rates_of, work_of, write_rates, write_work
+from dashboards.up.preparation import Work, demo_scaled, models_of, rates_of, work_of, write_rates, write_work
 from dashboards.up.run_summary import (
     check_dead,
     check_lost,
@@ -101,7 +101,7 @@ def controller_options(
     """The controller's command line."""
     topology = write_work(places, work)
     rates = rates_of(settings, lambda: capacity_tps(settings, topology, models), work.topology)
-    if meaning := words_of(rates, work.topology):
+    for meaning in filter(None, (words_of(rates, work.topology), demo_scaled(settings, rates))):
         say(meaning)
     vms = ",".join(f"{vm.vm}={vm.slots}" for vm in settings.vms)
     options = {

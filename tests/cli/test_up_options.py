@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dashboards.up.preparation import check_input, rates_of, with_input
+from dashboards.up.preparation import check_input, demo_scaled, rates_of, with_input
 from dashboards.up.settings import UpSettings, check, parse_rate_scale, parse_slots
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.rates import FIRST_ARRIVALS_TPS, words_of
@@ -56,9 +56,20 @@ def nothing_known() -> float:
 
 
 def test_the_demo_runs_a_day_of_taxis_in_two_minutes():
-    found = rates_of(UpSettings(), nothing_known)
+    found = rates_of(UpSettings(), lambda: 300.0)
     assert found.period_s == pytest.approx(120.0)
     assert found.max_tps == pytest.approx(25_838 * demo.RATE_SCALE)
+    assert demo_scaled(UpSettings(), found) == ""
+
+
+def test_on_a_slow_machine_the_demo_has_what_its_slots_carry():
+    found = rates_of(UpSettings(), lambda: 100.0)
+    assert found.max_tps == pytest.approx(80.0)
+    assert "at most 80 tuples/s here, 80% of what these slots carry (elsewhere up to 155" in demo_scaled(
+        UpSettings(), found
+    )
+    for asked in (UpSettings(peak_tps=50.0), UpSettings(rate_scale=0.001), UpSettings(rates="25")):
+        assert demo_scaled(asked, rates_of(asked, nothing_known)) == "", "as asked for"
 
 
 def test_peak_scales_the_highest_rate():
