@@ -100,7 +100,7 @@ def test_a_tick_becomes_a_picture_at_once(page):
         page.wait_for_selector("[data-chart=slope][data-drawn]", timeout=20_000)
         page.evaluate(WHEN_DRAWN)
         sent = {}
-        for n in range(20):
+        for n in range(14):
             page.wait_for_timeout(520)
             sent[feed.document["number"] + 1] = time.time() * 1000
             feed.tick(plain(example(NOW_S + n)))
@@ -112,7 +112,7 @@ def test_a_tick_becomes_a_picture_at_once(page):
         print(
             f"tick to picture: median {took[len(took) // 2]:.0f} ms, p95 {took[int(len(took) * 0.95) - 1]:.0f} ms"
         )
-        assert len(took) >= 15
+        assert len(took) >= 10
         assert took[len(took) // 2] < PICTURE_MS * TIRED
 
 
@@ -142,7 +142,7 @@ def test_hundreds_of_tasks_and_slots_are_drawn_in_time(page):
         assert page.locator("#topology [data-task]").count() == 200
         assert page.locator("#slots [data-slot]").count() == 500
         took = []
-        for n in range(1, 13):
+        for n in range(1, 9):
             feed.tick(large(n))
             number = feed.document["number"]
             page.wait_for_selector(f"body[data-number='{number}']", timeout=10_000)

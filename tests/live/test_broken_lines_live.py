@@ -7,9 +7,9 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from broken_line import BrokenLine, Mode
@@ -76,22 +76,35 @@ def resumes_in_s(rig: Rig) -> tuple[float, float]:
     return first_s, time.monotonic() - began
 
 
-WAYS: tuple[tuple[Mode, float], ...] = (("silent", 5.0), ("deaf", 5.0), ("refusing", 2.0), ("silent", 0.8))
-SHORT_ONES = {((0,), "silent", 5.0), ((0,), "refusing", 2.0), ((2,), "deaf", 5.0), ((2,), "silent", 0.8)}
+ALL = (0, 1, 2)
+Case = tuple[tuple[int, ...], Mode, float]  # lines that break, how, for how many seconds
+TOGETHER: tuple[tuple[Case, Case], ...] = (
+    ((ALL, "silent", 5.0), (ALL, "deaf", 5.0)),
+    ((ALL, "refusing", 2.0), (ALL, "silent", 0.8)),
+    (((0,), "silent", 5.0), ((2,), "deaf", 5.0)),
+    (((0,), "refusing", 2.0), ((2,), "silent", 0.8)),
+)
+ONLY_FULL: tuple[tuple[Case, Case], ...] = (
+    (((0,), "deaf", 5.0), ((2,), "silent", 5.0)),
+    (((0,), "silent", 0.8), ((2,), "refusing", 2.0)),
+)  # every way on all lines at once and on one line; the others are for the full run
 
 
-def cases() -> list[Any]:
-    """Every way on all lines at once and on one line, and two ways on each line; the others are for the full run."""
-    every = [(slots, *way) for slots in ((0,), (2,), (0, 1, 2)) for way in WAYS]
-    usual = {case for case in every if len(case[0]) == 3} | SHORT_ONES
-    return [pytest.param(*case, marks=() if case in usual else pytest.mark.full) for case in every]
+@pytest.mark.parametrize(
+    "cases", [*TOGETHER, *(pytest.param(two, marks=pytest.mark.full) for two in ONLY_FULL)], ids=str
+)
+def test_a_line_that_breaks_loses_nothing(cases: tuple[Case, Case], tmp_path: Path) -> None:
+    """Two rigs at once: each mostly waits."""
+    with ThreadPoolExecutor(len(cases)) as pool:
+        each = [pool.submit(broken, case, tmp_path / str(n)) for n, case in enumerate(cases)]
+        for one in each:
+            one.result()
 
 
-@pytest.mark.parametrize(("slots", "mode", "seconds"), cases(), ids=str)
-def test_a_line_that_breaks_loses_nothing(
-    slots: tuple[int, ...], mode: Mode, seconds: float, tmp_path: Path
-) -> None:
-    with joined(tmp_path) as (rig, lines):
+def broken(case: Case, folder: Path) -> None:
+    slots, mode, seconds = case
+    folder.mkdir()
+    with joined(folder) as (rig, lines):
         rig.offer([(0.0, RATE_TPS)])
         rig.pump(1.5)
         for slot in slots:
@@ -102,11 +115,11 @@ def test_a_line_that_breaks_loses_nothing(
         first_s, all_s = resumes_in_s(rig)
         rig.drain()
         emitted = rig.count("source", mt.SOURCE_EMITTED)
-    found = stored(tmp_path)
+    found = stored(folder)
     twice = found.total() - emitted
     print(f"{mode} {seconds} s at {slots}: {first_s:.2f} s, all {all_s:.2f} s, {twice} of {emitted} twice")
-    assert sorted(found) == list(range(emitted)) and emitted > RATE_TPS
-    assert first_s <= RESUME_S and all_s <= CAUGHT_UP_S
+    assert sorted(found) == list(range(emitted)) and emitted > RATE_TPS, case
+    assert first_s <= RESUME_S and all_s <= CAUGHT_UP_S, case
 
 
 def test_a_worker_that_stops_for_four_seconds_is_not_dead_and_loses_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from topology_runtime.logic import Keyed
 
 GROUPS = 20
-SLOW = 230  # is read a fifth of a second after the rate has risen, long before the re-plan that follows
+SLOW = 140  # is read a fifth of a second after the rate has risen, long before the re-plan that follows
 
 
 def group(number: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """A process dies at points of an enactment: ten seconds later the plan is the old or the new one, no third.
 
-Three of the 36 points, others each day; `scripts/test full` and `scripts/bench failpoints` have them all.
+Two of the 36 points, others each day; `scripts/test full` and `scripts/bench failpoints` have them all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from failpoints import Enactments, share_of, told
 pytestmark = pytest.mark.live
 
 
-PARTS = 12
+PARTS = 18
 TODAY = datetime.date.today().toordinal() % PARTS
 
 

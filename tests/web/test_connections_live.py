@@ -136,7 +136,7 @@ def test_whoever_does_not_take_an_answer_is_cut() -> None:
 
 def test_a_visitor_who_stays_is_served_again_and_again() -> None:
     with page() as port, socket.create_connection(("127.0.0.1", port), 10) as sock:
-        for _ in range(6):
+        for _ in range(4):
             sock.sendall(GET + b"\r\n")
             answer = b""
             while not answer.endswith(b"xxxxx"):
