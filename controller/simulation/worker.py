@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -293,21 +294,20 @@ class SimWorker:
         if self.world.now_ns < link.lost_until_ns:
             self._lost(message)
             return
-        breaks = link.breaks
         link.last_ns = max(link.last_ns, self.world.now_ns + self.world.data_delay_ns())
+        self.world.clock.at(link.last_ns, "", partial(self._arrive, link, link.breaks, message))
 
-        def arrive() -> None:
-            peer = self.world.endpoints.get(link.endpoint)
-            late_ns = link.late_ns.get(breaks, 0)
-            if peer is None or (breaks != link.breaks and not late_ns):
-                self._lost(message)
-            elif late_ns > self.world.now_ns:
-                self.world.met["frames out of order"] += 1
-                self.world.clock.at(late_ns, "", arrive)
-            else:
-                peer.arrives(message)
-
-        self.world.clock.at(link.last_ns, "", arrive)
+    def _arrive(self, link: Link, breaks: int, message: Any) -> None:
+        """It was written when the link had broken so often."""
+        peer = self.world.endpoints.get(link.endpoint)
+        late_ns = link.late_ns.get(breaks, 0)
+        if peer is None or (breaks != link.breaks and not late_ns):
+            self._lost(message)
+        elif late_ns > self.world.now_ns:
+            self.world.met["frames out of order"] += 1
+            self.world.clock.at(late_ns, "", partial(self._arrive, link, breaks, message))
+        else:
+            peer.arrives(message)
 
     def _lost(self, message: Any) -> None:
         what = message.word if isinstance(message, m.Word) else message
