@@ -37,6 +37,7 @@ def test_the_page_is_what_the_data_give() -> None:
     assert (DOCS / "reproduction.md").read_text("utf-8") == page(data), "run scripts/reproduce --analyse-only"
 
 
+@pytest.mark.full
 def test_its_pictures_are_what_the_data_give(tmp_path: Path) -> None:
     files = draw(json.loads((DOCS / "reproduction.json").read_text("utf-8")), tmp_path)
     assert len(files) == 7

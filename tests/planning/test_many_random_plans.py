@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controller.plan.planner import PAIRS, PlanRequest
 from experiments import verify_plans
 
-SEED, PLANS = 7_000, 300
+SEED, PLANS = 7_000, 200
 
 
 def test_the_verifier_finds_no_fault():

@@ -8,11 +8,13 @@ import os
 import re
 import subprocess
 import tomllib
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from sources import nodes_of, text_of, tree_of
 
 from dashboards import cli
 
@@ -61,7 +63,7 @@ def test_every_dependency_says_why_it_is_there():
 
 def test_every_dependency_is_used():
     modules = {"pyzmq": "zmq", "pyyaml": "yaml", "prometheus-client": "prometheus_client"}
-    text = "\n".join(path.read_text("utf-8") for path in SOURCES)
+    text = "\n".join(map(text_of, SOURCES))
     for line in PROJECT["project"]["dependencies"]:
         name = line.split(">=")[0]
         assert re.search(rf"^\s*(import|from) {modules.get(name, name)}\b", text, re.M), name
@@ -78,9 +80,8 @@ def test_what_must_be_pure_is_in_the_contract():
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_stay_small(path):
-    text = path.read_text("utf-8")
-    assert text.count("\n") <= MAX_LINES
-    for node in ast.walk(ast.parse(text)):
+    assert text_of(path).count("\n") <= MAX_LINES
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             arguments = node.args
             count = len(arguments.args) + len(arguments.kwonlyargs) + len(arguments.posonlyargs)
@@ -100,7 +101,7 @@ def test_no_test_file_has_the_name_of_another():
 
 def test_nothing_unfinished_is_left():
     marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-    found = [str(path) for path in SOURCES if marks.search(path.read_text("utf-8"))]
+    found = [str(path) for path in SOURCES if marks.search(text_of(path))]
     assert found == []
 
 
@@ -142,18 +143,18 @@ def test_one_class_name_means_one_thing():
     """A name stands once in the four packages, but for those that mean the same wherever they stand."""
     places = {}
     for path in SOURCES:
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(path.name)
     twice = {name for name, found in places.items() if len(found) > 1}
     assert twice <= SHARED, {name: places[name] for name in twice - SHARED}
 
 
-def private_names_of_others(tree: ast.AST) -> list[str]:
+def private_names_of_others(nodes: Sequence[ast.AST]) -> list[str]:
     """What a test file reaches into: `_names` that it imports, or asks something else than its own classes for."""
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    own = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             found += [alias.name for alias in node.names if alias.name.startswith("_")]
         elif isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr):
@@ -168,12 +169,12 @@ def private_names_of_others(tree: ast.AST) -> list[str]:
 def test_tests_use_only_what_is_public():
     """What a test needs is public, or a test of it says something that nobody can see."""
     for path in (ROOT / "tests").rglob("*.py"):
-        assert private_names_of_others(ast.parse(path.read_text("utf-8"))) == [], path
+        assert private_names_of_others(nodes_of(path)) == [], path
 
 
 def test_a_private_name_is_noticed_and_a_tests_own_is_not():
     asked = "from a import _b\nc._d()\nself._e\nf._replace(x=1)\nclass _G: ...\nh._G"
-    assert private_names_of_others(ast.parse(asked)) == ["_b", "c._d"]
+    assert private_names_of_others(tuple(ast.walk(ast.parse(asked)))) == ["_b", "c._d"]
 
 
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
@@ -197,7 +198,7 @@ def test_what_scripts_import_of_the_product_is_there():
     """Most of them run seldom: a renamed class would show on the day somebody measures."""
     missing = []
     for path in sorted((ROOT / "scripts").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
                 module = importlib.import_module(node.module)
                 for name in node.names:

@@ -8,6 +8,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from sources import tree_of
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("agent", "controller", "dashboards", "topology_runtime")
 PURE = re.compile(r"\bPure(?! but for)\b")  # "Pure but for …" names what it is not
@@ -20,7 +22,7 @@ def modules() -> dict[str, str]:
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            found[name] = ast.get_docstring(ast.parse(path.read_text())) or ""
+            found[name] = ast.get_docstring(tree_of(path)) or ""
     return found
 
 

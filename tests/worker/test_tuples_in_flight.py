@@ -255,9 +255,9 @@ class Lenient(HeldRows):
         return bucket
 
 
-def caught(planes: int, make: Callable[[int], None]) -> str:
+def caught(planes: int, make: Callable[[int], None], first: int = 0) -> str:
     """What the first plane that notices says; "" when none of so many does."""
-    for seed in range(planes):
+    for seed in range(first, planes):
         try:
             make(seed)
         except AssertionError as error:
@@ -303,7 +303,7 @@ def test_a2_a_refused_row_that_counts_as_done_is_caught() -> None:
         plane.run(20_000)
         covers(plane)
 
-    assert caught(200, make)
+    assert caught(200, make, first=100)  # it is rare
 
 
 def test_a_bucket_whose_output_holds_one_root_only_is_caught() -> None:
