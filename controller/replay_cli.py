@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.replaying.again import Again, Moment
     from controller.replaying.comparing import Difference, PolicyComparison
     from controller.replaying.policies import PolicyQuestion, PolicyTrial
-    from controller.replaying.reading import Recording
+    from controller.replaying.trace_reading import Recording
 
 SCHEMA = "headgate/replay/v1"
 VMS_MOST = 1024
@@ -72,7 +72,7 @@ def replay(
     headgate replay traces/demo/RUN --models models/new --max-vms 4
     headgate replay traces/demo/RUN --speed 10"""
     from controller.replaying.policies import policies_of
-    from controller.replaying.reading import Recording
+    from controller.replaying.trace_reading import Recording
 
     check_numbers(speed, usd_per_slot_hour)
     recording = Recording(trace)

@@ -27,7 +27,7 @@ from controller.knowledge.records import Submitted
 from controller.replaying.account import IdealAccount
 from controller.replaying.again import Again, decisions_of
 from controller.replaying.comparing import compare
-from controller.replaying.reading import Recording
+from controller.replaying.trace_reading import Recording
 from controller.replaying.world import IdealWorld
 from telling import parser_of, tell
 from topology_runtime.cluster import Vm

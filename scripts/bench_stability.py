@@ -27,13 +27,13 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.calibration import samples
+from topology_runtime.calibration import sample_rows
 from topology_runtime.calibration.bench import Bench, BenchPlace, Stopped, bench_topology
 from topology_runtime.calibration.open_loop import TrialResult, run_trial
 from topology_runtime.calibration.probing import probe
-from topology_runtime.calibration.profiling import SILENCE_S
+from topology_runtime.calibration.profile_steps import frame_rows
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.steps import frame_rows
+from topology_runtime.calibration.task_profile import SILENCE_S
 from topology_runtime.errors import HeadgateError
 from topology_runtime.stability.evidence import papers_verdict
 from topology_runtime.topology import Edge, Task, Topology
@@ -96,7 +96,7 @@ class Trials:
 
     def _bench(self, kind: Kind, name: str) -> Bench:
         path = Path(self.directory, f"{name}.rows")
-        samples.write(path, [("source", {"id": n, "subject": f"subject {n}"}) for n in range(ROWS)])
+        sample_rows.write(path, [("source", {"id": n, "subject": f"subject {n}"}) for n in range(ROWS)])
         source = Task("source", "source", f"{TASKS}.counter:Counter")
         whole = Topology(
             "stability", (source, kind.task, Task("sink")), (Edge("source", "task"), Edge("task", "sink"))

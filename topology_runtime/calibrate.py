@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.calibration import lines, store
+from topology_runtime.calibration import json_lines, store
 from topology_runtime.calibration.collecting import ENDING_S, IMPORTS_S, TEMPORARY
 from topology_runtime.errors import HeadgateError, InvalidInput
 from topology_runtime.topology import Topology
@@ -89,29 +89,31 @@ def _raise_if_planned_only(topology: Topology) -> None:
 
 def _listen(command: list[str], topology: Topology, seconds: float, tell: Tell | None) -> None:
     """Run the measuring process to its end."""
-    from topology_runtime.calibration import bench, probing, profiling
+    from topology_runtime.calibration import bench, probing, task_profile
 
     longest_s = max((task.max_call_s for task in topology.tasks), default=0.0)
-    silence_s = IMPORTS_S + 2 * (bench.START_S + profiling.SILENCE_S + longest_s + probing.LONGEST * seconds)
+    silence_s = IMPORTS_S + 2 * (
+        bench.START_S + task_profile.SILENCE_S + longest_s + probing.LONGEST * seconds
+    )
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, process_group=0
         )
         try:
-            for line in lines.heard(process, silence_s):
+            for line in json_lines.heard(process, silence_s):
                 if tell is not None:
                     tell(line["task"], line["threads"], line["done"], line["of"])
-            code = lines.ended(process, ENDING_S)
+            code = json_lines.ended(process, ENDING_S)
         except TimeoutError as error:
             raise HeadgateError("the models could not be measured", cause=str(error)) from error
         except HeadgateError as error:
-            error.cause = error.cause or lines.last_line(stderr)  # what a worker said before it died
+            error.cause = error.cause or json_lines.last_line(stderr)  # what a worker said before it died
             raise
         finally:
-            lines.stopped(process, ENDING_S)
+            json_lines.stopped(process, ENDING_S)
             assert process.stdout is not None
             process.stdout.close()
         if code != 0:
             raise HeadgateError(
-                f"the models could not be measured: exit code {code}", cause=lines.last_line(stderr)
+                f"the models could not be measured: exit code {code}", cause=json_lines.last_line(stderr)
             )

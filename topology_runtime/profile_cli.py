@@ -14,8 +14,8 @@ from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, emit, short_format_options
 
 if TYPE_CHECKING:
+    from topology_runtime.calibration.profile_steps import Next
     from topology_runtime.calibration.record import ProfileRecord
-    from topology_runtime.calibration.steps import Next
     from topology_runtime.calibration.subjects import Subjects
 
 SLOT_CORES = 0.2
@@ -100,9 +100,9 @@ def _subjects(tasks: Sequence[str], of: str | None, options: dict[str, Any]) -> 
 def _measured(subjects: Subjects, folder: Path, options: dict[str, Any]) -> list[ProfileRecord]:
     from msgspec.structs import replace
 
-    from topology_runtime.calibration.profiles import ProfileRequest, profile
+    from topology_runtime.calibration.profile_steps import QUICK, ProfileChoice
     from topology_runtime.calibration.record import RECORDS
-    from topology_runtime.calibration.steps import QUICK, ProfileChoice
+    from topology_runtime.calibration.side_by_side import ProfileRequest, profile
 
     if options["again"]:
         for task in subjects.tasks:
@@ -170,7 +170,7 @@ class Bars:
         )
 
     def _left_s(self, record: ProfileRecord) -> float:
-        from topology_runtime.calibration.steps import steps_left, waits
+        from topology_runtime.calibration.profile_steps import steps_left, waits
         from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
 
         probes, trials = steps_left(record.probes, record.trials, self._wish)

@@ -16,7 +16,7 @@ from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
-from controller.core import commands, deciding, first_rows, profiling, recovery, unread_spools
+from controller.core import commands, deciding, first_rows, recovery, spare_profiles, unread_spools
 from controller.core.loop_result import Held, LoopResult, data
 from controller.core.summary import summary
 from controller.core.tracing import rates_of, run_of
@@ -137,7 +137,7 @@ class Loop:
             lesser = first_rows.measured(turn, window) or unread_spools.found(turn, self.members)
             diagnosis = lesser or diagnosis
         deciding.decide(turn, self.members, diagnosis)
-        profiling.consider(turn, self.members, off, self.ending.stage)
+        spare_profiles.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)
         self._seen = LoopResult(window, verdict, need, off, late, slots, near, growing(window, verdict))
         for row in rates_of(k, window, lags, now):
@@ -198,7 +198,7 @@ class Loop:
         k = self.knowledge
         told = k.desired
         recovery.adopted(turn, self.members)
-        profiling.watch(turn, self.members, self.ending.stage)
+        spare_profiles.watch(turn, self.members, self.ending.stage)
         if self.ending.stage not in ("leaving", "over"):  # agents that were told to go are not lost
             enact(turn, self.members)
         self.ending.advance(turn, self.members)
@@ -258,7 +258,7 @@ class Loop:
                 return hearing.letters(turn, members, message)
             case Profiled():
                 changes = hearing.told(turn, members.heard(message.vm, turn.now))
-                profiling.heard(turn, message)
+                spare_profiles.heard(turn, message)
             case m.Goodbye():
                 changes = hearing.told(turn, members.goodbye(message.vm, message.boot))
         self._look_at_once(changes)

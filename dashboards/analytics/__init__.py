@@ -1,8 +1,8 @@
 """Traces of runs to answers, with PySpark: raw segments → curated tables → aggregates → results.
 
-places             folders, here or in an object store
-runs               the runs that TRACE arguments name, and what their `run.json` says
-segments, clocks   which files of a run are used, by their footers alone, and why the others are left out
+data_places        folders, here or in an object store
+trace_runs         the runs that TRACE arguments name, and what their `run.json` says
+judging, clocks    which files of a run are used, by their footers alone, and why the others are left out
 curate             segments of a run and date → curated parts, once; `compaction` makes them in Spark's tasks,
                    `manifest` says which there are
 schemas            the tables of a trace for Spark

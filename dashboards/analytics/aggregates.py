@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dashboards.analytics.curate import Curated
+from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.manifest import folder_of
-from dashboards.analytics.places import DataPlace
-from dashboards.analytics.runs import TraceRun
 from dashboards.analytics.schemas import spark_schema
+from dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

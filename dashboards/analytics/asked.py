@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.results import POINTS_MOST
-from dashboards.analytics.runs import TraceRun
+from dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.places import DataPlace
+from dashboards.analytics.data_places import DataPlace
 from topology_runtime.arrow_schema import arrow_schema
 from topology_runtime.trace_tables import COUNT, TABLES, TEXT, TIME
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from dashboards.analytics import manifest as manifests
 from dashboards.analytics.compaction import DAY_US, Done, Job, compact
+from dashboards.analytics.data_places import DataPlace
+from dashboards.analytics.judging import Segment
 from dashboards.analytics.manifest import Manifest, TracePart
-from dashboards.analytics.places import DataPlace
 from dashboards.analytics.results import LeftOut
-from dashboards.analytics.runs import TraceRun
-from dashboards.analytics.segments import Segment
+from dashboards.analytics.trace_runs import TraceRun
 from topology_runtime.trace_tables import TABLES
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from dashboards.analytics.places import DataPlace
+from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.results import LeftOut
-from dashboards.analytics.runs import TraceRun
+from dashboards.analytics.trace_runs import TraceRun
 
 SCHEMA = "headgate/curated/v1"
 

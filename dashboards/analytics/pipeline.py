@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dashboards.analytics import aggregates, runs
+from dashboards.analytics import aggregates, trace_runs
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.curate import Curated, curate
-from dashboards.analytics.places import DataPlace, place
+from dashboards.analytics.data_places import DataPlace, place
+from dashboards.analytics.judging import Segment, judged
 from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, StabilityAnswer
-from dashboards.analytics.runs import TraceRun
-from dashboards.analytics.segments import Segment, judged
 from dashboards.analytics.spark import MEMORY, QUICK, QUICK_ROWS, session
+from dashboards.analytics.trace_runs import TraceRun
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
 
@@ -53,7 +53,7 @@ def run(
     Raises InvalidInput when nothing can be used, or with `strict` when anything was left out."""
     began_s = time.monotonic()
     tell("judging files")
-    there, left = runs.find([str(trace) for trace in traces])
+    there, left = trace_runs.find([str(trace) for trace in traces])
     found: Found = []
     for one in there:
         segments, why = judged(one)
@@ -138,13 +138,13 @@ def answers(
         cost,
         interference,
         latency,
+        load_steps,
         pairs,
         refit,
         replans,
         residuals,
         seasons,
         stability,
-        steps,
         tasks,
     )  # fmt: skip
 
@@ -166,7 +166,7 @@ def answers(
     tell("seasons and models")
     rows["seasons"], rows["forecast"] = seasons.seasons(asked)
     rows["refitted"] = refit.refit(asked, to / "models")
-    rows["steps"], rows["step_slots"], no_steps = steps.steps(asked)
+    rows["steps"], rows["step_slots"], no_steps = load_steps.steps(asked)
     rows["left_out"] = [*left, *torn, *no_steps]
     more = {
         "r2_epochs": residuals.r2_epochs(asked),

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.report import costs, fidelity, latency, strain, timeline
+from dashboards.report.analysis_files import Analysis, read
 from dashboards.report.charts import Chart, Section
 from dashboards.report.page import body_of, chart_html, figure_data, page, safe_json
-from dashboards.report.reading import Analysis, read
 from dashboards.report.story import Chapter, headline, story
 from dashboards.report.wording import count, listed, number
 from topology_runtime.errors import InvalidInput

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dashboards.analytics.results import Cost, Forecast, LeftOut, Refitted, Season
+from dashboards.report.analysis_files import Analysis
 from dashboards.report.charts import (
     RUNS_DRAWN,
     Chart,
@@ -18,7 +19,6 @@ from dashboards.report.charts import (
     nothing,
     spelled,
 )
-from dashboards.report.reading import Analysis
 from dashboards.report.wording import count, duration, number, percent
 
 EPOCHS_MOST = 40

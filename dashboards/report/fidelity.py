@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dashboards.analytics.results import RateWindow, ResidualCell, Residuals, SlotPredicted, TaskResidual
+from dashboards.report.analysis_files import Analysis
 from dashboards.report.charts import Chart, Figure, Section, Table, figure, label, nothing, points, spelled
-from dashboards.report.reading import Analysis
 from dashboards.report.wording import number, percent
 
 GROUPS_MOST = 9  # epochs or runs told apart in a scatter plot; the others are one group

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from dashboards.analytics.results import HISTOGRAM_BINS_PER_DOUBLING, LatencyEpoch
+from dashboards.report.analysis_files import Analysis
 from dashboards.report.charts import Chart, Figure, Section, Table, figure, label, line, nothing
-from dashboards.report.reading import Analysis
 from dashboards.report.wording import duration, number
 
 VIOLINS_MOST = 24

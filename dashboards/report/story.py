@@ -18,7 +18,7 @@ from dashboards.analytics.results import (
     Season,
     StabilityAnswer,
 )
-from dashboards.report.reading import Analysis
+from dashboards.report.analysis_files import Analysis
 from dashboards.report.wording import NOTHING, count, duration, listed, number, percent
 
 REASONS = {

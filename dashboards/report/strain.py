@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dashboards.analytics.results import BottleneckAnswer, Interference, Pair, StabilityAnswer, TaskResidual
+from dashboards.report.analysis_files import Analysis
 from dashboards.report.charts import Chart, Section, Table, figure, label, nothing, spelled
-from dashboards.report.reading import Analysis
 from dashboards.report.wording import number, percent
 from topology_runtime.stability.evidence import UNSTABLE_SLOPE
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dashboards.analytics.results import RateWindow, Replan
+from dashboards.report.analysis_files import Analysis
 from dashboards.report.charts import (
     RUNS_DRAWN,
     Chart,
@@ -17,7 +18,6 @@ from dashboards.report.charts import (
     name_in,
     nothing,
 )
-from dashboards.report.reading import Analysis
 from dashboards.report.wording import count, duration, number
 
 LINES = (

@@ -22,13 +22,13 @@ BEGIN_S = 1_800_000_000  # when a made run begins
 CURATE = """
 import sys
 from pathlib import Path
-from dashboards.analytics import runs, spark
+from dashboards.analytics import trace_runs, spark
 from dashboards.analytics.curate import curate
-from dashboards.analytics.places import place
-from dashboards.analytics.segments import judged
+from dashboards.analytics.data_places import place
+from dashboards.analytics.judging import judged
 
 traces, curated, log = sys.argv[1:]
-found = [(run, judged(run)[0]) for run in runs.find([traces])[0]]
+found = [(run, judged(run)[0]) for run in trace_runs.find([traces])[0]]
 with spark.session("local[2]", spark.MEMORY, Path(log), spark.QUICK) as session:
     print(curate(session, place(curated), [one for one in found if one[1]]).rows["samples"])
 """

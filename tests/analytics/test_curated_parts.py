@@ -9,10 +9,10 @@ import pytest
 
 from dashboards.analytics import curate, manifest, spark
 from dashboards.analytics.compaction import DAY_US, Job, compact
+from dashboards.analytics.data_places import place
+from dashboards.analytics.judging import Segment
 from dashboards.analytics.manifest import Manifest, TracePart
-from dashboards.analytics.places import place
-from dashboards.analytics.runs import run_of
-from dashboards.analytics.segments import Segment
+from dashboards.analytics.trace_runs import run_of
 from topology_runtime.arrow_schema import arrow_schema
 
 

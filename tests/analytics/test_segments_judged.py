@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.analytics import runs
-from dashboards.analytics.segments import judged
+from dashboards.analytics import trace_runs
+from dashboards.analytics.judging import judged
 from topology_runtime.arrow_schema import arrow_schema
 from topology_runtime.errors import InvalidInput
 
@@ -38,7 +38,7 @@ def run(tmp_path):
 
 def outcome(folder):
     """(names used, name → (kind, reason) of the others)."""
-    found, left = runs.find([str(folder)])
+    found, left = trace_runs.find([str(folder)])
     segments, more = judged(found[0])
     names = {each.file.rpartition("/")[2]: (each.kind, each.reason) for each in left + more}
     return [s.place.name for s in segments], names
@@ -52,17 +52,17 @@ def test_a_good_trace_is_used_whole(run):
 
 def test_a_run_is_found_from_every_folder_above_it(run):
     for folder in (run, run.parent, run.parent.parent):
-        assert [each.key for each in runs.find([str(folder)])[0]] == ["demo/one"]
+        assert [each.key for each in trace_runs.find([str(folder)])[0]] == ["demo/one"]
 
 
 def test_what_an_analysis_wrote_beside_runs_is_no_run(run):
     (run.parent / "analysis" / "curated" / "samples").mkdir(parents=True)
-    assert len(runs.find([str(run.parent)])[0]) == 1
+    assert len(trace_runs.find([str(run.parent)])[0]) == 1
 
 
 def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="nothing to analyse"):
-        runs.find([str(tmp_path)])
+        trace_runs.find([str(tmp_path)])
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_segment_from_years_ago_is_out(run):
 
 def test_a_run_of_a_later_version_is_not_read(run):
     (run / "run.json").write_text(json.dumps({"schema": "headgate/trace/v2"}))
-    found, left = runs.find([str(run)])
+    found, left = trace_runs.find([str(run)])
     assert found == []
     assert [each.kind for each in left] == ["future-version"]
 
@@ -158,12 +158,12 @@ def test_a_run_of_a_later_version_is_not_read(run):
 )  # fmt: skip
 def test_a_head_that_is_something_else_is_foreign(run, head):
     (run / "run.json").write_text(head)
-    assert [each.kind for each in runs.find([str(run)])[1]] == ["foreign"]
+    assert [each.kind for each in trace_runs.find([str(run)])[1]] == ["foreign"]
 
 
 def test_a_torn_head_costs_only_what_it_says(run):
     (run / "run.json").write_text('{"schema": "headgate/tr')
-    found, left = runs.find([str(run)])
+    found, left = trace_runs.find([str(run)])
     assert [each.key for each in found] == ["demo/one"]
     assert [each.kind for each in left] == ["unreadable"]
 
@@ -184,6 +184,6 @@ def test_rates_of_tasks_follow_from_selectivities():
         {"from": "b", "to": "d", "selectivity": 4.0},
         {"from": "c", "to": "d"},
     ]
-    sources, weights = runs.weights_of({"tasks": tasks, "edges": edges})
+    sources, weights = trace_runs.weights_of({"tasks": tasks, "edges": edges})
     assert sources == ("a",)
     assert weights == {"a": 1.0, "b": 0.5, "c": 1.0, "d": 3.0}

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from topology_runtime.calibration import samples
+from topology_runtime.calibration import sample_rows
 from topology_runtime.calibration.background import FAILED, ProfileOrder
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker.mirror import FOLDER
@@ -36,7 +36,7 @@ def begin(folder: Path, rows: int = 50, budget_s: float = 60.0) -> subprocess.Po
     for name in (FOLDER, "own"):
         (folder / name).mkdir(exist_ok=True)
     if rows:
-        samples.write(folder / FOLDER / "7-0.rows", [("source", number) for number in range(rows)])
+        sample_rows.write(folder / FOLDER / "7-0.rows", [("source", number) for number in range(rows)])
     own, output = str(folder / "own"), str(folder / "out")
     order = ProfileOrder(
         TOPOLOGY, "work", 7, (), str(folder), own, output, (), "test", 0.2, 1 << 28, budget_s, os.getpid()

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.calibration import lines
+from topology_runtime.calibration import json_lines
 from topology_runtime.errors import HeadgateError
 
-SPEAK = "from topology_runtime.calibration.lines import Speaker\n"
+SPEAK = "from topology_runtime.calibration.json_lines import Speaker\n"
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def child(code: str) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
         try:
             yield process, stderr
         finally:
-            lines.stopped(process, 0.0)
+            json_lines.stopped(process, 0.0)
             assert process.stdout is not None
             process.stdout.close()
 
@@ -38,9 +38,9 @@ def child(code: str) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
 def test_what_user_code_prints_stays_apart() -> None:
     code = SPEAK + "s = Speaker()\nprint('a user')\ns.say(a=1)\ns.say(b='\\n')\nprint('more')\n"
     with child(code) as (process, stderr):
-        assert list(lines.heard(process, 10.0)) == [{"a": 1}, {"b": "\n"}]
-        assert lines.ended(process, 5.0) == 0
-        assert lines.last_line(stderr) == "more"
+        assert list(json_lines.heard(process, 10.0)) == [{"a": 1}, {"b": "\n"}]
+        assert json_lines.ended(process, 5.0) == 0
+        assert json_lines.last_line(stderr) == "more"
 
 
 @pytest.mark.live
@@ -50,7 +50,7 @@ def test_an_error_is_raised_with_all_it_says() -> None:
         "Speaker().say_error(HeadgateError('what', cause='why', hint='try', faults=['one']))\n"
     )
     with child(code) as (process, _), pytest.raises(HeadgateError) as caught:
-        list(lines.heard(process, 10.0))
+        list(json_lines.heard(process, 10.0))
     assert caught.value.lines() == ["error[HG-FAILED]: what", "  - one", "cause: why", "try: try"]
 
 
@@ -58,6 +58,6 @@ def test_an_error_is_raised_with_all_it_says() -> None:
 def test_silence_is_noticed_and_the_silent_one_ended() -> None:
     with child("import time\ntime.sleep(60)") as (process, _):
         with pytest.raises(TimeoutError):
-            list(lines.heard(process, 0.05))
-        lines.stopped(process, 1.0)
+            list(json_lines.heard(process, 0.05))
+        json_lines.stopped(process, 1.0)
         assert process.returncode is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.calibration import samples
+from topology_runtime.calibration import sample_rows
 from topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
 from topology_runtime.calibration.open_loop import quantile_s, run_trial
 from topology_runtime.calibration.quota import Quotas
@@ -24,7 +24,7 @@ def test_half_the_capacity_is_stable_and_half_more_is_not(tmp_path: Path) -> Non
     source = Task("source", "source", "topology_runtime.tasks.counter:Counter")
     whole = Topology("t", (source, WAIT, Task("sink")), (Edge("source", "wait"), Edge("wait", "sink")))
     rows = tmp_path / "wait.rows"
-    samples.write(rows, [("source", n) for n in range(10)])
+    sample_rows.write(rows, [("source", n) for n in range(10)])
     small, quotas = bench_topology(whole, WAIT, rows), Quotas()
     bench = Bench(small, "wait", THREADS, 1, BenchPlace(str(tmp_path), (), CORES), threading.Event())
     try:

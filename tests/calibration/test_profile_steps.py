@@ -7,9 +7,9 @@ import random
 import pytest
 
 from controller.knowledge.model_data import model_of as read_model
-from topology_runtime.calibration import steps
+from topology_runtime.calibration import profile_steps
+from topology_runtime.calibration.profile_steps import Probe, ProfileChoice, Tried
 from topology_runtime.calibration.record import read_record
-from topology_runtime.calibration.steps import Probe, ProfileChoice, Tried
 from topology_runtime.calibration.warm_up import growth, steady_from
 from topology_runtime.wakes import DispatchOverhead, share_of_wakes
 
@@ -63,7 +63,7 @@ def profiled(
 ) -> tuple[list[Probe], list[Tried]]:
     probes: list[Probe] = []
     trials: list[Tried] = []
-    while (step := steps.next_step(probes, trials, wish)) is not None:
+    while (step := profile_steps.next_step(probes, trials, wish)) is not None:
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
         else:
@@ -77,7 +77,7 @@ def profiled(
 def test_the_peak_stable_rate_is_found_within_the_bracket(waits, stable):
     truth = Truth(waits, stable)
     probes, trials = profiled(truth)
-    model = steps.model_of("t", probes, trials, SLOT, {})
+    model = profile_steps.model_of("t", probes, trials, SLOT, {})
     for point in model["points"]:
         assert point["rate_tps"] == pytest.approx(stable * truth.capacity(point["threads"]), rel=0.03)
         assert point["spread"]["rate_tps"] <= 0.03 * point["rate_tps"]
@@ -87,7 +87,7 @@ def test_the_peak_stable_rate_is_found_within_the_bracket(waits, stable):
 def test_a_drifting_machine_gives_the_same_model_at_its_reference_speed():
     truth = Truth(False, noise=0.1)
     probes, trials = profiled(truth)
-    model = steps.model_of("t", probes, trials, SLOT, {})
+    model = profile_steps.model_of("t", probes, trials, SLOT, {})
     for point in model["points"]:
         at_speed = point["rate_tps"] / model["reference_speed"] * 1e6
         assert at_speed == pytest.approx(0.96 * 400, rel=0.06)
@@ -95,19 +95,19 @@ def test_a_drifting_machine_gives_the_same_model_at_its_reference_speed():
 
 def test_counts_double_until_the_curve_is_flat():
     probes, _ = profiled(Truth(True))
-    assert steps.counted(probes) == [1, 2, 4, 8, 16, 32]
+    assert profile_steps.counted(probes) == [1, 2, 4, 8, 16, 32]
     probes, _ = profiled(Truth(False))
-    assert steps.counted(probes) == [1, 2, 4]
+    assert profile_steps.counted(probes) == [1, 2, 4]
 
 
 def test_the_counts_that_were_asked_for_are_all_measured_and_no_others():
     probes, _ = profiled(Truth(True), ProfileChoice(threads=(3, 5, 40)))
-    assert steps.counted(probes) == [3, 5, 40]
+    assert profile_steps.counted(probes) == [3, 5, 40]
 
 
 def test_capacities_come_first_then_the_best_count_is_bracketed():
     truth, probes, trials, order = Truth(True), [], [], []
-    while (step := steps.next_step(probes, trials, ProfileChoice())) is not None:
+    while (step := profile_steps.next_step(probes, trials, ProfileChoice())) is not None:
         order.append((step.what, step.threads))
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
@@ -116,7 +116,9 @@ def test_capacities_come_first_then_the_best_count_is_bracketed():
     assert order[:6] == [("probe", threads) for threads in (1, 2, 4, 8, 16, 32)]
     assert order[6] == ("trial", 16)
     assert {threads for what, threads in order if what == "trial"} == {1, 16, 32}
-    assert all(len([p for p in probes if p.threads == threads]) == 3 for threads in steps.counted(probes))
+    assert all(
+        len([p for p in probes if p.threads == threads]) == 3 for threads in profile_steps.counted(probes)
+    )
 
 
 def test_a_quick_profile_makes_one_probe_per_count_and_no_trial():
@@ -127,71 +129,78 @@ def test_a_quick_profile_makes_one_probe_per_count_and_no_trial():
 
 def test_a_starved_probe_is_repeated_and_does_not_count():
     truth = Truth(False)
-    starved = steps.msgspec.structs.replace(truth.probe(1), rate_tps=200.0, cpu=0.5)
-    assert steps.next_step([starved], [], ProfileChoice(threads=(1,))) == steps.Next("probe", 1)
+    starved = profile_steps.msgspec.structs.replace(truth.probe(1), rate_tps=200.0, cpu=0.5)
+    assert profile_steps.next_step([starved], [], ProfileChoice(threads=(1,))) == profile_steps.Next(
+        "probe", 1
+    )
     probes = [starved, truth.probe(1)]
-    assert steps.capacity(probes, 1) == pytest.approx(400)
-    assert steps.next_step([starved] * 3, [], ProfileChoice(threads=(1,), repeats=1, brackets=0)) is None
+    assert profile_steps.capacity(probes, 1) == pytest.approx(400)
+    assert (
+        profile_steps.next_step([starved] * 3, [], ProfileChoice(threads=(1,), repeats=1, brackets=0)) is None
+    )
 
 
 def test_a_machine_that_disturbs_nearly_every_probe_does_not_hold_the_profile_up_for_ever():
     truth, probes, trials = Truth(False), [], []
-    while (step := steps.next_step(probes, trials, ProfileChoice(threads=(1, 2)))) is not None:
+    while (step := profile_steps.next_step(probes, trials, ProfileChoice(threads=(1, 2)))) is not None:
         if step.what != "probe":
             trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
             continue
         first = all(other.threads != step.threads for other in probes)
         probe = truth.probe(step.threads)
-        probes.append(probe if first else steps.msgspec.structs.replace(probe, cpu=0.5))
+        probes.append(probe if first else profile_steps.msgspec.structs.replace(probe, cpu=0.5))
         assert len(probes) < 20
-    assert steps.capacity(probes, 1) == pytest.approx(400)
+    assert profile_steps.capacity(probes, 1) == pytest.approx(400)
 
 
 def test_a_task_of_short_rows_that_never_fills_its_slot_is_not_disturbed():
     truth = Truth(False)
-    almost = [steps.msgspec.structs.replace(truth.probe(1), cpu=cpu) for cpu in (0.92, 0.94, 0.957)]
-    assert steps.of(almost, 1) == almost
-    starved = steps.msgspec.structs.replace(truth.probe(1), rate_tps=300.0, cpu=0.85)
-    assert steps.of([*almost, starved], 1) == almost
+    almost = [profile_steps.msgspec.structs.replace(truth.probe(1), cpu=cpu) for cpu in (0.92, 0.94, 0.957)]
+    assert profile_steps.of(almost, 1) == almost
+    starved = profile_steps.msgspec.structs.replace(truth.probe(1), rate_tps=300.0, cpu=0.85)
+    assert profile_steps.of([*almost, starved], 1) == almost
 
 
 def test_a_starved_trial_says_nothing():
     truth = Truth(False)
     probes = [truth.probe(1)] * 3
     starved = Tried(1, 300.0, False, 0.99, 8.0, 1e6, cpu=0.6)
-    low, high = steps.bracket(probes, [starved], 1)
+    low, high = profile_steps.bracket(probes, [starved], 1)
     assert (low, high) == (0.0, float("inf"))
-    assert steps.next_step(probes, [starved], ProfileChoice(threads=(1,))) == steps.Next(
+    assert profile_steps.next_step(probes, [starved], ProfileChoice(threads=(1,))) == profile_steps.Next(
         "trial", 1, 0.97 * 400
     )
-    assert steps.bracket(probes, [steps.msgspec.structs.replace(starved, cpu=0.97)], 1)[1] == 0.75
+    assert (
+        profile_steps.bracket(probes, [profile_steps.msgspec.structs.replace(starved, cpu=0.97)], 1)[1]
+        == 0.75
+    )
 
 
 def test_a_task_that_is_never_stable_still_ends():
     probes, trials = profiled(Truth(False, stable=0.0))
     best = [trial for trial in trials if trial.threads == 1 and not trial.sparse]
-    assert len(best) == steps.TRIALS_MOST
-    model = steps.model_of("t", probes, trials, SLOT, {})
+    assert len(best) == profile_steps.TRIALS_MOST
+    model = profile_steps.model_of("t", probes, trials, SLOT, {})
     assert 0 < model["points"][0]["rate_tps"] < 0.7 * 400
 
 
 def test_what_is_held_before_any_thread_works_is_told_from_the_points():
     probes, trials = profiled(Truth(True))
-    model = steps.model_of("t", probes, trials, SLOT, {})
+    model = profile_steps.model_of("t", probes, trials, SLOT, {})
     assert model["base_memory"] * SLOT["memory_bytes"] == pytest.approx(8 << 20, rel=0.01)
 
 
 def test_steps_left_shrink_to_nothing():
     truth, probes, trials = Truth(True), [], []
     left = []
-    while (step := steps.next_step(probes, trials, ProfileChoice())) is not None:
-        left.append(sum(steps.steps_left(probes, trials, ProfileChoice())))
+    while (step := profile_steps.next_step(probes, trials, ProfileChoice())) is not None:
+        left.append(sum(profile_steps.steps_left(probes, trials, ProfileChoice())))
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
         else:
             trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
     assert left[-1] <= 3
-    assert sum(steps.steps_left(probes, trials, ProfileChoice())) == 0
+    assert sum(profile_steps.steps_left(probes, trials, ProfileChoice())) == 0
 
 
 # ── warm-up and leaks ───────────────────────────────────────────────────────────────────────────
@@ -219,7 +228,7 @@ def test_memory_that_grows_with_the_rows_is_a_leak_and_memory_that_settles_is_no
 
 def test_a_record_is_read_up_to_the_line_that_was_torn():
     truth, head = Truth(False), {"digest": "d"}
-    encode = steps.msgspec.json.encode
+    encode = profile_steps.msgspec.json.encode
     lines = [encode(head), encode({"probe": truth.probe(1)}), encode({"trial": truth.trial(1, 380.0)})]
     found = read_record([*lines, lines[1][:20]], head)
     assert [type(entry) for entry in found] == [Probe, Tried]
@@ -232,15 +241,15 @@ def test_what_a_wake_costs_is_found(waits: bool) -> None:
     truth = Truth(waits, wake=0.0004)
     probes, trials = profiled(truth)
     assert sum(trial.sparse for trial in trials) == ProfileChoice().sparse * (
-        1 if waits else steps.SPARSE_OF_COMPUTING
+        1 if waits else profile_steps.SPARSE_OF_COMPUTING
     )
-    assert steps.wake_cpu(probes, trials) == pytest.approx(0.0004, rel=0.05)
+    assert profile_steps.wake_cpu(probes, trials) == pytest.approx(0.0004, rel=0.05)
 
 
 def test_the_peak_is_that_of_rows_that_always_wait() -> None:
     """However dear it is to be woken: rows that a full slot keeps waiting find it awake."""
     without, dear = (
-        steps.model_of("t", *profiled(Truth(False, wake=wake)), SLOT, {}) for wake in (0.0, 0.004)
+        profile_steps.model_of("t", *profiled(Truth(False, wake=wake)), SLOT, {}) for wake in (0.0, 0.004)
     )
     assert without["wake_cpu"] == 0.0 and dear["wake_cpu"] == pytest.approx(0.004, rel=0.02)
     assert without["points"] == dear["points"]
@@ -250,15 +259,15 @@ def test_the_peak_is_that_of_rows_that_always_wait() -> None:
 def test_sparse_trials_are_made_between_repeated_probes(waits: bool) -> None:
     """Both drift with the machine; one after the other they drift alike."""
     truth, probes, trials, made = Truth(waits), list[Probe](), list[Tried](), list[bool]()
-    while (step := steps.next_step(probes, trials, ProfileChoice())) is not None:
+    while (step := profile_steps.next_step(probes, trials, ProfileChoice())) is not None:
         sparse = step.what == "sparse trial"
         if step.what == "probe":
             probes.append(truth.probe(step.threads))
         else:
             trials.append(truth.trial(step.threads, step.rate_tps, sparse))
-        if sparse or (step.what == "probe" and step.threads == steps.best_count(probes)):
+        if sparse or (step.what == "probe" and step.threads == profile_steps.best_count(probes)):
             made.append(sparse)
-    each = 1 if waits else steps.SPARSE_OF_COMPUTING
+    each = 1 if waits else profile_steps.SPARSE_OF_COMPUTING
     assert made[-3 * (1 + each) :] == [False, *[True] * each] * 3
 
 
@@ -266,13 +275,13 @@ def test_sparse_trials_are_made_between_repeated_probes(waits: bool) -> None:
 def test_a_profile_of_more_repeats_than_are_asked_for_is_complete(waits: bool) -> None:
     """As when it goes on with fewer repeats, or when probes that were sound no longer are."""
     probes, trials = profiled(Truth(waits), ProfileChoice(repeats=5))
-    assert steps.next_step(probes, trials, ProfileChoice(repeats=2)) is None
+    assert profile_steps.next_step(probes, trials, ProfileChoice(repeats=2)) is None
 
 
 def test_sparse_trials_tell_nothing_of_the_peak() -> None:
     probes, trials = profiled(Truth(False))
     dense = [trial for trial in trials if not trial.sparse]
-    assert steps.bracket(probes, trials, 1) == steps.bracket(probes, dense, 1)
+    assert profile_steps.bracket(probes, trials, 1) == profile_steps.bracket(probes, dense, 1)
 
 
 def test_a_quick_profile_makes_no_sparse_trial() -> None:
@@ -286,4 +295,4 @@ def test_a_task_too_slow_for_sparse_trials_is_complete_without_them() -> None:
     truth.capacity = lambda threads: 6.0  # type: ignore[method-assign]
     probes, trials = profiled(truth)
     assert not any(trial.sparse for trial in trials)
-    assert sum(steps.steps_left(probes, trials, ProfileChoice())) == 0
+    assert sum(profile_steps.steps_left(probes, trials, ProfileChoice())) == 0

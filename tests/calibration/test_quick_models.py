@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.calibration import steps
+from topology_runtime.calibration import profile_steps
 from topology_runtime.calibration.first_use import DERATE
-from topology_runtime.calibration.steps import FIRST_PART, QUICK, Probe
+from topology_runtime.calibration.profile_steps import FIRST_PART, QUICK, Probe
 
 SLOT = {"cores": 0.12, "memory_bytes": 100_000_000, "machine": "m"}
 SAID = DERATE * FIRST_PART  # of what a probe measured
@@ -21,14 +21,14 @@ def point(threads: int, rate_tps: float, cpu: float = 0.1, blocked: float = 0.9)
 def searched(rate: dict[int, float], cpu: dict[int, float]) -> list[int]:
     """Thread counts measured for a task with these rates and CPU shares."""
     points: list[Probe] = []
-    while (step := steps.next_step(points, [], QUICK)) is not None:
+    while (step := profile_steps.next_step(points, [], QUICK)) is not None:
         n = step.threads
         points.append(point(n, rate.get(n, max(rate.values())), cpu.get(n, 1.0)))
     return [p.threads for p in points]
 
 
 def said(points: list[Probe]) -> list[float]:
-    model = steps.model_of("t", points, [], SLOT, {}, DERATE)
+    model = profile_steps.model_of("t", points, [], SLOT, {}, DERATE)
     return [p["rate_tps"] for p in model["points"]]
 
 
@@ -55,23 +55,23 @@ def test_the_search_ends_at_its_most() -> None:
 def test_points_at_full_cpu_are_one_capacity() -> None:
     points = [point(1, 31.0, 1.0, 0.0), point(2, 39.0, 0.97, 0.0), point(4, 35.0, 1.0, 0.0)]
     assert said(points) == pytest.approx([SAID * 35.0] * 3, rel=1e-3)
-    model = steps.model_of("t", points, [], SLOT, {})
+    model = profile_steps.model_of("t", points, [], SLOT, {})
     assert [p["closed_loop_tps"] for p in model["points"]] == [31.0, 39.0, 35.0]
 
 
 def test_a_real_fall_at_full_cpu_stays() -> None:
-    assert steps.pooled([point(1, 100.0, 1.0), point(2, 50.0, 1.0)]) == {1: 100.0, 2: 50.0}
+    assert profile_steps.pooled([point(1, 100.0, 1.0), point(2, 50.0, 1.0)]) == {1: 100.0, 2: 50.0}
 
 
 def test_points_that_were_repeated_are_not_pooled() -> None:
     probes = [point(1, 31.0, 1.0, 0.0), point(1, 31.0, 1.0, 0.0), point(2, 39.0, 1.0, 0.0)]
-    assert steps.pooled(probes) == {1: 31.0, 2: 39.0}
+    assert profile_steps.pooled(probes) == {1: 31.0, 2: 39.0}
 
 
 def test_a_gain_within_noise_is_no_reason_for_threads() -> None:
     points = [point(1, 100.0), point(2, 102.0), point(4, 150.0)]
     assert said(points) == pytest.approx([SAID * 100.0, SAID * 100.0, SAID * 150.0], rel=1e-3)
-    model = steps.model_of("t", points, [], SLOT, {"more": 1})
+    model = profile_steps.model_of("t", points, [], SLOT, {"more": 1})
     assert model["more"] == 1 and model["waiting"] is True
 
 
@@ -86,7 +86,7 @@ def test_models_are_what_the_format_asks(values: list[tuple[float, float, float,
     points = [
         Probe(2**k, r, c, m, b, 1.0, 0.0, max(1, int(r)), 1, 1e6) for k, (r, c, b, m) in enumerate(values)
     ]
-    model = steps.model_of("t", points, [], SLOT, {}, DERATE)
+    model = profile_steps.model_of("t", points, [], SLOT, {}, DERATE)
     assert model["schema"] == "headgate/model/v1" and model["derate"] == DERATE
     for before, after in zip(model["points"], model["points"][1:], strict=False):
         assert before["threads"] < after["threads"]
@@ -94,12 +94,12 @@ def test_models_are_what_the_format_asks(values: list[tuple[float, float, float,
 
 
 def test_an_unlimited_point_is_brought_down_to_the_slot() -> None:
-    full = steps.within_slot(point(1, 400.0, cpu=8.0))
+    full = profile_steps.within_slot(point(1, 400.0, cpu=8.0))
     assert full.rate_tps == 50.0 and full.cpu == 1.0
     light = point(1, 400.0, cpu=0.5)
-    assert steps.within_slot(light) == light
+    assert profile_steps.within_slot(light) == light
 
 
 @pytest.mark.parametrize(("tps", "rows"), [(0.0, 1), (900.0, 1), (5_000.0, 5), (1e9, 64)])
 def test_frames_hold_what_comes_in_a_gap(tps: float, rows: int) -> None:
-    assert steps.frame_rows(tps, 0.001) == rows
+    assert profile_steps.frame_rows(tps, 0.001) == rows

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from topology_runtime.calibration import bench, collect, samples
+from topology_runtime.calibration import bench, collect, sample_rows
 from topology_runtime.errors import HeadgateError
 from topology_runtime.logic import Hold, flat_map, keep_if
 from topology_runtime.tasks.count import CountByKey
@@ -93,7 +93,7 @@ def topology(*edges: tuple[str, str], limit: int | None = None) -> Topology:
     return Topology("t", tuple(tasks), tuple(made))
 
 
-def collected(t: Topology, *desired: str) -> dict[str, list[samples.Sample]]:
+def collected(t: Topology, *desired: str) -> dict[str, list[sample_rows.Sample]]:
     return collect.collect(t, set(desired), "", LIVE.append)  # type: ignore[arg-type]
 
 
@@ -150,9 +150,9 @@ def test_a_source_without_rows_is_named() -> None:
 
 @pytest.mark.parametrize("row", [1, "a", b"\xff", None, (1, (2, [3])), {"a": datetime(2020, 1, 1)}])
 def test_types_survive_the_file(tmp_path: Path, row: Any) -> None:
-    samples.write(tmp_path / "rows", [("a", row), ("b", row)])
-    assert samples.read(tmp_path / "rows") == [("a", row), ("b", row)]
-    replay = samples.Replay(str(tmp_path / "rows"))
+    sample_rows.write(tmp_path / "rows", [("a", row), ("b", row)])
+    assert sample_rows.read(tmp_path / "rows") == [("a", row), ("b", row)]
+    replay = sample_rows.Replay(str(tmp_path / "rows"))
     assert list(replay.read(3, 3)) == [row] * 3
 
 
@@ -164,6 +164,6 @@ def test_the_bench_keeps_the_names_above_a_task(tmp_path: Path) -> None:
     assert faults_of(small) == []
     assert {edge.source for _, edge in small.in_edges("join")} == {"left", "right"}
     assert small.rates(1.0)["join"] == 2.0
-    only = samples.Only("left")
+    only = sample_rows.Only("left")
     assert [list(only(row)) for row in (["left", 5], ["right", 6])] == [[5], []]
     assert faults_of(bench.bench_topology(t, t.by_name["left"], tmp_path / "left.rows")) == []

@@ -1,4 +1,4 @@
-"""Which task is profiled in a spare slot, where and for how long (controller/core/profiling.py)."""
+"""Which task is profiled in a spare slot, where and for how long (controller/core/spare_profiles.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.loop import Loop
-from controller.core.profiling import HOUR_NS, budget_left_s, doubts
+from controller.core.spare_profiles import HOUR_NS, budget_left_s, doubts
 from controller.knowledge import turns as t
 from controller.knowledge.diagnoses import Residual
 from controller.knowledge.models import Model, ModelSlot, Point
@@ -270,7 +270,7 @@ def test_recorded_inputs_give_the_same_instructions_again() -> None:
 
 
 def test_the_error_of_a_slot_is_that_of_every_task_in_it() -> None:
-    from controller.core.profiling import errors
+    from controller.core.spare_profiles import errors
 
     plan = running(0.0).loop.knowledge.plan
     assert plan is not None

@@ -18,7 +18,7 @@ from controller.recording.trace import RatesRow, TraceWriter
 from controller.replaying.account import IdealAccount
 from controller.replaying.again import Again, Moment, decisions_of
 from controller.replaying.comparing import PolicyComparison, compare, first_field
-from controller.replaying.reading import Recording
+from controller.replaying.trace_reading import Recording
 from controller.replaying.world import IdealWorld
 from topology_runtime import rates
 from topology_runtime.cluster import Vm

@@ -12,7 +12,7 @@ import pytest
 from recorded_runs import moments, write
 
 from controller.replaying.again import Moment
-from controller.replaying.reading import Recording
+from controller.replaying.trace_reading import Recording
 from topology_runtime.errors import InvalidInput
 
 

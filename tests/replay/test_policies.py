@@ -11,7 +11,7 @@ from recorded_runs import models, moments, write
 from controller.replaying.account import IdealAccount
 from controller.replaying.again import Again
 from controller.replaying.policies import Policy, PolicyQuestion, PolicyTrial, policies_of, trial_of
-from controller.replaying.reading import Recording
+from controller.replaying.trace_reading import Recording
 from controller.replaying.world import Delays
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput

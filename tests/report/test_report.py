@@ -16,9 +16,9 @@ from report_made import RUN, tables, write
 from dashboards import cli
 from dashboards.analytics import results as r
 from dashboards.report import build
+from dashboards.report.analysis_files import read
 from dashboards.report.building import sections_of, summary_of
 from dashboards.report.page import asset, safe_json
-from dashboards.report.reading import read
 from dashboards.report.story import headline, story, what_changed
 from topology_runtime.errors import InvalidInput
 

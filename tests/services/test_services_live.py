@@ -29,9 +29,9 @@ from topology_runtime.instances import build
 from topology_runtime.logic import Context
 from topology_runtime.services.addresses import address_of
 from topology_runtime.services.azure_sdk import connection_string
-from topology_runtime.services.blobs import open_blobs
+from topology_runtime.services.blob_service import open_blobs
 from topology_runtime.services.names import CONTAINER, blob_name
-from topology_runtime.services.tables import open_table
+from topology_runtime.services.table_service import open_table
 from topology_runtime.tasks import representative
 from topology_runtime.tasks.event_number import number_of
 

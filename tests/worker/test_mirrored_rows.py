@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.calibration import samples
+from topology_runtime.calibration import sample_rows
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import ThreadSpec
 from topology_runtime.profiles import ProfileSpec
@@ -33,9 +33,9 @@ def mirror(directory: Path, *threads: Thread, profile: ProfileSpec | None = PROF
     return made
 
 
-def read(directory: Path, number: int = 7) -> list[samples.Sample]:
+def read(directory: Path, number: int = 7) -> list[sample_rows.Sample]:
     (file,) = mirrored(str(directory), number)
-    return samples.read(file)
+    return sample_rows.read(file)
 
 
 # ── copies ──────────────────────────────────────────────────────────────────────────────────────

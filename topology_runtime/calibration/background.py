@@ -18,11 +18,11 @@ import msgspec
 from msgspec.structs import replace
 
 from topology_runtime.calibration.bench import BenchPlace
-from topology_runtime.calibration.profiling import Conditions, TaskProfile
+from topology_runtime.calibration.profile_steps import QUICK
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import RECORDS
-from topology_runtime.calibration.steps import QUICK
 from topology_runtime.calibration.store import machine
+from topology_runtime.calibration.task_profile import Conditions, TaskProfile
 from topology_runtime.errors import HeadgateError
 from topology_runtime.owner import die_with
 from topology_runtime.topology import Topology

@@ -21,7 +21,7 @@ from topology_runtime.topology import Edge, Task, Topology
 from topology_runtime.worker import meter as mt
 
 SLOT, FEEDER = 0, 1  # numbers of the rig's workers
-HERE = "topology_runtime.calibration.samples"
+HERE = "topology_runtime.calibration.sample_rows"
 SAMPLES, SINK = "calibration-samples", "calibration-sink"
 FAST_TPS = 1e6  # offered: more than any task takes
 WAITING_FRAMES = 8  # frames waiting for each thread: it never runs dry

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.calibration import samples
-from topology_runtime.calibration.lines import Speaker
-from topology_runtime.calibration.samples import Sample
+from topology_runtime.calibration import sample_rows
+from topology_runtime.calibration.json_lines import Speaker
+from topology_runtime.calibration.sample_rows import Sample
 from topology_runtime.errors import HeadgateError
 from topology_runtime.loading import build, key_function
 from topology_runtime.logic import Context, Exhausted, Hold, Keyed, LiveSource, To, kind_of
@@ -241,7 +241,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
         topology = msgspec.json.decode(a.topology.read_bytes(), type=Topology)
         found = collect(topology, set(a.task), str(a.directory), lambda task: speaker.say(task=task))
         for task, rows in found.items():
-            samples.write(a.directory / f"{task}.rows", rows)
+            sample_rows.write(a.directory / f"{task}.rows", rows)
     except HeadgateError as error:
         speaker.say_error(error)
         return 1

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from topology_runtime.calibration import lines
+from topology_runtime.calibration import json_lines
 from topology_runtime.errors import HeadgateError
 from topology_runtime.topology import Topology
 
@@ -36,9 +36,9 @@ def collect_rows(
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
         try:
-            for line in lines.heard(process, IMPORTS_S + SECONDS_A_TASK + longest_s):
+            for line in json_lines.heard(process, IMPORTS_S + SECONDS_A_TASK + longest_s):
                 at = repr(line["task"])
-            code = lines.ended(process, ENDING_S)
+            code = json_lines.ended(process, ENDING_S)
         except TimeoutError as error:
             raise HeadgateError(f"no sample rows: task {at} hangs", cause=str(error)) from error
         finally:
@@ -47,7 +47,7 @@ def collect_rows(
             assert process.stdout is not None
             process.stdout.close()
         if code != 0:
-            raise HeadgateError(f"no sample rows: task {at} failed", cause=lines.last_line(stderr))
+            raise HeadgateError(f"no sample rows: task {at} failed", cause=json_lines.last_line(stderr))
 
 
 def own_folder() -> str:

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from topology_runtime.calibration import store
 from topology_runtime.calibration.collecting import own_folder
-from topology_runtime.calibration.lines import Speaker
-from topology_runtime.calibration.profiles import ProfileRequest, profile
+from topology_runtime.calibration.json_lines import Speaker
+from topology_runtime.calibration.profile_steps import QUICK, USUAL_COUNTS, Next, steps_left
 from topology_runtime.calibration.record import ProfileRecord
-from topology_runtime.calibration.steps import QUICK, USUAL_COUNTS, Next, steps_left
+from topology_runtime.calibration.side_by_side import ProfileRequest, profile
 from topology_runtime.errors import HeadgateError
 from topology_runtime.owner import die_with
 from topology_runtime.topology import Topology

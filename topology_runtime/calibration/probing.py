@@ -9,8 +9,8 @@ from itertools import pairwise
 import msgspec
 
 from topology_runtime.calibration.bench import FAST_TPS, Bench
+from topology_runtime.calibration.profile_steps import Probe
 from topology_runtime.calibration.speed import SpeedMeter, SpeedSource
-from topology_runtime.calibration.steps import Probe
 from topology_runtime.calibration.warm_up import growth, steady_from
 from topology_runtime.errors import HeadgateError
 from topology_runtime.faults.words import counted

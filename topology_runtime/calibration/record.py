@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.calibration.steps import Probe, Tried
+from topology_runtime.calibration.profile_steps import Probe, Tried
 from topology_runtime.errors import HeadgateError
 
 RECORDS = ".profile"

@@ -22,7 +22,7 @@ from topology_runtime.tasks.ready_made import READY_MADE
 from topology_runtime.topology import Edge, Task, Topology
 
 EVENTS = "topology_runtime.calibration.sample_events:SampleEvents"
-SINK = "topology_runtime.calibration.samples:swallow"
+SINK = "topology_runtime.calibration.sample_rows:swallow"
 AFTER = "after"  # a task behind the one whose form of rows is looked for, so that it really runs
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from topology_runtime.logic import Context
-from topology_runtime.services.blobs import Blobs, open_blobs
+from topology_runtime.services.blob_service import Blobs, open_blobs
 from topology_runtime.services.names import BLOBS, CONTAINER, blob_name
 from topology_runtime.tasks.event_number import number_of, scattered
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from topology_runtime.logic import Context
 from topology_runtime.services.names import ROWS, TABLE
-from topology_runtime.services.tables import TableClient, open_table
+from topology_runtime.services.table_service import TableClient, open_table
 from topology_runtime.tasks.event_number import number_of, scattered
 
 

@@ -109,7 +109,7 @@ class Mirror:
 
     def _write(self, samples: Sequence[tuple[str, Any]]) -> None:
         """By rename, so that nobody reads half of it."""
-        from topology_runtime.calibration.samples import write
+        from topology_runtime.calibration.sample_rows import write
 
         file = Path(self._directory, FOLDER, f"{self._number}-{self._slot.number}.rows")
         new = file.with_suffix(".new")

@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboards.analytics.asked import AnalysisInput, number
 from dashboards.analytics.results import Cost
-from dashboards.analytics.runs import TraceRun
+from dashboards.analytics.trace_runs import TraceRun
 
 HOUR_S = 3600.0
 

@@ -14,9 +14,9 @@ from statistics import median
 from typing import Any
 
 from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.places import DataPlace
+from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.results import Refitted
-from dashboards.analytics.runs import TraceRun
+from dashboards.analytics.trace_runs import TraceRun
 
 SCHEMA = "headgate/model/v1"
 BUSY_LEAST = 0.9  # share of a window in which its threads ran the task's code

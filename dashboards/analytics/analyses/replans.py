@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.asked import AnalysisInput, number
-from dashboards.analytics.places import DataPlace
+from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.results import LeftOut, Replan
 from topology_runtime.faults.words import counted
 from topology_runtime.trace_tables import DECISIONS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.results import POINTS_MOST, Forecast, Season
-from dashboards.analytics.runs import TraceRun
+from dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
     import numpy as np

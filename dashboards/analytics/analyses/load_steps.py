@@ -16,7 +16,7 @@ from dashboards.analytics.aggregates import FINE_PER_DOUBLING
 from dashboards.analytics.analyses.latency import coarse, quantile
 from dashboards.analytics.asked import AnalysisInput, number
 from dashboards.analytics.results import LeftOut, StepAnswer, StepSlot
-from dashboards.analytics.runs import TraceRun
+from dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dashboards.analytics.places import DataPlace, place
+from dashboards.analytics.data_places import DataPlace, place
 from dashboards.analytics.results import LeftOut
 from topology_runtime.errors import InvalidInput
 from topology_runtime.trace_tables import ANY_VERSION, RUN_FILE, SCHEMA, TABLES

@@ -17,11 +17,11 @@ from topology_runtime.calibration import store
 from topology_runtime.calibration.awake import Awake
 from topology_runtime.calibration.bench import BenchPlace
 from topology_runtime.calibration.collecting import collect_rows, own_folder
-from topology_runtime.calibration.profiling import Conditions, TaskProfile
+from topology_runtime.calibration.profile_steps import Next, ProfileChoice
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import ProfileRecord
 from topology_runtime.calibration.speed import Reference
-from topology_runtime.calibration.steps import Next, ProfileChoice
+from topology_runtime.calibration.task_profile import Conditions, TaskProfile
 from topology_runtime.errors import HeadgateError
 from topology_runtime.topology import Task, Topology
 

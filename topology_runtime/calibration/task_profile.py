@@ -13,14 +13,14 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from topology_runtime.calibration import steps, store
+from topology_runtime.calibration import profile_steps, store
 from topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
 from topology_runtime.calibration.open_loop import run_trial
 from topology_runtime.calibration.probing import probe
+from topology_runtime.calibration.profile_steps import Next, Probe, ProfileChoice, Tried, frame_rows
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import ProfileRecord, RecordFile
 from topology_runtime.calibration.speed import CORE_SPEED, SpeedMeter, SpeedSource
-from topology_runtime.calibration.steps import Next, Probe, ProfileChoice, Tried, frame_rows
 from topology_runtime.clock import wall_ns
 from topology_runtime.errors import HeadgateError
 from topology_runtime.faults.words import counted
@@ -77,7 +77,7 @@ class TaskProfile:
         record, began_s = self.record, time.monotonic()
         try:
             while time.monotonic() < self._at.until_s:
-                step = steps.next_step(record.probes, record.trials, self._wish)
+                step = profile_steps.next_step(record.probes, record.trials, self._wish)
                 if step is None:
                     break
                 self._tell(record, step)
@@ -104,11 +104,11 @@ class TaskProfile:
             **store.code_of(self._task, self._at.place.user_paths),
             "gap_s": self._at.place.gap_s,
             "measured_at": utc_iso(wall_ns()),
-            "complete": steps.next_step(record.probes, record.trials, self._wish) is None,
+            "complete": profile_steps.next_step(record.probes, record.trials, self._wish) is None,
         }
         if record.notes:
             about["notes"] = record.notes
-        return steps.model_of(
+        return profile_steps.model_of(
             record.task, record.probes, record.trials, self._at.slot, about, self._wish.derate
         )
 
@@ -154,10 +154,10 @@ class TaskProfile:
     def _probe(self, bench: Bench, threads: int, rows: int, seconds: float) -> Probe:
         silence_s = SILENCE_S + self._task.max_call_s
         found = probe(bench, threads, rows, seconds, self._at.place.slot_cores, silence_s, self._at.meter)
-        return found if self._at.quotas.enforced else steps.within_slot(found)
+        return found if self._at.quotas.enforced else profile_steps.within_slot(found)
 
     def _trial(self, bench: Bench, step: Next) -> Tried:
-        waits = steps.waits(self.record.probes)
+        waits = profile_steps.waits(self.record.probes)
         with self._at.meter() as meter:
             found = run_trial(bench, step.rate_tps, LONGEST_WAITS_S if waits else LONGEST_S, waits)
         return Tried(

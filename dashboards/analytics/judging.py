@@ -9,10 +9,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics import clocks
-from dashboards.analytics.places import DataPlace
+from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.results import LeftOut
-from dashboards.analytics.runs import TraceRun
 from dashboards.analytics.schemas import column_faults
+from dashboards.analytics.trace_runs import TraceRun
 from topology_runtime.trace_tables import TABLES
 
 if TYPE_CHECKING:
