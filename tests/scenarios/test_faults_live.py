@@ -71,7 +71,6 @@ def slot_of(pid: int) -> str:
     return f"{found[1]}/{found[2]}" if found else ""
 
 
-@pytest.mark.alone
 def test_rate_steps_are_followed_without_loss(tmp_path: Path) -> None:
     """1 → 3 → 1: planned up and down, in force within two seconds of the decision."""
     (tmp_path / "steps.txt").write_text("0,30\n5,90\n17,30\n")
