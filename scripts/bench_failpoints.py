@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from failpoints import POINTS, Enactments, Outcome, Point, as_data, share_of, told
+from watched_runs.failpoints import POINTS, Enactments, Outcome, Point, as_data, share_of, told
 
 
 def failpoints(points: tuple[Point, ...]) -> tuple[list[Outcome], dict[str, Any]]:

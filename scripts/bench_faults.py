@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from trials import trial
+from watched_runs.trials import trial
 
 
 def faults(times: int, apart_s: float, rate_tps: float, seed: int) -> dict[str, Any]:

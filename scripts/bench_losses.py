@@ -22,9 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from counted_run import CountedRun
-from faulting import Faults
 from topology_runtime.errors import HeadgateError
+from watched_runs.counted_run import CountedRun
+from watched_runs.faulting import Faults
 
 ROLES = ("worker", "agent", "controller")
 FACTORS = (1.3, 2.0)

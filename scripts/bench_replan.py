@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from topology_runtime.channels import ask
 from topology_runtime.messages import Request
-from trials import Trial, trial
+from watched_runs.trials import Trial, trial
 
 LOW, HIGH = 30.0, 90.0
 HOLD_S = 65.0  # a rate stays so long: the controller lowers a plan once a minute at most

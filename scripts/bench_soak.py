@@ -25,10 +25,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from counted_run import CountedRun
-from faulting import Faults
 from topology_runtime.errors import HeadgateError
-from vitals import picture, sample, slopes
+from watched_runs.counted_run import CountedRun
+from watched_runs.faulting import Faults
+from watched_runs.vitals import picture, sample, slopes
 
 FAULT_S, PLAN_S, SAMPLE_S, DRAIN_S = 30.0, 10.0, 10.0, 1.0
 END_S, STOP_S = 45.0, 80.0  # without faults before the run's end; `up` gives up after 60 s

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from trials import trial
+from watched_runs.trials import trial
 
 
 def spread(values: list[float]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from failpoints import MOMENTS, PHASES, POINTS, share_of
+from watched_runs.failpoints import MOMENTS, PHASES, POINTS, share_of
 
 ROOT = Path(__file__).resolve().parents[2]
 POINT = "worker.switched-heard"

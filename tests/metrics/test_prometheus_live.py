@@ -20,7 +20,7 @@ import yaml
 from test_grafana_boards import BOARDS, expressions
 from told import CONTRACT, ROOT
 
-from trials import trial
+from watched_runs.trials import trial
 
 pytestmark = [
     pytest.mark.live,

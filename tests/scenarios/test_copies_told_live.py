@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trials import Trial
+from watched_runs.trials import Trial
 
 pytestmark = pytest.mark.live
 KILLS = 2

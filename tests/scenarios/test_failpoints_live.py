@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from failpoints import Enactments, share_of, told
+from watched_runs.failpoints import Enactments, share_of, told
 
 pytestmark = pytest.mark.live
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trials import Trial, trial
+from watched_runs.trials import Trial, trial
 
 pytestmark = pytest.mark.live
 RECOVERED = 200  # so many rows more at the sink: the run goes on

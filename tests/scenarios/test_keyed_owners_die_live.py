@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from counted_run import CountedRun
+from watched_runs.counted_run import CountedRun
 
 pytestmark = pytest.mark.live
 RATE_TPS = 60.0

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from controller.replay_cli import replay
 from topology_runtime.rates import read
-from trials import trial
+from watched_runs.trials import trial
 
 pytestmark = pytest.mark.live
 

@@ -15,7 +15,7 @@ from topology_runtime import channels
 from topology_runtime.messages import Request
 from topology_runtime.slots import cgroup1, cgroup2
 from topology_runtime.slots.size import SlotSize
-from trials import Trial, trial
+from watched_runs.trials import Trial, trial
 
 SIZE = SlotSize("spare-probe", "vm1", 1, 0.12, 1 << 28)
 pytestmark = pytest.mark.live

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trials import Trial, trial
+from watched_runs.trials import Trial, trial
 
 pytestmark = pytest.mark.live
 RECOVERED = 100

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counted_tasks import KEYS, Spans, Tally, keyed
-from counted_tasks import Segments as Writer
-from sink_check import Checker, Segments
 from topology_runtime.logic import Context
-from vitals import last_life, slope, slopes
+from watched_runs.counted_tasks import KEYS, Spans, Tally, keyed
+from watched_runs.counted_tasks import Segments as Writer
+from watched_runs.sink_check import Checker, Segments
+from watched_runs.vitals import last_life, slope, slopes
 
 
 def run_of(rows: int, numbers: list[int], applied: list[int]) -> Checker:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from trials import trial
+from watched_runs.trials import trial
 
 pytestmark = pytest.mark.live
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from trials import CGROUP_ROOTS, ROLES, Trial
+from watched_runs.trials import CGROUP_ROOTS, ROLES, Trial
 
 MB = 1e6
 FLAT_PCT_PER_H = 1.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from counted_tasks import KEYS, Spans
+from watched_runs.counted_tasks import KEYS, Spans
 
 SINKS = ("counts", "numbers")
 SHOWN = 20

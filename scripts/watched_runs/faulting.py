@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import psutil
 
-from trials import Trial
+from watched_runs.trials import Trial
 
 STOPPED_S = {"worker": 4.0, "agent": 1.5, "controller": 3.0}  # stopped so long, then it goes on
 

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from controller.knowledge.plans import Placement
-from counted_run import CountedRun
 from topology_runtime.errors import HeadgateError
+from watched_runs.counted_run import CountedRun
 
 ENDED_S = 10.0  # then the plan must be the old or the new one
 REACHED_S = 45.0  # COMMITTED comes after three windows of probation

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sink_check import Checker, Segments
 from topology_runtime.channels import ask
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import Request
-from trials import Trial
+from watched_runs.sink_check import Checker, Segments
+from watched_runs.trials import Trial
 
 OWN = Path(__file__).with_name("counted_tasks.py")
 SLOTS_OF = {"keyed": 1.5, "tally": 0.6, "batch": 1.0}  # one slot carries the offered rate × this

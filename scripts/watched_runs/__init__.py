@@ -1,0 +1,1 @@
+"""Real runs of `headgate up`, watched from outside and disturbed: for live tests and benchmarks."""
