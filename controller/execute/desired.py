@@ -128,14 +128,16 @@ def _keepers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ..
 
 
 def _workers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.WorkerAt]:
-    """Where the workers are; workers of VMs held dead are fenced by an incarnation that never was."""
-    for slot in sorted({thread.slot for thread in threads}):
+    """Where the workers are; workers of VMs held dead, and of slots given up that have no thread any more, are
+    fenced by an incarnation that never was: what was on its way there is lost."""
+    used = {thread.slot for thread in threads}
+    for slot in sorted(used):
         worker = sight.workers.get(slot)
         if worker is not None and slot.vm not in k.durable.held_dead:
             lives = worker.state in ("starting", "running", "quarantined")
             yield m.WorkerAt(slot, worker.incarnation, worker.endpoint if lives else "")
     for slot, incarnation in sorted(k.incarnations.items()):
-        if slot.vm in k.durable.held_dead:
+        if slot.vm in k.durable.held_dead or slot in sight.quarantined - used:
             yield m.WorkerAt(slot, incarnation + 1, "")
 
 

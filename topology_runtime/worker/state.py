@@ -266,13 +266,10 @@ class WorkerState:
         if peer.slot == self.slot or peer.incarnation < self.known.get(peer.slot, 0):
             return []
         out: list[Instruction] = []
-        before = self.known.get(peer.slot, 0)
-        if peer.incarnation > before:
+        if peer.incarnation > self.known.get(peer.slot, 0):
             self.known[peer.slot] = peer.incarnation
-            if peer.slot in self.peers:
-                out.append(self._part(peer.slot))
-            if before:
-                out.append(Fault(f"worker {peer.slot} was replaced"))
+            if peer.slot in self.peers:  # else the one before left in order, or there was none
+                out += [self._part(peer.slot), Fault(f"worker {peer.slot} was replaced")]
         if peer.endpoint and peer.slot not in self.peers:
             self.peers[peer.slot] = peer
             out.append(Connect(peer))
