@@ -20,6 +20,13 @@ from planting import (
 
 PLANS = (
     one(
+        "threads that leave count as running",
+        "controller/core/decide.py",
+        "len(change.start) + len(change.leave) + len(back)",
+        "len(change.start) + len(change.leave)",
+        ("is not what runs",),
+    ),
+    one(
         "marks are sent once (B1)",
         CORE,
         "        if orders.switched:\n            for target",
@@ -129,8 +136,8 @@ FENCING = (
     one(
         "no fault when a worker was replaced",
         STATE,
-        '                out.append(Fault(f"worker {peer.slot} was replaced"))\n',
-        "                pass\n",
+        ', Fault(f"worker {peer.slot} was replaced")]',
+        "]",
         LATE,
         shape="line",
         kinds=("kill_worker",),

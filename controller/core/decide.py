@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.execute.diff import diff
+from controller.execute.diff import ThreadChanges, diff
 from controller.execute.executor import circuit_of
 from controller.knowledge.plans import Plan, ThreadAt
 from controller.plan.planner import PlanRequest, best_plan, make_plan
@@ -25,7 +25,8 @@ Action = Literal["enact", "adopt", "none"]
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
     """What there is to plan with. threads: existing ones that may stay. present: the plan agents are held
-    to. forced: something of it is dead, so it cannot stay as it is. closed: plans that failed lately."""
+    to. forced: something of it is dead, so it cannot stay as it is. closed: plans that failed lately. leaving: those
+    of `threads` that are on their way out."""
 
     request: PlanRequest
     threads: tuple[ThreadAt, ...]
@@ -33,6 +34,7 @@ class PlanQuestion:
     forced: bool
     closed: frozenset[str]
     next_thread: int = 0
+    leaving: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,11 @@ def choose(question: PlanQuestion) -> PlanChoice:
     change = diff(question.threads, plan.placement, request.topology, question.next_thread)
     here = {vm.vm for vm in request.vms}
     asked = tuple(vm for vm in plan.vms if vm.vm not in here)
-    moves = len(change.start) + len(change.leave)
+    back = [thread for thread in change.keep if thread.thread in question.leaving]
+    moves = len(change.start) + len(change.leave) + len(back)
     if not moves and not question.forced:
         return PlanChoice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
-    return PlanChoice(
-        "enact", describe(plan, change.start, change.leave, asked), plan, asked, degraded, moves
-    )
+    return PlanChoice("enact", describe(plan, change, len(back), asked), plan, asked, degraded, moves)
 
 
 def planned(request: PlanRequest) -> tuple[Plan, str]:
@@ -98,10 +99,10 @@ def _better(plan: Plan, present: Plan | None) -> bool:
     return present is None or plan.prediction.rate_tps > BETTER * present.prediction.rate_tps
 
 
-def describe(
-    plan: Plan, start: tuple[ThreadAt, ...], leave: tuple[ThreadAt, ...], asked: tuple[Vm, ...]
-) -> str:
-    """The plan in a sentence."""
-    moves = f"{len(start)} threads start, {len(leave)} leave"
+def describe(plan: Plan, change: ThreadChanges, back: int, asked: tuple[Vm, ...]) -> str:
+    """The plan in a sentence. back: threads that were leaving and stay."""
+    moves = f"{len(change.start)} threads start, {len(change.leave)} leave" + (
+        f", {back} come back" if back else ""
+    )
     text = f"{plan.slots.used} slots for {plan.rate_tps:.1f} tuples/s ({moves})"
     return text + (f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else "")

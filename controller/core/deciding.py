@@ -186,7 +186,10 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
         base_epoch=k.epoch or None,
     )
     threads = movable(k, sight, dead)
-    return PlanQuestion(request, threads, k.plan, forced, frozenset(k.open_circuits), k.durable.next_thread)
+    rollout = k.durable.rollout
+    leaving = frozenset(t.thread for t in rollout.leaving) if rollout is not None else frozenset()
+    closed = frozenset(k.open_circuits)
+    return PlanQuestion(request, threads, k.plan, forced, closed, k.durable.next_thread, leaving)
 
 
 def plan_for(k: Knowledge, members: Membership, rate_tps: float) -> Plan:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from controller.knowledge.folding import fold
-from controller.knowledge.records import Durable, HandedOver, PhaseEntered, Record, RolloutStarted, StandIn
+from controller.knowledge.records import (
+    Adopted,
+    Durable,
+    HandedOver,
+    PhaseEntered,
+    Record,
+    RolloutStarted,
+    StandIn,
+)
 from controller.knowledge.tallies import Tallies
 from topology_runtime import messages as m
 
@@ -45,7 +54,17 @@ class Checks:
             self.world.tallies.states_lost += 1
             self.world.met["VMs held dead"] += 1
 
+    def _runs_as_planned(self) -> None:
+        """The threads that stay are those of the plan."""
+        rollout = self.durable.rollout
+        assert rollout is not None
+        staying = Counter((t.task, t.slot) for t in rollout.threads if not t.leaving)
+        planned = {(b.task, b.slot): b.threads for b in rollout.plan.placement.bundles}
+        assert staying == planned, f"plan {rollout.epoch} is not what runs: {staying}, planned {planned}"
+
     def _note(self, record: Record) -> None:
+        if isinstance(record, RolloutStarted | Adopted) and self.durable.waiting is None:
+            self._runs_as_planned()
         if isinstance(record, RolloutStarted):
             self._states.add((record.epoch, "prepared"))
             self._threads[record.epoch] = {t.thread for t in record.threads}

@@ -389,3 +389,19 @@ def test_the_journal_names_every_phase_once() -> None:
     world = risen_once()
     phases = [(r.epoch, r.phase) for r in world.journal if isinstance(r, PhaseEntered)]
     assert phases == [(e, p) for e in (1, 2) for p in ("switched", "probation", "committed")]
+
+
+@pytest.mark.parametrize(("up_tps", "down_tps"), [(200.0, 40.0), (400.0, 80.0), (500.0, 60.0)])
+def test_threads_that_leave_come_back_when_the_rate_rises_again(up_tps: float, down_tps: float) -> None:
+    """The placement that would carry it is there still, but it is on its way out: it does not "run already"."""
+    world = World(rate_tps=100.0).start().until("committed")
+    to_phase(world, "committed", up_tps)
+    high = {t.slot for t in world.rollout.threads}
+    to_phase(world, "probation", down_tps)
+    assert world.rollout.leaving, "the plan before it is on its way out"
+    world.ask("rate_set", rate_tps=up_tps)
+    world.run(8)
+    staying = [t for t in world.rollout.threads if not t.leaving]
+    placed = sum(bundle.threads for bundle in world.rollout.plan.placement.bundles)
+    assert world.rollout.plan.rate_tps >= up_tps and {t.slot for t in staying} == high
+    assert len(staying) == placed, "what the plan says is what runs"

@@ -126,7 +126,9 @@ def test_before_anything_is_measured_a_root_has_thirty_seconds() -> None:
     assert replay(ledger, S) is not None
 
 
-@pytest.mark.parametrize(("latency_ms", "deadline_s"), [(1, 10.0), (500, 10.0), (4_000, 16.0), (20_000, 60.0)])
+@pytest.mark.parametrize(
+    ("latency_ms", "deadline_s"), [(1, 10.0), (500, 10.0), (4_000, 16.0), (20_000, 60.0)]
+)
 def test_deadlines_follow_what_was_measured(latency_ms: int, deadline_s: float) -> None:
     ledger = measured(latency_ms * MS)
     root = ledger.begin([1], 0, 2000 * S)
