@@ -57,6 +57,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("controller.offline.diff:diff", "what changes from one plan to another"),
     "report": ("dashboards.report.command:report", "a run's story and plots, as one HTML file"),
     "replay": ("controller.replay_cli:replay", "a recorded run once more, exactly, or under another policy"),
+    "backtest": (
+        "controller.backtest_cli:backtest",
+        "rules for following a rate, tried on rates, in virtual time",
+    ),
     "model list": ("controller.offline.models:list_models", "the models there are, and which are stale"),
     "model show": ("controller.offline.models:show", "every point of a model, as a table or a picture"),
     "model compare": ("controller.offline.models:compare", "two sets of models, point by point"),

@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from controller.analyze.demand import demand
+from controller.analyze.demand import demand, offer_of
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.stability import stability
+from controller.core.following import Following
 from controller.knowledge.diagnoses import Past
 from controller.monitor.intake import Intake
 from controller.monitor.windows import window_of
@@ -87,6 +88,7 @@ class Second:
         self._blocks = [block_of(agent, threads, names, chance) for agent in range(agents)]
         self._decoder = msgspec.msgpack.Decoder(SampleBlock)
         self._at = 0
+        self._following = Following(made)
 
     def go(self) -> dict[str, float]:
         """CPU seconds of decoding, of taking in, and of a turn of monitor and analysis."""
@@ -110,7 +112,9 @@ class Second:
     def _turn(self, now_ns: int) -> None:
         window = window_of(self.intake, now_ns, WINDOW_S)
         verdict = stability(window, 60.0)
-        need = demand(window, 1250.0, Past(60.0))
+        offer = offer_of(window)
+        self._following.hear(offer, now_ns)
+        need = demand(offer, self._following.forecast, 1250.0, Past(60.0))
         diagnose(DiagnosisInput(window, verdict, need, 1250.0, 60.0))
 
 

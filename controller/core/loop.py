@@ -11,12 +11,12 @@ from typing import Any
 
 from controller.analyze import lag
 from controller.analyze.constraints import violations
-from controller.analyze.demand import demand
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
 from controller.core import commands, deciding, first_rows, recovery, spare_profiles, unread_spools
+from controller.core.following import Following
 from controller.core.loop_result import Held, LoopResult, data
 from controller.core.summary import summary
 from controller.core.tracing import rates_of, run_of
@@ -28,7 +28,6 @@ from controller.execute.sending_again import SendingAgain
 from controller.execute.watching import (
     hand_over_waited,
     lost_vms,
-    past_of,
     progress_of,
     quarantined_now,
     take_back,
@@ -73,6 +72,7 @@ class Loop:
         self.again = SendingAgain()
         self._seen: LoopResult | None = None
         self._memory: Held | None = None
+        self._following: Following | None = None
         self._submitted = submitted
         self._keep_ns = self._roster = 0
         self._before = self.knowledge.durable
@@ -106,8 +106,8 @@ class Loop:
         window = window_of(intake, now.mono_ns, k.settings.window_s)
         lags, cap_tps = lags_of(k, now.wall_ns), cap_of(k, now.wall_ns)
         verdict = stability(lag.under_cap(window, lags, cap_tps), in_force_s or 0.0)
-        waits_tps = lag.drain_tps(lags) if lags else None
-        need = demand(window, plan.rate_tps, past_of(k, now), k.settings.headroom, waits_tps, cap_tps)
+        self._following = self._following or Following(topology)
+        need = self._following.need(k, self.members, window, lags, cap_tps, now)
         self._lag_alarm(turn, lag.alarm(k.alarms.get("lag", ""), lags, window))
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = Held.of(plan, topology, k.models)

@@ -3,8 +3,6 @@ that came or came back; and the times and positions that analysis asks for. Pure
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from controller.execute.desired import HAND_OVER_NS
 from controller.execute.executor import IN_FORCE
 from controller.knowledge.arrivals import looked_ns, positions_at
@@ -73,14 +71,8 @@ def hand_over_waited(k: Knowledge, now: Now) -> bool:
 def past_of(k: Knowledge, now: Now) -> Past:
     """How long ago plans came into force and were decided; by the journal, so it outlives a restart."""
     rollouts = [rollout for rollout in k.durable.rollouts if not rollout.abandoned]
-    up = down = float("inf")
-    for before, after in pairwise(rollouts):
-        age_s = max(0.0, (now.wall_ns - after.decided_ns) / NS)
-        if after.rate_tps > before.rate_tps:
-            up = age_s
-        elif after.rate_tps < before.rate_tps:
-            down = age_s
-    return Past(k.in_force_s(now) or 0.0, up, down)
+    plans = [(max(0.0, (now.wall_ns - rollout.decided_ns) / NS), rollout.rate_tps) for rollout in rollouts]
+    return Past.of(k.in_force_s(now) or 0.0, plans)
 
 
 def progress_of(k: Knowledge, wall_ns: int) -> tuple[int, float, int, int] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import msgspec
@@ -43,13 +45,44 @@ class Stability(msgspec.Struct, frozen=True):
     text: str
 
 
+UNDONE_S = 30.0  # a plan that is lower for less does not save what its moves cost
+ALIKE = 0.9  # of the rate before: it is as high again
+LATELY_S = 600.0
+
+
 class Past(msgspec.Struct, frozen=True):
     """How long ago, in s: the plan came into force; a plan was decided that raised, lowered the rate
-    (the first plan of a run is neither)."""
+    (the first plan of a run is neither). undone: plans of
+    the last ten minutes that lowered the rate, and within `UNDONE_S` it was raised to where it had been."""
 
     since_plan_s: float
     since_up_s: float = float("inf")
     since_down_s: float = float("inf")
+    undone: int = 0
+
+    @classmethod
+    def of(cls, since_plan_s: float, plans: Sequence[tuple[float, float]]) -> Past:
+        """Of plans as (s ago, rate), the oldest first; the very first of the run is among them."""
+        up = down = lowered_from = float("inf")
+        undone = 0
+        for (_, before), (ago_s, rate) in pairwise(plans):
+            if rate > before:
+                up = ago_s
+                if rate >= ALIKE * lowered_from and down - ago_s <= UNDONE_S:
+                    undone += ago_s <= LATELY_S
+                    lowered_from = float("inf")
+            elif rate < before:
+                down, lowered_from = ago_s, before
+        return cls(since_plan_s, up, down, undone)
+
+
+class Horizon(msgspec.Struct, frozen=True):
+    """How long a plan takes to be in force once it is decided, in s: on the VMs there are, which can carry about
+    `room_tps`, and with another."""
+
+    enact_s: float = 1.0
+    machine_s: float = 2.0
+    room_tps: float = float("inf")
 
 
 class Demand(msgspec.Struct, frozen=True):

@@ -64,7 +64,8 @@ def _submitted(d: Durable, r: Submitted) -> Durable:
 
 
 def _planned(d: Durable, r: RolloutStarted) -> Durable:
-    rollout = Rollout(r.epoch, r.reason, r.plan.rate_tps, r.plan.slots.used, r.wall_ns)
+    slots, awaited = r.plan.slots.used, bool(r.awaits)
+    rollout = Rollout(r.epoch, r.reason, r.plan.rate_tps, slots, r.wall_ns, awaited=awaited)
     rollouts = tuple(
         replace(known, rolled_back=True) if known.epoch == r.undoes else known for known in d.rollouts
     )

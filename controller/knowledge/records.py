@@ -215,7 +215,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """When a plan was decided, switched to, in force, committed (UTC ns, 0: not yet), for the summary."""
+    """When a plan was decided, switched to, in force, committed (UTC ns, 0: not yet), for the summary, and for what
+    the next one will take. awaited: it had to wait for VMs."""
 
     epoch: int
     reason: str
@@ -227,6 +228,7 @@ class Rollout(msgspec.Struct, frozen=True):
     committed_ns: int = 0
     rolled_back: bool = False
     abandoned: str = ""
+    awaited: bool = False
 
 
 class Durable(msgspec.Struct, frozen=True):

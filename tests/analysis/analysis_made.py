@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import astuple
 
-from controller.analyze.demand import HEADROOM, demand
+from controller.analyze.demand import HEADROOM, demand, offer_of
+from controller.core.following import QUEUE_S, Following
 from controller.knowledge.diagnoses import Demand, Past
 from controller.knowledge.windows import (
     HISTORY_S,
@@ -123,40 +126,61 @@ class Replan:
     offered_tps: float
 
 
+def needed_for(progress: ProgressSeries, planned_tps: float, past: Past, **given: float) -> Demand:
+    """What is to be planned for after this progress, of which every second was heard as it came."""
+    following = Following(line_topology())
+    points = len(progress.at_s)
+    for end in range(1 + (points - 1) % 2, points + 1, 2):
+        if end >= 3:
+            known = ProgressSeries(*(column[:end] for column in astuple(progress)))
+            offer = offer_of(window_of(known), given.get("waits_tps"), given.get("cap_tps", math.inf))
+            following.hear(offer, end * NS // 2)
+            found = demand(offer, following.forecast, planned_tps, past)
+    return found
+
+
 @dataclass
 class DemandRun:
-    """A controller that follows a schedule over virtual time and enacts each plan in `enact_s`."""
+    """A controller that follows a schedule over virtual time, looks once a second and enacts each plan in
+    `enact_s`."""
 
     schedule: Schedule
-    tick_s: float = 0.5
     phase_s: float = 0.0
     enact_s: float = 1.0
+    queue_s: float = QUEUE_S
     replans: list[Replan] = field(default_factory=list)
     worst_below_s: float = 0.0
+    longest_wait_s: float = 0.0
     over: float = 0.0  # planned / offered, on average
+    texts: list[str] = field(default_factory=list)
+    last: Demand | None = None
     _knots_s: Floats = field(default_factory=lambda: np.zeros(0))
     _knots: Floats = field(default_factory=lambda: np.zeros(0))
+    _following: Following = field(default_factory=lambda: Following(line_topology()))
 
     def go(self, seconds: float, first_tps: float | None = None) -> DemandRun:
         planned = (self._rate(0.0) if first_tps is None else first_tps) * HEADROOM
-        in_force, change_s, up_s, down_s = planned, -1e9, -1e9, -1e9
+        first, in_force, change_s = planned, planned, -1e9
+        self._following.forecast.queue_s = self.queue_s
         self._know(seconds)
-        below_s = planned_sum = offered_sum = 0.0
+        below_s = planned_sum = offered_sum = waiting = 0.0
         enacting, now = 0.0, self.phase_s
         while now < seconds:
             if enacting and now >= enacting - 1e-9:
                 in_force, change_s, enacting = planned, now, 0.0
-            if not enacting:
-                found = self._demand(now, planned, Past(now - change_s, now - up_s, now - down_s))
-                if found.direction != "same":
-                    self.replans.append(Replan(now, planned, found.target_tps, self._rate(now)))
-                    up_s, down_s = (now, down_s) if found.direction == "up" else (up_s, now)
-                    planned, enacting = found.target_tps, now + self.enact_s
+            plans = [(1e9, first), *((now - replan.at_s, replan.after_tps) for replan in self.replans)]
+            found = self.last = self._demand(now, planned, Past.of(now - change_s, plans))
+            if found.direction != "same" and not enacting and now >= 3:
+                self.texts.append(found.text)
+                self.replans.append(Replan(now, planned, found.target_tps, self._rate(now)))
+                planned, enacting = found.target_tps, now + self.enact_s
             rate = self._rate(now)
-            below_s = below_s + self.tick_s if rate > in_force else 0.0
+            below_s = below_s + 1.0 if rate > in_force else 0.0
             self.worst_below_s = max(self.worst_below_s, below_s)
+            waiting = max(0.0, waiting + rate - in_force)
+            self.longest_wait_s = max(self.longest_wait_s, waiting / in_force)
             planned_sum, offered_sum = planned_sum + in_force, offered_sum + rate
-            now += self.tick_s
+            now += 1.0
         self.over = planned_sum / max(offered_sum, 1e-9)
         return self
 
@@ -174,8 +198,9 @@ class DemandRun:
     def _demand(self, now: float, planned: float, past: Past) -> Demand:
         at = -np.arange(int(min(now, HISTORY_S) / SERIES_STEP_S), -1, -1) * SERIES_STEP_S
         positions = tuple(np.interp(now + at, self._knots_s, self._knots).tolist())
-        progress = ProgressSeries(tuple(at.tolist()), positions, positions, positions)
-        return demand(window_of(progress), planned, past)
+        offer = offer_of(window_of(ProgressSeries(tuple(at.tolist()), positions, positions, positions)))
+        self._following.hear(offer, round(now * NS) + NS)
+        return demand(offer, self._following.forecast, planned, past)
 
     @property
     def most_in_a_minute(self) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from analysis_made import history, window_of
+from analysis_made import history, needed_for, window_of
 
-from controller.analyze.demand import demand
+from controller.analyze.demand import HEADROOM
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.stability import stability
 from controller.knowledge.diagnoses import Diagnosis, Past, Residual, Stability, Violation
@@ -25,7 +25,7 @@ def given(window: Window | None = None, planned_tps: float = PLANNED, **more: An
     base = DiagnosisInput(
         window=window,
         stability=stability(window, 60.0),
-        demand=demand(window, planned_tps, Past(60.0)),
+        demand=needed_for(window.progress, planned_tps, Past(60.0)),
         planned_tps=planned_tps,
         in_force_s=60.0,
     )
@@ -47,33 +47,33 @@ def test_fine_says_so_with_numbers_and_what_it_rejected() -> None:
     assert "100.0 t/s offered" in found.text
     assert "planned 125.0" in found.text
     assert len(found.alternatives) == 2
-    assert "scale down rejected: target 100.0 t/s × 1.25 = 125.0 ≥ 0.6 × 125.0" in found.alternatives
+    assert "scale down rejected: 115.0 t/s needed ≥ 0.85 × 125.0 planned" in found.alternatives
 
 
 def test_up_and_down() -> None:
-    up = diagnose(given(offered(120), PLANNED))
-    assert (up.kind, up.reason, up.rate_tps) == ("replan", "rate_changed", pytest.approx(150))
-    assert "120.0 t/s > 0.9 × 125.0 planned: plan for 150.0 t/s" in up.text
+    up = diagnose(given(offered(130), PLANNED))
+    assert (up.kind, up.reason, up.rate_tps) == ("replan", "rate_changed", pytest.approx(130 * HEADROOM))
+    assert "130.0 t/s > 125.0 planned: plan for 149.5 t/s" in up.text
     down = diagnose(given(offered(40), PLANNED))
-    assert (down.kind, down.rate_tps) == ("replan", pytest.approx(50))
+    assert (down.kind, down.rate_tps) == ("replan", pytest.approx(40 * HEADROOM))
 
 
 def test_too_much_is_told_apart_from_a_rate_that_fell() -> None:
     assert diagnose(given(offered(40), PLANNED)).reason == "over_provisioned"
     fell = window_of(history(lambda s: 100 * min(s, 40) + 30 * max(0, s - 40), 60.0), seconds=10.0)
     found = diagnose(given(fell, PLANNED))
-    assert (found.reason, found.rate_tps) == ("rate_changed", pytest.approx(37.5))
+    assert (found.reason, found.rate_tps) == ("rate_changed", pytest.approx(30 * HEADROOM))
 
 
 def test_overload_is_planned_for_with_the_measured_shortfall() -> None:
     found = diagnose(given(offered(100, done=0.9)))
     assert (found.kind, found.reason) == ("replan", "overloaded")
-    assert found.rate_tps == pytest.approx(125 * 125 / 90, rel=0.02)
+    assert found.rate_tps == pytest.approx(100 * HEADROOM * 125 / 90, rel=0.02)
     assert "unstable" in found.text
     worst = diagnose(given(offered(100, done=0.3)))
-    assert worst.rate_tps == pytest.approx(125 * 1.5), "never more than 1.5 ×"
+    assert worst.rate_tps == pytest.approx(100 * HEADROOM * 1.5), "never more than 1.5 ×"
     stuck = diagnose(given(offered(100, done=0.0)))
-    assert stuck.rate_tps == pytest.approx(125 * 1.5)
+    assert stuck.rate_tps == pytest.approx(100 * HEADROOM * 1.5)
 
 
 def test_overload_is_not_confirmed_in_the_first_eight_seconds() -> None:
@@ -92,7 +92,7 @@ def test_overload_of_a_plan_that_is_large_already_is_only_reported() -> None:
 
 def test_more_than_is_planned_is_a_changed_rate_not_an_overload() -> None:
     found = diagnose(given(offered(140, done=0.8)))
-    assert (found.reason, found.rate_tps) == ("rate_changed", pytest.approx(175))
+    assert (found.reason, found.rate_tps) == ("rate_changed", pytest.approx(140 * HEADROOM))
 
 
 def test_a_plan_at_the_limit_is_not_asked_to_grow() -> None:
@@ -105,7 +105,7 @@ def test_a_plan_at_the_limit_is_not_asked_to_grow() -> None:
 def test_membership_comes_before_everything_but_a_frozen_controller() -> None:
     lacking = offered(140, complete=0.2)
     lost = diagnose(given(lacking, lost=("vm2",)))
-    assert (lost.kind, lost.reason, lost.rate_tps) == ("replan", "vm_lost", pytest.approx(175))
+    assert (lost.kind, lost.reason, lost.rate_tps) == ("replan", "vm_lost", pytest.approx(140 * HEADROOM))
     both = diagnose(given(lacking, lost=("vm2",), quarantined=(Slot("vm1", 3),)))
     assert (both.reason, "vm1/3" in both.text) == ("slot_quarantined", True)
     calm = diagnose(given(lost=("vm2",)))
@@ -120,7 +120,11 @@ def test_a_vm_that_joins_matters_only_when_the_plan_lacks_something() -> None:
     assert found.reason == "fine"
     assert any("vm3" in no for no in found.alternatives)
     lacking = diagnose(given(offered(140), joined=("vm3",), limit_tps=PLANNED))
-    assert (lacking.kind, lacking.reason, lacking.rate_tps) == ("replan", "vm_joined", pytest.approx(175))
+    assert (lacking.kind, lacking.reason, lacking.rate_tps) == (
+        "replan",
+        "vm_joined",
+        pytest.approx(140 * HEADROOM),
+    )
 
 
 def test_missing_samples_give_no_verdict() -> None:
@@ -151,7 +155,8 @@ def test_a_violated_latency_constraint() -> None:
     idle = msgspec.structs.replace(busy, busiest=0.3)
     assert diagnose(given(violations=(idle,))).kind == "none"
     assert diagnose(given(violations=(busy,), in_force_s=10.0)).kind == "none"
-    enough = diagnose(given(violations=(busy,), planned_tps=185.0))
+    kept = needed_for(given().window.progress, 170.0, Past(60.0, since_down_s=5.0))
+    enough = diagnose(given(violations=(busy,), planned_tps=170.0, demand=kept))
     assert (enough.kind, "planned already" in enough.text) == ("none", True)
 
 

@@ -1,0 +1,84 @@
+"""How the loop follows the offered rate: it tells the forecast each second, and asks what to plan for. Pure.
+
+The forecast is of this life of the controller: what it knows comes from the events of this life alone, so that a
+replay of them knows the same.
+"""
+
+from __future__ import annotations
+
+from controller.analyze import lag
+from controller.analyze.demand import Offer, demand, offer_of
+from controller.analyze.forecast import CHOSEN, RateForecast, Tuning
+from controller.execute.watching import past_of
+from controller.knowledge.arrivals import Lag
+from controller.knowledge.diagnoses import Demand, Horizon
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Membership
+from controller.knowledge.plans import Plan
+from controller.knowledge.records import Rollout
+from controller.knowledge.turns import Now
+from controller.knowledge.windows import Window
+from topology_runtime.topology import Topology
+
+NS = 1_000_000_000
+QUEUE_S = (
+    lag.ALARM_S
+)  # that rows may wait where no latency constraint says less: what waits longer is an alarm
+ENACTMENTS = 5  # of the last so many the slowest is reckoned with
+
+
+class Following:
+    """Follows the rate of one topology."""
+
+    def __init__(self, topology: Topology, tuning: Tuning = CHOSEN) -> None:
+        self.forecast = RateForecast(queue_s(topology), tuning)
+        self._heard_ns = 0
+
+    def need(
+        self,
+        k: Knowledge,
+        members: Membership,
+        window: Window,
+        lags: tuple[Lag, ...],
+        cap_tps: float,
+        now: Now,
+    ) -> Demand:
+        """What to plan for, by a window that ends now. To be asked once a turn."""
+        plan = k.plan
+        assert plan is not None
+        offer = offer_of(window, lag.drain_tps(lags) if lags else None, cap_tps)
+        self.hear(offer, now.mono_ns)
+        horizon = horizon_of(k, members, plan)
+        return demand(offer, self.forecast, plan.rate_tps, past_of(k, now), k.settings.headroom, horizon)
+
+    def hear(self, offer: Offer, now_ns: int) -> None:
+        """Tell the forecast of each second since it was told last, as far as the offer reaches back."""
+        halves = offer.rates
+        passed = 1 if not self._heard_ns else round((now_ns - self._heard_ns) / NS)
+        for second in reversed(range(min(passed, len(halves) // 2))):
+            rate_tps = (halves[2 * second] + halves[2 * second + 1]) / 2
+            self.forecast.hear(min(rate_tps, offer.cap_tps))
+            self._heard_ns = now_ns
+
+
+def queue_s(topology: Topology) -> float:
+    """How long rows may wait: as long as the tightest latency constraint allows."""
+    return min([QUEUE_S, *(constraint.limit_ms / 1000 for constraint in topology.latency_constraints)])
+
+
+def horizon_of(k: Knowledge, members: Membership, plan: Plan) -> Horizon:
+    """How long enacting took lately, and what the slots there are would carry, each as well as those in use."""
+    rollouts = [r for r in k.durable.rollouts if r.in_force_ns and r.reason != "start"]
+    usual = Horizon()
+    enact_s = _slowest([r for r in rollouts if not r.awaited], usual.enact_s)
+    machine_s = _slowest([r for r in rollouts if r.awaited], usual.enact_s + usual.machine_s)
+    up = members.up()
+    if k.settings.spare is None or len(up) >= k.settings.max_vms or not plan.slots.used:
+        return Horizon(enact_s, 0.0)
+    room_tps = plan.rate_tps * sum(member.vm.slots for member in up) / plan.slots.used
+    return Horizon(enact_s, max(0.0, machine_s - enact_s), room_tps)
+
+
+def _slowest(rollouts: list[Rollout], usual_s: float) -> float:
+    seconds = [(r.in_force_ns - r.decided_ns) / NS for r in rollouts[-ENACTMENTS:]]
+    return max(seconds, default=usual_s)
