@@ -49,7 +49,8 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
     number, routes = routes_now(d)
     threads = wire_threads(d)
     keepers = _keepers(k, sight, threads)
-    threads += answering(keepers, threads, d.joined, sight.quarantined)
+    if keepers:
+        threads += answering(keepers, threads, d.joined, sight.quarantined)
     desired = m.DesiredState(
         token=k.desired.token if k.desired is not None else m.Token(),
         phase=wire_phase(d),
@@ -123,8 +124,10 @@ def _keepers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ..
     """A VM that is lost has no snapshots; one that is late still may."""
     d = k.durable
     assert k.topology is not None
+    if not (keepers := keepers_now(d, k.topology)):
+        return ()
     can_answer = {vm.vm for vm in d.joined} - set(d.held_dead) - sight.lost
-    return told(keepers_now(d, k.topology), {thread.thread for thread in threads}, can_answer)
+    return told(keepers, {thread.thread for thread in threads}, can_answer)
 
 
 def _workers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.WorkerAt]:

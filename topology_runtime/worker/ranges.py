@@ -116,7 +116,8 @@ class Ranges:
 
     def waits_for(self, key_range: int) -> set[int]:
         """Keepers that are yet to answer for a range."""
-        waited = self.keepers(key_range).keys() - self._heard.get(key_range, set()) - {self.me}
+        heard = self._heard.get(key_range, ())
+        waited = [thread for thread in self.keepers(key_range) if thread != self.me and thread not in heard]
         return {thread for thread in waited if not self._silent(thread)}
 
     def _silent(self, thread: int) -> bool:
