@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from recorded_runs import settings, submitted
 
 from controller.core.loop import Loop
 from controller.core.tracing import run_of
 from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Submitted
 from controller.publisher import Publisher
 from controller.replaying.account import IdealAccount
 from controller.replaying.world import IdealWorld
-from topology_runtime.cluster import Vm
-from topology_runtime.topology import Edge, Static, Task, Topology
 
 BEGAN_S = 1_790_000_001
 SECONDS = 150.0
@@ -32,16 +28,7 @@ Document = dict[str, Any]
 
 def loop() -> Loop:
     """Of a topology of three tasks whose rate is tripled after a minute."""
-    tasks = (
-        Task("source", kind="source", static=Static(1, 0.1, 0.1)),
-        Task("work"),
-        Task("sink", static=Static(1, 0.1, 0.1)),
-    )
-    topology = Topology("small", tasks, (Edge("source", "work"), Edge("work", "sink")))
-    models = (Model("work", ModelSlot(), (Point(1, 40.0, 0.9, 0.1),)),)
-    settings = ControllerSettings(run="run1", version="0.1.0", initial=(Vm("vm1", 4), Vm("vm2", 4)))
-    submitted = Submitted(topology, models, STEPS, 0.0, (), (BEGAN_S - 1) * 1_000_000_000)
-    return Loop(settings, submitted)
+    return Loop(settings(), submitted(STEPS))
 
 
 def recorded(folder: Path, lives: int = 1, asked: bool = True) -> list[Document]:
