@@ -275,7 +275,10 @@ class SimWorld:
             self._set_rate(self.shape.rates_tps[0])  # a long silence shows nothing more with many rows
         self.clock.run_until(max(self.now_ns + 2 * S, self.faults.silent_until_ns))
         self._replan_at_least()
-        self.wait("the plan is in force", lambda: self.unsettled, SETTLE_S)
+        kept_s = (
+            self.shape.calm_s
+        )  # a source that leaves is gone only when its last rows are not kept any more
+        self.wait("the plan is in force", lambda: self.unsettled, SETTLE_S + kept_s)
         self.clock.run_until(self.now_ns + int(self.shape.calm_s * S))
         assert not self.shape.calm_s or not self._behind, self._behind
         self.wait("no dead letter is left", lambda: self.letters.left, SETTLE_S)

@@ -40,3 +40,8 @@ def test_events_in_a_spool_that_is_lost_with_its_vm_are_no_violation() -> None:
     assert world.met["spools lost"] == 1
     world.settle()
     world.end()
+
+
+def test_a_source_that_leaves_may_wait_for_rows_that_a_task_keeps_for_long() -> None:
+    """All was in order: its last rows were in a window, for longer than a world waited for what leaves to be gone."""
+    SimWorld(11351, Options(shape="long holds")).run()
