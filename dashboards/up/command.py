@@ -69,6 +69,8 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
 @click.option("--max-dead", type=click.FloatRange(0, 1), default=1.0, show_default=True, metavar="SHARE",
               help="Exit code 8 when this share of the rows, or more, became dead letters.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Keep the run's state here.")
+@click.option("--resume", is_flag=True,
+              help="Go on with a run whose `up` was killed: that of --state-dir, or the latest.")  # fmt: skip
 @click.option("--trace-dir", type=click.Path(path_type=Path), default=Path("traces"), show_default=True)
 @click.option(
     "--trace-keep", default=DEFAULT, show_default=True, help="Traces that stay: runs=N,gb=N,days=N; or: all."
@@ -81,16 +83,22 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
 @click.option("--metrics", type=click.IntRange(1, METRICS_MOST), metavar="PORT",
               help="Prometheus metrics: the controller's on PORT, vm1's on PORT + 1, …")  # fmt: skip
 @format_options
-def up(output: Format, **options: Any) -> None:
+@click.pass_context
+def up(context: click.Context, /, output: Format, **options: Any) -> None:
     """Run TOPOLOGY on this machine until Ctrl-C (or --seconds; the demo
     ends after its day of two minutes): controller, agents, workers.
 
     TOPOLOGY is FILE.json|yaml|toml, file.py:attribute or module:attribute; without it the built-in demo
     runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.
     """
-    from dashboards.up.running import run_up
+    from dashboards.up.running import resume_up, run_up
 
-    run_up(settings_of(options), output)
+    if not options.pop("resume"):
+        run_up(settings_of(options), output)
+        return
+    default = click.core.ParameterSource.DEFAULT
+    given = {name: value for name, value in options.items() if context.get_parameter_source(name) != default}
+    resume_up(options["state_dir"], given, output)
 
 
 def settings_of(options: dict[str, Any]) -> UpSettings:

@@ -46,6 +46,11 @@ class Places:
         return self.state / "machines"
 
     @property
+    def wanted_before(self) -> bool:
+        """Did an earlier `up` of this run ask for VMs?"""
+        return any(self.machines.glob("*.desired"))
+
+    @property
     def summary(self) -> Path:
         return self.state / "summary.json"
 
@@ -70,7 +75,10 @@ class Places:
         except OSError as error:
             raise InvalidInput(f"cannot write to {self.state}", cause=error.strerror) from error
         if (self.state / "controller").exists():
-            raise Conflict(f"{self.state} holds the state of another run", hint="name a new --state-dir")
+            raise Conflict(
+                f"{self.state} holds the state of another run",
+                hint=f"name a new --state-dir, or go on: `headgate up --resume --state-dir {self.state}`",
+            )
 
     def remove(self) -> None:
         """Remove the state directory with everything in it."""

@@ -57,12 +57,16 @@ def work_of(settings: UpSettings, places: Places) -> Work:
 
 def demo_work(settings: UpSettings, places: Places) -> Work:
     """The built-in demo and its look-up service."""
-    words = [sys.executable, "-P", "-m", "topology_runtime.tasks.service", "--port", str(places.service_port)]
-    service = Child("the look-up service", [*words, *owner_option()], places.log("service"))
     source = str(settings.input) if settings.input else None
     archive = str(places.trace("demo") / "archive")
     topology = demo.topology(f"{HOST}:{places.service_port}", source, archive, settings.slot_cores)
-    return Work(topology, (), (service,))
+    return Work(topology, (), (demo_service(places),))
+
+
+def demo_service(places: Places) -> Child:
+    """The demo's look-up service, not started."""
+    words = [sys.executable, "-P", "-m", "topology_runtime.tasks.service", "--port", str(places.service_port)]
+    return Child("the look-up service", [*words, *owner_option()], places.log("service"))
 
 
 def check_input(file: Path) -> None:

@@ -7,10 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dashboards.up.capacity import capacity_tps
 from dashboards.up.places import Places, places_of
 from dashboards.up.preparation import Work, demo_scaled, models_of, rates_of, work_of, write_rates, write_work
+from dashboards.up.resuming import (
+    go_to,
+    hold,
+    keep,
+    latest,
+    options_again,
+    places_again,
+    resumable,
+    settings_now,
+    work_again,
+)
 from dashboards.up.run_summary import (
     check_dead,
     check_lost,
@@ -35,25 +47,54 @@ def run_up(settings: UpSettings, output: Format) -> None:
     places = places_of(settings)
     shown = screen(settings.ends_after_s)
     places.make()
+    hold(places.state)
     with Interrupts() as interrupts:
         try:
             session, work = prepared(settings, places, shown, interrupts)
         except BaseException:
             places.remove()
             raise
+        run_to_its_end(session, work, output)
+
+
+def resume_up(state_dir: Path | None, given: dict[str, Any], output: Format) -> None:
+    """Go on with a run whose `up` was killed. Raises what went wrong; what is left then can be resumed again."""
+    kept = resumable(state_dir)
+    state = (state_dir or latest()).absolute()
+    settings = settings_now(kept, given)
+    hold(state)
+    go_to(kept)
+    places = places_again(kept, state)
+    shown = screen(settings.ends_after_s)
+    shown.say(f"going on with run {kept.run}: {kept.topology}, from {state}")
+    with Interrupts() as interrupts:
+        work = work_again(kept, settings, places)
         try:
-            session.run()
-            summary = read_summary(places.summary)
-            print_summary(summary, output)
-            check_lost(summary)
-            check_dead(summary, settings.max_dead)
-            check_state(summary)
-        except BaseException as error:
-            if getattr(error, "exit_code", 1) in REFUSALS and settings.state_dir is None:
-                places.remove()
-            else:
-                shown.say(f"{LINGER} {places.state}")
+            for service in work.services:
+                service.start()
+            session = Session(settings, places, options_again(kept, places), work.services, shown, interrupts)
+        except BaseException:
+            stop_all(work.services, AT_ONCE_S)
             raise
+        run_to_its_end(session, work, output)
+
+
+def run_to_its_end(session: Session, work: Work, output: Format) -> None:
+    """Everything from the start of its processes on."""
+    settings, places, shown = session.settings, session.places, session.screen
+    try:
+        session.run()
+        summary = read_summary(places.summary)
+        print_summary(summary, output)
+        check_lost(summary)
+        check_dead(summary, settings.max_dead)
+        check_state(summary)
+    except BaseException as error:
+        if getattr(error, "exit_code", 1) in REFUSALS and settings.state_dir is None:
+            places.remove()
+        else:
+            shown.say(f"{LINGER} {places.state}")
+        raise
     if settings.models is None:
         keep_measured(settings, work, places, shown.say)
     if settings.state_dir is None:
@@ -75,6 +116,7 @@ def prepared(
             service.start()
         models = models_of(settings, work, shown.say)
         options = controller_options(settings, places, work, models, shown.say)
+        keep(places, settings, options, work)
     except BaseException:
         stop_all(work.services, AT_ONCE_S)
         raise

@@ -117,8 +117,9 @@ class Session:
     def startup(self) -> None:
         """Controller and agents at once: agents look for their controller until it is there."""
         self.controller.start()
-        for vm in self.settings.vms:
-            want(self.places.machines, vm)
+        if not self.places.wanted_before:
+            for vm in self.settings.vms:
+                want(self.places.machines, vm)
         self.reconcile(monotonic_ns())
         if self.page is not None:
             self.screen.say(self.page.start())
