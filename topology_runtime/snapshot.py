@@ -317,6 +317,7 @@ class Snapshot(SnapshotPart, frozen=True, kw_only=True, tag_field="schema", tag=
     events: dict[str, EventNow] = {}
     decisions: dict[str, DecisionNow] = {}
     alarms: dict[str, str] = {}
+    alarms_since: dict[str, str] = {}
     replay: ReplayNow | None = None
 
 

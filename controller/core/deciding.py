@@ -52,9 +52,10 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     """Do what the diagnosis asks for, as far as mode and enactment allow; record it in any case."""
     k = turn.knowledge
     if diagnosis.kind == "none" or diagnosis.rate_tps is None:
+        advise(turn, "")
         _record(turn, members, diagnosis, "none", diagnosis.text)
         return
-    if k.settings.plan is not None:
+    if k.settings.plan is not None and k.mode != "advise":
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but the plan was given and is held")
         return
     still = why_still(k, diagnosis, turn.now.mono_ns)
@@ -82,6 +83,7 @@ def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoic
         turn.record(Adopted(k.epoch, plan, choice.degraded, turn.now.wall_ns))
         _record(turn, members, diagnosis, "adopt", f"{diagnosis.text} – {choice.text}", choice)
     elif k.mode == "advise":
+        advise(turn, choice.text, plan.slots.used)
         _record(turn, members, diagnosis, "advise", f"{diagnosis.text} – advice: {choice.text}", choice)
     elif k.mode == "approve" and diagnosis.reason not in FAULTS:
         k.proposal = PlanProposal(plan, diagnosis.reason, choice.text, k.epoch, choice.asked, choice.degraded)
@@ -100,6 +102,14 @@ def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoic
         )
         begin(turn, members, order)
         _record(turn, members, diagnosis, "plan", f"{diagnosis.text} – {choice.text}", choice)
+
+
+def advise(turn: Turn, text: str, slots: int = 0) -> None:
+    """What would be done now; told once for each number of slots. Empty: nothing."""
+    k = turn.knowledge
+    if text and slots != k.advised_slots:
+        turn.event("advice", f"advice: {text}")
+    k.advice, k.advised_slots = text, slots
 
 
 def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:

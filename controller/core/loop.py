@@ -15,7 +15,7 @@ from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
-from controller.core import commands, deciding, first_rows, recovery, spare_profiles, unread_spools
+from controller.core import alarms, commands, deciding, first_rows, recovery, spare_profiles, unread_spools
 from controller.core.following import Following
 from controller.core.loop_result import Held, LoopResult, data
 from controller.core.summary import summary
@@ -73,6 +73,7 @@ class Loop:
         self._seen: LoopResult | None = None
         self._memory: Held | None = None
         self._following: Following | None = None
+        self._watch = alarms.AlarmWatch()
         self._submitted = submitted
         self._keep_ns = self._roster = 0
         self._before = self.knowledge.durable
@@ -108,7 +109,10 @@ class Loop:
         verdict = stability(lag.under_cap(window, lags, cap_tps), in_force_s or 0.0)
         self._following = self._following or Following(topology)
         need = self._following.need(k, self.members, window, lags, cap_tps, now)
-        self._lag_alarm(turn, lag.alarm(k.alarms.get("lag", ""), lags, window))
+        if behind := lag.alarm(k.alarms.get("lag", ""), lags, window):
+            alarms.raise_alarm(turn, "lag", behind)
+        else:
+            alarms.clear_alarm(turn, "lag", "the lag is over: rows are read as they come")
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = Held.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
@@ -137,19 +141,12 @@ class Loop:
             lesser = first_rows.measured(turn, window) or unread_spools.found(turn, self.members)
             diagnosis = lesser or diagnosis
         deciding.decide(turn, self.members, diagnosis)
+        self._watch.look(turn, self.members, need, verdict)
         spare_profiles.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)
         self._seen = LoopResult(window, verdict, need, off, late, slots, near, growing(window, verdict))
         for row in rates_of(k, window, lags, now):
             turn.do(row)
-
-    def _lag_alarm(self, turn: Turn, text: str) -> None:
-        alarms = turn.knowledge.alarms
-        if text and "lag" not in alarms:
-            turn.event("alarm", text, level="warning")
-            alarms["lag"] = text
-        elif not text and alarms.pop("lag", ""):
-            turn.event("alarm_over", "the lag is over: rows are read as they come")
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────
 
@@ -169,6 +166,7 @@ class Loop:
         if k.durable.boot and not self._over:
             self._go_on(turn, event)
         self._wrote = turn.writes
+        alarms.note_times(k, now.wall_ns)
         out = turn.instructions()
         self._unanswered = [i.number for i in out if isinstance(i, t.Answer)]
         self._unkept = tuple(one for i in out if isinstance(i, t.KeepLetters) for one in i.records)

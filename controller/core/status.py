@@ -64,9 +64,16 @@ def status(
             {"task": x.task, "source": x.source, "position": x.position, "error": x.error, "row": x.row}
             for x in k.counts.letters.newest(LETTERS_SHOWN)
         ],
-        "alarms": [{"what": what, "text": text} for what, text in sorted(k.alarms.items())],
+        "alarms": alarms_told(k, now),
+        "advice": k.advice or None,
         "troubles": dict(sorted(k.troubles.items())),
     }
+
+
+def alarms_told(k: Knowledge, now: Now) -> list[dict[str, Any]]:
+    """What a person should act on, and since when."""
+    since = {what: utc_iso(k.alarm_since_ns.get(what, now.wall_ns)) for what in k.alarms}
+    return [{"what": what, "since": since[what], "text": text} for what, text in sorted(k.alarms.items())]
 
 
 def letters_told(letters: Letters) -> dict[str, Any]:

@@ -125,9 +125,6 @@ def begin(turn: Turn, members: Membership, order: Enactment) -> RolloutStarted:
     turn.record(planned)
     k.phase_since_ns = turn.now.mono_ns
     k.windows_bad = k.windows_passed = 0
-    k.alarms.pop("degraded", None)
-    if order.degraded:
-        k.alarms["degraded"] = f"plan {planned.epoch} carries only {order.degraded}"
     text = f"plan {planned.epoch} ({order.reason}): {order.text}"
     turn.event("plan", text, plan=order.plan.id, reason=order.reason, fresh=len(planned.fresh))
     return planned

@@ -283,6 +283,9 @@ class Knowledge:
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     event_number: int = 0
     alarms: dict[str, str] = field(default_factory=dict)  # what → in words
+    alarm_since_ns: dict[str, int] = field(default_factory=dict)  # what → when it was raised (UTC)
+    advice: str = ""  # what would be done now (mode advise)
+    advised_slots: int = 0  # … with so many slots
     ending_reason: str = ""
     held: str = ""  # why no plan is made by itself
     troubles: dict[str, int] = field(default_factory=dict)

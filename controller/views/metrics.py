@@ -57,6 +57,7 @@ class ControllerView(msgspec.Struct, frozen=True):
     replayed: int = 0
     dead: Mapping[str, int] = {}
     disks: Mapping[str, bool] = {}
+    alarms: Mapping[str, int] = {}
     end_to_end: Mapping[str, Sequence[int]] = {}
     in_task: Mapping[str, Sequence[int]] = {}
 
@@ -127,6 +128,7 @@ def view_of(loop: Loop, now: Now, in_task: Mapping[str, Sequence[int]]) -> Contr
         replayed=k.counts.replayed,
         dead=_dead(k),
         disks=_disks(loop),
+        alarms=_alarms(loop.knowledge),
         end_to_end=end_to_end,
         in_task=in_task,
     )
@@ -143,6 +145,14 @@ def _disks(loop: Loop) -> dict[str, bool]:
     alarms = loop.knowledge.alarms
     vms = {member.vm.vm: f"disk {member.vm.vm}" in alarms for member in loop.members.up()}
     return {"controller": "disk the controller" in alarms, **vms}
+
+
+def _alarms(k: Knowledge) -> dict[str, int]:
+    """Kind → how many alarms there are of it: of disks and dead letters there may be several."""
+    kinds = [
+        what.rsplit(" ", 1)[0] if what.startswith(("disk ", "dead letters ")) else what for what in k.alarms
+    ]
+    return dict(Counter(kinds))
 
 
 def _task_rates(k: Knowledge, measured: Mapping[str, Any]) -> dict[str, float]:
@@ -217,6 +227,10 @@ def families(view: ControllerView) -> Iterable[Metric]:
         ["vm"],
         {(where,): troubled for where, troubled in view.disks.items()},
     )
+    yield from gauges(
+        "headgate_alarms", "Alarms that there are now, by what they are of.", ["what"],
+        {(what,): count for what, count in view.alarms.items()},
+    )  # fmt: skip
     yield from gauge("headgate_replan_seconds", "The last re-plan, from decided to in force.", view.replan_s)
     yield from _counters(view)
     yield from latency(

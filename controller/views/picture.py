@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller.core.status import stage_of
+from controller.core.status import alarms_told, stage_of
 from controller.knowledge.models import Model
 from controller.views import places_now, run_now
 from controller.views.layout import Layout, layout_of
@@ -121,6 +121,7 @@ def snapshot_of(sight: ViewInput, layout: Layout, turn: int | None = None) -> Sn
         slope=stable.slope,
         next_bottleneck=bottleneck_of(plan),
         alarms=dict(sorted(k.alarms.items())),
+        alarms_since={alarm["what"]: alarm["since"] for alarm in alarms_told(k, sight.now)},
     )
     return replace(found, header=header_of(found, run_now.slots_total(sight.members)))
 

@@ -23,7 +23,7 @@ SHOWN = {
 
 @click.command()
 @controller_option
-@click.option("--check", is_flag=True, help="End 8 unless the verdict is stable.")
+@click.option("--check", is_flag=True, help="End 8 unless the verdict is stable and there is no alarm.")
 @format_options
 def status(controller: str | None, check: bool, output: Format) -> None:
     """Show what the controller of a run sees: rates, verdict, plan, slots, tasks, alarms.
@@ -40,11 +40,16 @@ def status(controller: str | None, check: bool, output: Format) -> None:
 
 
 def check_stable(found: Mapping[str, Any]) -> None:
-    """Raises CheckFailed unless the verdict is `stable`."""
+    """Raises CheckFailed unless the verdict is `stable` and there is no alarm."""
     verdict = found.get("verdict") or {}
     word = verdict.get("verdict", "unknown")
     if word != "stable":
         raise CheckFailed(f"the topology is {word}", cause=verdict.get("text"), hint="`headgate explain`")
+    alarms = [alarm["text"] for alarm in found.get("alarms") or ()]
+    if alarms:
+        raise CheckFailed(
+            "the topology is stable, but there are alarms", faults=alarms, hint="`headgate events`"
+        )
 
 
 def slot_rows(found: Mapping[str, Any]) -> list[Row]:

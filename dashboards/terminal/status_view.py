@@ -63,7 +63,14 @@ def _vm(vm: Mapping[str, Any]) -> VmView:
 
 def _notes(status: Status) -> list[str]:
     """What is not as it should be, in words."""
-    notes = [f"alarm: {alarm['text']}" for alarm in status.get("alarms") or ()]
+    notes = [
+        f"alarm since {alarm['since'][11:19]}: {alarm['text']}"
+        if alarm.get("since")
+        else f"alarm: {alarm['text']}"
+        for alarm in status.get("alarms") or ()
+    ]
+    if status.get("advice"):
+        notes.append(f"advice: {status['advice']}")
     if status.get("held"):
         notes.append(f"no plan is made by itself: {status['held']}")
     plan = status.get("plan") or {}

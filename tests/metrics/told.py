@@ -55,6 +55,7 @@ FULL = of_controller.ControllerView(
     replan_s=0.7,
     dead={"work": 3, "source": 0},
     disks={"controller": False, "vm1": True},
+    alarms={"short": 1, "disk": 2},
     end_to_end={"store": [0] * 60 + [5] + [0] * 99},
     in_task={"work": [0] * 40 + [7] + [0] * 119},
 )

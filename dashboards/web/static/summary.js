@@ -96,11 +96,15 @@ function drawNearest(said, more, picture) {
   );
 }
 
+function since(time) {
+  return time ? ` (since ${time.slice(11, 19)} UTC)` : "";
+}
+
 function notices(picture) {
   const found = [];
   const { enacting, proposal, plan } = picture;
   for (const [name, text] of Object.entries(picture.alarms ?? {}))
-    found.push([`alarm ${name}`, ["▲ alarm", text, "bad"]]);
+    found.push([`alarm ${name}`, ["▲ alarm", `${text}${since(picture.alarms_since?.[name])}`, "bad"]]);
   if (enacting && enacting.phase !== "committed") {
     const waits = enacting.waits_for ? `; waits for ${enacting.waits_for}` : "";
     found.push([
@@ -116,7 +120,7 @@ function notices(picture) {
   if (picture.held) found.push(["held", ["■ held", `no new plan is made: ${picture.held}`, "warn"]]);
   const alarms = Object.values(picture.alarms ?? {});
   if (plan?.degraded && !alarms.some((text) => text.includes(plan.degraded)))
-    found.push(["degraded", ["▲ degraded", plan.degraded, "bad"]]);
+    found.push(["degraded", ["◐ degraded", plan.degraded, "warn"]]);
   return found;
 }
 

@@ -1,0 +1,108 @@
+"""Alarms: what a person should act on, raised once and cleared when it is over. Pure.
+
+    short      more is offered than the plan in force carries, for five seconds; not while a plan is on its way
+    models     it does not keep up though the plan in force is predicted to: the models are wrong
+    vm         a VM that was asked for is not there after a minute
+    lag        rows of arriving sources wait, and more each second (`analyze/lag.py`)
+    mass_loss  so many VMs vanished at once that nothing is planned
+
+Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk …`, `dead letters …`, `state`.
+"""
+
+from __future__ import annotations
+
+from controller.execute.executor import IN_FORCE
+from controller.knowledge.diagnoses import Demand, Stability
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.membership import Membership
+from controller.knowledge.turn import Turn
+
+NS = 1_000_000_000
+SHORT_S = 5  # above what is carried for so long, or below it: what waits is over by then, or is not
+WRONG_S = 10  # unstable for so long; a verdict is of 15 s already
+SETTLED_S = 20.0  # so long after a plan came into force what it does is its own doing
+MISSING_S = 60.0  # after a VM was asked for
+
+
+def raise_alarm(turn: Turn, what: str, text: str, level: str = "warning") -> None:
+    """The event is told once; the words may change."""
+    alarms = turn.knowledge.alarms
+    if what not in alarms:
+        turn.event("alarm", text, level=level, what=what)
+    alarms[what] = text
+
+
+def clear_alarm(turn: Turn, what: str, text: str) -> None:
+    if turn.knowledge.alarms.pop(what, ""):
+        turn.event("alarm_over", text, what=what)
+
+
+def note_times(k: Knowledge, wall_ns: int) -> None:
+    """When each alarm that there is was raised."""
+    if k.alarms.keys() != k.alarm_since_ns.keys():
+        k.alarm_since_ns = {what: k.alarm_since_ns.get(what, wall_ns) for what in k.alarms}
+
+
+class AlarmWatch:
+    """How long what calls for an alarm has lasted, in turns of a second: above 0 it has, below it has not."""
+
+    def __init__(self) -> None:
+        self._lasting: dict[str, int] = {}
+
+    def look(self, turn: Turn, members: Membership, need: Demand, verdict: Stability) -> None:
+        """Once a turn."""
+        k = turn.knowledge
+        plan, in_force_s = k.plan, k.in_force_s(turn.now)
+        self._machines(turn, members)
+        if plan is None or in_force_s is None or k.durable.phase not in IN_FORCE:
+            return  # a plan is on its way
+        offered_tps, carried_tps = float(need.evidence.get("level_tps", 0.0)), plan.prediction.rate_tps
+        short = self._lasts("short", offered_tps > carried_tps)
+        if short >= SHORT_S:
+            text = f"{offered_tps:.0f} tuples/s are offered, the plan in force carries {carried_tps:.0f}"
+            raise_alarm(turn, "short", text + why_not_more(k))
+        elif short <= -SHORT_S:
+            clear_alarm(turn, "short", "the plan in force carries what is offered")
+        wrong = verdict.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
+        lasting = self._lasts("models", wrong)
+        if lasting >= WRONG_S:
+            text = (
+                f"it does not keep up with {offered_tps:.0f} tuples/s, though the models predict {carried_tps:.0f}: "
+                "measure the tasks again (`headgate model profile`)"
+            )
+            raise_alarm(turn, "models", text)
+        elif lasting <= -WRONG_S:
+            clear_alarm(turn, "models", "it keeps up again, as the models predict")
+
+    def _lasts(self, what: str, is_so: bool) -> int:
+        before = self._lasting.get(what, 0)
+        self._lasting[what] = max(0, before) + 1 if is_so else min(0, before) - 1
+        return self._lasting[what]
+
+    def _machines(self, turn: Turn, members: Membership) -> None:
+        k = turn.knowledge
+        waiting, up = k.durable.waiting, {member.vm.vm for member in members.up()}
+        missing = sorted(set(waiting.awaits) - up) if waiting is not None else []
+        if waiting is not None and missing and turn.now.wall_ns - waiting.wall_ns >= MISSING_S * NS:
+            waited_s = (turn.now.wall_ns - waiting.wall_ns) / NS
+            raise_alarm(
+                turn, "vm", f"VM {', '.join(missing)} was asked for {waited_s:.0f} s ago and is not there"
+            )
+        elif not missing:
+            clear_alarm(turn, "vm", "the VMs that were asked for are there, or are waited for no more")
+
+
+def why_not_more(k: Knowledge) -> str:
+    """Why no plan for more is made, and what to do."""
+    rollout, proposal = k.durable.rollout, k.proposal
+    if k.advice:
+        return f"; advice: {k.advice}"
+    if k.settings.plan is not None:
+        return "; the plan was given and is held"
+    if k.held:
+        return f"; no plan is made by itself: {k.held} (`headgate resume`)"
+    if proposal is not None:
+        return f"; plan {proposal.plan.id} waits for `headgate apply {proposal.plan.id}`"
+    if rollout is not None and rollout.degraded:
+        return f"; no more fits the VMs there are ({rollout.degraded}): allow more (`--max-vms`)"
+    return ""

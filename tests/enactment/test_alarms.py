@@ -1,0 +1,102 @@
+"""Alarms: for what a person should act on, raised and cleared with times, and told everywhere alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from enactment_world import World, vm
+
+from controller.core.deciding import plan_for
+from dashboards.terminal.status import check_stable
+from dashboards.terminal.status_view import view_of
+from topology_runtime.errors import CheckFailed
+
+
+def alarms(world: World) -> dict[str, str]:
+    return {alarm["what"]: alarm["text"] for alarm in world.ask("status").data["alarms"]}
+
+
+def events(world: World, kind: str) -> list[dict[str, Any]]:
+    return [event for event in world.loop.knowledge.events if event["kind"] == kind]
+
+
+def test_a_stable_run_has_no_alarm_also_where_its_plan_is_less_than_was_asked_for() -> None:
+    """Rates that would need more than the slots there are when stretched ahead, and that never come."""
+    world = World((vm("vm1", 3),), rate_tps=300.0).start().until("committed")
+    for rate in (310.0, 330.0, 350.0, 360.0, 365.0):
+        world.ask("rate_set", rate_tps=rate)
+        world.run(4)
+    world.run(60)
+    assert alarms(world) == {} and not events(world, "alarm")
+
+
+def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over() -> None:
+    world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
+    most = world.rollout.plan.prediction.rate_tps
+    world.ask("rate_set", rate_tps=1000.0)
+    world.run(40)
+    most = world.rollout.plan.prediction.rate_tps
+    assert alarms(world)["short"].startswith(
+        f"1000 tuples/s are offered, the plan in force carries {most:.0f}"
+    )
+    assert "--max-vms" in alarms(world)["short"]
+    since = world.ask("status").data["alarms"][0]["since"]
+    world.run(10)
+    assert world.ask("status").data["alarms"][0]["since"] == since, "since it was raised"
+    world.ask("rate_set", rate_tps=50.0)
+    world.run(12)
+    assert "short" not in alarms(world)
+    assert [event["what"] for event in events(world, "alarm") if event["what"] == "short"] == ["short"]
+    assert [event["what"] for event in events(world, "alarm_over") if event["what"] == "short"] == ["short"]
+
+
+def held(mode: str) -> World:
+    made = World(rate_tps=165.0).start().until("committed")
+    plan = plan_for(made.loop.knowledge, made.loop.members, 165.0)
+    return World(rate_tps=165.0, plan=plan, mode=mode).start().run(20)
+
+
+def test_a_plan_that_is_held_below_what_is_offered_is_an_alarm() -> None:
+    world = held("auto")
+    assert alarms(world) == {}
+    world.ask("rate_set", rate_tps=2 * world.rollout.plan.prediction.rate_tps)
+    world.run(10)
+    assert "the plan was given and is held" in alarms(world)["short"]
+
+
+def test_advise_mode_advises_and_enacts_nothing() -> None:
+    for world in (World(rate_tps=165.0, mode="advise").start().run(20), held("advise")):
+        epoch = world.durable.next_epoch
+        world.ask("rate_set", rate_tps=2 * world.rollout.plan.prediction.rate_tps)
+        world.run(10)
+        status = world.ask("status").data
+        assert "slots for" in status["advice"] and f"advice: {status['advice']}" in alarms(world)["short"]
+        assert 1 <= len(events(world, "advice")) <= 2, "told once, and once more where it takes other slots"
+        assert world.durable.next_epoch == epoch
+        world.ask("rate_set", rate_tps=165.0)
+        world.run(40)
+        assert alarms(world) == {}
+
+
+def test_a_spike_that_the_queue_takes_is_no_alarm() -> None:
+    world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
+    for _ in range(4):
+        world.ask("rate_set", rate_tps=1000.0)
+        world.run(2)
+        world.ask("rate_set", rate_tps=100.0)
+        world.run(15)
+    assert not events(world, "alarm")
+
+
+def test_terminal_and_check_say_the_same() -> None:
+    world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
+    world.ask("rate_set", rate_tps=1000.0)
+    world.run(40)
+    status = world.ask("status").data
+    (alarm,) = status["alarms"]
+    notes = view_of(status).notes
+    assert any(alarm["text"] in note and alarm["since"][11:19] in note for note in notes)
+    with pytest.raises(CheckFailed) as caught:
+        check_stable({**status, "verdict": {"verdict": "stable"}})
+    assert caught.value.exit_code == 8 and alarm["text"] in caught.value.faults
