@@ -60,6 +60,7 @@ class RecordedViews:
         _check(folder)
         self._lines: list[_Line] = []
         self._rows: list[Row] = []
+        self._row_times: list[float] = []  # when each was told: a view that was skipped travels with the next
         self._faults: list[str] = []
         self._before: tuple[int, int] | None = None  # (boot, number) of the last line that fits
         for part in parts_of(folder / VIEWS):
@@ -75,7 +76,6 @@ class RecordedViews:
             sys.stderr.write(f"warning: left out of the trace: {counted(len(self._faults), 'part')}\n")
             sys.stderr.writelines(f"  - {fault}\n" for fault in self._faults[:FAULTS_SHOWN])
         self._times = [line.at_s for line in self._lines]
-        self._row_times = [row["time"] or 0.0 for row in self._rows]
         self._place = -1
         self._document: Document = {}
 
@@ -152,7 +152,9 @@ class RecordedViews:
             at_s = self._lines[-1].at_s  # a clock that was set back
         self._lines.append(_Line(at_s, part, begin, end, whole))
         latest = (self._rows[-1]["time"] or 0.0) if self._rows else 0.0
-        self._rows += [row for row in rows if (row["time"] or 0.0) > latest]
+        new = [row for row in rows if (row["time"] or 0.0) > latest]
+        self._rows += new
+        self._row_times += [at_s] * len(new)
 
 
 def _rows_of(columns: dict[str, list[int | float | None]]) -> Iterator[Row]:

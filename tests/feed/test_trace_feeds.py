@@ -107,6 +107,25 @@ def test_changes_add_up_to_what_seeking_gives(trace: Path) -> None:
     assert times == sorted(times) and len(set(times)) == len(times) and times[-1] <= seconds_of(known)
 
 
+def test_a_row_that_was_told_late_is_not_shown_before_it_was_told(tmp_path: Path) -> None:
+    """A loaded publisher skips a view; the row of that second travels with the next one."""
+    second = "2026-01-01T00:00:{:06.3f}+00:00".format
+    begins = seconds_of({"now": second(0)})
+    lines = [
+        {"schema": "headgate/snapshot/v1", "number": 1, "boot": 1, "now": second(10), "history": {}},
+        {"schema": "headgate/delta/v1", "number": 2, "boot": 1, "now": second(12.4), "patch": {},
+         "history": {"time": [begins + 11.0, begins + 12.0], "offered_tps": [1, 2]}},
+    ]  # fmt: skip
+    (tmp_path / "run.json").write_text(json.dumps({"schema": "headgate/trace/v1"}))
+    (tmp_path / "views.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    views = RecordedViews(tmp_path)
+    for at_s in (10.0, 11.0, 11.9, 12.3):
+        assert not views.past(begins + at_s)["time"], "nobody had told of it"
+        assert views.fresh(begins, begins + at_s) == {}
+    assert views.past(begins + 12.5)["offered_tps"] == [1, 2]
+    assert views.fresh(begins + 12.3, begins + 12.5)["offered_tps"] == [1, 2]
+
+
 def test_back_and_forth_gives_the_same_document(trace: Path) -> None:
     feed = TraceFeed(trace)
     first = whole_at(feed, 40.0)
