@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "dashboards.terminal.explain:explain",
         "each decision of a run with its evidence; of a TOPOLOGY: why its plan is what it is",
     ),
+    "history": ("dashboards.terminal.history:history", "the plans of all runs, or all about one of them"),
     "events": ("dashboards.terminal.events:events", "what happened: plans, joins, deaths, dead letters"),
     "deadletter list": ("dashboards.terminal.deadletter:list_letters", "rows that a task failed on, and why"),
     "deadletter show": ("dashboards.terminal.deadletter:show", "one of them: the row and the traceback"),

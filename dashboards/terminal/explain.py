@@ -68,12 +68,16 @@ def newest_trace() -> Path | None:
 
 def from_trace(folder: Path) -> dict[str, Any]:
     """The decisions of a run that is over. Raises InvalidInput."""
+    return {"schema": "headgate/explain/v1", "decisions": decisions_of(folder), "plan": None}
+
+
+def decisions_of(folder: Path) -> list[Decision]:
+    """All decisions of a trace; what a kill left half written is none. Raises InvalidInput."""
     try:
-        lines = (folder / DECISIONS).read_text("utf-8").splitlines()
-        decisions = [json.loads(line) for line in lines]
+        whole, _, _ = (folder / DECISIONS).read_text("utf-8").rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{folder} is no trace that can be read", cause=str(error)) from error
-    return {"schema": "headgate/explain/v1", "decisions": decisions, "plan": None}
 
 
 def words_of(decision: Decision) -> str:
