@@ -20,6 +20,7 @@ NS = 1_000_000_000
 APART_NS = NS // 5  # two looks that are kept, at least
 KEPT_NS = 5 * NS // 2  # a present rate is the mean over so long
 STALE_NS = 3 * NS  # who has said nothing for so long is not waited for
+EVER_NS = 1 << 63
 SKEW_NS = 2 * NS  # a clock that is further off is not believed
 
 
@@ -97,12 +98,14 @@ def looked_ns(k: Knowledge, wall_ns: int) -> int:
 
 
 def positions_at(k: Knowledge, at_ns: int) -> float:
-    """Positions that came, or were due, by then, of all sources together; not rounded."""
+    """Positions that came, or were due, by then, of all sources together; not rounded. Once no more is taken, all that
+    came: it did before, whatever two looks make of the time between them."""
     schedule, topology = k.durable.schedule, k.topology
     if schedule is None or topology is None:
         return 0.0
     arriving = {task.name for task in topology.arriving}
-    came = sum(s.arrivals.arrived_at(at_ns) for (task, _), s in k.counts.sources.items() if task in arriving)
+    by_ns = EVER_NS if 0 < schedule.end_ns <= at_ns else at_ns
+    came = sum(s.arrivals.arrived_at(by_ns) for (task, _), s in k.counts.sources.items() if task in arriving)
     paced = len(topology.sources) - len(arriving)
     return came + (paced * schedule.offered(at_ns) if paced else 0.0)
 

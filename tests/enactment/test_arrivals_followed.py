@@ -59,8 +59,10 @@ class ArrivingWorld(World):
         schedule = self.loop.knowledge.durable.schedule
         if schedule is not None and self.now.wall_ns > schedule.start_ns:
             began_ns = self._at_ns or schedule.start_ns
-            self._arrived += self.comes_tps * (self.now.wall_ns - began_ns) / S
-            self._at_ns = self.now.wall_ns
+            self._at_ns = min(
+                self.now.wall_ns, schedule.end_ns or self.now.wall_ns
+            )  # none is taken after the end
+            self._arrived += self.comes_tps * max(0, self._at_ns - began_ns) / S
         return int(self._arrived)
 
     @property
