@@ -68,7 +68,7 @@ SHOWN = (
 @format_options
 def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **options: Any) -> None:
     """Try rules for following a rate in virtual time, on RATES: rates files (as for `up --rates`), recorded runs, or
-    made series (made:sine-120s; made:all).
+    made series (made:sine-120s; made:all, made:few).
 
     Each policy plans with the same planner and models; what comes above the plan in force waits. Of each is told:
     slot-seconds as a share of those of one plan for the peak, known in hindsight, with the headroom that every
@@ -173,8 +173,8 @@ def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]
     found = []
     for what in rates:
         if what.startswith(MADE):
-            names = list(s.MADE) if what == f"{MADE}all" else [what.removeprefix(MADE)]
-            found += [s.made(name) for name in names]
+            name = what.removeprefix(MADE)
+            found += [s.made(one) for one in s.SETS.get(name, (name,))]
             continue
         for scale in scales:
             name = Path(what).stem + (f"/{scale:g}" if scale != 1 else "")
@@ -283,5 +283,5 @@ def show_curve(
         gone_through(trials, f"{name} = {value:g}")
         of_series = [series_rows([one, *of]) for one, of in zip(trials, fixed, strict=True)]
         (row,) = ranked([row for of in of_series for row in of if row["policy"] == OURS])
-        rows.append({name: value, **{key: row[key] for key in row if key not in ("rank", "policy")}})
+        rows.append({"value": value, **{key: row[key] for key in row if key not in ("rank", "policy")}})
     emit(output, {"schema": CURVE_SCHEMA, "constant": name, "series": len(found), "curve": rows}, rows)

@@ -216,3 +216,8 @@ MADE: dict[str, Maker] = {
     "day": lambda _: _day,
     "day-noise": _noise(lambda _: _day, 0.1),
 }
+FEW = (
+    "steps-by-chance", "ramp-1min", "square-120s", "spikes-30-80-every-20s", "sine-120s", "saw-300s", "noise-30",
+    "day-noise",
+)  # fmt: skip
+SETS = {"all": tuple(MADE), "few": FEW}

@@ -70,6 +70,8 @@ def test_a_table_for_people_and_a_row_each_as_csv(rates: str) -> None:
 
 
 def test_a_curve_over_one_constant(rates: str) -> None:
+    shares = told(rates, "--vary", "short_share=0.5")["curve"]
+    assert shares[0]["value"] == 0.5 and shares[0]["short_share"] < 0.5, "what is varied and what came of it"
     found = told(rates, "--vary", "headroom=1,1.5")
     assert (found["schema"], found["constant"], found["series"]) == (
         "headgate/backtest-curve/v1",
@@ -77,7 +79,7 @@ def test_a_curve_over_one_constant(rates: str) -> None:
         1,
     )
     low, high = found["curve"]
-    assert (low["headroom"], high["headroom"]) == (1.0, 1.5)
+    assert (low["value"], high["value"]) == (1.0, 1.5)
     assert low["of_bare"] < high["of_bare"]
 
 
