@@ -43,6 +43,7 @@ def begin_life(turn: Turn, members: Membership, ending: Ending, started: Started
     members.presume(tuple(vm for vm in d.joined if vm.vm not in d.held_dead), now)
     members.expect(d.joined)
     k.phase_since_ns = now.mono_ns
+    k.rested = rested(d)
     for rollout in d.rollouts:
         k.switched_ns = now.mono_ns - max(0, now.wall_ns - rollout.switched_ns)
         k.in_force_ns = now.mono_ns - max(0, now.wall_ns - rollout.in_force_ns)
@@ -54,6 +55,13 @@ def begin_life(turn: Turn, members: Membership, ending: Ending, started: Started
     if d.draining:
         ending.resume(turn)
     return True
+
+
+def rested(d: Durable) -> set[int]:
+    """Holders of exclusive tasks that are desired no more and whose VM is not held dead: it was journaled that they
+    are gone when they had said so. (Who was lost with its VM works until its lease is over.)"""
+    there = d.rollout.by_number if d.rollout is not None else {}
+    return {h.thread for h in d.holders if h.thread not in there and h.slot.vm not in d.held_dead}
 
 
 def crashes_in_a_row(d: Durable, now_wall_ns: int) -> int:

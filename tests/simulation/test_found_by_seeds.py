@@ -45,3 +45,10 @@ def test_events_in_a_spool_that_is_lost_with_its_vm_are_no_violation() -> None:
 def test_a_source_that_leaves_may_wait_for_rows_that_a_task_keeps_for_long() -> None:
     """All was in order: its last rows were in a window, for longer than a world waited for what leaves to be gone."""
     SimWorld(11351, Options(shape="long holds")).run()
+
+
+@pytest.mark.parametrize("seed", [20827, 21707])
+def test_worlds_that_stood_still(seed: int) -> None:
+    """Rows came from a slot that was new to their receiver, and nobody was told that they were refused; a controller
+    died between the end of an exclusive thread and its successor's appointment, and nobody was appointed."""
+    SimWorld(seed).run()

@@ -369,8 +369,25 @@ def test_what_came_before_its_sender_was_named_is_a_loss() -> None:
     assert len(replaced) == 1 and faults(mind, S) == 1 and mind.losses == 1
     mind.on_refused(YOU, 6, Token(1, 1, 1))
     assert faults(mind, 20 * S) == 1, "refused by the state before"
+
+
+def test_what_came_from_a_slot_that_is_new_to_this_worker_is_a_loss() -> None:
+    """Its sender obeys a plan that this VM has not heard of yet."""
+    mind = state(desired([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
     mind.on_refused(FAR, 6, mind.token)
-    assert FAR not in mind.early, "no such slot is used"
+    mind.on_desired(desired([thread(1), thread(3, slot=FAR)], [at(ME), at(FAR, 6)], counter=2))
+    assert mind.losses == 1
+
+
+def test_slots_that_are_invented_are_forgotten_and_those_in_use_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(s, "STRANGERS_MOST", 5)
+    mind = state(desired([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, 5)]))
+    mind.on_refused(YOU, 6, mind.token)
+    for number in range(100):
+        mind.on_refused(Slot("nowhere", number), 6, mind.token)
+    assert len(mind.early) <= 6 and YOU in mind.early
 
 
 def test_places_of_old_threads_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

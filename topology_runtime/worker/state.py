@@ -38,6 +38,7 @@ NS = 1_000_000_000
 PAUSE_NS, PAUSE_MOST_NS = NS // 4, 4 * NS  # after sources were told of losses, until they are again
 SHORT_PAUSES = 4  # links that broke together come back one after the other
 CALM_NS = 10 * NS  # without losses: the next one is told at once, and the pause is short again
+STRANGERS_MOST = 256  # slots without a thread that are remembered, of whose workers data was refused
 PLACES_MOST = 1 << 16  # threads of all plans so far whose slots are remembered
 
 ENDED_KEPT = 10_000  # threads that have ended are remembered, or they might be started again
@@ -195,10 +196,12 @@ class WorkerState:
         return []
 
     def on_refused(self, slot: Slot, incarnation: int, token: Token) -> list[Instruction]:
-        """Data was refused by the desired state of `token`: a later one may name its sender."""
-        invented = slot not in self.around if self.around else len(self.early) >= PLACES_MOST
-        if invented:
-            return []
+        """Data was refused by the desired state of `token`: a later one may name its sender, in a slot that has no
+        thread yet. Of slots that are invented only so many are kept."""
+        if slot not in self.early and slot not in self.around:
+            strangers = [known for known in self.early if known not in self.around]
+            for known in strangers[: len(strangers) - STRANGERS_MOST + 1]:
+                del self.early[known]
         self.early[slot] = max(incarnation, self.early.get(slot, 0))
         if token < self.token:
             self._look_at_early()
