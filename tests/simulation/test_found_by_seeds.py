@@ -47,8 +47,9 @@ def test_a_source_that_leaves_may_wait_for_rows_that_a_task_keeps_for_long() -> 
     SimWorld(11351, Options(shape="long holds")).run()
 
 
-@pytest.mark.parametrize("seed", [20827, 21707])
+@pytest.mark.parametrize("seed", [20827, 21707, 24361])
 def test_worlds_that_stood_still(seed: int) -> None:
     """Rows came from a slot that was new to their receiver, and nobody was told that they were refused; a controller
-    died between the end of an exclusive thread and its successor's appointment, and nobody was appointed."""
+    died between the end of an exclusive thread and its successor's appointment, and nobody was appointed; a worker
+    sent on to one that was dead, when the source had long been told of that death."""
     SimWorld(seed).run()

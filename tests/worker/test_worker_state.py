@@ -366,7 +366,7 @@ def test_what_came_before_its_sender_was_named_is_a_loss() -> None:
         mind.on_refused(YOU, incarnation, mind.token)
     assert faults(mind, S) == 0, "it may be a forgery"
     replaced = of(s.Fault, mind.on_desired(desired(threads, [at(ME), at(YOU, 6)], counter=2)))
-    assert len(replaced) == 1 and faults(mind, S) == 1 and mind.losses == 1
+    assert len(replaced) == 1 and faults(mind, S) == 1 and mind.losses == 2, "a death, and what came early"
     mind.on_refused(YOU, 6, Token(1, 1, 1))
     assert faults(mind, 20 * S) == 1, "refused by the state before"
 

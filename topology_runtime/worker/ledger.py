@@ -8,7 +8,7 @@ Rules (protocol: Tuples):
     A fault elsewhere (a dead peer) sends again everything that is open, doubling nothing. A root that
     is only late, because everything queues, is not lost: it is sent again once roots sent half a second
     later are done, or after five more seconds.
- 4. Deadline: 30 s until 100 roots are measured, then max(10 s, 4 × p99), 60 s at most: for what no fault tells of
+ 4. Deadline: 30 s until 100 roots are measured, then max(3 s, 4 × p99), 60 s at most: for what no fault tells of
     (faults are told by links and by who is where). It stands still
     while rows of the root are kept by a task.
  5. Rows in flight and not kept stay within the window; replays use a quarter of it at a time.
@@ -25,7 +25,7 @@ from typing import Any
 from topology_runtime.messages import Ack
 
 S = 1_000_000_000
-FIRST_DEADLINE_NS, LEAST_DEADLINE_NS, MOST_DEADLINE_NS = 30 * S, 10 * S, 60 * S
+FIRST_DEADLINE_NS, LEAST_DEADLINE_NS, MOST_DEADLINE_NS = 30 * S, 3 * S, 60 * S
 KEPT_DEADLINE_NS = 600 * S  # a root whose rows are kept: only a lost message can leave it this long
 OVERTAKEN_NS, STUCK_NS = S // 2, 5 * S  # past its deadline: is it lost, or does everything queue?
 MEASURED_BEFORE_LEARNING = 100

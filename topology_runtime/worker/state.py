@@ -160,6 +160,8 @@ class WorkerState:
         self._look_at_early()
         if before is not None and (lost := _left_behind(before, desired)):
             out.append(Fault(f"routes led to {lost}, which is no more"))
+        if any(isinstance(one, Fault) for one in out):
+            self.losses += 1  # what came through here for a while went nowhere: sources elsewhere are told
         out.append(Obey(self.orders))
         for thread in self._mine:
             if thread.thread not in self.threads and thread.thread not in self.ended:
