@@ -18,7 +18,7 @@ FOLDING, EXECUTOR, STEPS = "controller/knowledge/folding.py", f"{EXECUTE}/execut
 SPOOL = f"{WORKER}/spool.py"
 WANTED, AGENT, LOOP = f"{EXECUTE}/desired.py", "agent/state.py", "controller/core/loop.py"
 
-LATE = ("not yet", "no re-plan", "behind")  # it does not settle
+LATE = ("not yet", "no re-plan", "behind", "finished and no more")  # it does not settle
 LOST = ("is not", "unaccounted", "reached no sink")  # a row is counted as done and is not
 SAVED = ("saved as acked", "goes back")
 
