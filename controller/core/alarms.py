@@ -6,7 +6,7 @@
     lag        rows of arriving sources wait, and more each second (`analyze/lag.py`)
     mass_loss  so many VMs vanished at once that nothing is planned
 
-Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk …`, `dead letters …`, `state`.
+Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk …`, `dead letters …`, `state`, `unread`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from controller.knowledge.diagnoses import Demand, Stability
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turn import Turn
+
+KINDS = ("short", "models", "vm", "lag", "mass_loss", "plan", "enactment", "journal", "disk", "dead letters", "state",
+         "unread")  # fmt: skip
 
 NS = 1_000_000_000
 SHORT_S = 5  # above what is carried for so long, or below it: what waits is over by then, or is not

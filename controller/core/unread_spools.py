@@ -3,6 +3,7 @@ more urgent. Whoever reads it there accepts them anew (protocol: Sources). Pure.
 
 from __future__ import annotations
 
+from controller.core.alarms import clear_alarm, raise_alarm
 from controller.knowledge.diagnoses import Diagnosis
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
@@ -38,14 +39,12 @@ def _may_plan(k: Knowledge) -> bool:
 
 def _alarm(turn: Turn, stuck: Unread) -> None:
     """Of events on VMs none of whose slots can be used."""
-    alarms = turn.knowledge.alarms
-    text = f"accepted and not read until the VM has a slot again: {_told(stuck)}" if stuck else ""
-    if text and "unread" not in alarms:
-        turn.event("alarm", text, level="error")
-    if text:
-        alarms["unread"] = text
-    elif alarms.pop("unread", ""):
-        turn.event("alarm_over", "all events that were accepted can be read")
+    if stuck:
+        raise_alarm(
+            turn, "unread", f"accepted and not read until the VM has a slot again: {_told(stuck)}", "error"
+        )
+    else:
+        clear_alarm(turn, "unread", "all events that were accepted can be read")
 
 
 def _told(waiting: Unread) -> str:

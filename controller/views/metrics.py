@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 import numpy as np
 
+from controller.core.alarms import KINDS
 from controller.core.status import lost_now
 from controller.knowledge.arrivals import offered_now
 from controller.knowledge.diagnoses import Reason
@@ -148,11 +149,11 @@ def _disks(loop: Loop) -> dict[str, bool]:
 
 
 def _alarms(k: Knowledge) -> dict[str, int]:
-    """Kind → how many alarms there are of it: of disks and dead letters there may be several."""
+    """Kind → how many alarms there are of it, also 0: of disks and dead letters there may be several."""
     kinds = [
         what.rsplit(" ", 1)[0] if what.startswith(("disk ", "dead letters ")) else what for what in k.alarms
     ]
-    return dict(Counter(kinds))
+    return {**dict.fromkeys(KINDS, 0), **Counter(kinds)}
 
 
 def _task_rates(k: Knowledge, measured: Mapping[str, Any]) -> dict[str, float]:

@@ -63,7 +63,7 @@ def test_promtool_finds_nothing_wrong_with_the_exposition():
 def test_before_there_is_a_plan_only_what_is_known_is_told():
     told = scraped(World())
     gauges = {name for name, _ in told if not name.startswith(("headgate_replans", "headgate_tuples"))}
-    assert gauges == {"headgate_slots", "headgate_disk_trouble"}
+    assert gauges == {"headgate_slots", "headgate_disk_trouble", "headgate_alarms"}
     assert told["headgate_tuples_lost_total", ()] == 0
 
 
