@@ -7,7 +7,8 @@ for besides, whichever is more):
        (5 s after the last one). Where bursts are known it must last as long as one of them: the queue takes those.
        The plan is for what is needed, or where the trend leads in 15 s, so that a ramp is a few plans; and for a
        recent peak just above at once.
- down  when less than 0.85 P was needed in each of the last 10 s, not within 15 s of a plan that lowered the rate nor
+ down  when less than 0.85 P was needed in each of the last 10 s, to the most of the last nine (the rate may have
+       fallen within the first), not within 15 s of a plan that lowered the rate nor
        within 20 s of one that raised it; of these 15 s twice as many for each lowering of the last ten minutes that was
        undone within 30 s: a plan costs its moves. Two signals: it is not lowered while more rows wait than that plan
        would carry in a second, nor while the topology is unstable (`diagnosis.py`).
@@ -217,13 +218,15 @@ def _down(
     t = forecast.tuning
     quiet_s = math.ceil(t.quiet_s)
     most_tps = forecast.most_needed(quiet_s)
+    settled_tps = forecast.most_needed(max(1, quiet_s - 1))
     risen_tps = seen.base_tps + forecast.rise_tps(t.ahead_s)
-    desired_tps = max(most_tps if most_tps is not None else needed.tps, risen_tps) + drain_tps
+    desired_tps = max(settled_tps if settled_tps is not None else needed.tps, risen_tps) + drain_tps
     chance_tps = seen.chance_tps / math.sqrt(LEVEL_S)  # of the level, a mean of so long
     low = f"{desired_tps:.1f} t/s needed{f', {drain_tps:.1f} of it for what waits' if drain_tps else ''}"
     limit = f"{t.down_share:g} × {planned_tps:.1f} planned"
-    if desired_tps + chance_tps >= t.down_share * planned_tps:
-        return 0.0, "", f"{low} ≥ {limit}"
+    highest_tps = max(desired_tps, (most_tps or 0.0) + drain_tps)
+    if highest_tps + chance_tps >= t.down_share * planned_tps:
+        return 0.0, "", f"{highest_tps:.1f} t/s needed ≥ {limit}"
     target_tps = max(desired_tps, LEAST_SHARE * planned_tps)
     again_s = t.again_s * 2 ** min(past.undone, UNDONE_MOST)
     no = ""

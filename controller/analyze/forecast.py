@@ -28,6 +28,7 @@ from topology_runtime.stability.slopes import Floats
 MEMORY_S = 600
 SPANS_S = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # in the longer ones several bursts fall
 APART = 4  # times as long as they last bursts are apart, on average
+LIKE_SHARE = 0.25  # of one step's errors: another that is as large makes a pattern of the two
 SPARE = 1.05  # of all that comes on average: else what waits would never go
 
 
@@ -46,7 +47,7 @@ class Tuning(msgspec.Struct, frozen=True):
     trend_share: float = 0.1
     damping: float = 0.9
     step_scatter: float = 4.0
-    short_share: float = 0.003
+    short_share: float = 0.002
     burst_s: int = 4
     burst_height: float = 0.25
     queue_share: float = 0.7
@@ -206,12 +207,13 @@ class RateForecast:
 
     def margin_tps(self, ahead_s: int, chance_tps: float = 0.0) -> float:
         """So much above the forecasts of the last minutes, and all but `short_share` of what came was below it.
-        chance_tps: an error of so much is chance. While bursts come there is none: the queue takes them."""
+        A lone step is no pattern, and left out. chance_tps: an error of so much is chance. While bursts come there is
+        none: the queue takes them."""
         rates = self._rates.values
         if len(rates) <= ahead_s or self.bursts.number:
             return 0.0
         foreseen = self._levels.values[:-ahead_s] + self._trends.values[:-ahead_s] * self._damped(ahead_s)
-        errors = rates[ahead_s:] - foreseen - chance_tps
+        errors = _without_lone(np.maximum(0.0, rates[ahead_s:] - foreseen - chance_tps), ahead_s + 1)
         errors = -np.sort(-errors[errors > 0])
         if not len(errors):
             return 0.0
@@ -239,6 +241,24 @@ class RateForecast:
         """In the last seconds; None before so many were heard."""
         needs = self._needs.values
         return float(needs[-seconds:].max()) if len(needs) >= seconds else None
+
+
+def _without_lone(errors: Floats, long_s: int) -> Floats:
+    """Errors, each at least 0, without those of the worst `long_s` on end where no others are as much as
+    `LIKE_SHARE` of them."""
+    if len(errors) < long_s:
+        return errors
+    worst = int(np.argmax(_sums(errors, long_s)))
+    others = errors.copy()
+    others[worst : worst + long_s] = 0.0
+    like = float(_sums(others, long_s).max()) >= LIKE_SHARE * float(_sums(errors, long_s)[worst])
+    return errors if like else others
+
+
+def _sums(values: Floats, long: int) -> Floats:
+    """Of each so many in a row."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    return sums[long:] - sums[:-long]
 
 
 def _opened(rates: Floats, seconds: int) -> Floats:

@@ -79,6 +79,17 @@ def test_a_step_is_a_level_and_no_trend() -> None:
     assert forecast.rise_tps(60) < 1.0
 
 
+def test_a_lone_step_leaves_no_margin_and_a_second_one_does() -> None:
+    """Up for a while and down again: nothing says that it comes back, before it has."""
+    step = [30.0] * 60 + [90.0] * 40 + [30.0] * 60
+    once, twice = heard(step), heard(step + step)
+    assert once.margin_tps(AHEAD_S) == 0.0
+    assert once.needed(30.0, 1.15, AHEAD_S) == (pytest.approx(34.5), "level")
+    assert twice.needed(30.0, 1.15, AHEAD_S).tps > 75.0
+    smaller = heard(step + [30.0] * 60 + [40.0] * 40 + [30.0] * 60)
+    assert smaller.margin_tps(AHEAD_S) < 10.0, "a step of 10 says nothing of one of 60"
+
+
 def spikes(every_s: int, long_s: int, seconds: int = 300) -> list[float]:
     return [150.0 if n % every_s >= every_s - long_s else 50.0 for n in range(seconds)]
 

@@ -72,8 +72,7 @@ def slot_of(pid: int) -> str:
 
 
 def test_rate_steps_are_followed_without_loss(tmp_path: Path) -> None:
-    """1 → 3 → 1: planned up and down, in force within two seconds of the decision. (Down with a margin for a step
-    like the one that came: docs/foresight.md.)"""
+    """1 → 3 → 1: planned up and down, in force within two seconds of the decision."""
     (tmp_path / "steps.txt").write_text("0,30\n5,90\n17,30\n")
     with trial(tmp_path, "steps.txt", 34, ["--vms", "4,4"]) as running:
         running.wait_for_tuples()
@@ -81,7 +80,7 @@ def test_rate_steps_are_followed_without_loss(tmp_path: Path) -> None:
     plans = summary["plans"]
     up, down = plans[1], plans[-1]  # type: ignore[index]
     assert up["rate_tps"] >= 90 and 5.0 <= up["at_s"] <= 20.0
-    assert down["rate_tps"] < 0.85 * up["rate_tps"] and 17.0 <= down["at_s"] <= 32.0
+    assert down["rate_tps"] < 60 and 17.0 <= down["at_s"] <= 32.0
     assert not any(plan["rolled_back"] for plan in plans)  # type: ignore[attr-defined]
 
 
