@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 WORKER, EXECUTE = "topology_runtime/worker", "controller/execute"
-LEDGER, FLOW, HELD = f"{WORKER}/ledger.py", f"{WORKER}/flow.py", f"{WORKER}/held.py"
-BURIAL = f"{WORKER}/burial.py"
-OUTPUTS, CORE, SOURCE = f"{WORKER}/outputs.py", f"{WORKER}/task_core.py", f"{WORKER}/source_core.py"
-ORDERS, STATE, KEYED = f"{WORKER}/orders.py", f"{WORKER}/state.py", f"{WORKER}/keyed.py"
+LEDGER, ACKS, RESULTS = f"{WORKER}/ledger.py", f"{WORKER}/acks.py", f"{WORKER}/results.py"
+WINDOWS, PANES, BURIAL = f"{WORKER}/windows.py", f"{WORKER}/panes.py", f"{WORKER}/burial.py"
+OUTPUTS, CORE, SOURCE = f"{WORKER}/outputs.py", f"{WORKER}/thread_core.py", f"{WORKER}/source.py"
+ORDERS, STATE = f"{WORKER}/orders.py", f"{WORKER}/state.py"
+KEYED, KEYED_ROWS = f"{WORKER}/keyed.py", f"{WORKER}/keyed_rows.py"
 FOLDING, EXECUTOR, STEPS = "controller/knowledge/folding.py", f"{EXECUTE}/executor.py", f"{EXECUTE}/steps.py"
 SPOOL = f"{WORKER}/spool.py"
 WANTED, AGENT, LOOP = f"{EXECUTE}/desired.py", "agent/state.py", "controller/core/loop.py"

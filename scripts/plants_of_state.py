@@ -7,6 +7,7 @@ from planting import (
     CORE,
     FOLDING,
     KEYED,
+    KEYED_ROWS,
     LATE,
     LEDGER,
     LOST,
@@ -19,7 +20,7 @@ from planting import (
     one,
 )
 
-RANGES, MOVES, KEYED_CORE = f"{WORKER}/ranges.py", f"{WORKER}/moves.py", f"{WORKER}/keyed_core.py"
+RANGES, MOVES = f"{WORKER}/ranges.py", f"{WORKER}/moves.py"
 CLAIMS = "controller/monitor/claims.py"
 COUNTED = ("lacks", "twice", "says", "counted", "owners")  # the state of a key is not that of its rows
 
@@ -28,12 +29,12 @@ MOVING = (
         "rows are taken after the state has left (A5)",
         (
             (
-                KEYED_CORE,
-                "self.orders is not None and self.marked >= self.orders.number:",
-                "self.orders is not None:",
+                KEYED,
+                "core.orders is not None and core.marked >= core.orders.number:",
+                "core.orders is not None:",
             ),
             (
-                KEYED,
+                KEYED_ROWS,
                 "        if key_range in self.ranges.owned:\n",
                 "        if key_range in self.ranges.versions:\n",
             ),
@@ -62,9 +63,9 @@ MOVING = (
     ),
     one(
         "what a dead owner had is not taken over",
-        KEYED_CORE,
-        "self.keyed.offered(thread, saved.copies if saved is not None else ())",
-        "self.keyed.offered(thread, ())",
+        KEYED,
+        "self.rows.offered(thread, saved.copies if saved is not None else ())",
+        "self.rows.offered(thread, ())",
         COUNTED,
         shape="keyed",
         kinds=("kill_worker",),
@@ -72,7 +73,7 @@ MOVING = (
     ),
     one(
         "rows are let go before the snapshot is there",
-        KEYED_CORE,
+        KEYED,
         "            self.saves_failed += 1\n            return\n",
         "            self.saves_failed += 1\n",
         (*COUNTED, *LATE),
@@ -82,7 +83,7 @@ MOVING = (
     ),
     one(
         "a thawed range stays as it was frozen",
-        KEYED,
+        KEYED_ROWS,
         "        self._frozen.pop(key_range, None)\n        self.ranges.claim(",
         "        self.ranges.claim(",
         test="tests/worker/test_keyed_ranges.py",
@@ -133,8 +134,8 @@ AIMED = (
     one(
         "rows are acked before they are recorded",
         CORE,
-        "        self._record(self.flow)\n        self.post.send_acks(acks)\n",
-        "        self.post.send_acks(acks)\n        self._record(self.flow)\n",
+        "        self._records.write(results.done(), self.behaviour.holding)\n        self.post.send_acks(acks)\n",
+        "        self.post.send_acks(acks)\n        self._records.write(results.done(), self.behaviour.holding)\n",
         LOST,
         kinds=("kill_worker_somewhere",),
     ),
@@ -221,9 +222,9 @@ AIMED = (
     one(
         "a source stands still for a while",
         SOURCE,
-        "        schedule = orders.schedule\n        if schedule is None or not self.routed",
+        "        schedule = orders.schedule\n        if schedule is None or not self.core.routed",
         "        schedule = orders.schedule\n        if 30 <= ledger.position < 33 and now_ns < 10 * NS:\n"
-        "            return\n        if schedule is None or not self.routed",
+        "            return\n        if schedule is None or not self.core.routed",
         ("without a fault", *LATE),
         shape="line",
         more={"faults": 0},

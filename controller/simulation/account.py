@@ -25,8 +25,8 @@ from controller.simulation.logic import WITH, Row
 from controller.simulation.topologies import Shape
 from topology_runtime.letters import AGAIN_PARTITION
 from topology_runtime.messages import DeadLetter
-from topology_runtime.worker.flow import Finished
 from topology_runtime.worker.ledger import Ledger
+from topology_runtime.worker.pieces import Finished
 from topology_runtime.worker.state import WorkerState
 
 if TYPE_CHECKING:

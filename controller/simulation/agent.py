@@ -162,7 +162,7 @@ class SimAgent:
         """Its meter outlives a worker."""
         from controller.simulation.thread import SimSource
 
-        threads = [t for t in worker.threads.values() if isinstance(t, SimSource) and t.core.flow]
+        threads = [t for t in worker.threads.values() if isinstance(t, SimSource) and t.logic is not None]
         sources = tuple(thread.source_now() for thread in threads)
         if sources:
             self.do(e.SourcesRead(worker.slot, worker.incarnation, sources))

@@ -15,7 +15,8 @@ from controller.simulation.account import SimAccount, twice
 from controller.simulation.logic import Origin, Row
 from controller.simulation.topologies import Shape
 from topology_runtime.topology import KEY_RANGES
-from topology_runtime.worker.keyed_core import KeyedCore
+from topology_runtime.worker.keyed import KeyedTask
+from topology_runtime.worker.keyed_rows import KeyedRows
 
 if TYPE_CHECKING:
     from controller.simulation.thread import SimThread
@@ -104,39 +105,43 @@ class KeyedAccount:
 
 
 def owned_by(thread: SimThread) -> list[int]:
-    core = thread.core
-    return sorted(core.keyed.ranges.owned) if isinstance(core, KeyedCore) and core.flow is not None else []
+    rows = rows_of(thread)
+    return sorted(rows.ranges.owned) if rows is not None else []
 
 
 def copies_of(thread: SimThread) -> set[int]:
     """Ranges of which it has a copy, its own or not."""
-    core = thread.core
-    return set(core.keyed.ranges.versions) if isinstance(core, KeyedCore) and core.flow is not None else set()
+    rows = rows_of(thread)
+    return set(rows.ranges.versions) if rows is not None else set()
 
 
 def answered_by(thread: SimThread) -> set[int]:
     """Ranges of others that it has let go, and of which it still has the copy."""
-    core = thread.core
-    if not isinstance(core, KeyedCore) or core.flow is None:
+    rows = rows_of(thread)
+    if rows is None:
         return set()
-    ranges = core.keyed.ranges
-    return (ranges.pending - ranges.owned) & ranges.versions.keys()
+    return (rows.ranges.pending - rows.ranges.owned) & rows.ranges.versions.keys()
 
 
 def claiming(thread: SimThread) -> set[int]:
     """Ranges that are its own by the routes that it obeys."""
-    core = thread.core
-    return core.keyed.ranges.missing | core.keyed.ranges.owned if isinstance(core, KeyedCore) else set()
+    rows = rows_of(thread)
+    return rows.ranges.missing | rows.ranges.owned if rows is not None else set()
 
 
 def states_of(thread: SimThread) -> dict[Hashable, list[Origin]]:
     """States of the keys that this thread owns."""
-    core = thread.core
-    if not isinstance(core, KeyedCore) or core.flow is None:
+    rows = rows_of(thread)
+    if rows is None:
         return {}
-    flow = core.keyed
-    found = {}
-    for key_range in flow.ranges.owned:
-        for key, state in flow.states.get(key_range, {}).items():
-            found[key] = list(state)
-    return found
+    return {
+        key: list(state)
+        for key_range in rows.ranges.owned
+        for key, state in rows.states.get(key_range, {}).items()
+    }
+
+
+def rows_of(thread: SimThread) -> KeyedRows | None:
+    """What the thread of a keyed task has, once it is built."""
+    behaviour = thread.core.behaviour
+    return behaviour.rows if isinstance(behaviour, KeyedTask) else None

@@ -1,5 +1,5 @@
-"""A task thread in virtual time: a real TaskCore, SourceCore or KeyedCore, driven as worker/threads.py and
-worker/source.py drive it. Its worker may be killed at every effect it has on others."""
+"""A task thread in virtual time: a real ThreadCore with its behaviour, driven as worker/threads.py and
+worker/source_reader.py drive it. Its worker may be killed at every effect it has on others."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from controller.simulation import spool
 from controller.simulation.clock import MS
 from controller.simulation.logic import Batches, Picky, SimFeed, Sink, Tally
 from controller.simulation.tallies import answered_by, claiming, copies_of
-from topology_runtime.instances import build
+from topology_runtime.instances import build, key_function
 from topology_runtime.letters import SendAgain, SentAgain
 from topology_runtime.logic import Context
 from topology_runtime.messages import Frame, SourceStatus, ThreadSpec, ThreadStatus
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
-from topology_runtime.worker.flow import Flow
-from topology_runtime.worker.keyed_core import KeyedCore
+from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.source_core import SourceCore
+from topology_runtime.worker.results import ToRecord
+from topology_runtime.worker.source import SourceTask
 from topology_runtime.worker.spool import Owner
 from topology_runtime.worker.spools_left import SpoolsLeft
-from topology_runtime.worker.task_core import TaskCore
+from topology_runtime.worker.thread_core import ThreadCore
 
 if TYPE_CHECKING:
     from controller.simulation.worker import SimWorker
@@ -46,19 +46,11 @@ class SimThread:
         self.world = worker.world
         self.inbox: deque[Any] = worker.inboxes.setdefault(desired.thread, deque())
         self.ended = False
-        self.core = self.make_core()
+        self.core = ThreadCore(desired, orders.topology, worker, self.world.random64, self, key_function)
+        self.logic: Any = None  # the task's object, once it is built
         self._due_ns = -1
         self._turns = 0
         self.world.later(self.world.delay_ns(0.2, 3.0), self._build)
-
-    def make_core(self) -> TaskCore:
-        w = self.desired
-        topology = self.orders.topology
-        kind = KeyedCore if topology.by_name[w.task].state == "keyed" else TaskCore
-        core = kind(w, topology, self.worker, self.world.random64, self.record)
-        if isinstance(core, KeyedCore):
-            core.store = self.worker.store(w.task, w.thread)
-        return core
 
     @property
     def alive(self) -> bool:
@@ -72,7 +64,8 @@ class SimThread:
         if hasattr(logic, "open"):
             partitions = task.static.threads if task.static else 1
             logic.open(Context(task.name, w.thread, w.partition, partitions, ""))
-        self.core.adopt(logic, lambda _: None)
+        self.logic = logic
+        self._compose()
         restored = len(copies_of(self))
         self.world.met["snapshots restored"] += bool(restored)
         self.world.met["ranges restored"] += restored
@@ -82,6 +75,10 @@ class SimThread:
             logic.mended = self.world.letters.mended
         self.wake()
 
+    def _compose(self) -> None:
+        store = self.worker.store(self.desired.task, self.desired.thread)
+        self.core.behaviour = behaviour_of(self.core, self.logic, lambda _: None, store)
+
     @property
     def could_work(self) -> bool:
         """Would it take a frame now, if it had one?"""
@@ -89,7 +86,7 @@ class SimThread:
         if orders is None or self.desired.thread not in orders.task_of:
             return False
         leased = self.core.leased(self.world.now_ns, self.worker.leased_until_ns)
-        return leased and self.alive and self.core.flow is not None and orders.may_run(self.desired.thread)
+        return leased and self.alive and self.logic is not None and orders.may_run(self.desired.thread)
 
     def now(self) -> ThreadStatus:
         return self.core.now(not self.inbox)
@@ -111,7 +108,7 @@ class SimThread:
         if turn != self._turns or not self.alive:
             return
         self._due_ns = -1
-        if self.core.flow is not None:
+        if self.logic is not None:
             try:
                 self.turn()
                 self._plan_next()
@@ -171,26 +168,24 @@ class SimThread:
         due_ns = self.core.outputs.next_flush_ns()
         if due_ns is not None:
             self._at(max(due_ns, self.world.now_ns + 1))
-        if self.core.flow is not None and self.core.flow.holding:
+        if self.core.behaviour.holding:
             self._at(self.world.now_ns + LOOK_NS)
 
-    def record(self, flow: Flow) -> None:
+    def write(self, done: ToRecord, holding: int) -> None:
         """What was finished is durable from here on (worker/finished.py: the page cache keeps it)."""
         self.worker.effect("record")
-        logic = flow.logic
-        if flow.finished and isinstance(logic, (Sink, Batches)):
+        logic = self.logic
+        if done.finished and isinstance(logic, (Sink, Batches)):
             rows, logic.rows = logic.rows, []
-            self.world.account.finished(flow.around.sources, flow.finished, rows)
+            self.world.account.finished(self.core.results.around.sources, done.finished, rows)
             self.world.tallies.see(rows)
-            flow.finished = []
         elif isinstance(logic, Tally):
-            self.world.tallies.count(flow.around.task, logic.counted)
+            self.world.tallies.count(self.desired.task, logic.counted)
             logic.counted = []
-        if flow.letters:
-            letters, flow.letters = flow.letters, []
-            self.world.account.buried(letters)
-            self.worker.letters += letters
-            self.worker.letters_kept += letters
+        if done.letters:
+            self.world.account.buried(done.letters)
+            self.worker.letters += done.letters
+            self.worker.letters_kept += done.letters
 
     def end(self) -> None:
         """The worker says: it is empty, or no longer desired."""
@@ -214,9 +209,6 @@ class SimThread:
 
 class SimAnswering(SimThread):
     """As worker/answering.py's."""
-
-    def make_core(self) -> TaskCore:
-        return TaskCore(self.desired, self.orders.topology, self.worker, self.world.random64, self.record)
 
     def _build(self) -> None:
         self.wake()
@@ -244,11 +236,10 @@ class SimSource(SimThread):
         self.told: SourceStatus | None = None  # what its meter says
         self.spool: spool.SimSpool | None = None
         super().__init__(worker, desired, orders)
+        self.core.behaviour = self.source = SourceTask(self.core)
 
-    def make_core(self) -> TaskCore:
-        w = self.desired
-        self.source = SourceCore(w, self.orders.topology, self.worker, self.world.random64, self.record)
-        return self.source
+    def _compose(self) -> None:
+        """Its behaviour is there from the beginning."""
 
     @property
     def place(self) -> tuple[str, int]:
@@ -267,28 +258,28 @@ class SimSource(SimThread):
         return now if now.open or now.done else None
 
     def turn(self) -> None:
-        core, now_ns = self.source, self.world.now_ns
+        core, source, now_ns = self.core, self.source, self.world.now_ns
         self.look_at_orders()
         while self.inbox:
             item = self.inbox.popleft()
             if isinstance(item, list):
-                core.on_acks(item, now_ns)
+                source.on_acks(item, now_ns)
             elif isinstance(item, StateAsked):
                 self.answer_for(item)
             elif isinstance(item, SendAgain):
-                core.on_again(item)
+                source.on_again(item)
         if self.faults != self._faults_seen:
             self._faults_seen = self.faults
-            core.on_fault(now_ns)
-        if core.ledger is None:
+            source.on_fault(now_ns)
+        if source.ledger is None:
             self._begin()
         self.world.account.look(self)
         if not core.task.exclusive or (core.may_work and core.leased(now_ns, self.worker.leased_until_ns)):
-            if self.spool is not None and core.takes_over:
+            if self.spool is not None and source.takes_over:
                 self._take_over(self.spool)
-            if core.arrivals is not None:
+            if source.arrivals is not None:
                 self._take()
-            core.turn(now_ns, self.world.wall_ns, self._rows)
+            source.turn(now_ns, self.world.wall_ns, self._rows)
             self.world.account.look(self)
             core.flush(now_ns)
         self._count()
@@ -297,38 +288,35 @@ class SimSource(SimThread):
         position = self.source.start_position()
         if position is not None:
             if self.world.shape.live:
-                core = self.source
                 self.owner = Owner(*self.place, self.world.settings.run, self.desired.thread)
-                self.spool = self.worker.agent.spool_of(self.owner, position, core.again_until)
+                self.spool = self.worker.agent.spool_of(self.owner, position, self.source.again_until)
                 self._left = SpoolsLeft(self.worker.agent.directory, self.owner)
                 position = max(position, self.spool.acked)
-                core.arrivals = self.spool if core.task.arriving else None
+                self.source.arrivals = self.spool if self.core.task.arriving else None
             self.source.begin(position)
             self.world.clock.say(f"{self.name} reads from {position}")
             self.world.account.begin(self)
             self.worker.changed()
 
     def _rows(self, position: int, limit: int) -> Sequence[Any]:
-        """As worker/source.py's."""
-        assert self.core.flow is not None
-        logic, kept = self.core.flow.logic, self.spool
+        """As worker/source_reader.py's."""
+        kept = self.spool
         if kept is None:
-            return list(logic.read(position, limit))
+            return list(self.logic.read(position, limit))
         if position >= kept.end and self.source.arrivals is None:
             self._poll(kept, limit)
         return kept.read(position, limit)
 
     def _poll(self, kept: spool.SimSpool, limit: int) -> None:
-        assert self.core.flow is not None
         before = kept.end
         with suppress(OSError):
             kept.accept()
-            kept.append(self.core.flow.logic.poll(limit), self.world.wall_ns)
+            kept.append(self.logic.poll(limit), self.world.wall_ns)
         vm, accepted = self.worker.agent.name, self.world.account.accepted
         accepted.update((row[:3], vm) for row in kept.read(before, kept.end - before))
 
     def _take(self) -> None:
-        """As worker/source.py's: the world says how many rows have come, and when the next one does."""
+        """As worker/source_reader.py's: the world says how many rows have come, and when the next one does."""
         core, kept, now, offer = self.source, self.spool, self.world, self.world.offer
         if kept is None or offer is None or not core.takes(now.wall_ns):
             return
@@ -340,7 +328,7 @@ class SimSource(SimThread):
         core.quiet_until_ns = now.now_ns + (max(1, next_ns - now.wall_ns) if next_ns is not None else LOOK_NS)
 
     def _take_over(self, kept: spool.SimSpool) -> None:
-        """As worker/source.py's."""
+        """As worker/source_reader.py's."""
         assert self.core.orders is not None
         with suppress(OSError):
             self._left.look(self.core.orders)

@@ -18,8 +18,8 @@ from topology_runtime.cluster import Slot
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.struck import Poisoned
 from topology_runtime.worker import state as st
-from topology_runtime.worker.flow import Addressed
-from topology_runtime.worker.keyed import KeyedSnapshot
+from topology_runtime.worker.acks import Addressed
+from topology_runtime.worker.keyed_rows import KeyedSnapshot
 
 if TYPE_CHECKING:
     from controller.simulation.agent import SimAgent
@@ -349,7 +349,7 @@ class SimWorker:
         if thread in self.threads:
             self.threads[thread].wake()
 
-    # ── what threads ask of it (task_core.Post) ─────────────────────────────────────────────────
+    # ── what threads ask of it (thread_core.Post) ─────────────────────────────────────────────────
 
     def deliver(self, frames: Iterable[m.Frame]) -> None:
         for frame in frames:
@@ -394,7 +394,7 @@ class SimWorker:
 
 
 class SimStore:
-    """Snapshots of a keyed thread on its VM's disk (keyed_core.Store)."""
+    """Snapshots of a keyed thread on its VM's disk (keyed.SnapshotStore)."""
 
     def __init__(self, agent: SimAgent, task: str, thread: int) -> None:
         self._agent, self._disk, self._task, self._thread = agent, agent.disk, task, thread

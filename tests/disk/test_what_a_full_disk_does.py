@@ -17,7 +17,7 @@ from topology_runtime.disk import DiskTroubles, mount_of
 from topology_runtime.logs import KEPT_BYTES, LogStream, open_log, trim
 from topology_runtime.messages import RootKey, RootPart
 from topology_runtime.worker.finished import RUN_BYTES, FinishedLog
-from topology_runtime.worker.flow import Finished
+from topology_runtime.worker.pieces import Finished
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 BROKEN = [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT]

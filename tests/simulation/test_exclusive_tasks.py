@@ -16,7 +16,7 @@ from controller.simulation.agent import SimAgent
 from controller.simulation.clock import MS, S
 from controller.simulation.thread import SimThread
 from controller.simulation.world import Options, SimWorld
-from topology_runtime.worker.task_core import TaskCore
+from topology_runtime.worker.thread_core import ThreadCore
 
 AWAY_S = 30
 AGAIN_S = 15  # an exclusive task works again so long after its VM was lost (docs/promises.md)
@@ -63,7 +63,7 @@ def test_cuts_beyond_the_lease_deaths_and_new_plans_in_any_order(seed: int) -> N
 
 
 def planted_always_leased(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TaskCore, "leased", lambda *_: True)
+    patch.setattr(ThreadCore, "leased", lambda *_: True)
 
 
 def planted_nobody_waits(patch: pytest.MonkeyPatch) -> None:

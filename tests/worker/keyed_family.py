@@ -15,6 +15,7 @@ import msgspec
 from controller.execute.keepers import keepers_next, keepers_now, told
 from controller.knowledge.records import Durable, RolloutStarted
 from topology_runtime.cluster import Slot
+from topology_runtime.instances import key_function
 from topology_runtime.logic import Keyed
 from topology_runtime.messages import (
     DesiredState,
@@ -28,12 +29,15 @@ from topology_runtime.messages import (
 )
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
-from topology_runtime.worker.flow import Addressed
-from topology_runtime.worker.keyed import KeyedFlow, KeyedSnapshot
-from topology_runtime.worker.keyed_core import KeyedCore
+from topology_runtime.worker.acks import Addressed
+from topology_runtime.worker.behaviours import behaviour_of
+from topology_runtime.worker.keyed import KeyedTask
+from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
 from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import orders_of
+from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.router import owners, range_of
+from topology_runtime.worker.thread_core import ThreadCore
 
 S, MS = 1_000_000_000, 1_000_000
 SOURCE = 0  # the source's thread
@@ -78,13 +82,20 @@ class Member:
 
     def __post_init__(self) -> None:
         desired = ThreadSpec(self.thread, "tally", self.slot)
-        self.core = KeyedCore(desired, TOPOLOGY, self, self.family.random64, lambda _: None)
-        self.core.store = Store(self.family, self, self.thread)
-        self.core.adopt(Tally(), lambda _: None)
+        self.core = ThreadCore(desired, TOPOLOGY, self, self.family.random64, self, key_function)
+        store = Store(self.family, self, self.thread)
+        self.core.behaviour = behaviour_of(self.core, Tally(), lambda _: None, store)
 
     @property
-    def flow(self) -> KeyedFlow:
-        return self.core.keyed
+    def keyed(self) -> KeyedTask:
+        assert isinstance(self.core.behaviour, KeyedTask)
+        return self.core.behaviour
+
+    @property
+    def rows(self) -> KeyedRows:
+        return self.keyed.rows
+
+    def write(self, done: ToRecord, holding: int) -> None: ...
 
     def deliver(self, frames: Iterable[Frame]) -> None:
         for frame in frames:
@@ -238,7 +249,7 @@ class Family:
 
     def standing(self) -> list[tuple[int, int, int]]:
         alive = [m for m in self.members.values() if m.alive]
-        return [(m.thread, len(m.flow.ranges.missing), len(m.flow.ranges.pending)) for m in alive]
+        return [(m.thread, len(m.rows.ranges.missing), len(m.rows.ranges.pending)) for m in alive]
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
@@ -346,10 +357,10 @@ class Family:
         owned: Counter[int] = Counter()
         for member in self.members.values():
             if member.alive:
-                ranges = member.flow.ranges.owned
+                ranges = member.rows.ranges.owned
                 owned.update(ranges)
                 for key_range in ranges:
-                    found.update(member.flow.states.get(key_range, {}))
+                    found.update(member.rows.states.get(key_range, {}))
         assert all(count == 1 for count in owned.values()), "a range with two owners"
         return found
 
@@ -358,7 +369,7 @@ class Family:
 
     @property
     def lost(self) -> set[int]:
-        return {r for member in self.members.values() if member.alive for r in member.flow.ranges.lost}
+        return {r for member in self.members.values() if member.alive for r in member.rows.ranges.lost}
 
     def all_done(self) -> None:
         """Nothing goes lost any more, and replays until every row is acked."""

@@ -12,12 +12,12 @@ from topology_runtime.messages import ThreadSpec
 from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
 from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker import meter as mt
-from topology_runtime.worker.answering import AnsweringThread
+from topology_runtime.worker.answering import AnsweringWork
 from topology_runtime.worker.held_lease import HeldLease
-from topology_runtime.worker.keyed import KeyedSnapshot
+from topology_runtime.worker.keyed_rows import KeyedSnapshot
 from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.switchboard import Switchboard
-from topology_runtime.worker.threads import Host
+from topology_runtime.worker.threads import Host, TaskThread
 
 SLOT = Slot("vm1", 0)
 TOPOLOGY = Topology(
@@ -40,7 +40,7 @@ def test_it_answers_for_a_thread_that_is_no_more(tmp_path: Path) -> None:
         DiskTroubles(), HeldLease(), threading.Lock(),
     )  # fmt: skip
     desired = ThreadSpec(5, "tally", SLOT, leaving=True, answers=True)
-    thread = AnsweringThread(desired, TOPOLOGY, host, meter.thread_record())
+    thread = TaskThread(desired, TOPOLOGY, host, meter.thread_record(), AnsweringWork)
     thread.start()
     board.put(5, StateAsked(9, 5, 4, "tally", 5))
     move = board.inbox(9).get(timeout=10)

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from topology_runtime.cluster import Slot
+from topology_runtime.instances import key_function
 from topology_runtime.messages import (
     Ack,
     DesiredState,
@@ -20,9 +21,11 @@ from topology_runtime.messages import (
 )
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.flow import Addressed
+from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.orders import orders_of
-from topology_runtime.worker.source_core import SourceCore
+from topology_runtime.worker.results import ToRecord
+from topology_runtime.worker.source import SourceTask
+from topology_runtime.worker.thread_core import ThreadCore
 
 S, MS = 1_000_000_000, 1_000_000
 SLOT = Slot("vm1", 0)
@@ -55,10 +58,10 @@ class Bench:
     def __init__(self, cap_tps: float | None = None) -> None:
         self.frames: list[Frame] = []
         numbers = iter(range(1, 100_000))
-        self.core = SourceCore(
-            ThreadSpec(1, "source", SLOT), TOPOLOGY, self, lambda: next(numbers), lambda _: None
+        self.core = ThreadCore(
+            ThreadSpec(1, "source", SLOT), TOPOLOGY, self, lambda: next(numbers), self, key_function
         )
-        self.core.adopt(None, lambda _: None)
+        self.core.behaviour = self.source = SourceTask(self.core)
         schedule = Schedule(0, ((0.0, 5.0 if cap_tps is None else cap_tps),), uncapped=cap_tps is None)
         threads = (ThreadSpec(1, "source", SLOT), ThreadSpec(2, "work", SLOT))
         self.desired = DesiredState(
@@ -67,8 +70,8 @@ class Bench:
         )  # fmt: skip
         self.obey()
         self.came = Came()
-        self.core.begin(0)
-        self.core.arrivals = self.came
+        self.source.begin(0)
+        self.source.arrivals = self.came
         self.now_ns = S
 
     def obey(self, **changes: Any) -> None:
@@ -83,11 +86,13 @@ class Bench:
 
     def send_acks(self, acks: Iterable[Addressed]) -> None: ...
 
+    def write(self, done: ToRecord, holding: int) -> None: ...
+
     def turn(self, after_ns: int = 10 * MS) -> list[Frame]:
         """What is sent now."""
         self.now_ns += after_ns
         self.frames.clear()
-        self.core.turn(
+        self.source.turn(
             self.now_ns, self.now_ns, lambda position, most: list(range(position, position + most))
         )
         self.core.flush(self.now_ns, everything=True)
@@ -122,23 +127,23 @@ def test_a_cap_holds_and_is_not_saved_up() -> None:
 
 def test_nothing_is_taken_before_the_run_begins_nor_after_its_end_nor_by_a_leaver() -> None:
     bench = Bench()
-    assert bench.core.takes(bench.now_ns)
+    assert bench.source.takes(bench.now_ns)
     bench.obey(schedule=Schedule(0, ((0.0, 5.0),), end_ns=bench.now_ns, uncapped=True))
-    assert not bench.core.takes(bench.now_ns)
+    assert not bench.source.takes(bench.now_ns)
     bench.obey(schedule=None)
-    assert not bench.core.takes(bench.now_ns)
+    assert not bench.source.takes(bench.now_ns)
     bench = Bench()
     bench.obey(threads=(ThreadSpec(1, "source", SLOT, leaving=True), ThreadSpec(2, "work", SLOT)))
-    assert not bench.core.takes(bench.now_ns)
+    assert not bench.source.takes(bench.now_ns)
 
 
 def test_a_leaver_reads_what_it_took() -> None:
     bench = Bench()
     bench.came.times += [bench.now_ns] * 300
     bench.obey(threads=(ThreadSpec(1, "source", SLOT, leaving=True), ThreadSpec(2, "work", SLOT)))
-    assert bench.rows() + bench.rows() == 300 and not bench.core.stopped_reading
+    assert bench.rows() + bench.rows() == 300 and not bench.source.stopped_reading
     bench.turn()
-    assert bench.core.stopped_reading
+    assert bench.source.stopped_reading
 
 
 def test_a_run_that_ends_reads_what_was_taken_also_under_a_cap() -> None:
@@ -148,31 +153,31 @@ def test_a_run_that_ends_reads_what_was_taken_also_under_a_cap() -> None:
     bench.obey(draining=True, schedule=Schedule(0, ((0.0, 10_000.0),), end_ns=bench.now_ns))
     assert sum(bench.rows() for _ in range(5)) == 200
     bench.turn()
-    assert bench.core.stopped_reading
+    assert bench.source.stopped_reading
 
 
 def test_a_thread_that_is_restarted_while_the_run_drains_still_looks_into_its_spool() -> None:
     bench = Bench()
-    bench.core.ledger = None
+    bench.source.ledger = None
     bench.obey(
         draining=True,
         workers=(WorkerAt(SLOT, 1, "tcp://here"),),
         starts=(SourceStart("source", 0, 40, 40),),
     )
-    assert bench.core.start_position() == 40
+    assert bench.source.start_position() == 40
 
 
 def test_it_wakes_for_rows_and_to_take_more() -> None:
     bench = Bench()
-    bench.core.quiet_until_ns = bench.now_ns + 4 * MS
-    assert bench.core.wake_ns(bench.now_ns, bench.now_ns) == bench.now_ns + 4 * MS
+    bench.source.quiet_until_ns = bench.now_ns + 4 * MS
+    assert bench.source.wake_ns(bench.now_ns, bench.now_ns) == bench.now_ns + 4 * MS
     bench.came.times.append(bench.now_ns)
-    assert bench.core.wake_ns(bench.now_ns, bench.now_ns) < bench.now_ns + MS
+    assert bench.source.wake_ns(bench.now_ns, bench.now_ns) < bench.now_ns + MS
 
 
 def test_acks_of_what_came_move_its_ledger_on() -> None:
     bench = Bench()
     bench.came.times += [bench.now_ns] * 3
     (frame,) = bench.turn()
-    bench.core.on_acks([Ack(frame.roots[0].key, frame.roots[0].id)], bench.now_ns)
-    assert bench.core.ledger is not None and bench.core.ledger.acked == 3
+    bench.source.on_acks([Ack(frame.roots[0].key, frame.roots[0].id)], bench.now_ns)
+    assert bench.source.ledger is not None and bench.source.ledger.acked == 3

@@ -1,4 +1,4 @@
-"""Rows that follow their bucket to another thread keep their identity."""
+"""Rows that follow their pane to another thread keep their identity."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from itertools import count
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import RootKey, RootPart
+from topology_runtime.worker.acks import BufferedRow
 from topology_runtime.worker.outputs import Outputs
 
 
@@ -13,7 +14,7 @@ def test_rows_of_several_roots_forwarded_in_one_frame_stay_apart() -> None:
     numbers = count(1)
     outputs = Outputs(7, Slot("vm1", 0), 1, lambda: next(numbers), 0)
     roots = [RootPart(RootKey(1, 1, n, 0), Slot("vm1", 0), 0, 0, 10 * n, 0, 0, 99) for n in range(3)]
-    given = [outputs.forward(2, 9, f"row{n}", (0, 4, 1, 5), [roots[n]], 0) for n in range(3)]
+    given = [outputs.forward(BufferedRow(f"row{n}", 2, roots[n], 4, 5, 0), 9, 0) for n in range(3)]
     (frame,) = outputs.flush(1)
     found = [
         (frame.roots[number].position + offset, row)

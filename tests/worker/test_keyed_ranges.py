@@ -73,7 +73,7 @@ def test_a_range_moves_with_its_state_and_its_rows() -> None:
     family.enter("switched")
     family.offer(50)
     family.settle()
-    assert family.members[TWO].flow.ranges.owned == ALL
+    assert family.members[TWO].rows.ranges.owned == ALL
     is_exact(family)
 
 
@@ -85,7 +85,7 @@ def test_a_long_call_in_the_old_owner_is_waited_for() -> None:
     family.enter("switched")
     family.offer(50)
     family.run(60.0)
-    assert not family.members[TWO].flow.ranges.owned and not family.in_force
+    assert not family.members[TWO].rows.ranges.owned and not family.in_force
     family.members[ONE].hangs = False
     family.settle()
     is_exact(family)
@@ -112,7 +112,7 @@ def test_what_was_given_away_is_saved_as_gone_before_the_plan_is_in_force() -> N
     family = running(all_of(ONE))
     family.plan(all_of(TWO, THREE))
     family.settle()
-    store = family.members[ONE].core.store
+    store = family.members[ONE].keyed.store
     saved = store.load()
     assert saved is not None and not saved.copies
 
@@ -153,7 +153,7 @@ def test_going_back_takes_what_the_new_owner_counted(seconds: float) -> None:
     family.offer(50)
     family.run(1.0)
     family.settle()
-    assert family.members[ONE].flow.ranges.owned == ALL
+    assert family.members[ONE].rows.ranges.owned == ALL
     is_exact(family)
 
 
@@ -168,7 +168,7 @@ def test_going_back_does_not_thaw_what_the_new_owner_may_have() -> None:
     family.plan(all_of(ONE))
     family.enter("switched")
     family.run(30.0)
-    assert not family.members[ONE].flow.ranges.owned
+    assert not family.members[ONE].rows.ranges.owned
     family.members[TWO].hangs = False
     family.settle()
     is_exact(family)
@@ -183,7 +183,7 @@ def test_going_back_a_frozen_copy_is_no_match_for_a_newer_one() -> None:
     family.run(1.0)
     family.offer(50)
     family.run(1.0)
-    assert ALL == family.members[ONE].flow.ranges.versions.keys() == family.members[TWO].flow.ranges.owned
+    assert ALL == family.members[ONE].rows.ranges.versions.keys() == family.members[TWO].rows.ranges.owned
     family.plan(all_of(ONE))
     family.settle()
     is_exact(family)
@@ -213,11 +213,11 @@ def test_rows_at_the_side_follow_their_range() -> None:
     family.enter("switched")
     family.offer(50)
     family.run(1.0)
-    assert family.members[TWO].flow.holding >= 50
+    assert family.members[TWO].rows.holding >= 50
     family.plan(all_of(THREE))
     family.enter("switched")
     family.run(1.0)
-    assert family.members[TWO].flow.holding == len(family.members[TWO].flow.ranges.pending)
+    assert family.members[TWO].rows.holding == len(family.members[TWO].rows.ranges.pending)
     family.members[ONE].hangs = False
     family.settle()
     family.run(3.0)
@@ -235,9 +235,9 @@ def test_a_state_by_older_routes_is_refused() -> None:
     two = family.members[TWO].core
     nothing = tuple(RangeCopy(key_range) for key_range in sorted(ALL))
     two.on_word(StateMove(ONE, TWO, two.switched - 1, nothing), family.now_ns)
-    assert not two.keyed.ranges.owned
+    assert not family.members[TWO].rows.ranges.owned
     two.on_word(StateMove(ONE, TWO, two.switched, nothing), family.now_ns)
-    assert two.keyed.ranges.owned == ALL
+    assert family.members[TWO].rows.ranges.owned == ALL
 
 
 def test_a_state_by_routes_to_come_waits_for_them() -> None:
@@ -249,7 +249,7 @@ def test_a_state_by_routes_to_come_waits_for_them() -> None:
     family.members[TWO].hangs = False
     family.members[TWO].inbox.sort(key=lambda what: not isinstance(what, StateMove))
     family.run(0.2)
-    assert family.members[TWO].flow.ranges.owned == ALL, "without waiting for it to be sent again"
+    assert family.members[TWO].rows.ranges.owned == ALL, "without waiting for it to be sent again"
     is_exact(family)
 
 
@@ -280,7 +280,7 @@ def test_the_snapshot_of_a_thread_that_is_gone_is_had_from_its_vm(loss: float) -
     """Any thread that lives there reads it out."""
     family = quarantined({ONE: "a", TWO: "b", THREE: "a"}, all_of(TWO, THREE), loss)
     family.settle(90.0)
-    assert family.members[TWO].flow.ranges.owned
+    assert family.members[TWO].rows.ranges.owned
     is_exact(family)
 
 
@@ -357,7 +357,7 @@ def test_a_full_disk_covers_nothing_and_loses_nothing() -> None:
     family.run(10.0)
     core = family.members[ONE].core
     assert len(family.open) == 50 and "No space" in core.now(idle=True).unsaved
-    assert 9 <= core.saves_failed <= 11, "tried once a second"
+    assert 9 <= family.members[ONE].keyed.saves_failed <= 11, "tried once a second"
     family.disk_full = False
     family.run(2.0)
     assert not family.open and core.now(idle=True).unsaved == ""
@@ -411,16 +411,16 @@ def test_a_row_that_comes_again_after_a_move_counts_once() -> None:
 
 def test_what_is_forgotten_is_counted() -> None:
     family = running(all_of(ONE), rows=0)
-    flow = family.members[ONE].flow
-    flow.applied.most = 100
+    rows = family.members[ONE].rows
+    rows.applied.most = 100
     family.offer(300)
     family.all_done()
-    assert flow.applied.again_at_most == 0
+    assert rows.applied.again_at_most == 0
     for row in family.rows[:250]:
         family.send(row, 5)
     family.all_done()
     again = sum((family.counts() - family.expected()).values())
-    assert 0 < again <= flow.applied.again_at_most
+    assert 0 < again <= rows.applied.again_at_most
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -8,17 +8,21 @@ from typing import Any
 import pytest
 
 from topology_runtime.cluster import Slot
+from topology_runtime.instances import key_function
 from topology_runtime.letters import AGAIN_PARTITION, LetterRow, SendAgain, SentAgain
 from topology_runtime.messages import Ack, DesiredState, Frame, Route, ThreadSpec, Token
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.again import LEAST_TPS, SEQUENCES, Way, Ways
+from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.burial import bytes_of
-from topology_runtime.worker.flow import Addressed, Flow
 from topology_runtime.worker.orders import Orders, orders_of
+from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.router import range_of
-from topology_runtime.worker.source_core import SourceCore
-from topology_runtime.worker.task_core import TaskCore
+from topology_runtime.worker.snapshots import SnapshotFiles
+from topology_runtime.worker.source import SourceTask
+from topology_runtime.worker.thread_core import ThreadCore
 
 S, MS = 1_000_000_000, 1_000_000
 SLOT = Slot("vm1", 0)
@@ -72,19 +76,18 @@ class Bench:
         self.worker, self.letters = Worker(), list[Any]()
         numbers = iter(range(1, 10_000))
         made = topology(grouping)
-        given = made, self.worker, lambda: next(numbers), self._record
-        self.source = SourceCore(ThreadSpec(SOURCE, "source", SLOT), *given)
-        self.task = TaskCore(ThreadSpec(WORK, "work", SLOT), *given)
-        self.source.adopt(None, lambda _: None)
-        self.task.adopt(call, lambda _: None)
-        for core in (self.source, self.task):
+        given = made, self.worker, lambda: next(numbers), self, key_function
+        self.core = ThreadCore(ThreadSpec(SOURCE, "source", SLOT), *given)
+        self.core.behaviour = self.source = SourceTask(self.core)
+        self.task = ThreadCore(ThreadSpec(WORK, "work", SLOT), *given)
+        self.task.behaviour = behaviour_of(self.task, call, lambda _: None, SnapshotFiles("", "work", WORK))
+        for core in (self.core, self.task):
             core.obey(orders(made), 0)
         self.source.begin(100)
         self.now_ns = S
 
-    def _record(self, flow: Flow) -> None:
-        self.letters += flow.letters
-        flow.letters = []
+    def write(self, done: ToRecord, holding: int) -> None:
+        self.letters += done.letters
 
     def want(self, *rows: LetterRow, serials: Sequence[int] = (), boot: int = 1) -> None:
         desired = tuple(serials) or tuple(row.serial for row in rows)
@@ -95,7 +98,7 @@ class Bench:
         self.now_ns += after_ns
         self.worker.frames.clear()
         self.source.turn(self.now_ns, self.now_ns, lambda position, most: ())
-        self.source.flush(self.now_ns, everything=True)
+        self.core.flush(self.now_ns, everything=True)
         return list(self.worker.frames)
 
     def process(self, frames: Iterable[Frame]) -> None:
@@ -196,7 +199,7 @@ def test_rows_go_at_a_rate_and_a_window_at_a_time() -> None:
 
 def test_none_is_begun_while_the_run_drains_or_the_source_leaves() -> None:
     bench = Bench()
-    bench.source.obey(orders(topology(), draining=True), bench.now_ns)
+    bench.core.obey(orders(topology(), draining=True), bench.now_ns)
     bench.want(letter(1))
     assert not bench.turn()
 
@@ -210,7 +213,7 @@ def test_none_is_begun_while_the_run_drains_or_the_source_leaves() -> None:
     ],
 )
 def test_a_row_that_cannot_go_says_why(row: LetterRow, why: str) -> None:
-    way = Ways(orders(topology()), SOURCE).of(row)
+    way = Ways(orders(topology()), SOURCE, key_function).of(row)
     assert isinstance(way, str) and why in way
 
 
@@ -224,11 +227,11 @@ def test_a_row_without_a_way_has_died_again() -> None:
 
 
 def test_where_a_row_goes() -> None:
-    by_key = Ways(orders(topology("fields")), SOURCE)
+    by_key = Ways(orders(topology("fields")), SOURCE, key_function)
     for row in (("a", 1), ("b", 2), ("c", 3)):
         way = by_key.of(letter(1, row=row))
         assert isinstance(way, Way) and way.target == (WORK if range_of(row[0]) < 512 else OTHER)
-    to_all = Ways(orders(topology("all")), SOURCE)
+    to_all = Ways(orders(topology("all")), SOURCE, key_function)
     for thread, target in ((WORK, WORK), (OTHER, OTHER), (17, OTHER)):
         way = to_all.of(letter(1, thread=thread))
         assert isinstance(way, Way) and way.target == target, "the one that failed, or who is in its place"

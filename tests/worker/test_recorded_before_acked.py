@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from topology_runtime.cluster import Slot
+from topology_runtime.instances import key_function
 from topology_runtime.messages import ThreadSpec
 from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.flow import Addressed
-from topology_runtime.worker.task_core import TaskCore
+from topology_runtime.worker.acks import Addressed
+from topology_runtime.worker.results import ToRecord
+from topology_runtime.worker.thread_core import ThreadCore
 
 SLOT = Slot("vm1", 0)
 STATIC = Static(1, 0.1, 0.1)
@@ -30,12 +32,12 @@ class Worker:
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         self.done.append("acked")
 
+    def write(self, done: ToRecord, holding: int) -> None:
+        self.done.append("recorded")
+
 
 def test_what_was_finished_is_recorded_before_it_is_acked() -> None:
     worker = Worker()
-    core = TaskCore(
-        ThreadSpec(1, "sink", SLOT), TOPOLOGY, worker, lambda: 1, lambda _: worker.done.append("recorded")
-    )
-    core.adopt(lambda row: row, lambda _: None)
+    core = ThreadCore(ThreadSpec(1, "sink", SLOT), TOPOLOGY, worker, lambda: 1, worker, key_function)
     core.settle([])
     assert worker.done == ["recorded", "acked"]

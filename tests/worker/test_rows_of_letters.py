@@ -15,11 +15,14 @@ from topology_runtime.messages import Frame, RootKey, RootPart, Route
 from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.burial import Around, bytes_of
-from topology_runtime.worker.flow import Flow, HoldFlow
-from topology_runtime.worker.keyed import KeyedFlow
+from topology_runtime.worker.keyed_rows import KeyedRows
+from topology_runtime.worker.mapping import MapTask
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.ranges import Standing
+from topology_runtime.worker.results import Results
 from topology_runtime.worker.router import Router
+from topology_runtime.worker.user_code import UserCode
+from topology_runtime.worker.windows import WindowRows
 
 HERE = Slot("vm", 0)
 AROUND = Around("t", 5, ("source",), {3: "before", 4: "beside"}, False, 2)
@@ -54,35 +57,35 @@ class RaisingKeyed(Keyed):
         raise ValueError("no")
 
 
-def kinds() -> list[tuple[str, Flow]]:
-    given: Any = outputs(), lambda _: None
-    hold = HoldFlow(AROUND, "hold", Raising(), *given, random64=lambda: 9)
-    keyed = KeyedFlow(AROUND, "keyed", RaisingKeyed(), *given, random64=lambda: 9)
+def code(kind: str, logic: Any) -> UserCode:
+    return UserCode(Results(AROUND, outputs()), kind, logic, lambda _: None)
+
+
+def task_of(kind: str) -> MapTask | WindowRows | KeyedRows:
+    if kind == "hold":
+        return WindowRows(code(kind, Raising()), lambda: 9)
+    if kind != "keyed":
+        return MapTask(code(kind, raising))
+    keyed = KeyedRows(code(kind, RaisingKeyed()), lambda: 9, lambda _, row: row)
     keyed.ranges.stand(Standing(1, (5,) * KEY_RANGES, (), frozenset({5}), {}))
     keyed.claim(0)
-    flat = Flow(AROUND, "flat_map", raising, *given)
-    return [
-        ("map", Flow(AROUND, "map", raising, *given)),
-        ("flat_map", flat),
-        ("hold", hold),
-        ("keyed", keyed),
-    ]
+    return keyed
 
 
 @pytest.mark.parametrize("kind", ["map", "flat_map", "hold", "keyed"])
 def test_the_row_can_be_read_back_whatever_the_task(kind: str) -> None:
     row = (1, "é", datetime(2026, 1, 2, tzinfo=UTC), [None, {"a": 2.5}])
-    task = dict(kinds())[kind]
+    task = task_of(kind)
     task.take(frame(row, edge=4), 0)
-    (letter,) = task.letters
+    (letter,) = task.results.letters
     assert wire.read(letter.data, letter.shape) == [row]
     assert (letter.feeder, letter.variant, letter.again) == ("beside", 11, 0)
 
 
 def test_what_a_task_gives_on_and_cannot_travel_is_nobody_elses_to_give() -> None:
-    task = Flow(AROUND, "map", lambda row: object(), outputs(), lambda _: None)
+    task = MapTask(code("map", lambda row: object()))
     task.take(frame(1), 0)
-    (letter,) = task.letters
+    (letter,) = task.results.letters
     assert (letter.data, letter.feeder) == (b"", "")
 
 

@@ -20,6 +20,7 @@ from topology_runtime.logic import To
 from topology_runtime.messages import Frame, RootKey, RootPart, Route
 from topology_runtime.topology import KEY_RANGES, Edge, Grouping
 from topology_runtime.worker import runs as r
+from topology_runtime.worker.acks import BufferedRow
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.router import Router, owners, range_of
 
@@ -310,7 +311,7 @@ def test_rows_on_the_way_to_one_thread_are_bare() -> None:
 
 def test_a_forwarded_row_keeps_its_name() -> None:
     out = outputs([])
-    given = out.forward(6, 4, "row", (0, 7, 1, 55), [root(3, along=[1]), root(5)], S)
+    given = out.forward(BufferedRow("row", 6, root(3, along=[1]), 7, 55, 0, (root(5),)), 4, S)
     (frame,) = out.flush(S)
     assert (frame.edge, frame.target, frame.rows, frame.runs) == (6, 4, ["row"], [(0, 7, 1, 55)])
     assert ids([frame]) == given and len(given) == 2
@@ -396,11 +397,11 @@ def test_names_tell_ways_apart() -> None:
     assert all(0 <= variant <= r.VARIANT_MASK for variant in seen)
 
 
-def test_what_a_bucket_gives_is_named_after_its_rows() -> None:
+def test_what_a_pane_gives_is_named_after_its_rows() -> None:
     one, two = (0, 0, 5, 9), (0, 1, 7, 9)
-    assert r.over_bucket([one]) == 9, "a row alone keeps its name"
+    assert r.over_pane([one]) == 9, "a row alone keeps its name"
     names = {
-        r.over_bucket(rows) for rows in ([one, two], [two, one], [one], [one, two, two], [one, (0, 1, 8, 9)])
+        r.over_pane(rows) for rows in ([one, two], [two, one], [one], [one, two, two], [one, (0, 1, 8, 9)])
     }
     assert len(names) == 5
 

@@ -14,10 +14,14 @@ from topology_runtime.cluster import Slot
 from topology_runtime.logic import Hold, To
 from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route
 from topology_runtime.topology import KEY_RANGES, Edge, Grouping
+from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.burial import Around
-from topology_runtime.worker.flow import DRAINED_AFTER_NS, Addressed, Flow, HoldFlow
+from topology_runtime.worker.mapping import MapTask
 from topology_runtime.worker.outputs import Outputs
+from topology_runtime.worker.results import Results
 from topology_runtime.worker.router import Router
+from topology_runtime.worker.user_code import UserCode
+from topology_runtime.worker.windows import DRAINED_AFTER_NS, WindowRows
 
 HOME = Slot("vm", 0)
 
@@ -54,17 +58,23 @@ def frame(rows: Sequence[Any], *roots: RootPart) -> Frame:
     )
 
 
-def flow(logic: Any, kind: str = "map", out: Outputs | None = None, sink: bool = False) -> Flow:
+def flow(logic: Any, kind: str = "map", out: Outputs | None = None, sink: bool = False) -> MapTask:
+    return MapTask(code(logic, kind, out, sink))
+
+
+def windows(logic: Hold) -> WindowRows:
+    numbers = random.Random(2)
+    return WindowRows(code(logic, "hold"), lambda: numbers.getrandbits(64))
+
+
+def code(logic: Any, kind: str, out: Outputs | None = None, sink: bool = False) -> UserCode:
     around = Around("t", 5, ("source",), {3: "before"}, sink)
     out = out or (outputs() if sink else outputs("shuffle"))
-    if kind == "hold":
-        numbers = random.Random(2)
-        return HoldFlow(around, kind, logic, out, lambda _: None, random64=lambda: numbers.getrandbits(64))
-    return Flow(around, kind, logic, out, lambda _: None)
+    return UserCode(Results(around, out), kind, logic, lambda _: None)
 
 
-def sent(task: Flow) -> list[Any]:
-    return [row for out in task.outputs.flush(S, everything=True) for row in out.rows]
+def sent(task: MapTask | WindowRows) -> list[Any]:
+    return [row for out in task.results.outputs.flush(S, everything=True) for row in out.rows]
 
 
 def open_after(acks: Iterable[Addressed], *roots: RootPart) -> dict[int, int]:
@@ -86,7 +96,7 @@ def test_a_failed_row_is_a_dead_letter_and_the_others_go_on() -> None:
     part = root()
     acks = task.take(frame([1, 0, 5], part), S)
     assert sent(task) == [10, 2]
-    (letter,) = task.letters
+    (letter,) = task.results.letters
     assert (letter.task, letter.thread, letter.source, letter.partition, letter.position) == (
         "t",
         5,
@@ -102,13 +112,13 @@ def test_a_frame_whose_rows_all_fail_is_done() -> None:
     task = flow(lambda row: 1 // 0)
     part = root()
     assert open_after(task.take(frame([1, 2], part), S), part) == {0: 0}
-    assert len(task.letters) == 2
+    assert len(task.results.letters) == 2
 
 
 def test_dead_letters_name_the_row_in_frames_of_many_roots() -> None:
     task = flow(lambda row: 1 // row)
     task.take(frame([1, 1, 0, 1, 1, 0], root(0, 10), root(1, 50), root(2, 90)), S)
-    assert [letter.position for letter in task.letters] == [50, 91]
+    assert [letter.position for letter in task.results.letters] == [50, 91]
 
 
 @pytest.mark.parametrize("kind", ["map", "filter", "flat_map"])
@@ -116,8 +126,8 @@ def test_a_sink_counts_what_went_well_as_finished(kind: str) -> None:
     task = flow(lambda row: [1 // row], kind, sink=True)
     part = root()
     acks = task.take(frame([1, 0, 1, 1], part), S)
-    assert [(o, c) for _, o, c, _ in task.finished] == [(0, 1), (2, 2)]
-    assert open_after(acks, part) == {0: 0} and len(task.letters) == 1
+    assert [(o, c) for _, o, c, _ in task.results.finished] == [(0, 1), (2, 2)]
+    assert open_after(acks, part) == {0: 0} and len(task.results.letters) == 1
 
 
 @pytest.mark.parametrize(
@@ -138,14 +148,14 @@ def test_a_filter_goes_by_truth(answers: list[Any], passed: list[int]) -> None:
 def test_a_filter_whose_answer_is_neither_costs_its_row() -> None:
     task = flow(lambda row: np.zeros(2) if row == 1 else True, "filter")
     task.take(frame([0, 1, 2]), S)
-    assert sent(task) == [0, 2] and [letter.position for letter in task.letters] == [101]
+    assert sent(task) == [0, 2] and [letter.position for letter in task.results.letters] == [101]
 
 
 @pytest.mark.parametrize("result", [None, 7])
 def test_a_flat_map_that_gives_no_list_costs_its_row(result: Any) -> None:
     task = flow(lambda row: [row, row] if row else result, "flat_map")
     task.take(frame([0, 1]), S)
-    assert sent(task) == [1, 1] and "not iterable" in task.letters[0].error
+    assert sent(task) == [1, 1] and "not iterable" in task.results.letters[0].error
 
 
 def test_a_flat_map_may_be_a_generator_that_fails_halfway() -> None:
@@ -155,7 +165,7 @@ def test_a_flat_map_may_be_a_generator_that_fails_halfway() -> None:
 
     task = flow(call, "flat_map")
     task.take(frame([0, 1]), S)
-    assert sent(task) == [1, 1] and len(task.letters) == 1
+    assert sent(task) == [1, 1] and len(task.results.letters) == 1
 
 
 @pytest.mark.parametrize(
@@ -170,24 +180,24 @@ def test_rows_that_cannot_travel_are_dead_letters_though_they_would_stay_here(ba
     task = flow(call, out=outputs("direct" if to else "shuffle"))
     part = root()
     acks = task.take(frame([0, 1, 2], part), S)
-    (out,) = task.outputs.flush(S)
-    assert out.rows == [0, 2] and [letter.position for letter in task.letters] == [101]
-    assert "BadRow" in task.letters[0].error
+    (out,) = task.results.outputs.flush(S)
+    assert out.rows == [0, 2] and [letter.position for letter in task.results.letters] == [101]
+    assert "BadRow" in task.results.letters[0].error
     assert open_after(acks, part)[0] == out.roots[0].id
 
 
 def test_what_a_sink_returns_need_not_travel() -> None:
     task = flow(lambda row: object(), sink=True)
     task.take(frame([1, 2]), S)
-    assert not task.letters and len(task.finished) == 1
+    assert not task.results.letters and len(task.results.finished) == 1
 
 
 def test_a_row_without_a_key_is_a_dead_letter_of_the_sender() -> None:
     task = flow(lambda row: row, out=outputs("fields", key=lambda row: row["k"]))
     part = root()
     acks = task.take(frame([{"k": 1}, {"x": 1}], part), S)
-    (out,) = task.outputs.flush(S)
-    assert out.rows == [{"k": 1}] and [letter.position for letter in task.letters] == [101]
+    (out,) = task.results.outputs.flush(S)
+    assert out.rows == [{"k": 1}] and [letter.position for letter in task.results.letters] == [101]
     assert open_after(acks, part)[0] == out.roots[0].id
 
 
@@ -198,7 +208,7 @@ def test_a_row_whose_repr_raises_does_not_end_the_thread() -> None:
 
     task = flow(lambda row: Broken())
     task.take(frame([1]), S)
-    assert "Broken" in task.letters[0].row
+    assert "Broken" in task.results.letters[0].row
 
 
 # ── kept rows ───────────────────────────────────────────────────────────────────────────────────────
@@ -230,9 +240,9 @@ class Pairs(Hold):
         return [(key, [row[1] for row in rows])]
 
 
-def test_a_bucket_goes_when_it_is_ready_whatever_the_frames() -> None:
+def test_a_pane_fires_when_it_is_ready_whatever_the_frames() -> None:
     """Four rows of one key in one frame are two pairs, as they are in four frames."""
-    task = flow(Pairs(), "hold")
+    task = windows(Pairs())
     part = root()
     acks = task.take(frame([("k", n) for n in range(4)], part), S)
     assert sent(task) == [("k", [0, 1]), ("k", [2, 3])]
@@ -240,13 +250,13 @@ def test_a_bucket_goes_when_it_is_ready_whatever_the_frames() -> None:
 
 
 def test_kept_rows_hold_their_roots_until_they_go() -> None:
-    task = flow(Pairs(), "hold")
+    task = windows(Pairs())
     one, two = root(0, 0), root(1, 50)
     first = task.take(frame([("a", 1)], one), S)
     assert open_after(first, one)[0] != 0 and [ack.held for _, ack in first] == [1]
     assert task.holding == 1
     second = task.take(frame([("a", 2)], two), S)
-    (out,) = task.outputs.flush(S)
+    (out,) = task.results.outputs.flush(S)
     left = open_after([*first, *second], one, two)
     assert {part.key.sequence: part.id for part in out.roots} == left, "both wait for the output"
     assert sorted((ack.key.sequence, ack.held) for _, ack in second) == [(0, -1), (1, 0)]
@@ -255,7 +265,7 @@ def test_kept_rows_hold_their_roots_until_they_go() -> None:
 
 def test_rows_come_to_finish_in_the_order_of_their_sources() -> None:
     logic = Pairs()
-    task = flow(logic, "hold")
+    task = windows(logic)
     task.take(frame([("a", "later")], root(1, 50)), S)
     task.take(frame([("a", "earlier")], root(0, 10)), S)
     assert logic.seen == [[("a", "earlier"), ("a", "later")]]
@@ -263,24 +273,24 @@ def test_rows_come_to_finish_in_the_order_of_their_sources() -> None:
 
 @pytest.mark.parametrize("fails", ["key", "hash", "ready", "finish"])
 def test_a_hold_that_raises_makes_dead_letters_and_leaves_nothing_open(fails: str) -> None:
-    task = flow(Pairs(fails), "hold")
+    task = windows(Pairs(fails))
     one, two = root(0, 0), root(1, 50)
     acks = [*task.take(frame([("a", 1)], one), S), *task.take(frame([("a", 2)], two), S)]
     assert open_after(acks, one, two) == {0: 0, 1: 0}
-    assert sorted(letter.position for letter in task.letters) == [0, 50]
+    assert sorted(letter.position for letter in task.results.letters) == [0, 50]
     assert task.holding == 0 and sent(task) == []
 
 
-def test_an_old_bucket_goes_though_it_is_not_ready() -> None:
+def test_an_old_pane_fires_though_it_is_not_ready() -> None:
     class Window(Pairs):
         max_age_s = 1.0
 
-    task = flow(Window(), "hold")
+    task = windows(Window())
     one = root()
     acks = task.take(frame([("a", 1)], one), S)
-    assert task.on_time(2 * S - 1, draining=False) == []
-    acks += task.on_time(2 * S, draining=False)
-    (out,) = task.outputs.flush(2 * S)
+    assert task.fire_old(2 * S - 1, draining=False) == []
+    acks += task.fire_old(2 * S, draining=False)
+    (out,) = task.results.outputs.flush(2 * S)
     assert open_after(acks, one)[0] == out.roots[0].id and out.rows == [("a", [1])]
 
 
@@ -288,33 +298,32 @@ def test_an_old_bucket_goes_though_it_is_not_ready() -> None:
 def test_draining_ends_the_waiting_of_those_with_an_age(age_s: float | None, gone: bool) -> None:
     logic = Pairs()
     logic.max_age_s = age_s
-    task = flow(logic, "hold")
+    task = windows(logic)
     task.take(frame([("a", 1)]), S)
-    task.on_time(S + DRAINED_AFTER_NS - 1, draining=True)
+    task.fire_old(S + DRAINED_AFTER_NS - 1, draining=True)
     assert task.holding == 1, "the other half may still be on its way"
-    task.on_time(S + DRAINED_AFTER_NS, draining=True)
+    task.fire_old(S + DRAINED_AFTER_NS, draining=True)
     assert (task.holding == 0) == gone
 
 
 def test_a_leaver_without_heirs_finishes_everything() -> None:
     logic = Pairs()
     logic.max_age_s = 60.0
-    task = flow(logic, "hold")
+    task = windows(logic)
     one = root()
-    assert isinstance(task, HoldFlow)
     acks = task.take(frame([("a", 1), ("b", 2)], one), S)
-    acks += task.finish_all(S)
-    frames = task.outputs.flush(S)
+    acks += task.fire_all(S)
+    frames = task.results.outputs.flush(S)
     assert sorted(row for out in frames for row in out.rows) == [("a", [1]), ("b", [2])]
     assert open_after(acks, one)[0] == frames[0].roots[0].id and task.holding == 0
 
 
 def test_rows_of_a_moved_key_go_to_its_keeper_with_their_names() -> None:
-    task = flow(Pairs(), "hold")
+    task = windows(Pairs())
     one = root()
     acks = task.take(frame([("a", 1), ("b", 2)], one), S)
     acks += task.hand_over(lambda edge, row: 42 if row[0] == "b" else None, S)
-    (out,) = task.outputs.flush(S)
+    (out,) = task.results.outputs.flush(S)
     assert (out.edge, out.target, out.rows) == (3, 42, [("b", 2)])
     assert out.runs == [(0, 1, 1, 0)], "as it came: offset and variant of the row, not those of a new way"
     assert task.holding == 1 and [ack.held for _, ack in acks] == [2, -1]
@@ -323,7 +332,7 @@ def test_rows_of_a_moved_key_go_to_its_keeper_with_their_names() -> None:
 
 def test_rows_replaced_by_a_replay_are_told_as_kept_no_more() -> None:
     """Their roots' deadlines run again; what they hold open is never cancelled."""
-    task = flow(Pairs(), "hold")
+    task = windows(Pairs())
     old, other = root(0), root(0)
     other.key = RootKey(1, 1, 0, 1)
     task.take(frame([("a", 1)], old), S)
@@ -332,7 +341,7 @@ def test_rows_replaced_by_a_replay_are_told_as_kept_no_more() -> None:
 
 
 def test_rows_of_roots_that_are_done_are_dropped_and_acked() -> None:
-    task = flow(Pairs(), "hold")
+    task = windows(Pairs())
     task.take(frame([("x", 0)], root(9, 900, floor=5)), S)
     late = root(3, 30)
     acks = task.take(frame([("a", 1)], late), S)
@@ -340,7 +349,7 @@ def test_rows_of_roots_that_are_done_are_dropped_and_acked() -> None:
 
 
 def test_rows_of_sources_that_are_no_more_are_forgotten() -> None:
-    task = flow(Pairs(), "hold")
+    task = windows(Pairs())
     task.take(frame([("a", 1)], root()), S)
-    task.forget([1])
+    task.panes.forget([1])
     assert task.holding == 0

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace as replaced
 
 import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from plane_tasks import Spec
 from worker_plane import Faults, Plane
 
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import RootKey, RootPart
 from topology_runtime.topology import Edge, Grouping
-from topology_runtime.worker.flow import AckSums, HoldFlow
-from topology_runtime.worker.held import Bucket, BufferedRow, HeldRows
-from topology_runtime.worker.keyed import KeyedFlow
-from topology_runtime.worker.outputs import Buffer, Outputs, Shares
+from topology_runtime.worker.acks import AckSums, BufferedRow, Shares
+from topology_runtime.worker.keyed_rows import KeyedRows
+from topology_runtime.worker.outputs import Buffer, Outputs
+from topology_runtime.worker.windows import WindowRows
 
 KINDS = ("map", "flat_map", "filter", "batch", "keyed")
 GROUPINGS: tuple[Grouping, ...] = ("shuffle", "fields", "all", "global", "direct", "local")
@@ -125,8 +124,8 @@ def test_a_keyed_task_counts_each_row_once_unless_it_dies(seed: int, loss: float
     states = [
         (key, sorted(ways))
         for node in plane.nodes.values()
-        if isinstance(node.flow, KeyedFlow)
-        for of_range in node.flow.states.values()
+        if isinstance(node.rows, KeyedRows)
+        for of_range in node.rows.states.values()
         for key, ways in of_range.items()
     ]
     assert sorted(states) == [(key, ["a", "b"]) for key in range(30)]
@@ -163,9 +162,9 @@ def test_a_join_never_mixes_replays_and_never_waits_for_ever(
     left = [kept for node in plane.nodes.values() for kept in plane.kept(node)]
     floors = {n.thread: (n.incarnation, n.ledger.floor) for n in plane.sources if n.ledger}
     for node in plane.nodes.values():
-        if isinstance(node.flow, HoldFlow):
+        if isinstance(node.rows, WindowRows):
             for thread, (incarnation, floor) in floors.items():
-                node.flow.held.see([last_word(thread, incarnation, floor)])
+                node.rows.panes.see([last_word(thread, incarnation, floor)])
     assert not [kept for node in plane.nodes.values() for kept in plane.kept(node)], left
 
 
@@ -212,7 +211,7 @@ class OneIdPerBuffer(Outputs):
         return known[0]
 
 
-class AcksAtOnce(HoldFlow):
+class AcksAtOnce(WindowRows):
     """A2: kept rows hold nothing open."""
 
     def _keep(self, kept: BufferedRow, now_ns: int, acks: AckSums) -> None:
@@ -221,38 +220,12 @@ class AcksAtOnce(HoldFlow):
 
 
 class NamedOnly(Outputs):
-    """The output of a bucket holds open the row it is named after, not the others it is made of."""
+    """The output of a pane holds open the row it is named after, not the others it is made of."""
 
     def _take_along(
         self, buffer: Buffer, roots: Sequence[RootPart], numbers: dict[int, int], given: Shares
     ) -> None:
         return
-
-
-class CompletesRefused(HoldFlow):
-    """A2, second form: a row refused for a newer attempt counts as done in its own."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.held = Lenient()
-
-    def _keep(self, kept: BufferedRow, now_ns: int, acks: AckSums) -> None:
-        self.held.refused = None
-        mine = AckSums()
-        super()._keep(kept, now_ns, mine)
-        if self.held.refused is not kept:
-            for home, ack in mine.all():
-                acks.add(replace(kept.root, key=ack.key, home=home), ack.value, ack.held)
-
-
-class Lenient(HeldRows):
-    refused: BufferedRow | None = None
-
-    def keep(self, key: Hashable, kept: BufferedRow, now_ns: int) -> Bucket | None:
-        bucket = super().keep(key, kept, now_ns)
-        if bucket is None:
-            self.refused = kept
-        return bucket
 
 
 def caught(planes: int, make: Callable[[int], None], first: int = 0) -> str:
@@ -277,7 +250,7 @@ def test_a1_ids_shared_between_input_frames_are_caught() -> None:
 def test_a2_a_task_that_acks_what_it_keeps_is_caught() -> None:
     def make(seed: int) -> None:
         specs = [Spec("s", "source", 1, 30), Spec("batch", "batch"), Spec("end", "sink")]
-        Plane(specs, [Edge("s", "batch"), Edge("batch", "end")], seed, hold_of=AcksAtOnce).run()
+        Plane(specs, [Edge("s", "batch"), Edge("batch", "end")], seed, windows_of=AcksAtOnce).run()
 
     assert 'completed although ["batch keeps' in caught(10, make)
 
@@ -290,23 +263,26 @@ def test_a2_a_crash_after_such_an_ack_loses_rows() -> None:
             return
 
     def make(seed: int) -> None:
-        plane = Blind(*diamond(), seed, Faults(crashes=3), hold_of=AcksAtOnce)
+        plane = Blind(*diamond(), seed, Faults(crashes=3), windows_of=AcksAtOnce)
         plane.run(20_000)
         covers(plane)
 
     assert "('end'" in caught(60, make)
 
 
-def test_a2_a_refused_row_that_counts_as_done_is_caught() -> None:
+def test_a2_a_refused_row_that_counts_as_done_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A2, second form: a row refused for a newer attempt counts as done in its own."""
+    monkeypatch.setattr(AckSums, "refuse", lambda *_: None)
+
     def make(seed: int) -> None:
-        plane = Plane(*diamond(), seed, Faults(0.08, 3), hold_of=CompletesRefused)
+        plane = Plane(*diamond(), seed, Faults(0.08, 3))
         plane.run(20_000)
         covers(plane)
 
     assert caught(200, make, first=100)  # it is rare
 
 
-def test_a_bucket_whose_output_holds_one_root_only_is_caught() -> None:
+def test_a_pane_whose_output_holds_one_root_only_is_caught() -> None:
     def make(seed: int) -> None:
         specs = [Spec("s", "source", 1, 30), Spec("batch", "batch"), Spec("a", "map"), Spec("end", "sink")]
         edges = [Edge("s", "batch"), Edge("batch", "a"), Edge("a", "end")]

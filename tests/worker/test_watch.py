@@ -1,4 +1,4 @@
-"""How far user code has come, and rows that must not meet it again (worker/watch.py, flow.py)."""
+"""How far user code has come, and rows that must not meet it again (worker/watch.py, user_code.py)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from topology_runtime.struck import Struck
 from topology_runtime.worker import attempts
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.burial import Around
-from topology_runtime.worker.flow import Flow, HoldFlow
+from topology_runtime.worker.mapping import MapTask
 from topology_runtime.worker.meter_watch import MeterWatch
 from topology_runtime.worker.outputs import Outputs
+from topology_runtime.worker.results import Results
+from topology_runtime.worker.user_code import UserCode
 from topology_runtime.worker.watch import CallWatch, Poison, poison_of, wait_s
+from topology_runtime.worker.windows import WindowRows
 
 VERDICT = ("hung", "stack")
 HOME = Slot("vm", 0)
@@ -32,17 +35,16 @@ def frame(*positions: int) -> Frame:
     return Frame(0, 1, HOME, 1, 2, roots, runs, list(positions), 0, 0)
 
 
-def flow_of(logic: Any, kind: str = "map") -> Flow:
+def task_of(logic: Any, kind: str = "map") -> MapTask | WindowRows:
     outputs = Outputs(2, HOME, 1, lambda: 7, 0)
     around = Around("work", 2, ("source",), {0: "source"}, True)
-    if kind == "hold":
-        return HoldFlow(around, kind, logic, outputs, lambda _: None, random64=lambda: 7)
-    return Flow(around, kind, logic, outputs, lambda _: None)
+    code = UserCode(Results(around, outputs), kind, logic, lambda _: None)
+    return WindowRows(code, lambda: 7) if kind == "hold" else MapTask(code)
 
 
-def done(flow: Flow) -> list[int]:
+def done(task: MapTask | WindowRows) -> list[int]:
     return sorted(
-        root.position + offset + j for root, offset, count, _ in flow.finished for j in range(count)
+        root.position + offset + j for root, offset, count, _ in task.results.finished for j in range(count)
     )
 
 
@@ -95,35 +97,39 @@ def test_a_poisoned_row_is_buried_before_user_code_meets_it(kind: str) -> None:
         "filter": lambda row: met.append(row) is None,
         "flat_map": lambda row: met.append(row) or [row],
     }[kind]
-    flow = flow_of(logic, kind)
-    flow.watch.poison = Poison({(0, 0, 5, 0, "row"): VERDICT, (0, 0, 900, 0, "row"): VERDICT})
-    acks = flow.take(frame(4, 5, 6), 0)
-    assert met == [4, 6] and done(flow) == [4, 6]
-    (letter,) = flow.letters
+    task = task_of(logic, kind)
+    task.code.watch.poison = Poison({(0, 0, 5, 0, "row"): VERDICT, (0, 0, 900, 0, "row"): VERDICT})
+    acks = task.take(frame(4, 5, 6), 0)
+    assert met == [4, 6] and done(task) == [4, 6]
+    (letter,) = task.results.letters
     assert (letter.position, letter.row, letter.error, letter.traceback) == (5, "5", *VERDICT)
     assert [ack.value for _, ack in acks] == [1004, 1005, 1006], "buried rows are acked like the others"
 
 
 def test_another_variant_of_the_position_is_another_row() -> None:
-    flow = flow_of(lambda row: row)
-    flow.watch.poison = Poison({(0, 0, 5, 3, "row"): VERDICT})
-    flow.take(frame(5), 0)
-    assert not flow.letters and done(flow) == [5]
+    task = task_of(lambda row: row)
+    task.code.watch.poison = Poison({(0, 0, 5, 3, "row"): VERDICT})
+    task.take(frame(5), 0)
+    assert not task.results.letters and done(task) == [5]
 
 
-def test_a_poisoned_row_never_enters_its_bucket() -> None:
+def test_a_poisoned_row_never_enters_its_pane() -> None:
     logic = Pairs()
-    flow = flow_of(logic, "hold")
-    flow.watch.poison = Poison({(0, 0, 2, 0, "row"): VERDICT})
-    flow.take(frame(2, 4, 6), 0)
-    assert logic.seen == {4, 6} and done(flow) == [4, 6] and [one.position for one in flow.letters] == [2]
+    task = task_of(logic, "hold")
+    task.code.watch.poison = Poison({(0, 0, 2, 0, "row"): VERDICT})
+    task.take(frame(2, 4, 6), 0)
+    assert (
+        logic.seen == {4, 6}
+        and done(task) == [4, 6]
+        and [one.position for one in task.results.letters] == [2]
+    )
 
 
-def test_a_poisoned_bucket_is_buried_whole() -> None:
-    flow = flow_of(Pairs(), "hold")
-    flow.watch.poison = Poison({(0, 0, 2, 0, "bucket"): VERDICT})
-    flow.take(frame(4, 2), 0)
-    assert sorted(one.position for one in flow.letters) == [2, 4] and done(flow) == []
+def test_a_poisoned_pane_is_buried_whole() -> None:
+    task = task_of(Pairs(), "hold")
+    task.code.watch.poison = Poison({(0, 0, 2, 0, "bucket"): VERDICT})
+    task.take(frame(4, 2), 0)
+    assert sorted(one.position for one in task.results.letters) == [2, 4] and done(task) == []
 
 
 def test_only_what_was_struck_three_times_and_is_of_this_task() -> None:
@@ -172,14 +178,14 @@ def test_when_careful_each_row_is_named_before_it_is_begun(meter: mt.Meter, kind
             seen.append(named(meter))
             return super().key(row, source)
 
-    flow = flow_of(Looks() if kind == "hold" else lambda row: seen.append(named(meter)), kind)
-    flow.watch = watch = MeterWatch(meter.words, at, 2, threading.Lock())
-    flow.take(frame(3), 0)
+    task = task_of(Looks() if kind == "hold" else lambda row: seen.append(named(meter)), kind)
+    task.code.watch = watch = MeterWatch(meter.words, at, 2, threading.Lock())
+    task.take(frame(3), 0)
     assert seen == [(0, 0)], "no row is named while all is well"
     meter.words[mt.H_CAREFUL] = 1
     watch.look()
     seen.clear()
-    flow.take(frame(4, 6), 0)
+    task.take(frame(4, 6), 0)
     assert seen == [(3, 4), (3, 6)] and named(meter)[0] == 0
     assert meter.words[at + mt.CALL_STARTED_NS] == 0
 

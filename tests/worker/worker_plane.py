@@ -21,14 +21,17 @@ from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route, Tupl
 from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
+from topology_runtime.worker.acks import Addressed, BufferedRow
 from topology_runtime.worker.burial import Around
-from topology_runtime.worker.flow import Addressed, Flow, HoldFlow
-from topology_runtime.worker.held import BufferedRow
-from topology_runtime.worker.keyed import KeyedFlow, KeyedSnapshot
+from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
 from topology_runtime.worker.ledger import Ledger, Root
+from topology_runtime.worker.mapping import MapTask
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.ranges import Standing
+from topology_runtime.worker.results import Results
 from topology_runtime.worker.router import Router, range_of
+from topology_runtime.worker.user_code import UserCode
+from topology_runtime.worker.windows import WindowRows
 
 IDLE_STEPS = 4  # events without anything on its way before time makes a leap
 Where = tuple[int, int, int, int]  # source, partition, position, variant
@@ -49,7 +52,7 @@ class Node:
     partition: int
     incarnation: int
     outputs: Outputs
-    flow: Flow
+    rows: MapTask | WindowRows | KeyedRows
     ledger: Ledger | None = None
     saved: bytes = b""  # a keyed task's last snapshot
 
@@ -74,7 +77,7 @@ class Plane:
     window: int = 40
     gap_ns: int = 2 * MS
     outputs_of: type[Outputs] = Outputs
-    hold_of: type[HoldFlow] = HoldFlow
+    windows_of: type[WindowRows] = WindowRows
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -110,34 +113,28 @@ class Plane:
         leaves = all(e.source != spec.name for e in self.edges)
         names = tuple(s.name for s in self.specs if s.kind == "source")
         around = Around(spec.name, thread, names, feeders, leaves)
-        flow = self._flow(spec, around, outputs)
-        if isinstance(flow, KeyedFlow):
-            flow.ranges.stand(Standing(1, self.tables[spec.name]))
-            flow.claim(self.now_ns)
+        rows = self._rows(spec, Results(around, outputs))
+        if isinstance(rows, KeyedRows):
+            rows.ranges.stand(Standing(1, self.tables[spec.name]))
+            rows.claim(self.now_ns)
         ledger = Ledger(self.acked.get(thread, 0), self.window) if spec.kind == "source" else None
-        self.nodes[thread] = Node(spec, thread, slot, partition, incarnation, outputs, flow, ledger)
+        self.nodes[thread] = Node(spec, thread, slot, partition, incarnation, outputs, rows, ledger)
 
-    def _flow(self, spec: Spec, around: Around, outputs: Outputs) -> Flow:
+    def _rows(self, spec: Spec, results: Results) -> MapTask | WindowRows | KeyedRows:
         def sink(row: Row) -> Row:
             self.arrived[spec.name, row] += 1
             return row
 
-        pause = self._never
+        def code(kind: str, logic: Any) -> UserCode:
+            return UserCode(results, kind, logic, self._never)
+
         if spec.kind == "batch":
-            keep = sink if around.sink else None
-            return self.hold_of(around, "hold", Batch(5, keep), outputs, pause, random64=self._random64)
+            keep = sink if results.around.sink else None
+            return self.windows_of(code("hold", Batch(5, keep)), self._random64)
         if spec.kind == "join":
-            return self.hold_of(around, "hold", Pairs(), outputs, pause, random64=self._random64)
+            return self.windows_of(code("hold", Pairs()), self._random64)
         if spec.kind == "keyed":
-            return KeyedFlow(
-                around,
-                "keyed",
-                Seen(),
-                outputs,
-                pause,
-                random64=self._random64,
-                key=lambda _, row: row[0],
-            )
+            return KeyedRows(code("keyed", Seen()), self._random64, lambda _, row: row[0])
         logic: dict[str, Any] = {
             "map": self._mapper(spec.name),
             "flat_map": copies,
@@ -145,8 +142,7 @@ class Plane:
             "sink": sink,
             "source": None,
         }
-        kind = "map" if spec.kind == "sink" else spec.kind
-        return Flow(around, kind, logic[spec.kind], outputs, pause)
+        return MapTask(code("map" if spec.kind == "sink" else spec.kind, logic[spec.kind]))
 
     def _mapper(self, name: str) -> Callable[[Row], Any]:
         direct = any(e.grouping == "direct" and e.source == name for e in self.edges)
@@ -250,18 +246,18 @@ class Plane:
         key = RootKey(node.thread, node.incarnation, root.sequence, root.attempt)
         number = [s.name for s in self.specs if s.kind == "source"].index(node.spec.name)
         part = RootPart(key, node.slot, number, node.partition, root.position, 0, ledger.floor, 0)
-        given = node.flow.emit(root.rows, [(0, 0, len(root.rows), 0)], [part], self.now_ns)
+        given = node.rows.results.emit(root.rows, [(0, 0, len(root.rows), 0)], [part], self.now_ns)
         if ledger.sent(root, given.get(key, 0), self.now_ns):
             self._complete(key)
 
     def _flush(self, node: Node) -> None:
-        if isinstance(node.flow, KeyedFlow) and node.flow.dirty:
-            node.saved = msgspec.msgpack.encode(node.flow.snapshot())
-            self._tell(node.flow.covered())
-        if node.spec.name in self.moved:
-            self._tell(node.flow.hand_over(self._keeper(node), self.now_ns))
-        if node.flow.holding:
-            self._tell(node.flow.on_time(self.now_ns, draining=False))
+        if isinstance(node.rows, KeyedRows) and node.rows.dirty:
+            node.saved = msgspec.msgpack.encode(node.rows.snapshot())
+            self._tell(node.rows.covered())
+        if node.spec.name in self.moved and isinstance(node.rows, WindowRows):
+            self._tell(node.rows.hand_over(self._keeper(node), self.now_ns))
+        if isinstance(node.rows, WindowRows) and node.rows.holding:
+            self._tell(node.rows.fire_old(self.now_ns, draining=False))
             self._note(node)
         if node.ledger is not None and not self.net and self.random.random() < 0.5:
             self._emit(node)
@@ -292,18 +288,17 @@ class Plane:
         return message.frame
 
     def _take(self, node: Node, frame: Frame) -> None:
-        acks = node.flow.take(frame, self.now_ns)
-        assert not node.flow.letters, node.flow.letters
+        acks = node.rows.take(frame, self.now_ns)
+        assert not node.rows.results.letters, node.rows.results.letters
         self._tell(acks)
         self._note(node)
 
     def _note(self, node: Node) -> None:
         """The identities of rows that are finished at a sink."""
-        for root, offset, count, variant in node.flow.finished:
+        for root, offset, count, variant in node.rows.results.done().finished:
             for j in range(count):
                 where = root.source, root.partition, root.position + offset + j, variant
                 self.identities[node.spec.name, where] += 1
-        node.flow.finished = []
 
     def _tell(self, acks: Iterable[Addressed]) -> None:
         by_home: dict[int, list[Ack]] = {}
@@ -341,9 +336,9 @@ class Plane:
             self.acked[node.thread] = node.ledger.acked
         self._make(node.spec, node.thread, node.partition, node.incarnation + 1)
         fresh = self.nodes[node.thread]
-        if isinstance(fresh.flow, KeyedFlow) and node.saved:
+        if isinstance(fresh.rows, KeyedRows) and node.saved:
             fresh.saved = node.saved
-            fresh.flow.restore(msgspec.msgpack.decode(node.saved, type=KeyedSnapshot))
+            fresh.rows.restore(msgspec.msgpack.decode(node.saved, type=KeyedSnapshot))
         self._route(fresh)
         self.net = [
             (thread, what)
@@ -414,13 +409,13 @@ class Plane:
         return left
 
     def kept(self, node: Node) -> list[BufferedRow]:
-        if isinstance(node.flow, KeyedFlow):
-            return [*node.flow.uncovered, *(kept for side in node.flow.side.values() for kept in side)]
-        if not isinstance(node.flow, HoldFlow):
+        if isinstance(node.rows, KeyedRows):
+            return [*node.rows.uncovered, *(kept for side in node.rows.side.values() for kept in side)]
+        if not isinstance(node.rows, WindowRows):
             return []
-        held = node.flow.held
-        rows = [kept for bucket in held.buckets.values() for kept in bucket.kept()]
-        assert held.rows == len(rows), "the count of kept rows is right"
+        panes = node.rows.panes
+        rows = [kept for pane in panes.by_key.values() for kept in pane.kept()]
+        assert panes.rows == len(rows), "the count of kept rows is right"
         return rows
 
     def standing(self) -> str:
@@ -429,7 +424,7 @@ class Plane:
             for n in self.sources
             if n.ledger
         }
-        kept = {n.spec.name: len(self.kept(n)) for n in self.nodes.values() if n.flow.holding}
+        kept = {n.spec.name: len(self.kept(n)) for n in self.nodes.values() if self.kept(n)}
         return f"seed {self.seed}, ledgers {ledgers}, net {len(self.net)}, kept {kept}"
 
     def expected(self) -> Counter[tuple[str, Row]]:

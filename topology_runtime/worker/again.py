@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.instances import key_function
 from topology_runtime.letters import AGAIN_PARTITION, LetterRow, SendAgain, SentAgain
 from topology_runtime.messages import Ack, RootKey
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.ledger import Ledger, Root
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.router import Router
+from topology_runtime.worker.thread_core import KeyOf
 
 SHARE, LEAST_TPS = (
     0.1,
@@ -122,8 +122,8 @@ class Way:
 class Ways:
     """The ways of letters by some orders; routers are made when they are needed."""
 
-    def __init__(self, orders: Orders, thread: int) -> None:
-        self.orders, self._thread = orders, thread
+    def __init__(self, orders: Orders, thread: int, key_of: KeyOf) -> None:
+        self.orders, self._thread, self._key_of = orders, thread, key_of
         self._routers: dict[int, Router] = {}
 
     def of(self, letter: LetterRow) -> Way | str:
@@ -150,7 +150,7 @@ class Ways:
     def _router(self, number: int) -> Router:
         if number not in self._routers:
             edge = self.orders.topology.edges[number]
-            key = key_function(edge.key) if edge.key is not None else None
+            key = self._key_of(edge.key) if edge.key is not None else None
             route = self.orders.route_of[number]
             self._routers[number] = Router(edge, route, frozenset(), key, lambda _: 1, self._thread)
         return self._routers[number]

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Sequence
 
 from topology_runtime.disk import DiskTroubles
-from topology_runtime.worker.flow import Finished
+from topology_runtime.worker.pieces import Finished
 
 FOLDER = "finished"
 WORDS_PER_RUN = 5

@@ -1,270 +1,219 @@
-"""What a thread of a keyed task does with rows: state per key, owned by key range. Pure but for the user's
-code. Which ranges it owns is in ranges.py, when it asks and answers in keyed_core.py.
-
-Rules (protocol: Keyed state) [A4] [A5] [B4]:
- 1. A row is processed only by the owner of its range. A row of a range that is still on its way here
-    waits at the side, kept and not acked; a row of a range that went away follows it.
- 2. A processed row stays kept until a snapshot covers it, so a killed owner's rows come again.
- 3. A row whose identity was processed already (a replay) changes no state again; its output goes out
-    again (applied.py).
+"""A task with state per key, and what its thread does about key ranges: it answers for those of others, waits for
+its own, saves what it has. Pure but for the user's code and the store of snapshots, which the caller gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Collection
+from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
-from topology_runtime.messages import Frame
-from topology_runtime.state_moves import RangeCopy
-from topology_runtime.worker import attempts
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.applied import Applied
-from topology_runtime.worker.flow import AckSums, Addressed, Flow
-from topology_runtime.worker.held import BufferedRow, alone
-from topology_runtime.worker.ranges import NO_COPY, Ranges
-from topology_runtime.worker.router import range_of
+from topology_runtime.messages import Frame, ThreadStatus
+from topology_runtime.state_moves import StateAsked, StateMove, StateTaken
+from topology_runtime.worker.acks import Addressed
+from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
+from topology_runtime.worker.moves import Moves
+from topology_runtime.worker.orders import Orders
+from topology_runtime.worker.ranges import Layer, Standing, runs_of
+from topology_runtime.worker.router import owners, unrolled
+from topology_runtime.worker.thread_core import Behaviour, ThreadCore
 
+NS = 1_000_000_000
+SNAPSHOT_EVERY_NS = NS
+SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, or the thread is to end
+ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 
-class KeyedSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """All that a thread has. lost: ranges claimed although their state was lost. below, applied_again: as
-    in Applied."""
-
-    copies: tuple[RangeCopy, ...]
-    lost: tuple[int, ...] = ()
-    below: tuple[tuple[int, int, int], ...] = ()
-    applied_again: int = 0
+Early = tuple[int, int, int]  # sender, routes number, first range of a message
 
 
-class Contents(msgspec.Struct, frozen=True, array_like=True):
-    """The data of a copy: [key, state] rows, and the rows that made them (Applied.pack)."""
+class SnapshotStore(Protocol):
+    """Durable snapshots of one thread (snapshots.py). All raise OSError."""
 
-    states: bytes
-    applied: bytes
-    below: tuple[tuple[int, int, int], ...] = ()
-
-
-NOTHING = Contents(wire.write([], wire.NESTED), Applied().pack(0))
-
-_encode = msgspec.msgpack.Encoder().encode
-_contents = msgspec.msgpack.Decoder(Contents).decode
+    def load(self) -> KeyedSnapshot | None: ...
+    def save(self, snapshot: KeyedSnapshot) -> None: ...
+    def of(self, thread: int) -> KeyedSnapshot | None:
+        """The last snapshot of another thread of this task on this VM."""
 
 
-@dataclass
-class KeyedFlow(Flow):
-    """`key(edge, row)`: by what the rows of an edge are grouped."""
+class KeyedTask(Behaviour):
+    """A task with `state: keyed`. unsaved: why the last snapshot could not be written."""
 
-    random64: Callable[[], int] = field(kw_only=True)
-    key: Callable[[int, Any], Hashable] = lambda _, row: row
-    states: dict[int, dict[Hashable, Any]] = field(default_factory=dict)
-    applied: Applied = field(default_factory=Applied)
-    dirty: bool = False  # something has changed since the last snapshot
-    ranges: Ranges = field(init=False)
-    _frozen: dict[int, bytes] = field(default_factory=dict)  # ranges of others: their data, once and for all
-    _offers: dict[int, RangeCopy] = field(default_factory=dict)  # the best copy that others have
-    side: dict[int, list[BufferedRow]] = field(default_factory=dict)
-    uncovered: list[BufferedRow] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.ranges = Ranges(self.around.thread)
+    def __init__(self, core: ThreadCore, rows: KeyedRows, store: SnapshotStore) -> None:
+        self.core, self.rows, self.store = core, rows, store
+        self.unsaved, self.saves_failed = "", 0
+        self._moves = Moves(rows.thread)
+        self._settled = 0  # the newest routes by which everything has come and gone, durably
+        self._snapshot_ns = self._saved_changes = 0
+        self._saved: dict[int, int] = {}  # versions in the last snapshot
+        self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
+        self._asked = 0
+        self._early: dict[Early, StateMove] = {}
+        self._owed: dict[int, set[int]] = {}  # sender → ranges it is to be told of once they are durable
+        saved = store.load()
+        if saved is not None:
+            rows.restore(saved)
+            self._note_saved()
 
     @property
     def holding(self) -> int:
-        return len(self.uncovered) + sum(map(len, self.side.values())) + len(self.ranges.pending)
+        return self.rows.holding
 
-    # ── rows ────────────────────────────────────────────────────────────────────────────────────
+    @property
+    def by_the_clock(self) -> bool:
+        return True  # snapshots, state that is on its way
+
+    def status(self, status: ThreadStatus) -> ThreadStatus:
+        """It has switched only when its ranges have: what left is taken, what is to come has come."""
+        ranges, again = self.rows.ranges, self.rows.applied.again_at_most
+        lost = runs_of(tuple(ranges.lost)) if ranges.lost else ()
+        return replace(status, switched=self._settled, lost=lost, applied_again=again, unsaved=self.unsaved)
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
-        acks = AckSums()
-        for root in frame.roots:
-            acks.add(root, root.id)
-        parts = [alone(frame.roots, number) for number in range(len(frame.roots))]
-        for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
-            root, along = parts[number]
-            self._one(
-                BufferedRow(row, frame.edge, root, offset, variant, self.random64(), along), now_ns, acks
-            )
-        return acks.all()
+        return self.rows.take(frame, now_ns)
 
-    def _one(self, kept: BufferedRow, now_ns: int, acks: AckSums) -> None:
-        found, failed = self._try(lambda: self._place_of(kept), kept)
-        if failed is not None:
-            self._bury_one(kept, failed)
+    # ── orders and words ────────────────────────────────────────────────────────────────────────
+
+    def on_orders(self, gone: Collection[int], rerouted: bool, now_ns: int) -> None:
+        assert self.core.orders is not None
+        if rerouted:
+            self.rows.refuse_offers()
+            self._owed.clear()
+        self.rows.ranges.stand(standing(self.core.task.name, self.core.orders))
+        self.core.settle(self.rows.pass_on(now_ns))
+        early, self._early = self._early, {}
+        for move in early.values():
+            self._on_move(move)
+        self.on_time(now_ns)
+
+    def on_word(self, word: StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
+        if isinstance(word, StateMove):
+            self._on_move(word)
+        elif isinstance(word, StateTaken) and word.number == self.core.switched:
+            self.rows.taken(word.ranges)
+        self.on_time(now_ns)
+        return True
+
+    def _on_move(self, move: StateMove) -> None:
+        """What a keeper says by the routes in force here counts; by later ones it has to wait."""
+        if move.number > self.core.switched and move.copies:
+            self._early[move.sender, move.number, move.copies[0].key_range] = move
+        if move.number != self.core.switched:
             return
-        key, key_range = found
-        owner = self.ranges.owner(key_range)
-        if key_range in self.ranges.owned:
-            self._process(kept, key, key_range, now_ns, acks)
-        elif owner is not None and owner != self.around.thread:
-            self._forward(kept, owner, now_ns, acks)
-        else:
-            self.side.setdefault(key_range, []).append(kept)
-            acks.add_for(kept, kept.share, 1)
+        if move.gone is not None:
+            self._on_snapshot(move.gone, move)
+            return
+        self.rows.offered(move.sender, move.copies)
+        self._owed.setdefault(move.sender, set()).update(copy.key_range for copy in move.copies)
 
-    def _place_of(self, kept: BufferedRow) -> tuple[Hashable, int]:
-        key = self.key(kept.edge, kept.row)
-        return key, range_of(key)
+    # ── time ────────────────────────────────────────────────────────────────────────────────────
 
-    def _forward(self, kept: BufferedRow, owner: int, now_ns: int, acks: AckSums) -> None:
-        run = (0, kept.offset, 1, kept.variant)
-        given = self.outputs.forward(kept.edge, owner, kept.row, run, kept.roots, now_ns)
-        for root in kept.roots:
-            acks.add(root, given[root.key])
+    def on_time(self, now_ns: int) -> None:
+        """Everything that may be due: answers, claims, a snapshot and what depends on it."""
+        core, rows = self.core, self.rows
+        if rows.ranges.missing:
+            self._look_for_snapshots(now_ns)
+            core.settle(rows.claim(now_ns))
+        if rows.ranges.pending and core.orders is not None and core.marked >= core.orders.number:
+            rows.ranges.let_go()
+            for move in self._moves.due(core.switched, rows, now_ns):
+                core.post.send_word(move)
+        waited = (self._moved or core.going) and not self.unsaved
+        if rows.dirty and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if waited else SNAPSHOT_EVERY_NS):
+            self._save(now_ns)
+        self._acknowledge()
+        if rows.ranges.settled and not self._moved:
+            self._settled = core.switched
 
-    def _process(self, kept: BufferedRow, key: Hashable, key_range: int, now_ns: int, acks: AckSums) -> None:
-        """A row into its key's state, and its output on; it stays kept until a snapshot covers it."""
-        identity = (*kept.position, kept.variant)
-        out = self.applied.output(key_range, identity)
-        if out is None:
-            if self.pieces is not None:
-                self.pieces.begin()
-            out, failed = self._try(lambda: self._change(kept, key, key_range), kept)
-            if failed is not None:
-                self._bury_one(kept, failed)
-                return
-            self.applied.add(key_range, identity, out if self.outputs.edges else [])
-        self.dirty = True
-        run = (0, kept.offset, 1, kept.variant)
-        runs = [(0, kept.offset, 1, r.over_index(kept.variant, i)) for i in range(len(out))]
-        given = self.emit(out, runs, kept.roots, now_ns)
-        if self.around.sink:
-            self._finish([kept.root], [run])
-        for root in kept.roots:
-            acks.add(root, given.get(root.key, 0) ^ kept.share, 1)
-        self.uncovered.append(kept)
+    @property
+    def _moved(self) -> bool:
+        """Have ranges come or gone since the last snapshot?"""
+        return self.rows.ranges.changes != self._saved_changes
 
-    def _change(self, kept: BufferedRow, key: Hashable, key_range: int) -> list[Any]:
-        """Process a row; returns its output."""
-        states = self.states.setdefault(key_range, {})
-        state = states[key] if key in states else self.logic.new(key)
-        new, out = self.logic.process(key, kept.row, state)
-        rows = list(out)
-        states[key] = new
-        return rows
+    def _save(self, now_ns: int) -> None:
+        """A durable snapshot; the rows it covers are let go. When it cannot be written, nothing is."""
+        self._snapshot_ns = now_ns
+        try:
+            self.store.save(self.rows.snapshot())
+        except OSError as error:
+            self.unsaved = str(error)
+            self.saves_failed += 1
+            return
+        self.unsaved = ""
+        self._note_saved()
+        self.core.settle(self.rows.covered())
 
-    def _bury_one(self, kept: BufferedRow, failed: attempts.Failure) -> None:
-        self._edge = kept.edge
-        self._bury([kept.row], [(0, kept.offset, 1, kept.variant)], [kept.root], [failed])
-        self._edge = None
+    def _note_saved(self) -> None:
+        ranges = self.rows.ranges
+        self._saved, self._saved_changes = dict(ranges.versions), ranges.changes
 
-    def pass_on(self, now_ns: int) -> list[Addressed]:
-        """Rows at the side whose range is another thread's by now go there."""
-        acks = AckSums()
-        for key_range in list(self.side):
-            owner = self.ranges.owner(key_range)
-            if owner is not None and owner != self.around.thread:
-                for kept in self.side.pop(key_range):
-                    acks.add_for(kept, kept.share, -1)
-                    self._forward(kept, owner, now_ns, acks)
-        return acks.all()
+    def _acknowledge(self) -> None:
+        """Tell keepers which of the ranges they answered for are here durably."""
+        ranges = self.rows.ranges
+        for sender, owed in list(self._owed.items()):
+            done = {r for r in owed if r in ranges.owned and self._saved.get(r) == ranges.versions[r]}
+            if done:
+                taken = StateTaken(self.rows.thread, sender, self.core.switched, tuple(sorted(done)))
+                self.core.post.send_word(taken)
+                owed -= done
+            if not owed:
+                del self._owed[sender]
 
-    # ── snapshots ───────────────────────────────────────────────────────────────────────────────
+    def _look_for_snapshots(self, now_ns: int) -> None:
+        """Keepers that are gone answer by their last snapshots: those on this VM are read, on another VM any
+        thread there is asked to. Where none is, nobody can answer."""
+        ranges = self.rows.ranges
+        for thread, vm in ranges.snapshots_desired().items():
+            if vm != self.core.post.slot.vm:
+                self._ask_for_snapshot(thread, vm, now_ns)
+                continue
+            try:
+                self._take_over(thread, self.store.of(thread))
+            except (OSError, msgspec.DecodeError):
+                ranges.cannot_read(thread)
 
-    def snapshot(self) -> KeyedSnapshot:
-        """Everything that is here."""
-        applied = self.applied
-        filled = {key_range for key_range, states in self.states.items() if states} | applied.filled
-        copies = tuple(
-            self.copy(key_range) if key_range in filled else RangeCopy(key_range, version)
-            for key_range, version in sorted(self.ranges.versions.items())
+    def _ask_for_snapshot(self, thread: int, vm: str, now_ns: int) -> None:
+        """Each time another thread of that VM: one may be in a long call."""
+        if now_ns - self._asked_ns.get(thread, -ASK_EVERY_NS) < ASK_EVERY_NS:
+            return
+        self._asked_ns[thread] = now_ns
+        assert self.core.orders is not None
+        there = sorted(number for number, slot in self.core.orders.slot_of.items() if slot.vm == vm)
+        if not there:
+            self.rows.ranges.cannot_read(thread)
+            return
+        self._asked += 1
+        target = there[self._asked % len(there)]
+        self.core.post.send_word(
+            StateAsked(self.rows.thread, target, self.core.switched, self.core.task.name, thread)
         )
-        return KeyedSnapshot(copies, tuple(sorted(self.ranges.lost)), applied.floors(), applied.again_at_most)
 
-    def covered(self) -> list[Addressed]:
-        """A snapshot of all that was processed is durable: its rows need not come again."""
-        self.dirty = False
-        acks = AckSums()
-        for kept in self.uncovered:
-            acks.add_for(kept, kept.share, -1)
-        self.uncovered = []
-        return acks.all()
+    def _on_snapshot(self, thread: int, move: StateMove) -> None:
+        """What another says that a thread which is gone had; not of one that can speak for itself."""
+        if thread in self.rows.ranges.now.living:
+            return
+        if not move.copies:
+            self.rows.ranges.cannot_read(thread)
+        self.rows.offered(thread, move.copies)
 
-    def restore(self, saved: KeyedSnapshot) -> None:
-        """Take up the snapshot of this thread's former life. Raises msgspec.DecodeError."""
-        for copy in saved.copies:
-            self._install(copy)
-        self.ranges.lost |= set(saved.lost)
-        self.applied.take_floors(saved.below)
-        self.applied.again_at_most = saved.applied_again
-
-    def _install(self, copy: RangeCopy) -> None:
-        """This copy of a range, in place of the one that is here. Raises msgspec.DecodeError."""
-        contents = _contents(copy.data) if copy.data else NOTHING
-        states = wire.read(contents.states, wire.NESTED)
-        self.states[copy.key_range] = {_hashable(key): self.logic.restore(state) for key, state in states}
-        self.applied.unpack(copy.key_range, contents.applied)
-        self.applied.take_floors(contents.below)
-        self.ranges.put(copy.key_range, copy.version)
-        self._frozen.pop(copy.key_range, None)
-
-    def copy(self, key_range: int) -> RangeCopy:
-        """What is here of a range."""
-        version = self.ranges.versions.get(key_range, NO_COPY)
-        if version == NO_COPY:
-            return RangeCopy(key_range)
-        data = self._frozen.get(key_range)
-        if data is None:
-            data = self._packed(key_range)
-            if key_range in self.ranges.pending and key_range not in self.ranges.owned:
-                self._frozen[key_range] = data
-        return RangeCopy(key_range, version, data)
-
-    def _packed(self, key_range: int) -> bytes:
-        states = self.states.get(key_range)
-        if not states and not self.applied.of(key_range):
-            return b""
-        rows = [[key, self.logic.snapshot(state)] for key, state in (states or {}).items()]
-        applied = self.applied.pack(key_range)
-        return _encode(Contents(wire.write(rows, wire.NESTED), applied, self.applied.floors()))
-
-    # ── ranges that move ────────────────────────────────────────────────────────────────────────
-
-    def offered(self, sender: int, copies: Iterable[RangeCopy]) -> None:
-        """What a keeper has of ranges that are missing here."""
-        desired = [copy for copy in copies if copy.key_range in self.ranges.missing]
-        self.ranges.hear(sender, (copy.key_range for copy in desired))
-        for copy in desired:
-            known = self._offers.get(copy.key_range)
-            if copy.version > (known.version if known is not None else NO_COPY):
-                self._offers[copy.key_range] = copy
-
-    def refuse_offers(self) -> None:
-        """Other routes are in force: what was offered by the old ones counts no more."""
-        self._offers.clear()
-
-    def claim(self, now_ns: int) -> list[Addressed]:
-        """Take every range for which nothing is waited any more, with the best copy there is, and process
-        the rows that waited for it."""
-        acks = AckSums()
-        for key_range in self.ranges.claimable():
-            self._claim(key_range)
-            for kept in self.side.pop(key_range, ()):
-                acks.add_for(kept, kept.share, -1)
-                self._process(kept, self.key(kept.edge, kept.row), key_range, now_ns, acks)
-        return acks.all()
-
-    def _claim(self, key_range: int) -> None:
-        offer = self._offers.pop(key_range, None)
-        version = self.ranges.versions.get(key_range, NO_COPY)
-        if offer is not None and offer.version > version:
-            self._install(offer)
-            version = offer.version
-        self._frozen.pop(key_range, None)
-        self.ranges.claim(key_range, version)
-        self.dirty = True
-
-    def taken(self, ranges: Iterable[int]) -> None:
-        """Their owner has these ranges durably: what is here of them goes."""
-        for key_range in self.ranges.told(ranges):
-            self.states.pop(key_range, None)
-            self._frozen.pop(key_range, None)
-            self.applied.drop(key_range)
-            self.dirty = True
+    def _take_over(self, thread: int, saved: KeyedSnapshot | None) -> None:
+        """What a thread that is gone had of the ranges that are missing."""
+        ranges = self.rows.ranges
+        missing = frozenset(ranges.missing)
+        self.rows.offered(thread, saved.copies if saved is not None else ())
+        ranges.hear(thread, missing)
 
 
-def _hashable(key: Any) -> Hashable:
-    return tuple(map(_hashable, key)) if isinstance(key, list) else key
+def standing(task: str, orders: Orders) -> Standing:
+    """Whose the ranges of a task are by these orders, and who may hold them."""
+    routes = [orders.route_of[n] for n, _ in orders.topology.in_edges(task) if n in orders.route_of]
+    mine = [keepers for keepers in orders.desired.keepers if keepers.task == task]
+    dead = set(orders.desired.held_dead)
+    return Standing(
+        orders.number,
+        tuple(owners(routes[0])) if routes else (),
+        tuple(Layer(h.number, unrolled(h.ranges), h.sure) for h in mine),
+        frozenset(t for t in orders.threads_of.get(task, ()) if orders.slot_of[t].vm not in dead),
+        {thread: vm for h in mine for thread, vm in h.homes},
+    )

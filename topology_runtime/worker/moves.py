@@ -9,7 +9,7 @@ from typing import Protocol
 
 from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
 from topology_runtime.topology import KEY_RANGES
-from topology_runtime.worker.keyed import KeyedFlow, KeyedSnapshot
+from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
 
 NS = 1_000_000_000
 RESEND_NS = NS // 2
@@ -34,16 +34,16 @@ class Moves:
         self._thread, self._number = thread, -1
         self._messages: list[_Message] = []
 
-    def due(self, number: int, flow: KeyedFlow, now_ns: int) -> list[StateMove]:
+    def due(self, number: int, rows: KeyedRows, now_ns: int) -> list[StateMove]:
         """What is to be sent now, the longest unsent first; what was taken is sent no more."""
-        pending = flow.ranges.pending
+        pending = rows.ranges.pending
         if number != self._number:
             self._number = number
-            self._messages = list(self._made(flow))
+            self._messages = list(self._made(rows))
         self._messages = [message for message in self._messages if message.open(pending)]
         told = {copy.key_range for message in self._messages for copy in message.move.copies}
         if not pending <= told:
-            self._messages += self._made(flow, told)
+            self._messages += self._made(rows, told)
         room = WINDOW_BYTES - sum(m.size for m in self._messages if now_ns - m.sent_ns < RESEND_NS)
         sent: list[StateMove] = []
         for message in sorted(self._messages, key=lambda m: m.sent_ns):
@@ -54,15 +54,15 @@ class Moves:
             sent.append(message.move)
         return sent
 
-    def _made(self, flow: KeyedFlow, but: set[int] | frozenset[int] = frozenset()) -> Iterator[_Message]:
+    def _made(self, rows: KeyedRows, but: set[int] | frozenset[int] = frozenset()) -> Iterator[_Message]:
         """Messages for all pending ranges `but` these."""
         by_owner: dict[int, list[int]] = {}
-        for key_range in sorted(flow.ranges.pending - but):
-            owner = flow.ranges.owner(key_range)
+        for key_range in sorted(rows.ranges.pending - but):
+            owner = rows.ranges.owner(key_range)
             assert owner is not None
             by_owner.setdefault(owner, []).append(key_range)
         for owner, ranges in by_owner.items():
-            for copies in _chunks(map(flow.copy, ranges)):
+            for copies in _chunks(map(rows.copy, ranges)):
                 size = sum(len(copy.data) for copy in copies)
                 yield _Message(StateMove(self._thread, owner, self._number, copies), size)
 

@@ -18,10 +18,9 @@ from topology_runtime.cluster import Slot
 from topology_runtime.logic import To
 from topology_runtime.messages import Frame, RootKey, RootPart
 from topology_runtime.worker import runs as r
+from topology_runtime.worker.acks import BufferedRow, Shares
 from topology_runtime.worker.router import Places, Router
 from topology_runtime.worker.runs import Run
-
-Shares = dict[RootKey, int]
 
 
 @dataclass(slots=True)
@@ -106,13 +105,10 @@ class Outputs:
                 router.unroutable = []
         return found
 
-    def forward(
-        self, edge: int, target: int, row: Any, run: Run, roots: Sequence[RootPart], now_ns: int
-    ) -> Shares:
-        """One kept row (of the first of `roots`) to the thread that keeps its bucket from now on, as if
-        it came by `edge`."""
+    def forward(self, row: BufferedRow, target: int, now_ns: int) -> Shares:
+        """A row to the thread that keeps such rows from now on, as if it came by the edge that it came by."""
         given: Shares = {}
-        self._add(edge, target, (row,), [run], roots, now_ns, given)
+        self._add(row.edge, target, (row.row,), [row.run], row.roots, now_ns, given)
         return given
 
     def _add(

@@ -25,7 +25,7 @@ def over_index(variant: int, index: int) -> int:
     return (variant * 69_069 + index * 40_503) & VARIANT_MASK if index else variant
 
 
-def over_bucket(rows: Iterable[tuple[int, int, int, int]]) -> int:
+def over_pane(rows: Iterable[tuple[int, int, int, int]]) -> int:
     """The variant of what comes of these rows, (source, partition, position, variant) each, in order: other
     rows give another one, and a row alone keeps its own."""
     rows = iter(rows)

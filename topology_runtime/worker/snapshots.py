@@ -7,7 +7,7 @@ from collections.abc import Set
 
 import msgspec
 
-from topology_runtime.worker.keyed import KeyedSnapshot
+from topology_runtime.worker.keyed_rows import KeyedSnapshot
 
 FOLDER = "snapshots"
 WRITING = ".new"

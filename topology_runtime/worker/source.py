@@ -1,313 +1,323 @@
-"""The thread of a source (what it decides is in source_core.py): reads user code or its spool, counts."""
+"""A source: what its thread sends, and when; bounded by its ledger, replaying what was lost. Pure but for `read`,
+which the caller gives (source_reader.py).
+
+A *paced* source reads by the schedule: position p of partition k of n threads is the global position p·n + k of
+the schedule, so every row has an intended emit time. Of an *arriving* one the caller takes the rows as they come
+(`takes`, `arrivals`); they are read at once, or, where a cap is set, at most so many a second, and each is due
+when it came.
+"""
 
 from __future__ import annotations
 
-import sys
-import time
-from array import array
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from queue import Empty
-from typing import Any
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
 
-from topology_runtime.clock import monotonic_ns, wall_ns
-from topology_runtime.letters import SendAgain, SentAgain
-from topology_runtime.logic import Exhausted, LiveSource
-from topology_runtime.messages import SourceStatus
+from msgspec.structs import replace
+
+from topology_runtime.letters import AGAIN_PARTITION, DeadLetter, LetterRow, SendAgain
+from topology_runtime.messages import Ack, RootKey, RootPart, ThreadStatus
 from topology_runtime.schedule import NS
-from topology_runtime.state_moves import StateAsked
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.source_core import SourceCore
-from topology_runtime.worker.spool import Owner, Spool, folder_of
-from topology_runtime.worker.spools_left import SpoolsLeft
-from topology_runtime.worker.task_core import TaskCore
-from topology_runtime.worker.threads import TaskThread
+from topology_runtime.worker.acks import BufferedRow
+from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, key_of, partition_of
+from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
+from topology_runtime.worker.thread_core import LATEST_BARRIER, Behaviour, ThreadCore
 
-LOOK_AGAIN_NS = NS // 50  # how soon an empty source is asked again …
-LOOK_SOON_NS = NS // 250  # … or one whose rows arrive, while they do: a row waits so long at most to be seen
-ARRIVING_NS = 2 * NS  # after a row came
-TAKE_ROWS = 1024  # asked of an arriving source at once
-RETRY_NS = NS  # after a source raised
-OPEN_AGAIN_S = 0.1  # a disk that does not open a spool is asked again after so long
+EXPIRE_EVERY_NS = NS // 10
+FAULT_PAUSE_NS = NS // 10  # after a fault, before replaying: let every worker learn of the new peer
+FRAMES_DOWNSTREAM = 2  # the window holds at least this many frames for each receiving thread
+EARLIEST_NS = NS // 2000  # a source looks for due rows at most this often
+LOOK_NS = NS // 20  # and at least this often
+
+CAP_BURST_S = 0.1  # a source below its cap may read so much of it at once
+
+Read = Callable[[int, int], Sequence[Any]]  # (position, most) → rows
 
 
-class SourceThread(TaskThread):
-    """A thread of a task without in-edges."""
+class Arrivals(Protocol):
+    """Rows that came: up to position `end`, and when each did."""
 
-    faults = 0  # counted by the main thread
-    _faults_seen = 0
-    _spool: Spool | None = None
-    _spools_left: SpoolsLeft | None = None
-    _source: Any = None
-    _trouble = ""
-    again: SentAgain | None = None  # read by the main thread
-    _waited_at = -1
-    _arrived_ns = 0  # when a row came last (monotonic)
-    _over = False  # no row will come any more
+    end: int
 
-    def make_core(self) -> TaskCore:
-        return SourceCore(self.desired, self.topology, self.host.board, self.random64, self.record)
+    def arrived_ns(self, position: int) -> int: ...
+
+
+class SourceTask(Behaviour):
+    """A thread of a task without in-edges. `quiet_until_ns`: nothing can be read, or taken, before (monotonic).
+    `arrivals`: of an arriving source, once it has begun."""
+
+    def __init__(self, core: ThreadCore) -> None:
+        self.core, self.task = core, core.task
+        self.ledger: Ledger | None = None
+        self.letters = LetterSends()  # that are sent again
+        self.partitions = core.task.static.threads if core.task.static else 1
+        self.stopped_reading = self.exhausted = False
+        self.quiet_until_ns = 0
+        self.arrivals: Arrivals | None = None
+        self._number = [task.name for task in core.topology.sources].index(core.task.name)
+        self._allowed = 0.0  # rows that the cap lets through now
+        self._allowed_ns = 0
+        self._until = 0  # positions below were read before this thread was restarted
+        self._gap_end = 0  # a leaving thread that was restarted reads again up to here
+        self._fault_due_ns = self._expire_due_ns = 0
+        self._ways: Ways | None = None
+
+    # ── what others see ─────────────────────────────────────────────────────────────────────────
+
+    def status(self, status: ThreadStatus) -> ThreadStatus:
+        """A source has no upstream: it has its barriers once it reads no more."""
+        return replace(status, marked=LATEST_BARRIER if self.leaving and self.stopped_reading else 0)
 
     @property
-    def source(self) -> SourceCore:
-        assert isinstance(self.core, SourceCore)
-        return self.core
+    def empty(self) -> bool:
+        return self.ledger is None or self.ledger.empty
 
-    def source_now(self) -> SourceStatus:
-        desired = self.desired
-        if self.source.ledger is None:
-            stopped = self.source.stopped_reading
-            return SourceStatus(
-                desired.task, desired.partition, desired.thread, 0, 0, 0, 0, 0, stopped=stopped
-            )
-        words, at = self.host.meter.words, self.at
-        state = words[at + mt.SOURCE_STATE]
-        return SourceStatus(
-            desired.task,
-            desired.partition,
-            desired.thread,
-            emitted=words[at + mt.SOURCE_EMITTED],
-            acked=words[at + mt.SOURCE_ACKED],
-            acked_above=words[at + mt.SOURCE_ACKED_ABOVE],
-            in_flight=words[at + mt.SOURCE_IN_FLIGHT],
-            replayed=words[at + mt.SOURCE_REPLAYED],
-            stopped=bool(state & 1),
-            exhausted=bool(state & 2),
-            arrived=words[at + mt.SOURCE_ARRIVED],
-            oldest_ns=words[at + mt.SOURCE_OLDEST_NS],
-            seen_ns=words[at + mt.SOURCE_SEEN_NS],
+    @property
+    def stopped(self) -> bool:
+        """Reads no more, and nothing is open."""
+        return self.stopped_reading and self.empty
+
+    @property
+    def leaving(self) -> bool:
+        return self.core.leaving
+
+    @property
+    def reading(self) -> bool:
+        if self.core.orders is None or self.exhausted:
+            return False
+        end = self._end
+        return end is None or (self.ledger is not None and self.ledger.position < end)
+
+    @property
+    def _end(self) -> int | None:
+        """It reads up to here only: what was read before, or has come."""
+        orders = self.core.orders
+        draining = orders is not None and orders.desired.draining
+        if not (self.leaving or draining):
+            return None
+        if self.arrivals is not None:
+            return self.arrivals.end
+        return self._gap_end if self.leaving else self._until
+
+    @property
+    def again_until(self) -> int | None:
+        """A leaving thread that was started anew reads again up to here only."""
+        return self._gap_end if self.leaving else None
+
+    @property
+    def takes_over(self) -> bool:
+        """Is it the one that accepts anew what earlier threads of its partition left on this VM?"""
+        return self.ledger is not None and not (self.leaving or self.stopped_reading)
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────
+
+    def on_acks(self, acks: Sequence[Ack], now_ns: int) -> None:
+        if self.ledger is not None:
+            for ack in acks:
+                if not self.letters.ack(ack, now_ns):
+                    self.ledger.ack(ack, now_ns)
+
+    def on_fault(self, now_ns: int) -> None:
+        """A peer was replaced: what is open is sent again, a moment later."""
+        self._fault_due_ns = now_ns + FAULT_PAUSE_NS
+
+    def on_again(self, said: SendAgain) -> None:
+        """Letters that are to be sent again from now on; those of a source that leaves are another's."""
+        if not self.leaving:
+            self.letters.want(said)
+
+    def on_orders(self, gone: Collection[int], rerouted: bool, now_ns: int) -> None:
+        self._resize()
+
+    # ── begin ───────────────────────────────────────────────────────────────────────────────────
+
+    def start_position(self) -> int | None:
+        """Where to read from, once the controller has said so; None: not yet, or nothing to read."""
+        if self.core.orders is None or self.ledger is not None:
+            return None
+        thread, leaving = self.core.desired.thread, self.leaving
+        start = self.core.orders.start_of(
+            self.task.name, self.core.desired.partition, thread if leaving else -1
         )
+        over = start is not None and start.position >= start.until
+        over = over and not self.task.arriving  # what it took may be in the spool still
+        if self.core.orders.gap_of(thread) is None if leaving else self.core.orders.desired.draining and over:
+            self.stopped_reading = True
+            return None
+        self.stopped_reading = False
+        if start is None:
+            return None
+        self._until = start.until
+        self._gap_end = start.until if leaving else 0
+        return start.position
 
-    def startup(self) -> None:
-        super().startup()
-        assert self.core.flow is not None
-        self._source = self.core.flow.logic
-        self.host.meter.words[self.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
+    def begin(self, position: int) -> None:
+        self.ledger = Ledger(position)
+        self._resize()
 
-    def shutdown(self) -> None:
-        super().shutdown()
-        if self._spool is not None:
-            if self._spool.waiting:
-                self._say(f"{self._spool.waiting} events were read that the disk never took: they are lost")
-            with self._to_disk():
-                self._spool.close()
-
-    def turn(self) -> None:
-        """One look round: orders, acks, replays, what is due, flush."""
-        core = self.source
-        self.look_at_orders()
-        self._hear()
-        self.busy = True
-        now_ns = monotonic_ns()
-        if self.faults != self._faults_seen:
-            self._faults_seen = self.faults
-            core.on_fault(now_ns)
-        self._begin()
-        if not self.task.exclusive or self.may_go_on():
-            if self._spool is not None and core.takes_over:
-                self._take_over(self._spool, now_ns)
-            if core.arrivals is not None:
-                self._take_arrivals()
-            core.turn(now_ns, wall_ns(), self._rows)
-            core.flush(monotonic_ns())
-        self.working = False
-        self._count()
-        if core.letters.any or self.again is not None:
-            self._tell_again()
-        self.busy = False
-
-    def _tell_again(self) -> None:
-        """What has become of the letters that are to be sent again, for the main thread."""
-        before, now = self.again, self.source.letters.now(self.desired.thread)
-        self.again = now if now.open or now.done else None
-        if self.again != before:
-            self.host.changed()
-
-    def _hear(self) -> None:
-        """Acks from the inbox; waits a little when there are none and nothing is due."""
-        now_ns = monotonic_ns()
-        patience_s = max(0.0, (self.source.wake_ns(now_ns, wall_ns()) - now_ns) / NS)
-        try:
-            item = self.inbox.get(timeout=patience_s)
-            while True:
-                if isinstance(item, list):
-                    self.source.on_acks(item, monotonic_ns())
-                elif isinstance(item, StateAsked):
-                    self.answer_for(item)
-                elif isinstance(item, SendAgain):
-                    self.source.on_again(item)
-                item = self.inbox.get_nowait()
-        except Empty:
+    def _resize(self) -> None:
+        """The window: rows in flight at most (protocol: Backpressure)."""
+        orders, ledger = self.core.orders, self.ledger
+        if orders is None or ledger is None:
             return
+        modelled = orders.desired.modelled_tps.get(self.core.desired.thread, 0.0)
+        frames = sum(
+            FRAMES_DOWNSTREAM * orders.cap_of(target)
+            for number, _ in self.core.topology.out_edges(self.task.name)
+            for target, _ in (orders.route_of[number].targets if number in orders.route_of else ())
+        )
+        ledger.window_rows = max(WINDOW_LEAST_ROWS, frames, int(modelled * orders.desired.settings.window_s))
 
-    def _begin(self) -> None:
-        """A ledger, once the controller has said from which position."""
-        position = self.source.start_position()
-        if position is None:
-            return
-        if isinstance(self._source, LiveSource):
-            if not self._open_spool(position):
-                return
-            assert self._spool is not None
-            position = max(position, self._spool.acked)
-            self.source.arrivals = self._spool if self.task.arriving else None
-        self.source.begin(position)
-        self._count()  # a read that does not come back is named by its position
-        self.host.changed()
+    # ── a turn ──────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def _owner(self) -> Owner:
-        assert self.core.orders is not None
-        desired = self.desired
-        return Owner(desired.task, desired.partition, self.core.orders.desired.run, desired.thread)
+    def turn(self, now_ns: int, wall_ns: int, read: Read) -> None:
+        """Replay what is lost, emit what is due."""
+        if self.ledger is not None:
+            self._replay(now_ns)
+            self._emit_due(now_ns, wall_ns, read)
+            if self.letters.any:
+                self._send_letters(now_ns, wall_ns)
 
-    @property
-    def _folder(self) -> str:
-        return folder_of(self.host.directory, self._owner)
+    def wake_ns(self, now_ns: int, wall_ns: int) -> int:
+        """When the next turn has something to do (monotonic)."""
+        wake = now_ns + LOOK_NS
+        flush_ns = self.core.outputs.next_flush_ns()
+        if flush_ns is not None:
+            wake = min(wake, flush_ns)
+        schedule = self.core.orders.schedule if self.core.orders else None
+        ledger = self.ledger
+        if self.arrivals is not None and self.takes(wall_ns):
+            wake = min(wake, max(now_ns + EARLIEST_NS, self.quiet_until_ns))
+        if ledger is None or schedule is None or not self.reading or not ledger.room():
+            return wake
+        if self.arrivals is not None:
+            return min(wake, now_ns + EARLIEST_NS) if ledger.position < self.arrivals.end else wake
+        if now_ns < self.quiet_until_ns:
+            return min(wake, self.quiet_until_ns)
+        due_ns = schedule.intended_ns(ledger.position * self.partitions + self.core.desired.partition)
+        if due_ns is None:
+            return wake
+        return min(wake, now_ns + max(EARLIEST_NS, due_ns - wall_ns))
 
-    def _take_over(self, spool: Spool, now_ns: int) -> None:
-        """What threads that are no more left here."""
-        if self._spools_left is None:
-            self._spools_left = SpoolsLeft(self.host.directory, self._owner)
-        assert self.core.orders is not None
-        with self._to_disk():
-            self._spools_left.look(self.core.orders)
-            self._spools_left.take(spool, now_ns)
-
-    def _to_disk(self) -> AbstractContextManager[None]:
-        """What the disk does not take is told, and ends nothing."""
-        return self.host.disk.writing(f"the spool of {self.task.name}", self._folder)
-
-    def _open_spool(self, position: int) -> bool:
-        """False when the disk does not let us yet: tried again at the next turn. Lost rows are no such thing."""
-        try:
-            self._spool = Spool(self._folder, position, self.source.again_until)
-        except OSError as error:
-            if error.errno is None:
-                raise
-            self.host.disk.failed(f"the spool of {self.task.name}", self._folder, error)
-            time.sleep(OPEN_AGAIN_S)
+    def takes(self, wall_ns: int) -> bool:
+        """Are new rows to be taken, if there are any?"""
+        orders = self.core.orders
+        if self.ledger is None or orders is None or orders.schedule is None or self.exhausted:
             return False
-        return True
-
-    def _poll(self, spool: Spool, limit: int) -> None:
-        """New events into the spool; none is asked for while the disk does not take the last ones."""
-        if not self._takes(spool):
-            return
-        with self.watch.calling(mt.READ):
-            events = self._source.poll(limit)
-            with self._to_disk():
-                for _, refused in spool.append(events, wall_ns()):
-                    self._say(f"an event was left out: {refused}")
-
-    def _takes(self, spool: Spool) -> bool:
-        """Has the disk taken all that was read, and has it room for more?"""
-        with self._to_disk():
-            spool.accept()
-            return True
-        return False
-
-    def _take_arrivals(self) -> None:
-        """Rows that have come, into the spool; asked for often while they come."""
-        core, spool, now_ns = self.source, self._spool, monotonic_ns()
-        assert spool is not None and core.ledger is not None
-        before = spool.end
-        if self._over:
-            if core.ledger.position >= spool.end:
-                core.exhausted = True
-                self.host.changed()
-            return
-        if now_ns < core.quiet_until_ns or spool.full or not core.takes(wall_ns()):
-            return
-        if self.watch.poison and self._waits(core.ledger.position, now_ns):
-            return
-        try:
-            self._poll(spool, TAKE_ROWS)
-        except Exhausted:
-            self._over = True
-            return
-        except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(f"{type(error).__name__}: {error}")
-            core.quiet_until_ns = now_ns + RETRY_NS
-            return
-        self._trouble = ""
-        if spool.end > before:
-            self._arrived_ns = now_ns
-        soon = now_ns - self._arrived_ns < ARRIVING_NS
-        core.quiet_until_ns = monotonic_ns() + (LOOK_SOON_NS if soon else LOOK_AGAIN_NS)
-        if spool.end - before >= TAKE_ROWS:
-            core.quiet_until_ns = 0
-
-    def _rows(self, position: int, limit: int) -> Sequence[Any]:
-        core, now_ns = self.source, monotonic_ns()
-        if core.arrivals is not None and self._spool is not None:
-            return self._spool.read(position, limit)
-        if self.watch.poison and self._waits(position, now_ns):
-            return ()
-        try:
-            if self._spool is not None:
-                if position >= self._spool.end:
-                    self._poll(self._spool, limit)
-                rows = self._spool.read(position, limit)
-            else:
-                with self.watch.calling(mt.READ):
-                    rows = list(self._source.read(position, limit))[:limit]
-        except Exhausted:
-            core.exhausted = True
-            self.host.changed()
-            return ()
-        except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(f"{type(error).__name__}: {error}")
-            core.quiet_until_ns = now_ns + RETRY_NS
-            return ()
-        self._trouble = ""
-        if not rows:
-            core.quiet_until_ns = now_ns + LOOK_AGAIN_NS
-        return rows
-
-    def _waits(self, position: int, now_ns: int) -> bool:
-        """Once in a worker's life, before it reads where earlier workers hung in it."""
-        wait_s = self.watch.poison.waits_s.get((self.desired.partition, position))
-        if wait_s is None or self._waited_at == position:
+        if self._end is not None or 0 < orders.schedule.end_ns <= wall_ns:
             return False
-        self._waited_at = position
-        self._say(f"reading at position {position} has hung again and again; the next try is in {wait_s:g} s")
-        self.source.quiet_until_ns = now_ns + int(wait_s * NS)
-        return True
+        return self.core.routed
 
-    def _say(self, trouble: str) -> None:
-        """Once for each trouble, not once a second."""
-        if trouble != self._trouble:
-            self._trouble = trouble
-            text = f"headgate: source {self.task.name} cannot be read: {trouble}; tried again every second"
-            print(text, file=sys.stderr, flush=True)
+    def _replay(self, now_ns: int) -> None:
+        ledger = self.ledger
+        assert ledger is not None
+        if self._fault_due_ns and now_ns >= self._fault_due_ns:
+            self._fault_due_ns = 0
+            ledger.fault()
+            self.letters.ledger.fault()
+        if now_ns >= self._expire_due_ns:
+            self._expire_due_ns = now_ns + EXPIRE_EVERY_NS
+            ledger.expire(now_ns)
+            self.letters.ledger.expire(now_ns)
+        while (root := ledger.next_replay(now_ns)) is not None:
+            self._send(root, now_ns)
 
-    def _forget(self, spool: Spool, acked: int) -> None:
-        with self.host.disk.writing(f"the acked position of {self.task.name}", self._folder):
-            spool.done_below(acked, monotonic_ns())
-            if spool.waiting and not (self.source.reading or self.source.leaving):
-                spool.accept()  # a run that ends: what was read is to last
+    def _emit_due(self, now_ns: int, wall_ns: int, read: Read) -> None:
+        ledger, orders = self.ledger, self.core.orders
+        assert ledger is not None and orders is not None
+        end = self._end
+        if self.exhausted or (end is not None and ledger.position >= end):
+            self.stopped_reading = True
+            return
+        schedule = orders.schedule
+        if schedule is None or not self.core.routed:
+            return
+        if self.arrivals is not None:
+            self._emit_arrived(now_ns, wall_ns, schedule.cap_at(wall_ns) / self.partitions, read)
+            return
+        if now_ns < self.quiet_until_ns:
+            return
+        due = (schedule.due(wall_ns) - self.core.desired.partition + self.partitions - 1) // self.partitions
+        if due <= ledger.position:
+            return
+        limit = min(due - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
+        if end is not None:
+            limit = min(limit, end - ledger.position)
+        rows = read(ledger.position, limit) if limit > 0 else ()
+        if rows:
+            place = ledger.position * self.partitions + self.core.desired.partition
+            intended_ns = schedule.intended_ns(place) or wall_ns
+            self._send(ledger.begin(list(rows), intended_ns, now_ns), now_ns)
 
-    def _count(self) -> None:
-        """What came first, then what was read of it, each at one stroke: whoever reads the meter meanwhile sees
-        no row that was read and did not come, and none that is nowhere."""
-        core, words, at = self.source, self.host.meter.words, self.at
-        ledger, arrivals = core.ledger, core.arrivals
-        if ledger is not None and arrivals is not None:
-            end = arrivals.end
-            oldest_ns = arrivals.arrived_ns(ledger.position) if ledger.position < end else 0
-            words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1] = _words(end, oldest_ns, wall_ns())
-        if ledger is not None:
-            words[at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1] = _words(
-                ledger.position, ledger.acked, ledger.acked_above, ledger.in_flight, ledger.replayed
+    def _emit_arrived(self, now_ns: int, wall_ns: int, cap_tps: float, read: Read) -> None:
+        """What came and is not read yet, each row due when it came."""
+        ledger, orders, arrivals = self.ledger, self.core.orders, self.arrivals
+        assert ledger is not None and orders is not None and arrivals is not None
+        end = arrivals.end if self._end is None else min(arrivals.end, self._end)
+        limit = min(end - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
+        if math.isfinite(cap_tps):
+            passed_s, self._allowed_ns = (now_ns - self._allowed_ns) / NS, now_ns
+            most = max(1.0, CAP_BURST_S * cap_tps)
+            self._allowed = min(most, self._allowed + passed_s * cap_tps)
+            limit = min(limit, int(self._allowed))
+        rows = read(ledger.position, limit) if limit > 0 else ()
+        if rows:
+            self._allowed -= len(rows)
+            came_ns = arrivals.arrived_ns(ledger.position) or wall_ns
+            self._send(ledger.begin(list(rows), came_ns, now_ns), now_ns)
+
+    def _send(self, root: Root, now_ns: int) -> None:
+        """An attempt of a root into the output buffers; the ledger learns the XOR of its ids."""
+        ledger = self.ledger
+        assert ledger is not None
+        post = self.core.post
+        key = RootKey(self.core.desired.thread, post.incarnation, root.sequence, root.attempt)
+        part = RootPart(
+            key,
+            post.slot,
+            self._number,
+            self.core.desired.partition,
+            root.position,
+            root.intended_ns,
+            ledger.floor,
+            0,
+        )
+        given = self.core.results.emit(root.rows, [(0, 0, len(root.rows), 0)], [part], now_ns)
+        ledger.sent(root, given.get(key, 0), now_ns)
+        self.core.settle([])
+
+    def _send_letters(self, now_ns: int, wall_ns: int) -> None:
+        """Rows of dead letters, each straight to its task. One that cannot go there has died again."""
+        orders = self.core.orders
+        assert orders is not None
+        if self.leaving:
+            self.letters.clear()
+            return
+        if self._ways is None or self._ways.orders is not orders:
+            self._ways = Ways(orders, self.core.desired.thread, self.core.key_of)
+        modelled = orders.desired.modelled_tps.get(self.core.desired.thread, 0.0)
+        tps = 0.0 if orders.desired.draining else max(LEAST_TPS, SHARE * modelled)
+        while (found := self.letters.due(now_ns, tps)) is not None:
+            root, letter = found
+            way = self._ways.of(letter)
+            if isinstance(way, str):
+                self.core.results.letters.append(self._dead(letter, way))
+                continue
+            part = self._part(
+                key_of(self.core.desired.thread, self.core.post.incarnation, root), letter, wall_ns
             )
-            if self._spool is not None:
-                self._forget(self._spool, ledger.acked)
-        state = int(core.stopped) | (2 if core.exhausted else 0)
-        if state != words[at + mt.SOURCE_STATE]:
-            words[at + mt.SOURCE_STATE] = state
-            self.host.changed()
+            row = BufferedRow(way.row, way.edge, part, offset=0, variant=0, share=0)
+            given = self.core.outputs.forward(row, way.target, now_ns)
+            self.letters.sent(root, given[part.key], now_ns)
+        self.core.settle([])
 
+    def _part(self, key: RootKey, letter: LetterRow, wall_ns: int) -> RootPart:
+        assert self.ledger is not None
+        partition = partition_of(self.core.topology.tasks.index(self.core.topology.by_name[letter.task]))
+        floor = self.ledger.floor
+        return RootPart(key, self.core.post.slot, self._number, partition, letter.number, wall_ns, floor, 0)
 
-def _words(*values: int) -> memoryview:
-    return memoryview(array("q", values))
+    def _dead(self, letter: LetterRow, why: str) -> DeadLetter:
+        source, number = self.task.name, letter.number
+        thread = self.core.desired.thread
+        return DeadLetter(letter.task, thread, source, AGAIN_PARTITION, number, "", why, "", again=number)

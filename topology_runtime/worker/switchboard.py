@@ -33,7 +33,7 @@ from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTa
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
-from topology_runtime.worker.flow import Addressed
+from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.state import WorkerState
 
 SEND_BATCH = 512  # messages taken from the queue before acks are written

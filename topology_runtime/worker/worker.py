@@ -49,15 +49,15 @@ from topology_runtime.worker import attempts, garbage, snapshots
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
-from topology_runtime.worker.answering import AnsweringThread
+from topology_runtime.worker.answering import AnsweringWork
 from topology_runtime.worker.burial import ROW_TEXT_MOST
+from topology_runtime.worker.frames import FrameWork
 from topology_runtime.worker.held_lease import HeldLease
-from topology_runtime.worker.keyed_thread import KeyedThread
 from topology_runtime.worker.links import Links, taken
 from topology_runtime.worker.mirror import Mirror
-from topology_runtime.worker.source import SourceThread
+from topology_runtime.worker.source_reader import SourceWork
 from topology_runtime.worker.switchboard import Receiver, Sender, Switchboard
-from topology_runtime.worker.threads import Host, TaskThread
+from topology_runtime.worker.threads import Host, TaskThread, ThreadWork
 from topology_runtime.worker.watch import poison_of
 
 TICK_S = 0.05  # how often threads are looked at while some start or leave
@@ -260,7 +260,7 @@ class Worker:
 
     def _look(self) -> tuple[list[ThreadStatus], list[SourceStatus]]:
         now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
-        sources = [t.source_now() for t in self.threads.values() if isinstance(t, SourceThread)]
+        sources = [one for t in self.threads.values() if (one := t.work.source_now()) is not None]
         words, now_ns = self.meter.words, monotonic_ns()
         for thread in self.threads.values():
             thread.look_at_open(now_ns)
@@ -287,8 +287,8 @@ class Worker:
             letters,
             self.stop is not None,
             self.disk.texts(),
-            self._unlogged_of_gone + sum(thread.unlogged for thread in self.threads.values()),
-            tuple(t.again for t in self.threads.values() if isinstance(t, SourceThread) and t.again),
+            self._unlogged_of_gone + sum(thread.records.unlogged for thread in self.threads.values()),
+            tuple(t.work.again for t in self.threads.values() if t.work.again),
         )
         news = (
             report.token,
@@ -333,8 +333,7 @@ class Worker:
                 self._ping(slot, answer=True)
             case st.Fault():
                 for thread in self.threads.values():
-                    if isinstance(thread, SourceThread):
-                        thread.faults += 1
+                    thread.faults += 1
             case st.Leave():
                 self.stop, self.leaves = "no thread is left", True
 
@@ -345,7 +344,8 @@ class Worker:
         task = orders.topology.by_name[desired.task]
         self.meter.words[record + mt.TASK] = orders.topology.tasks.index(task)
         self.meter.words[record + mt.THREAD] = desired.thread + 1
-        thread = _kind_of(desired, orders.topology)(desired, orders.topology, self._host(), record)
+        work = _work_of(desired, orders.topology)
+        thread = TaskThread(desired, orders.topology, self._host(), record, work)
         thread.orders = orders
         self._warn(thread)
         self.threads[desired.thread] = thread
@@ -372,7 +372,7 @@ class Worker:
         thread = self.threads.pop(number, None)
         self.board.close_inbox(number)
         if thread is not None:
-            self._unlogged_of_gone += thread.unlogged
+            self._unlogged_of_gone += thread.records.unlogged
             thread.stopping = True
             thread.inbox.put(None)
             self.closing[number] = thread
@@ -417,12 +417,10 @@ class Worker:
             self.stop = "the agent is gone"
 
 
-def _kind_of(desired: ThreadSpec, topology: Topology) -> type[TaskThread]:
+def _work_of(desired: ThreadSpec, topology: Topology) -> type[ThreadWork]:
     if desired.answers:
-        return AnsweringThread
-    if not topology.in_edges(desired.task):
-        return SourceThread
-    return KeyedThread if topology.by_name[desired.task].state == "keyed" else TaskThread
+        return AnsweringWork
+    return FrameWork if topology.in_edges(desired.task) else SourceWork
 
 
 def _standing(source: SourceStatus) -> tuple[int, bool, bool]:

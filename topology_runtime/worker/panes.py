@@ -1,16 +1,12 @@
-"""Rows that a task keeps, in buckets, with the shares that hold their roots open. Pure.
+"""Rows that a task keeps, in window panes: which of them belong together, and which have to go. Pure.
 
-A kept row is not finished: its share is a term of the ack at once and is cancelled only when the bucket
-is let go (protocol: Tasks that keep rows). Three hazards decide the shape of this file:
+What kept rows do to acks is in acks.py. Two hazards decide the shape of this file:
 
- 1. A bucket must never mix rows of one source position from different *generations* (replays, restarted
-    or moved sources): a join would pair an old half with a new one and the other new half would wait for
-    ever. The newest generation of a position wins; older rows of it go, late ones are refused [A2].
- 2. A refused row is not done either: its root's older attempt must not complete, or the ledger would
-    forget the newer attempt's rows that wait here. So its share goes into the ack and is never cancelled.
- 3. A late copy of a root that is done would wait for ever. Its source says with every frame below which
-    sequence all is done (`floor`); a source that was started again or is no longer desired has no ledger for
-    older roots.
+ 1. A pane must never mix rows of one source position from different *generations* (replays, restarted or moved
+    sources): a join would pair an old half with a new one and the other new half would wait for ever. The newest
+    generation of a position wins; older rows of it are given up, late ones are refused [A2].
+ 2. A late copy of a root that is done would wait for ever. Its source says with every frame below which sequence all
+    is done (`floor`); a source that was started again or is no longer desired has no ledger for older roots.
 """
 
 from __future__ import annotations
@@ -20,44 +16,12 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-import msgspec
-
 from topology_runtime.messages import RootKey, RootPart
+from topology_runtime.worker.acks import BufferedRow, Position
 
 ALL = 1 << 63  # above every sequence
 
-Position = tuple[int, int, int]  # source number, partition, position of the row
 Generation = tuple[int, int, int]  # source thread (never reused), incarnation of its worker, attempt
-
-
-@dataclass(slots=True)
-class BufferedRow:
-    """One kept row: what it is, whence it came, and the share that keeps its roots open: the one it is
-    named after and those that go along."""
-
-    row: Any
-    edge: int
-    root: RootPart
-    offset: int
-    variant: int
-    share: int
-    along: tuple[RootPart, ...] = ()
-    roots: tuple[RootPart, ...] = field(init=False)  # all of them; the first names the others by their places
-    position: Position = field(init=False)
-
-    def __post_init__(self) -> None:
-        root = self.root
-        self.roots = (root, *self.along)
-        self.position = root.source, root.partition, root.position + self.offset
-
-
-def alone(roots: Sequence[RootPart], number: int) -> tuple[RootPart, tuple[RootPart, ...]]:
-    """Root `number` of a frame and those that go along with it, out of their frame."""
-    root = roots[number]
-    if not root.along:
-        return root, ()
-    along = tuple(roots[other] for other in root.along)
-    return msgspec.structs.replace(root, along=list(range(1, len(along) + 1))), along
 
 
 def generation(key: RootKey) -> Generation:
@@ -65,7 +29,7 @@ def generation(key: RootKey) -> Generation:
 
 
 @dataclass(slots=True)
-class Bucket:
+class Pane:
     """Rows under one key in order of arrival (by serial number), and which of them each position has."""
 
     key: Hashable
@@ -83,7 +47,7 @@ class Bucket:
 
     def rows(self) -> Sequence[Any]:
         """The rows as they are now; its length costs nothing, however many there are."""
-        return _HeldRows(self)
+        return _RowsOf(self)
 
     def at(self, position: Position) -> list[BufferedRow]:
         """The rows of a position: all of one generation, so of one root."""
@@ -102,22 +66,22 @@ class Bucket:
         return [self.by_serial.pop(serial) for serial in self.by_position.pop(position, ())]
 
 
-class _HeldRows(Sequence[Any]):
-    """The rows of a bucket to look at: `ready` is asked after every row and mostly wants their number."""
+class _RowsOf(Sequence[Any]):
+    """The rows of a pane to look at: `ready` is asked after every row and mostly wants their number."""
 
-    def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
+    def __init__(self, pane: Pane) -> None:
+        self._pane = pane
         self._list: list[Any] = []
 
     def __len__(self) -> int:
-        return self._bucket.size
+        return self._pane.size
 
     def __iter__(self) -> Iterator[Any]:
-        return (kept.row for kept in self._bucket.by_serial.values())
+        return (kept.row for kept in self._pane.by_serial.values())
 
     def __getitem__(self, place: Any) -> Any:
         if place == -1 and len(self):  # a window looks at its newest row
-            return next(reversed(self._bucket.by_serial.values())).row
+            return next(reversed(self._pane.by_serial.values())).row
         if len(self._list) != len(self):
             self._list = list(self)
         return self._list[place]
@@ -131,29 +95,27 @@ class _Source:
     incarnation: int = 0
     floor: int = 0
     sequences: list[int] = field(default_factory=list)
-    places: dict[int, list[tuple[Bucket, Position]]] = field(default_factory=dict)
+    places: dict[int, list[tuple[Pane, Position]]] = field(default_factory=dict)
 
-    def below(self, floor: int) -> Iterator[tuple[Bucket, Position]]:
+    def below(self, floor: int) -> Iterator[tuple[Pane, Position]]:
         """Places of rows of roots below `floor`; told once."""
         while self.sequences and self.sequences[0] < floor:
             yield from self.places.pop(heappop(self.sequences))
 
-    def put(self, sequence: int, place: tuple[Bucket, Position]) -> None:
+    def put(self, sequence: int, place: tuple[Pane, Position]) -> None:
         if sequence not in self.places:
             heappush(self.sequences, sequence)
             self.places[sequence] = []
         self.places[sequence].append(place)
 
 
-class HeldRows:
-    """The buckets of one thread."""
+class Panes:
+    """The panes of one thread."""
 
     def __init__(self) -> None:
-        self.buckets: dict[Hashable, Bucket] = {}  # the oldest first
+        self.by_key: dict[Hashable, Pane] = {}  # the oldest first
         self.rows = 0
-        self.given_up: list[
-            BufferedRow
-        ] = []  # rows that went without being finished; their ledgers are to know
+        self.given_up: list[BufferedRow] = []  # went without being finished; their ledgers are to know
         self._sources: dict[int, _Source] = {}
         self._gone: set[int] = set()  # source threads that are no longer desired
 
@@ -190,36 +152,36 @@ class HeldRows:
         """Does nobody wait any more for a row of these roots?"""
         return all(self.stale(root.key) for root in roots)
 
-    def keep(self, key: Hashable, kept: BufferedRow, now_ns: int) -> Bucket | None:
-        """Put a row into its bucket; None when its position is there in a newer generation."""
-        bucket = self.buckets.get(key)
-        if bucket is None:
-            bucket = self.buckets[key] = Bucket(key, now_ns)
+    def keep(self, key: Hashable, kept: BufferedRow, now_ns: int) -> Pane | None:
+        """Put a row into its pane; None when its position is there in a newer generation."""
+        pane = self.by_key.get(key)
+        if pane is None:
+            pane = self.by_key[key] = Pane(key, now_ns)
         position = kept.position
-        present = bucket.at(position)
+        present = pane.at(position)
         if present and generation(present[0].root.key) != generation(kept.root.key):
             if generation(present[0].root.key) > generation(kept.root.key):
                 return None
-            self._give_up(bucket, position)
-        if bucket.add(kept, position):
+            self._give_up(pane, position)
+        if pane.add(kept, position):
             for root in kept.roots:
-                self._source(root.key.thread).put(root.key.sequence, (bucket, position))
+                self._source(root.key.thread).put(root.key.sequence, (pane, position))
         self.rows += 1
-        return bucket
+        return pane
 
-    def release(self, bucket: Bucket) -> list[BufferedRow]:
-        """Let a bucket go: its rows are kept no more, and their shares are to be cancelled."""
-        if self.buckets.get(bucket.key) is bucket:
-            del self.buckets[bucket.key]
-            self.rows -= bucket.size
-        return list(bucket.kept())
+    def release(self, pane: Pane) -> list[BufferedRow]:
+        """The rows of a pane, which are kept no more: they are to be let go."""
+        if self.by_key.get(pane.key) is pane:
+            del self.by_key[pane.key]
+            self.rows -= pane.size
+        return list(pane.kept())
 
-    def older_than(self, born_ns: int) -> list[Bucket]:
-        old: list[Bucket] = []
-        for bucket in self.buckets.values():
-            if bucket.since_ns > born_ns:
+    def older_than(self, born_ns: int) -> list[Pane]:
+        old: list[Pane] = []
+        for pane in self.by_key.values():
+            if pane.since_ns > born_ns:
                 break
-            old.append(bucket)
+            old.append(pane)
         return old
 
     def _source(self, thread: int) -> _Source:
@@ -228,17 +190,17 @@ class HeldRows:
             source = self._sources[thread] = _Source()
         return source
 
-    def _drop(self, places: Iterable[tuple[Bucket, Position]]) -> None:
+    def _drop(self, places: Iterable[tuple[Pane, Position]]) -> None:
         """Rows of roots that are done (by another attempt), or whose ledger is no more."""
-        for bucket, position in places:
-            if self.buckets.get(bucket.key) is bucket and all(
-                self.all_stale(kept.roots) for kept in bucket.at(position)
+        for pane, position in places:
+            if self.by_key.get(pane.key) is pane and all(
+                self.all_stale(kept.roots) for kept in pane.at(position)
             ):
-                self._give_up(bucket, position)
-                if not bucket.size:
-                    del self.buckets[bucket.key]
+                self._give_up(pane, position)
+                if not pane.size:
+                    del self.by_key[pane.key]
 
-    def _give_up(self, bucket: Bucket, position: Position) -> None:
-        rows = bucket.remove(position)
+    def _give_up(self, pane: Pane, position: Position) -> None:
+        rows = pane.remove(position)
         self.rows -= len(rows)
         self.given_up += rows

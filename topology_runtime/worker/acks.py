@@ -1,0 +1,157 @@
+"""The acks' algebra: what a thread owes the ledgers of the roots whose rows it has. Pure.
+
+A ledger's entry is the XOR of all ids that were sent for a root and not yet acked (ledger.py). Rows of a root go on
+under *shares*, random numbers: one for every part of an output buffer that gets rows of it (outputs.py), one for every
+row that is kept here. An event (a frame, a pane that fires, a snapshot on disk) brings each root one ack, and this is
+what is in it (protocol: Tuples; Tasks that keep rows):
+
+ 1. A frame that is taken cancels the id it came with.
+ 2. What goes out adds the shares that it was given. The id of the frame in which it goes is the XOR of the shares in
+    it; so shares, and ids, are never shared between input frames [A1].
+ 3. A row that is kept adds its share when it is taken up, and cancels it when it is let go: because its pane fires, it
+    goes to another thread, a snapshot covers it, or it is a dead letter. Nothing else cancels it [A2].
+ 4. A row that is refused, since its position is there in a newer attempt, adds a share that nobody ever cancels: were
+    its own attempt done, the ledger would forget the newer one's rows, which wait here.
+ 5. A row that is given up, since a newer attempt replaces it or nobody waits for it, cancels nothing either. Its
+    ledger hears only that one row fewer is kept.
+ 6. A row counts for every root that it has: the one that it is named after and those that go along. What comes of a
+    pane has all roots of the pane's rows, and keeps all of them open.
+ 7. A dead letter has no term: its row is done. The row of a letter that was sent again and died again is refused.
+ 8. The terms of an event are added up before anybody hears of them: what is taken up and let go in between is not
+    told. They leave once what was finished is recorded (thread_core.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from topology_runtime.cluster import Slot
+from topology_runtime.messages import Ack, Frame, RootKey, RootPart
+from topology_runtime.worker import runs as r
+
+Shares = dict[RootKey, int]  # the XOR of all shares given, per root
+Addressed = tuple[Slot, Ack]  # an ack and the slot of its ledger
+Position = tuple[int, int, int]  # source number, partition, position of the row
+
+
+@dataclass(slots=True)
+class BufferedRow:
+    """A row that may be kept: what it is, whence it came, and the share that keeps its roots open: the one it is
+    named after and those that go along."""
+
+    row: Any
+    edge: int
+    root: RootPart
+    offset: int
+    variant: int
+    share: int
+    along: tuple[RootPart, ...] = ()
+    roots: tuple[RootPart, ...] = field(init=False)  # all of them; the first names the others by their places
+    position: Position = field(init=False)
+
+    def __post_init__(self) -> None:
+        root = self.root
+        self.roots = (root, *self.along)
+        self.position = root.source, root.partition, root.position + self.offset
+
+    @property
+    def identity(self) -> tuple[int, int, int, int]:
+        """The same in every replay."""
+        return (*self.position, self.variant)
+
+    @property
+    def run(self) -> r.Run:
+        """It alone, as a row of its first root."""
+        return 0, self.offset, 1, self.variant
+
+
+def alone(roots: Sequence[RootPart], number: int) -> tuple[RootPart, tuple[RootPart, ...]]:
+    """Root `number` of a frame and those that go along with it, out of their frame."""
+    root = roots[number]
+    if not root.along:
+        return root, ()
+    along = tuple(roots[other] for other in root.along)
+    return replace(root, along=list(range(1, len(along) + 1))), along
+
+
+def together(rows: Sequence[BufferedRow]) -> list[RootPart]:
+    """All roots of these rows (rule 6): the first one's root, and the others go along with it."""
+    first = rows[0].root
+    others = {root.key: root for row in rows for root in row.roots if root.key != first.key}
+    if others or first.along:
+        first = replace(first, along=list(range(1, len(others) + 1)))
+    return [first, *others.values()]
+
+
+def single_rows(
+    frame: Frame,
+    random64: Callable[[], int],
+    unwanted: Callable[[Iterable[RootPart]], bool] = lambda _: False,
+) -> Iterator[BufferedRow]:
+    """The rows of a frame one by one, each with a share of its own; but those of roots that are not wanted."""
+    parts = [alone(frame.roots, number) for number in range(len(frame.roots))]
+    wanted = [not unwanted((root, *along)) for root, along in parts]
+    for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
+        if wanted[number]:
+            root, along = parts[number]
+            yield BufferedRow(row, frame.edge, root, offset, variant, random64(), along)
+
+
+def passed_on(roots: Sequence[RootPart], given: Shares) -> list[Addressed]:
+    """The acks of a frame of which nothing is kept (rules 1 and 2)."""
+    return [(root.home, Ack(root.key, root.id ^ given.get(root.key, 0))) for root in roots]
+
+
+def left_open(
+    acks: Iterable[Addressed], refused: Collection[RootKey], random64: Callable[[], int]
+) -> list[Addressed]:
+    """These acks, and a share that nobody cancels in those of letters that died again (rule 7)."""
+    return [
+        (home, replace(ack, value=ack.value ^ random64()) if ack.key in refused else ack)
+        for home, ack in acks
+    ]
+
+
+class AckSums:
+    """The acks of one event. `taken`: the roots of the frame that it is, if it is one (rule 1)."""
+
+    def __init__(self, taken: Iterable[RootPart] = ()) -> None:
+        self._terms: dict[RootKey, tuple[Slot, int, int]] = {}
+        for root in taken:
+            self._add(root, root.id, 0)
+
+    def _add(self, root: RootPart, value: int, kept: int) -> None:
+        _, before, rows = self._terms.get(root.key, (root.home, 0, 0))
+        self._terms[root.key] = root.home, before ^ value, rows + kept
+
+    def give(self, roots: Iterable[RootPart], given: Shares) -> None:
+        """These shares went out (rule 2)."""
+        for root in roots:
+            self._add(root, given.get(root.key, 0), 0)
+
+    def keep(self, row: BufferedRow) -> None:
+        """It is taken up (rule 3)."""
+        for root in row.roots:
+            self._add(root, row.share, 1)
+
+    def let_go(self, row: BufferedRow) -> None:
+        """It was taken up, and is kept no more (rule 3)."""
+        for root in row.roots:
+            self._add(root, row.share, -1)
+
+    def refuse(self, row: BufferedRow) -> None:
+        """Rule 4."""
+        for root in row.roots:
+            self._add(root, row.share, 0)
+
+    def give_up(self, row: BufferedRow) -> None:
+        """Rule 5."""
+        for root in row.roots:
+            self._add(root, 0, -1)
+
+    def all(self) -> list[Addressed]:
+        return [(home, Ack(key, value, kept)) for key, (home, value, kept) in self._terms.items()]

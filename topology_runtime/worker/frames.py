@@ -1,0 +1,158 @@
+"""The work of a thread that takes in rows: a frame at a time through its behaviour, measured."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from queue import Empty
+from typing import Any
+
+from topology_runtime.clock import monotonic_ns
+from topology_runtime.latency_buckets import bucket_of
+from topology_runtime.messages import Frame
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from topology_runtime.worker import meter as mt
+from topology_runtime.worker.behaviours import behaviour_of
+from topology_runtime.worker.keyed import KeyedTask
+from topology_runtime.worker.orders import Orders
+from topology_runtime.worker.snapshots import SnapshotFiles
+from topology_runtime.worker.threads import IDLE_S, TaskThread, ThreadWork
+
+TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
+WAIT_S = 0.005  # a thread that may not work looks again so often
+
+
+class FrameWork(ThreadWork):
+    """Of a task with in-edges."""
+
+    def __init__(self, thread: TaskThread) -> None:
+        super().__init__(thread)
+        self._files = SnapshotFiles(thread.host.directory, thread.task.name, thread.desired.thread)
+        self._links: dict[int, int | None] = {}  # sender → its record in the meter, if there was one left
+        self._lost = 0  # key ranges of which it was told
+        self._unsaved = ""
+
+    def begin(self, logic: Any) -> None:
+        core = self.core
+        core.behaviour = behaviour_of(core, logic, time.sleep, self._files, self.thread.watch)
+
+    def turn(self) -> None:
+        """One look round: orders, one item, time, flush."""
+        thread, core = self.thread, self.core
+        thread.look_round()
+        if not core.may_work:
+            time.sleep(WAIT_S)
+            return
+        try:
+            item = thread.inbox.get(timeout=self._patience_s())
+        except Empty:
+            item = None
+        thread.busy = True
+        if thread.task.exclusive and not self._wait_for_lease(item is None):
+            thread.busy = False
+            return
+        if type(item) is tuple:
+            self._take(*item)
+        elif isinstance(item, StateAsked):
+            thread.answer_for(item)
+        elif isinstance(item, (Barrier, StateMove, StateTaken)) and core.on_word(item, monotonic_ns()):
+            thread.host.changed()
+        core.on_time(monotonic_ns())
+        core.flush(monotonic_ns())
+        if isinstance(core.behaviour, KeyedTask):
+            self._tell_of_state(core.behaviour)
+        thread.busy = thread.working = False
+
+    def _wait_for_lease(self, idle: bool) -> bool:
+        """True once it may work; False when it is to end, or has nothing to work on."""
+        while not self.thread.may_go_on():
+            if idle or self.thread.stopping:
+                return False
+            time.sleep(WAIT_S)
+        return True
+
+    def _patience_s(self) -> float:
+        due_ns = self.core.outputs.next_flush_ns()
+        if due_ns is None:
+            return TICK_S if self.core.behaviour.by_the_clock else IDLE_S
+        return max(0.0, (due_ns - monotonic_ns()) / 1e9)
+
+    def _take(self, arrived_ns: int, frame: Frame, wire_bytes: int) -> None:
+        thread = self.thread
+        words, at, watch = thread.host.meter.words, thread.at, thread.watch
+        if (copies := thread.copies) is not None:
+            copies.add(thread.topology.edges[frame.edge].source, frame.rows)
+        start_ns, cpu_ns, rows = monotonic_ns(), time.thread_time_ns(), len(frame.rows)
+        words[at + mt.CALL_STARTED_NS] = start_ns
+        watch.quick = not (watch.careful or watch.poison)
+        self.core.take(frame, start_ns)
+        watch.quick = False
+        end_ns = monotonic_ns()
+        words[at + mt.CALL_STARTED_NS] = 0
+        words[at + mt.TUPLES_IN] += rows
+        words[at + mt.FRAMES_IN] += 1
+        words[at + mt.BYTES_IN] += wire_bytes
+        words[at + mt.BUSY_NS] += end_ns - start_ns
+        words[at + mt.WAIT_NS] += max(0, end_ns - start_ns - (time.thread_time_ns() - cpu_ns))
+        words[at + mt.LATENCY_SUM_NS] += (end_ns - arrived_ns) * rows
+        words[at + mt.FIELDS + bucket_of(end_ns - arrived_ns)] += rows
+        self._measure_link(frame, arrived_ns, wire_bytes)
+
+    # ── links ───────────────────────────────────────────────────────────────────────────────────
+
+    def _measure_link(self, frame: Frame, arrived_ns: int, wire_bytes: int) -> None:
+        host = self.thread.host
+        link = self._links.get(frame.sender, -1)
+        if link == -1:
+            with host.lock:
+                link = self._links[frame.sender] = host.meter.link_record(frame.sender, frame.target)
+        if link is not None:
+            words = host.meter.words
+            words[link + mt.L_TUPLES] += len(frame.rows)
+            words[link + mt.L_BYTES] += wire_bytes
+            words[link + mt.L_FRAMES] += 1
+            words[link + mt.L_BUFFER_NS] += frame.flushed_ns - frame.filled_ns
+            words[link + mt.L_CHANNEL_NS] += max(0, arrived_ns - frame.flushed_ns)
+
+    def on_orders(self, orders: Orders) -> None:
+        """Senders that are no more, and those without a record, are looked at anew."""
+        self._forget(
+            [sender for sender, link in self._links.items() if link is None or sender not in orders.task_of]
+        )
+
+    def _forget(self, senders: Iterable[int]) -> None:
+        with self.thread.host.lock:
+            for sender in senders:
+                link = self._links.pop(sender)
+                if link is not None:
+                    self.thread.host.meter.link_ended(link)
+
+    # ── keyed state ─────────────────────────────────────────────────────────────────────────────
+
+    def _tell_of_state(self, keyed: KeyedTask) -> None:
+        """What of its state was lost, or cannot be saved: once for each."""
+        if (lost := len(keyed.rows.ranges.lost)) > self._lost:
+            self._say(f"the state of {lost - self._lost} key ranges was lost with the threads that had it")
+            self._lost = lost
+        if bool(keyed.unsaved) != bool(self._unsaved):
+            self._unsaved = keyed.unsaved
+            self._say(
+                f"no snapshot can be written: {keyed.unsaved}; its rows are kept until one can"
+                if keyed.unsaved
+                else f"snapshots are written again, after {keyed.saves_failed} failures in all"
+            )
+            self.thread.host.changed()
+
+    def _say(self, text: str) -> None:
+        name = f"thread {self.thread.desired.thread} of {self.thread.task.name}"
+        print(f"headgate: {name}: {text}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        self._forget(list(self._links))
+        keyed = self.core.behaviour
+        if isinstance(keyed, KeyedTask) and not keyed.rows.ranges.versions:
+            try:
+                self._files.remove()
+            except OSError as error:
+                self._say(f"its snapshot cannot be removed: {error}")  # it is cleaned later

@@ -1,0 +1,236 @@
+"""What one thread of a task decides, whatever the task: orders, routes, barriers, what leaves it and when. What it does
+with rows and time is its behaviour, one of four: mapping.py, windows.py (keeps rows), keyed.py (has state per key),
+source.py. Pure but for the user's code; threads.py runs it in a thread, the simulator in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Any, Protocol
+
+from topology_runtime.cluster import Slot
+from topology_runtime.lease import may_begin
+from topology_runtime.messages import Frame, ThreadSpec, ThreadStatus
+from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from topology_runtime.topology import Topology
+from topology_runtime.worker.acks import Addressed, left_open
+from topology_runtime.worker.burial import Around
+from topology_runtime.worker.orders import Orders
+from topology_runtime.worker.outputs import Outputs
+from topology_runtime.worker.results import Results, ToRecord
+from topology_runtime.worker.router import Router
+
+LATEST_BARRIER = 1 << 62  # what a thread without upstream has in barriers
+
+
+KeyOf = Callable[[str | int | None], Callable[[Any], Hashable]]  # the key of an edge → its function
+
+
+class Post(Protocol):
+    """How threads of one worker reach others (switchboard.py; in a simulation, its network)."""
+
+    slot: Slot
+    incarnation: int
+
+    def deliver(self, frames: Iterable[Frame]) -> None: ...
+    def send_acks(self, acks: Iterable[Addressed]) -> None: ...
+    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None: ...
+
+
+class Records(Protocol):
+    """Where a thread writes down what is done (records.py)."""
+
+    def write(self, done: ToRecord, holding: int) -> None:
+        """holding: rows that are kept now."""
+
+
+class Behaviour:
+    """What a thread does. Here: that of one that keeps nothing."""
+
+    @property
+    def holding(self) -> int:
+        """Rows kept now."""
+        return 0
+
+    @property
+    def empty(self) -> bool:
+        """Has it nothing that must not be lost?"""
+        return self.holding == 0
+
+    @property
+    def by_the_clock(self) -> bool:
+        """Has `on_time` anything to look at?"""
+        return self.holding > 0
+
+    def status(self, status: ThreadStatus) -> ThreadStatus:
+        """What the thread says of itself, as this behaviour corrects it."""
+        return status
+
+    def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
+        """One frame; returns its acks."""
+        raise NotImplementedError
+
+    def on_time(self, now_ns: int) -> None:
+        """Work that is due by time."""
+
+    def on_orders(self, gone: Collection[int], rerouted: bool, now_ns: int) -> None:
+        """Orders are obeyed. gone: threads that were known and are desired no more. rerouted: routes of another
+        number are in force."""
+
+    def on_barriers(self, now_ns: int) -> None:
+        """Barriers of a newer number are in from all upstream threads."""
+
+    def on_word(self, word: StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
+        """True when there is something to report. A stray word: only keyed tasks have state that moves."""
+        return False
+
+
+class ThreadCore:
+    """One thread of a task. `behaviour`: composed when the task's object is there (behaviours.py)."""
+
+    def __init__(
+        self,
+        desired: ThreadSpec,
+        topology: Topology,
+        post: Post,
+        random64: Callable[[], int],
+        records: Records,
+        key_of: KeyOf,
+    ) -> None:
+        self.desired, self.topology, self.post = desired, topology, post
+        self.task = topology.by_name[desired.task]
+        self._edges = len(topology.out_edges(desired.task))
+        self.random64, self._records, self.key_of = random64, records, key_of
+        self.outputs = Outputs(desired.thread, post.slot, post.incarnation, random64, 0)
+        self.results = Results(self._around(), self.outputs)
+        self.orders: Orders | None = None
+        self.switched = 0
+        self.barriers: dict[int, int] = {}
+        self.behaviour = Behaviour()
+
+    def _around(self) -> Around:
+        return Around(
+            self.task.name,
+            self.desired.thread,
+            tuple(task.name for task in self.topology.sources),
+            {number: edge.source for number, edge in self.topology.in_edges(self.task.name)},
+            not self.topology.out_edges(self.task.name),
+            self.topology.tasks.index(self.task),
+        )
+
+    # ── what others see ─────────────────────────────────────────────────────────────────────────
+
+    def now(self, idle: bool, failed: str = "") -> ThreadStatus:
+        """`idle`: nothing waits in the inbox. Only a thread that is to go says whether it is empty: for
+        others that changes with every frame."""
+        empty = self.going and idle and self.empty
+        status = ThreadStatus(self.desired.thread, self.switched, self.marked, empty, False, failed)
+        return self.behaviour.status(status)
+
+    @property
+    def going(self) -> bool:
+        orders = self.orders
+        return orders is not None and (orders.desired.draining or self.desired.thread in orders.leaving)
+
+    @property
+    def leaving(self) -> bool:
+        """Is it to go, and the routes without it are in force?"""
+        orders = self.orders
+        return orders is not None and self.desired.thread in orders.leaving and orders.switched
+
+    @property
+    def may_work(self) -> bool:
+        """May it take frames? Not before it knows where its rows go: the first plan's senders may be told
+        to begin before this worker is, and what it sent nowhere would count as done."""
+        orders = self.orders
+        if orders is None or not orders.may_run(self.desired.thread):
+            return False
+        return self.routed
+
+    @property
+    def routed(self) -> bool:
+        """Does it know where its rows go?"""
+        return self.outputs.edges >= self._edges
+
+    def leased(self, now_ns: int, until_ns: int) -> bool:
+        """May it begin something under a lease until then? (Only exclusive threads need one.)"""
+        return not self.task.exclusive or may_begin(now_ns, until_ns)
+
+    @property
+    def empty(self) -> bool:
+        return self.outputs.empty and self.behaviour.empty
+
+    @property
+    def marked(self) -> int:
+        """Barriers of this number or newer are in from all upstream threads."""
+        if self.orders is None:
+            return 0
+        barriers, upstream = self.barriers, self.orders.upstream(self.task.name)
+        return min([barriers.get(thread, 0) for thread in upstream], default=LATEST_BARRIER)
+
+    # ── frames and time ─────────────────────────────────────────────────────────────────────────
+
+    def take(self, frame: Frame, now_ns: int) -> None:
+        self.settle(self.behaviour.take(frame, now_ns))
+
+    def settle(self, acks: Iterable[Addressed]) -> None:
+        """First what was finished is recorded, then it is acked."""
+        results = self.results
+        if results.refused:
+            refused, results.refused = results.refused, set()
+            acks = left_open(acks, refused, self.random64)
+        self._records.write(results.done(), self.behaviour.holding)
+        self.post.send_acks(acks)
+
+    def on_time(self, now_ns: int) -> None:
+        self.behaviour.on_time(now_ns)
+
+    def flush(self, now_ns: int, everything: bool = False) -> None:
+        if frames := self.outputs.flush(now_ns, everything):
+            self.post.deliver(frames)
+
+    # ── orders ──────────────────────────────────────────────────────────────────────────────────
+
+    def obey(self, orders: Orders, now_ns: int) -> bool:
+        """New orders: new routes (what was for the old ones goes first), barriers, kept rows that move.
+
+        True when there is something to report."""
+        before, self.orders = self.orders, orders
+        gone = before.task_of.keys() - orders.task_of.keys() if before is not None else set()
+        for thread in gone & self.barriers.keys():
+            del self.barriers[thread]
+        self.outputs.cap_of = orders.cap_of
+        self.outputs.gap_ns = int(orders.desired.settings.gap_s * 1e9)
+        if before is None or before.number != orders.number or before.desired.routes != orders.desired.routes:
+            self.flush(now_ns, everything=True)
+            self.outputs.route_by(self._routers(orders))
+        rerouted = self.switched != orders.number
+        self.switched = orders.number
+        if orders.switched:
+            for target in orders.to_mark(self.task.name):
+                self.post.send_word(Barrier(self.desired.thread, target, orders.number))
+        self.behaviour.on_orders(gone, rerouted, now_ns)
+        return rerouted
+
+    def on_word(self, word: Barrier | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
+        """True when there is something to report."""
+        if not isinstance(word, Barrier):
+            return self.behaviour.on_word(word, now_ns)
+        before = self.marked
+        self.barriers[word.sender] = max(word.number, self.barriers.get(word.sender, 0))
+        if self.marked == before:
+            return False
+        self.behaviour.on_barriers(now_ns)
+        return True
+
+    def _routers(self, orders: Orders) -> list[tuple[int, Router]]:
+        """One for each out-edge that has a route."""
+        local = frozenset(thread for thread, slot in orders.slot_of.items() if slot == self.post.slot)
+        made: list[tuple[int, Router]] = []
+        for number, edge in orders.topology.out_edges(self.task.name):
+            route = orders.route_of.get(number)
+            if route is not None and route.targets:
+                key = self.key_of(edge.key) if edge.key is not None else None
+                router = Router(edge, route, local, key, orders.cap_of, self.desired.thread)
+                made.append((number, router))
+        return made
