@@ -12,6 +12,7 @@ from topology_runtime.messages import ThreadSpec, ThreadStatus, Token, WorkerRep
 
 NS = 1_000_000_000
 CRASHES_MOST, CRASHES_WITHIN_NS = 3, 60 * NS  # one more in this time: the slot is quarantined
+TRIED_AGAIN_NS = 60 * NS  # after its last crash, a slot that was given up and round which nobody planned
 START_LIMIT_NS = 60 * NS  # user code may import much in a slow slot; a hanging import ends here
 
 Status = Literal["empty", "starting", "running", "exited", "quarantined"]
@@ -75,6 +76,15 @@ class SlotState:
         late = not self.crashed_ns or now_ns - self.crashed_ns[-1] >= NS
         return late and bool(self.desired) and all(t.answers for t in self.desired)
 
+    def try_again(self, now_ns: int) -> bool:
+        """Has nothing else taken its threads for a minute? Then it is given up no more; its crashes count anew."""
+        if self.status != "quarantined" or all(t.leaving or t.answers for t in self.desired):
+            return False
+        if self.crashed_ns and now_ns - self.crashed_ns[-1] < TRIED_AGAIN_NS:
+            return False
+        self._take_up()
+        return True
+
     def now(self) -> WorkerStatus | None:
         """What a report says of this slot; None when there never was a worker."""
         if (said := self.said) == "empty":
@@ -96,9 +106,12 @@ class SlotState:
         here = {thread.thread for thread in desired}
         self.ended = {n: now for n, now in self.ended.items() if n in here}
         if self.given_up and epoch > self.quarantined_epoch and not all(t.leaving for t in desired):
-            self.given_up = False
-            self.status = "exited" if self.status == "quarantined" else self.status
-            self.crashed_ns.clear()
+            self._take_up()
+
+    def _take_up(self) -> None:
+        self.given_up = False
+        self.status = "exited" if self.status == "quarantined" else self.status
+        self.crashed_ns.clear()
 
     def spawned(self, incarnation: int, now_ns: int) -> None:
         self.status, self.incarnation, self.letters = "starting", incarnation, 0

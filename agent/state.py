@@ -4,8 +4,8 @@ Pure: `step(event, now_ns) → [instruction]`, with `now_ns` monotonic; agent.py
 the simulator too. Rules:
  1. Only the highest token counts (boot, epoch, counter). An equal one is forwarded again: marks are states.
  2. A slot with desired threads has a worker. One that dies is replaced at once under a higher incarnation; after the
-    fourth crash within 60 s the slot is quarantined until a later epoch puts threads into it. A loss that is some row's
-    doing is counted for the row (strikes.py), not for the slot. (Only what answers for snapshots lives there then.)
+    fourth crash within 60 s the slot is quarantined until a later epoch puts threads into it, or for a minute while its
+    own are still desired there. A loss that is some row's doing is counted for the row (strikes.py), not for the slot.
  3. A worker leaves by itself when none of its threads is desired; that is no crash.
  4. A report goes out on every change, and every 0.5 s; HELLO until welcomed, when the controller's boot
     changes, and while the controller is not heard.
@@ -352,6 +352,8 @@ class AgentState:
             return []
         out: list[e.Instruction] = []
         for state in self.slots.values():
+            if state.try_again(now_ns):
+                out.append(e.Note(f"slot {state.slot} is tried again: nothing took its threads"))
             if state.lacks_worker(now_ns):
                 state.spawned(self._incarnation(state, now_ns), now_ns)
                 out.append(e.SpawnWorker(state.slot, state.incarnation))
@@ -442,9 +444,6 @@ class AgentState:
         out: list[e.Instruction] = [e.Note(text.format(slot)) for slot in alive]
         if self.controller_boot and not self.refused:
             out += self._letters_again(now_ns)
-            out += [
-                self._report(self._news(), now_ns),
-                e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot)),
-            ]
+            out += [self._report(self._news(), now_ns), e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot))]
         self._exiting = True
         return [*out, e.Exit(self.stopping, self.refused)]

@@ -49,6 +49,11 @@ class SimAgent:
         return self.gone or (self.lives > 0 and all(slot.given_up for slot in self.state.slots.values()))
 
     @property
+    def rests(self) -> bool:
+        """Is a slot that has threads to run given up? It is tried again."""
+        return self.lives > 0 and any(s.given_up and s.open_threads for s in self.state.slots.values())
+
+    @property
     def cut(self) -> bool:
         return self.world.now_ns < self.cut_until_ns
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from tempfile import mkdtemp
 
+from agent.slot_state import TRIED_AGAIN_NS
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.records import Submitted
 from controller.knowledge.spools import unread
@@ -278,6 +279,7 @@ class SimWorld:
         kept_s = (
             self.shape.calm_s
         )  # a source that leaves is gone only when its last rows are not kept any more
+        kept_s += TRIED_AGAIN_NS / S if any(agent.rests for agent in self.agents.values()) else 0.0
         self.wait("the plan is in force", lambda: self.unsettled, SETTLE_S + kept_s)
         self.clock.run_until(self.now_ns + int(self.shape.calm_s * S))
         assert not self.shape.calm_s or not self._behind, self._behind

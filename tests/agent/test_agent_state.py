@@ -172,6 +172,22 @@ def test_a_later_epoch_that_names_the_slot_ends_its_quarantine() -> None:
     assert only(mind.dies(after_s=1.0), e.SpawnWorker), "its crashes are counted anew"
 
 
+def test_a_slot_whose_threads_nothing_else_took_is_tried_again_after_a_minute() -> None:
+    """It may be the only one, and what it crashed for may be over."""
+    mind = Mind()
+    mind.want(thread(1, 0))
+    for _ in range(4):
+        mind.dies(after_s=1.0)
+    assert not only(mind.tick(59.0), e.SpawnWorker)
+    out = mind.tick(1.0)
+    assert only(out, e.SpawnWorker) and "tried again" in only(out, e.Note)[0].text
+    for _ in range(3):
+        assert only(mind.dies(after_s=1.0), e.SpawnWorker), "its crashes are counted anew"
+    assert not only(mind.dies(after_s=1.0), e.SpawnWorker)
+    mind.want(thread(1, 0, leaving=True), epoch=2)
+    assert not only(mind.tick(120.0), e.SpawnWorker), "they are elsewhere now"
+
+
 def test_what_answers_for_snapshots_lives_in_a_quarantined_slot_too() -> None:
     """The controller goes on to take the slot for one without use."""
     mind = Mind()

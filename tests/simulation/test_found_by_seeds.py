@@ -53,3 +53,8 @@ def test_worlds_that_stood_still(seed: int) -> None:
     died between the end of an exclusive thread and its successor's appointment, and nobody was appointed; a worker
     sent on to one that was dead, when the source had long been told of that death."""
     SimWorld(seed).run()
+
+
+def test_the_only_slot_is_tried_again_after_it_was_given_up() -> None:
+    """Its worker was killed four times in a minute, nothing else could take its threads, and all stood still for good."""
+    SimWorld(34169).run()
