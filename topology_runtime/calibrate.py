@@ -51,6 +51,7 @@ def models_for(  # what models depend on, and how to measure them
             store.save(directory, store.stand_in(name, slot))
         lacking = [name for name in lacking if name not in spared]
     if not lacking:
+        directory.mkdir(parents=True, exist_ok=True)  # no task may need a model
         return directory, False
     with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{os.getpid()}-") as temporary:
         file = Path(temporary, "topology.json")

@@ -97,3 +97,14 @@ def test_a_topology_without_code_cannot_be_measured(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
         models_for(bare, (), 0.2, MIB, cache=tmp_path)
     assert len(caught.value.faults) == 2
+
+
+def test_where_no_task_needs_a_model_there_is_an_empty_folder_of_them(tmp_path: Path) -> None:
+    """`up` reads it: a topology of tasks of fixed size alone said that its models could not be read."""
+    tasks = (
+        Task("source", "source", "topology_runtime.tasks.counter:Counter", static=Static()),
+        Task("store", run="mine:work", static=Static()),
+    )
+    fixed = Topology("t", tasks, (Edge("source", "store"),))
+    folder, fresh = models_for(fixed, (), 0.2, MIB, cache=tmp_path)
+    assert (list(folder.iterdir()), fresh) == ([], False)
