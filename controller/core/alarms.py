@@ -2,6 +2,7 @@
 
     short      more is offered than the plan in force carries, for five seconds; not while a plan is on its way
     models     it does not keep up though the plan in force is predicted to: the models are wrong
+    slot       a slot of the plan in force is given up, and no plan can do without it
     vm         a VM that was asked for is not there after a minute
     lag        rows of arriving sources wait, and more each second (`analyze/lag.py`)
     mass_loss  so many VMs vanished at once that nothing is planned
@@ -12,17 +13,19 @@ Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk 
 from __future__ import annotations
 
 from controller.execute.executor import IN_FORCE
+from controller.execute.watching import quarantined_now
 from controller.knowledge.diagnoses import Demand, Stability
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turn import Turn
 
-KINDS = ("short", "models", "vm", "lag", "mass_loss", "plan", "enactment", "journal", "disk", "dead letters", "state",
+KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "plan", "enactment", "journal", "disk", "dead letters", "state",
          "unread")  # fmt: skip
 
 NS = 1_000_000_000
 SHORT_S = 5  # above what is carried for so long, or below it: what waits is over by then, or is not
 WRONG_S = 10  # unstable for so long; a verdict is of 15 s already
+GIVEN_UP_S = 3  # a plan that does without is made within a second
 SETTLED_S = 20.0  # so long after a plan came into force what it does is its own doing
 MISSING_S = 60.0  # after a VM was asked for
 
@@ -66,7 +69,9 @@ class AlarmWatch:
             raise_alarm(turn, "short", text + why_not_more(k))
         elif short <= -SHORT_S:
             clear_alarm(turn, "short", "the plan in force carries what is offered")
+        given_up = self._given_up(turn, members)
         wrong = verdict.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
+        wrong = wrong and not given_up
         lasting = self._lasts("models", wrong)
         if lasting >= WRONG_S:
             text = (
@@ -81,6 +86,20 @@ class AlarmWatch:
         before = self._lasting.get(what, 0)
         self._lasting[what] = max(0, before) + 1 if is_so else min(0, before) - 1
         return self._lasting[what]
+
+    def _given_up(self, turn: Turn, members: Membership) -> bool:
+        slots = quarantined_now(turn.knowledge, members)
+        lasting = self._lasts("slot", bool(slots))
+        if lasting >= GIVEN_UP_S:
+            names = ", ".join(map(str, slots))
+            text = (
+                f"slot {names} is given up, for its worker died again and again, and no plan can do without it: its "
+                "threads stand still, and are tried again a minute after the last time; its log says why it died"
+            )
+            raise_alarm(turn, "slot", text)
+        elif lasting < 0:
+            clear_alarm(turn, "slot", "no slot of the plan in force is given up")
+        return bool(slots)
 
     def _machines(self, turn: Turn, members: Membership) -> None:
         k = turn.knowledge

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controller.core.alarms import clear_alarm, raise_alarm
 from controller.core.decide import PlanChoice, PlanQuestion, choose
 from controller.core.tracing import enacted_of
 from controller.execute.executor import (
@@ -53,6 +54,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     k = turn.knowledge
     if diagnosis.kind == "none" or diagnosis.rate_tps is None:
         advise(turn, "")
+        clear_alarm(turn, "plan", "no other plan is needed any more")
         _record(turn, members, diagnosis, "none", diagnosis.text)
         return
     if k.settings.plan is not None and k.mode != "advise":
@@ -65,10 +67,10 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     try:
         choice = choose(question(k, members, diagnosis.rate_tps, diagnosis.reason in FAULTS))
     except HeadgateError as error:
-        k.alarms["plan"] = f"no plan for {diagnosis.rate_tps:.1f} tuples/s: {error.what}"
+        raise_alarm(turn, "plan", f"no plan for {diagnosis.rate_tps:.1f} tuples/s: {error.what}")
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
-    k.alarms.pop("plan", None)
+    clear_alarm(turn, "plan", "there is a plan")
     k.considered = frozenset(vm.vm for vm in present(k, members))
     act(turn, members, diagnosis, choice)
 
@@ -359,9 +361,7 @@ def _no_first_plan(turn: Turn, error: HeadgateError) -> None:
     if k.settings.initial or isinstance(error, InvalidInput):
         turn.do(Finish(None, error))
         return
-    if "plan" not in k.alarms:
-        turn.event("alarm", f"no first plan: {error.what}", level="warning")
-    k.alarms["plan"] = f"no first plan: {error.what}"
+    raise_alarm(turn, "plan", f"no first plan: {error.what}")
     k.gathering_since_ns = turn.now.mono_ns
 
 

@@ -89,6 +89,26 @@ def test_a_spike_that_the_queue_takes_is_no_alarm() -> None:
     assert not events(world, "alarm")
 
 
+def test_a_slot_that_is_given_up_is_named_where_no_plan_can_do_without_it() -> None:
+    """Not the models, which are right."""
+    world = World((vm("vm1", 1),), rate_tps=20.0).start().until("committed")
+    world.run(20)
+    world.vms["vm1"].quarantine(0)
+    world.run(60)
+    assert alarms(world).keys() == {"plan", "slot"} and "slot vm1/0 is given up" in alarms(world)["slot"]
+    world.vms["vm1"].workers.clear()  # it is tried again
+    world.run(20)
+    assert alarms(world) == {}
+
+
+def test_a_slot_that_is_planned_round_is_no_alarm() -> None:
+    world = World(rate_tps=500.0).start().until("committed")
+    bad = next(slot for slot in world.slots_of("work") if slot != world.source_thread().slot)
+    world.vms[bad.vm].quarantine(bad.number)
+    world.run(30)
+    assert not events(world, "alarm")
+
+
 def test_terminal_and_check_say_the_same() -> None:
     world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
     world.ask("rate_set", rate_tps=1000.0)
