@@ -19,8 +19,8 @@ from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turn import Turn
 
-KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "plan", "enactment", "journal", "disk", "dead letters", "state",
-         "unread")  # fmt: skip
+KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "plan", "enactment", "journal", "disk", "dead letters",
+         "state", "unread")  # fmt: skip
 
 NS = 1_000_000_000
 SHORT_S = 5  # above what is carried for so long, or below it: what waits is over by then, or is not

@@ -56,5 +56,5 @@ def test_worlds_that_stood_still(seed: int) -> None:
 
 
 def test_the_only_slot_is_tried_again_after_it_was_given_up() -> None:
-    """Its worker was killed four times in a minute, nothing else could take its threads, and all stood still for good."""
+    """Its worker was killed four times in a minute, nothing else could take its threads, and all stood still."""
     SimWorld(34169).run()
