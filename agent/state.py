@@ -444,6 +444,7 @@ class AgentState:
         out: list[e.Instruction] = [e.Note(text.format(slot)) for slot in alive]
         if self.controller_boot and not self.refused:
             out += self._letters_again(now_ns)
-            out += [self._report(self._news(), now_ns), e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot))]
+            last = self._report(self._news(), now_ns)
+            out += [last, e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot))]
         self._exiting = True
         return [*out, e.Exit(self.stopping, self.refused)]
