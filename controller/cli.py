@@ -120,7 +120,7 @@ def start(options: dict[str, Any]) -> None:
     place = ControllerPlace(
         state, options["trace_dir"], *ports, options["owner"], keep, metrics, options["stream_port"]
     )
-    Controller(Loop(settings, submitted), place, machines).run()
+    Controller(Loop(settings, submitted).step, place, machines).run()
 
 
 def vms_of(options: dict[str, Any]) -> tuple[Vm, ...]:

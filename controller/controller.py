@@ -1,7 +1,7 @@
 """The controller's shell: sockets, clock, journal, signals. It performs instructions and decides nothing.
 
 1. One thread does everything but the trace's files; nothing here waits without a limit.
-2. What reaches `step` is recorded, so that a run can be replayed.
+2. What reaches `step` is recorded, so that a run can be replayed. What the core knows is seen in its views only.
 3. When the journal does not take a record, nothing that follows it in that turn is done.
 """
 
@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +23,6 @@ from typing import Any
 
 import msgspec
 
-from controller.core.commands import refusal
-from controller.core.loop import Loop
 from controller.files.journal import Journal
 from controller.files.letter_file import LetterFile
 from controller.files.machines import Listing, Machines
@@ -32,18 +30,24 @@ from controller.files.tally_file import TallyFile
 from controller.knowledge import turns as t
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import PhaseEntered, Record, RolloutStarted
-from controller.metrics_told import ControllerMetricsPort
 from controller.monitor.border import BorderGate, Conduct, check
 from controller.recording.recorder import Recorder
 from controller.recording.trace import RatesRow
-from controller.viewers import COMMANDS as OF_VIEWERS
 from controller.viewers import Viewers
 from topology_runtime import channels, failpoints
 from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles, words_of, write_whole
 from topology_runtime.errors import BadMessage, HeadgateError
-from topology_runtime.messages import DesiredState, FromAgent, FromController, Reply, Request, Welcome
+from topology_runtime.messages import (
+    DesiredState,
+    FromAgent,
+    FromController,
+    Reply,
+    Request,
+    Welcome,
+    refusal,
+)
 from topology_runtime.owner import orphaned
 from topology_runtime.trace_keep import Keep
 from topology_runtime.trace_tables import DEAD_LETTERS
@@ -56,6 +60,8 @@ LINGER_MS = 200  # last words to agents and clients are given this long to leave
 IMPORT_AHEAD_S = 3.0  # then what a re-plan needs and a first plan does not is imported (0.7 s)
 JOURNAL = "the journal"
 EARLY_INPUTS = 1000  # events before there is a topology, kept for the trace
+
+Step = Callable[[t.Event, t.Now], Sequence[t.Instruction]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +81,10 @@ class ControllerPlace:
 
 
 class Controller:
-    """A controller, until its run is over."""
+    """A controller, until its run is over. `step`: its core (`Loop.step`)."""
 
-    def __init__(self, loop: Loop, place: ControllerPlace, machines: Machines) -> None:
-        self._loop, self._place, self._machines = loop, place, machines
+    def __init__(self, step: Step, place: ControllerPlace, machines: Machines) -> None:
+        self._core, self._place, self._machines = step, place, machines
         home = place.state / "controller"
         self._journal = Journal(home)
         self._store = TallyFile(home / "tallies.bin")
@@ -91,7 +97,7 @@ class Controller:
             channels.requests, port=place.command_port, max_bytes=channels.REQUEST_MAX_BYTES, untyped=True
         )
         self._wake = channels.Waker()
-        self._viewers = Viewers(loop, self._wake, place.stream_port)
+        self._viewers = Viewers(self._wake, place.stream_port, place.metrics)
         self._waiter = channels.Waiter([self._control, self._commands], [self._wake.fd])
         self._signals = self._signals_told = 0
         self._peers: dict[str, bytes] = {}
@@ -105,7 +111,6 @@ class Controller:
         self._next_tick_ns = self._next_machines_ns = 0
         self._encoded: tuple[DesiredState | None, bytes] = (None, b"")
         self._finish: t.Finish | None = None
-        self._metrics = ControllerMetricsPort(*place.metrics) if place.metrics else None
         self._disk = DiskTroubles()
         self._disk_told: t.DiskSeen = t.DiskSeen(())
         self._endpoint_told = False
@@ -145,11 +150,8 @@ class Controller:
         if monotonic_ns() >= self._next_tick_ns:
             self._next_tick_ns = max(self._next_tick_ns + TICK_NS, monotonic_ns() + TICK_NS // 2)
             self._do(t.Tick())
-            if self._metrics is not None:
-                self._metrics.look(self._loop, _now())
-            self._viewers.turn(_now())
-        for client, reply in self._viewers.answers():
-            self._commands.send(client, reply)
+        for number, reply in self._viewers.answers():
+            self._answer(number, reply)
 
     def result(self, finish: t.Finish) -> dict[str, Any] | None:
         """Write the summary for `up`; raise what ended the run."""
@@ -173,10 +175,8 @@ class Controller:
             self._endpoint.unlink(missing_ok=True)
         self._control.close(LINGER_MS)
         self._commands.close(LINGER_MS)
-        self._viewers.close(_now() if self._finish is not None else None)
+        self._viewers.close(over=self._finish is not None)
         self._wake.close()
-        if self._metrics is not None:
-            self._metrics.close()
         if self._recorder is not None:
             recorded = self._recorder.close()
             if recorded.trouble:
@@ -188,7 +188,7 @@ class Controller:
             "commands": self._commands.endpoint,
             "control": self._control.endpoint,
             "pid": os.getpid(),
-            "metrics": self._metrics.address if self._metrics is not None else None,
+            "metrics": self._viewers.metrics_address,
         }
 
     # ── what comes in ───────────────────────────────────────────────────────────────────────────
@@ -215,7 +215,7 @@ class Controller:
                 if self._conduct.banned(peer, monotonic_ns()):
                     continue
                 check(message)
-                if not self._let_in(message):
+                if not self._gate.admits(message, monotonic_ns()):
                     continue
             except BadMessage as error:
                 self._blame(error.peer or peer, error.what)
@@ -223,17 +223,13 @@ class Controller:
             self._peers[message.vm] = peer
             self._do(t.FromVm(message))
 
-    def _let_in(self, message: FromAgent) -> bool:
-        members = self._loop.members
-        known = message.vm in members.members or message.vm in members.known
-        return self._gate.admits(message, known, len(members.members), monotonic_ns())
-
     def _blame(self, peer: bytes, why: str) -> None:
         """A bad message is dropped and counted; too many: its peer is told why and not heard for a while."""
         if self._conduct.blame(peer, why, monotonic_ns()):
-            k = self._loop.knowledge
+            view = self._viewers.view
+            boot, run = (view.boot, view.run) if view is not None else (0, "")
             words = f"too many bad messages ({why}): not heard for a minute"
-            self._control.send(peer, Welcome(k.durable.boot, k.settings.run, wall_ns(), words))
+            self._control.send(peer, Welcome(boot, run, wall_ns(), words))
             self._do(t.Troubled("messages of agents", f"of peer {peer!r}: {why}"))
 
     def _hear_clients(self) -> None:
@@ -246,10 +242,8 @@ class Controller:
             if received is None:
                 return
             client, request = received
-            if request.command in OF_VIEWERS:
-                reply = self._viewers.answer(client, request, _now())
-                if reply is not None:
-                    self._commands.send(client, reply)
+            if request.command == "snapshot":
+                self._commands.send(client, self._viewers.snapshot())
                 continue
             self._asked += 1
             self._clients[self._asked] = client
@@ -301,7 +295,7 @@ class Controller:
     def _step(self, event: t.Event) -> None:
         now = _now()
         self._record_input(now, event)
-        instructions = self._loop.step(event, now)
+        instructions = self._core(event, now)
         for instruction in instructions:
             if isinstance(instruction, t.Persist):
                 if not self._persist(instruction.records, now):
@@ -339,6 +333,11 @@ class Controller:
                     self._send(vm, message)
                 case t.Answer(number, reply):
                     self._answer(number, reply)
+                case t.AnswerLater(number, work):
+                    self._viewers.think(number, work)
+                case t.Show(view):
+                    self._gate.know(view.known, len(view.vms))
+                    self._viewers.show(view)
                 case t.Finish():
                     self._finish = instruction
                 case t.KeepTallies(tallies):
@@ -368,9 +367,8 @@ class Controller:
             self._events.append(t.Troubled(what, str(error)))
 
     def _keep_letters(self, records: tuple[LetterRecord, ...]) -> None:
-        whole = self._loop.knowledge.counts.letters.whole
         with self._disk.writing("dead letters", self._letters.path):
-            self._letters.append(records, whole)
+            self._letters.append(records)
         if self._recorder is not None:
             self._recorder.letters(records)
 
@@ -393,10 +391,6 @@ class Controller:
     # ── the trace ───────────────────────────────────────────────────────────────────────────────
 
     def _trace(self, instruction: t.Instruction) -> None:
-        if isinstance(instruction, t.Block):
-            self._viewers.add(instruction.block, _now())
-            if self._metrics is not None:
-                self._metrics.add(instruction.block)
         if isinstance(instruction, t.Begin):
             self._begin_trace(instruction.run)
         elif self._recorder is not None:
@@ -414,7 +408,7 @@ class Controller:
         self._run = run
         with self._disk.writing("the trace", self._place.trace):
             self._recorder = Recorder(self._place.trace, run, self._place.keep, partial(_say, "info"))
-            self._recorder.letters(self._loop.knowledge.counts.letters.whole())
+            self._recorder.letters(self._letters.whole())
             self._viewers.record(self._recorder.view)
             self._run = None
             for now, event in self._early:

@@ -236,7 +236,7 @@ def replayed(
     from controller.replaying.account import IdealAccount
     from controller.replaying.again import Again
 
-    again = Again(recording.run)
+    again = Again(recording.run, watched=speed is not None)
     account = IdealAccount(models=models, usd_per_slot_hour=usd_per_slot_hour)
     began_s = time.perf_counter()
     if speed is None:

@@ -1,7 +1,4 @@
-"""Whoever watches: the picture's publisher, and questions that take long, thought about on a thread beside.
-
-Neither is an input of the loop: a run is decided, recorded and replayed the same, watched or not.
-"""
+"""Whoever watches: the picture's publisher, Prometheus, and questions that take long, thought about beside the loop."""
 
 from __future__ import annotations
 
@@ -10,83 +7,87 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, Full, Queue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from controller.analyze.demand import planned_for
-from controller.core.commands import refusal
-from controller.core.deciding import question
-from controller.core.loop import Loop
-from controller.knowledge.turns import Now
-from controller.plan.planner import PlanRequest
+from controller.knowledge.run_view import RunView
 from controller.publisher import Publisher
-from controller.views.whatif import rates_asked, whatif
+from controller.views.metrics import families
 from topology_runtime.channels import Waker
 from topology_runtime.errors import Conflict, HeadgateError
-from topology_runtime.messages import Reply, Request, SampleBlock
+from topology_runtime.messages import Reply, refusal
 
-COMMANDS = frozenset({"snapshot", "whatif"})
+if TYPE_CHECKING:
+    from topology_runtime.metrics_port import MetricsPort
+
 WAITING_MOST = 16  # questions; more are refused
-QUIET_TPS = 1.0  # a question's rate does not matter before its rates are filled in
 
-Question = tuple[bytes, PlanRequest, tuple[float, ...], bool]
+Work = Callable[[], Any]
 
 
 class Viewers:
-    """Lives in the controller's thread, but for the one that thinks. wake: what wakes the controller."""
+    """Lives in the controller's thread, but for the one that thinks. wake: what wakes the controller.
+    metrics: (host, port) to tell them on; raises Unreachable when it cannot be had."""
 
-    def __init__(self, loop: Loop, wake: Waker, port: int = 0) -> None:
-        self._loop, self._wake = loop, wake
-        self._publisher: Publisher | None = Publisher(loop, port)
-        self._questions: Queue[Question] = Queue(WAITING_MOST)
-        self._answers: Queue[tuple[bytes, Reply]] = Queue()
+    def __init__(self, wake: Waker, port: int = 0, metrics: tuple[str, int] | None = None) -> None:
+        self._wake = wake
+        self.view: RunView | None = None  # the newest
+        self._metrics = self._metrics_port(*metrics) if metrics else None
+        self.metrics_address = self._metrics.address if self._metrics is not None else None
+        self._publisher: Publisher | None = Publisher(port)
+        self._questions: Queue[tuple[int, Work]] = Queue(WAITING_MOST)
+        self._answers: Queue[tuple[int, Reply]] = Queue()
         self._thinker: threading.Thread | None = None
 
-    def turn(self, now: Now) -> None:
-        """When it is time: look, and send what changed."""
+    def show(self, view: RunView) -> None:
+        """What there is to see now."""
+        self.view = view
         if self._publisher is not None:
             with self._costing():
-                self._publisher.turn(now)
-
-    def add(self, block: SampleBlock, now: Now) -> None:
-        """Samples that have come."""
-        if self._publisher is not None:
-            with self._costing():
-                self._publisher.add(block, now)
+                self._publisher.show(view)
 
     def record(self, write: Callable[[bytes], None]) -> None:
         """Record from now on what is sent: see `Publisher.record`."""
         if self._publisher is not None:
             self._publisher.record(write)
 
-    def answer(self, peer: bytes, request: Request, now: Now) -> Reply | None:
-        """The reply, or None when it will be among `answers`."""
-        try:
-            if request.command == "snapshot":
-                return Reply(data=self._snapshot(now))
-            self._ask(peer, request.arguments)
-        except HeadgateError as error:
-            return refusal(error)
-        return None
-
-    def answers(self) -> list[tuple[bytes, Reply]]:
-        """(peer, reply) of what was thought about since."""
-        found = []
-        while True:
-            try:
-                found.append(self._answers.get_nowait())
-            except Empty:
-                return found
-
-    def close(self, now: Now | None = None) -> None:
-        """now: the run is over, and whoever looks is shown its end."""
-        if self._publisher is not None:
-            self._publisher.close(now)
-
-    def _snapshot(self, now: Now) -> dict[str, Any]:
+    def snapshot(self) -> Reply:
+        """The whole picture."""
         if self._publisher is not None:
             with self._costing():
-                return self._publisher.snapshot(now)
-        raise HeadgateError("there is no picture of this run", cause="see the controller's log")
+                return Reply(data=self._publisher.snapshot())
+        return refusal(HeadgateError("there is no picture of this run", cause="see the controller's log"))
+
+    def think(self, number: int, work: Work) -> None:
+        """The reply to this question will be among `answers`."""
+        try:
+            self._questions.put_nowait((number, work))
+        except Full:
+            error = Conflict("too many ask what if at once", hint="ask again in a moment")
+            self._answers.put((number, refusal(error)))
+            self._wake.set()
+        if self._thinker is None:
+            self._thinker = threading.Thread(target=self._think, name="whatif", daemon=True)
+            self._thinker.start()
+
+    def answers(self) -> Iterator[tuple[int, Reply]]:
+        """(question, reply) of what was thought about since."""
+        while True:
+            try:
+                yield self._answers.get_nowait()
+            except Empty:
+                return
+
+    def close(self, over: bool = False) -> None:
+        """over: so is the run, and whoever looks is shown its end."""
+        if self._publisher is not None:
+            self._publisher.close(over)
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _metrics_port(self, host: str, port: int) -> MetricsPort:
+        from topology_runtime.metrics_port import MetricsPort
+
+        return MetricsPort(host, port, lambda: families(self.view) if self.view is not None else ())
 
     @contextmanager
     def _costing(self) -> Iterator[None]:
@@ -95,39 +96,20 @@ class Viewers:
             yield
         except Exception as error:
             sys.stderr.write(f"controller: warning: no picture any more: {type(error).__name__}: {error}\n")
-            self.close()
-            self._publisher = None
-
-    def _ask(self, peer: bytes, arguments: dict[str, Any]) -> None:
-        rates = rates_asked(arguments)
-        loop = self._loop
-        if arguments.get("offered"):
-            rates = self._planned(rates)
-        request = question(loop.knowledge, loop.members, QUIET_TPS, False).request
-        try:
-            self._questions.put_nowait((peer, request, rates, bool(arguments.get("full"))))
-        except Full:
-            raise Conflict("too many ask what if at once", hint="ask again in a moment") from None
-        if self._thinker is None:
-            self._thinker = threading.Thread(target=self._think, name="whatif", daemon=True)
-            self._thinker.start()
-
-    def _planned(self, offered: tuple[float, ...]) -> tuple[float, ...]:
-        """What would be planned for if these rates were offered."""
-        k = self._loop.knowledge
-        planned_tps = k.plan.rate_tps if k.plan else 0.0
-        return tuple(planned_for(rate_tps, planned_tps, k.settings.headroom) for rate_tps in offered)
+            self._publisher, failed = None, self._publisher
+            if failed is not None:
+                failed.close()
 
     def _think(self) -> None:
         while True:
-            peer, request, rates, full = self._questions.get()
-            self._answers.put((peer, _reply(request, rates, full)))
+            number, work = self._questions.get()
+            self._answers.put((number, _reply(work)))
             self._wake.set()
 
 
-def _reply(request: PlanRequest, rates: tuple[float, ...], full: bool) -> Reply:
+def _reply(work: Work) -> Reply:
     try:
-        return Reply(data=whatif(request, rates, full))
+        return Reply(data=work())
     except HeadgateError as error:
         return refusal(error)
     except Exception as error:  # whoever asked must hear of it, and the next one be answered

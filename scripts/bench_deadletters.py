@@ -64,7 +64,7 @@ class Bench:
             if isinstance(instruction, t.KeepTallies):
                 self._store.keep(instruction.tallies)
             elif isinstance(instruction, t.KeepLetters):
-                self._file.append(instruction.records, self.loop.knowledge.counts.letters.whole)
+                self._file.append(instruction.records)
         self.core_s += middle - begin
         self.disk_s += time.process_time() - middle
 

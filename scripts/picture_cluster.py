@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots
-from controller.core.loop_result import LoopResult
+from controller.core.viewing import view_of
+from controller.execute.ending import Ending
 from controller.knowledge import diagnoses as d
 from controller.knowledge import windows as w
 from controller.knowledge.config import ControllerSettings
@@ -19,9 +20,9 @@ from controller.knowledge.membership import Member, Membership
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, Rollout, RolloutStarted, Submitted
+from controller.knowledge.run_view import LoopResult, RunView
 from controller.knowledge.turns import Now
 from controller.plan.planner import PlanRequest, best_plan
-from controller.views.view_input import ViewInput
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Report, ThreadSpec, Token, WorkerStatus
 from topology_runtime.schedule import Schedule
@@ -89,7 +90,7 @@ class Cluster:
             started_ns=WALL_NS, rollouts=(rollout,),
         )  # fmt: skip
 
-    def at(self, seconds: float) -> ViewInput:
+    def at(self, seconds: float) -> RunView:
         now = Now(int(seconds * NS), WALL_NS + int(seconds * NS))
         window = self._window(seconds)
         slope = self._chance.gauss(0, 0.004)
@@ -100,13 +101,14 @@ class Cluster:
         predicted = predicted_slots(self.plan.prediction, self.topology, window.emitted_tps, {})
         models = {model.task: model for model in models_of(self.topology)}
         near = nearness(window, self.plan, self.topology, models, predicted)
-        seen = LoopResult(window, stable, need, (), (), predicted, near, growing(window, stable))
+        in_task = {task.name: self._in_task() for task in self.topology.tasks}
+        grows = growing(window, stable)
+        result = LoopResult(window, stable, need, (), (), predicted, near, grows, in_task)
         for known in self.members.members.values():
             assert known.report is not None
             known.report = replace(known.report, sequence=known.report.sequence + 1)
         self._decide(seconds)
-        in_task = {task.name: self._in_task() for task in self.topology.tasks}
-        return ViewInput(self.k, self.members, seen, 0, "running", now, in_task)
+        return view_of(self.k, self.members, Ending(), {}, None, result, now)
 
     def _decide(self, seconds: float) -> None:
         self.k.last_decision = {
@@ -140,9 +142,7 @@ class Cluster:
     def _task(self, rate_tps: float) -> w.TaskWindow:
         rate, ms = self._moved(rate_tps, 0.02), self._moved(8.0)
         busy = min(1.0, self._moved(0.7))
-        return w.TaskWindow(
-            5.0, rate, rate, self._moved(6.0), 0.0, ms, ms, 4 * ms, 0.9, busy, 0.1, 0.01, 1e4, 1e4
-        )
+        return w.TaskWindow(5.0, rate, rate, self._moved(6.0), 0.0, ms, 0.9, busy, 0.1, 0.01, 1e4, 1e4)
 
     def _in_task(self) -> tuple[float, float, float]:
         ms = self._moved(8.0)

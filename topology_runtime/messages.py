@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from topology_runtime.cluster import Slot
+from topology_runtime.errors import HeadgateError
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.letters import DeadLetter as DeadLetter
 from topology_runtime.letters import DeadLetters as DeadLetters
@@ -432,3 +433,8 @@ class Reply(msgspec.Struct, frozen=True, tag="reply"):
 
     data: Any = None
     error: tuple[str, int, str, str | None, str | None, tuple[str, ...]] | None = None
+
+
+def refusal(error: HeadgateError) -> Reply:
+    """The answer to what cannot be done: the client gets the error's code, words and exit code."""
+    return Reply(error=(error.code, error.exit_code, error.what, error.cause, error.hint, error.faults))

@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from controller.knowledge.diagnoses import TaskLoad
+
 ALIKE = 0.95  # of the highest
 GROWS = 0.02  # of a task's rate that is added to its queue each second: 2 % overload
-
-
-class TaskLoad(NamedTuple):
-    """share: 1 is the limit, the peak of the task's threads in `slot` or the slot's CPU, whichever is nearer."""
-
-    share: float
-    slot: str
 
 
 class ThreadsInSlot(NamedTuple):

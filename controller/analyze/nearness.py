@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from controller.analyze.load import TaskLoad, ThreadsInSlot, grows, loads
+from controller.analyze.load import ThreadsInSlot, grows, loads
 from controller.analyze.residuals import PredictedSlots
-from controller.knowledge.diagnoses import Stability
+from controller.knowledge.diagnoses import Stability, TaskLoad
 from controller.knowledge.models import Model, peak_rate
 from controller.knowledge.plans import Plan
 from controller.knowledge.windows import Window

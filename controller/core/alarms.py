@@ -19,9 +19,6 @@ from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turn import Turn
 
-KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "plan", "enactment", "journal", "disk", "dead letters",
-         "state", "unread")  # fmt: skip
-
 NS = 1_000_000_000
 SHORT_S = 5  # above what is carried for so long, or below it: what waits is over by then, or is not
 WRONG_S = 10  # unstable for so long; a verdict is of 15 s already

@@ -7,30 +7,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
-from controller.core.deciding import enact_proposal, plan_for, present
+from controller.analyze.demand import planned_for
+from controller.core.deciding import enact_proposal, plan_for, present, question
 from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
 from controller.core.letter_commands import whole
-from controller.core.status import explain, status
+from controller.core.rate_question import rates_asked, whatif
 from controller.execute.ending import SCHEDULE_LEAD_NS, Ending
-from controller.knowledge.knowledge import Knowledge, PlanProposal
+from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.models import Model
 from controller.knowledge.records import HoldCleared, Scheduled, Submitted
+from controller.knowledge.run_view import PlanProposal, RunView
 from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Answer, Command, Now
-from controller.monitor.sink_logs import FinishedRows
+from controller.knowledge.turns import Answer, AnswerLater, Command, Now
 from controller.plan.slot_fit import fitted
+from controller.views.explanation import explain
+from controller.views.status import status
+from controller.views.summary import summary
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
-from topology_runtime.messages import Reply
+from topology_runtime.messages import Reply, refusal
 from topology_runtime.topology import Topology
 
 Arguments = dict[str, Any]
 RATE_MOST_TPS = 1e9
 MODES = ("auto", "advise", "approve")
+QUIET_TPS = 1.0  # a question's rate does not matter before its rates are filled in
 
 
 class Run(Protocol):
@@ -39,12 +45,8 @@ class Run(Protocol):
     knowledge: Knowledge
     members: Membership
     ending: Ending
-    finished: FinishedRows
 
-    @property
-    def measured(self) -> dict[str, Any]: ...
-
-    def summary(self, now: Now) -> dict[str, Any]: ...
+    def view(self, now: Now) -> RunView: ...
 
     def submit(self, turn: Turn, submitted: Submitted) -> None: ...
 
@@ -67,14 +69,12 @@ def answer(run: Run, turn: Turn, command: Command) -> None:
         handler = COMMANDS.get(request.command)
         if handler is None:
             raise UsageError(f"the controller knows no command {request.command!r}", hint=", ".join(COMMANDS))
-        reply = Reply(data=handler(run, turn, request.arguments))
+        found = handler(run, turn, request.arguments)
     except HeadgateError as error:
-        reply = refusal(error)
-    turn.do(Answer(command.number, reply))
-
-
-def refusal(error: HeadgateError) -> Reply:
-    return Reply(error=(error.code, error.exit_code, error.what, error.cause, error.hint, error.faults))
+        turn.do(Answer(command.number, refusal(error)))
+        return
+    later = isinstance(found, partial)
+    turn.do(AnswerLater(command.number, found) if later else Answer(command.number, Reply(data=found)))
 
 
 def _ping(run: Run, turn: Turn, arguments: Arguments) -> Any:
@@ -83,22 +83,31 @@ def _ping(run: Run, turn: Turn, arguments: Arguments) -> Any:
 
 
 def _status(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    k = run.knowledge
-    return status(k, run.members, run.measured, run.finished.by_task, run.ending.stage, turn.now)
+    return status(run.view(turn.now))
 
 
 def _summary(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    return run.summary(turn.now)
+    return summary(run.view(turn.now))
 
 
 def _explain(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    return explain(run.knowledge, whole(arguments, "last", 10, 1, 1000))
+    return explain(run.view(turn.now), whole(arguments, "last", 10, 1, 1000))
 
 
 def _events(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    since = whole(arguments, "since", 0, 0, 1 << 62)
-    found = [event for event in run.knowledge.events if event["number"] > since]
-    return {"schema": "headgate/events/v1", "events": found, "last": run.knowledge.event_number}
+    since, view = whole(arguments, "since", 0, 0, 1 << 62), run.view(turn.now)
+    found = [event for event in view.events if event["number"] > since]
+    return {"schema": "headgate/events/v1", "events": found, "last": view.event_number}
+
+
+def _whatif(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    """What other rates would need. `offered`: the rates are offered, and the rows are of what would be planned then."""
+    k, rates = run.knowledge, rates_asked(arguments)
+    if arguments.get("offered"):
+        planned_tps = k.plan.rate_tps if k.plan else 0.0
+        rates = tuple(planned_for(rate_tps, planned_tps, k.settings.headroom) for rate_tps in rates)
+    request = question(k, run.members, QUIET_TPS, False).request
+    return partial(whatif, request, rates, bool(arguments.get("full")))
 
 
 def _rate_set(run: Run, turn: Turn, arguments: Arguments) -> Any:
@@ -204,6 +213,7 @@ COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "summary": _summary,
     "explain": _explain,
     "events": _events,
+    "whatif": _whatif,
     "rate_set": _rate_set,
     "stop": _stop,
     "submit": _submit,

@@ -23,10 +23,11 @@ from controller.execute.executor import (
 )
 from controller.execute.steps import ObservedState
 from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.knowledge import Knowledge, Partition, PlanProposal
+from controller.knowledge.knowledge import Knowledge, Partition
 from controller.knowledge.membership import Membership, natural
 from controller.knowledge.plans import Plan, ThreadAt
 from controller.knowledge.records import Adopted, Submitted
+from controller.knowledge.run_view import PlanProposal
 from controller.knowledge.spools import without_reader
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
 
-from controller.core.status import letter_row, letters_told
 from controller.execute.ending import Ending
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.letters import Letter, Letters
 from controller.knowledge.turn import Turn
 from topology_runtime.errors import Conflict, InvalidInput
 from topology_runtime.topology import Topology
+from topology_runtime.utc import utc_iso
 from topology_runtime.worker import rows as wire
 
 Arguments = dict[str, Any]
@@ -47,19 +48,46 @@ class FromTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
 
+def _told(letters: Letters) -> dict[str, Any]:
+    """How many rows died, in all (distinct source positions) and by task, and of how many the letter is kept."""
+    kept = Counter(letter.task for letter in letters.of())
+    rows = dict.fromkeys(kept, 0) | letters.counts()
+    return {
+        "dead_lettered": letters.count,
+        "dropped": letters.dropped,
+        "replayed": letters.replayed,
+        "replaying": len(letters.asked),
+        "tasks": [{"task": t, "rows": rows[t], "kept": kept[t]} for t in sorted(rows)],
+    }
+
+
+def _row(letters: Letters, letter: Letter) -> dict[str, Any]:
+    """A letter as `headgate deadletter list` has it."""
+    return {
+        "id": letter.number,
+        "time": utc_iso(letter.wall_ns),
+        "task": letter.task,
+        "source": letter.source,
+        "partition": letter.partition,
+        "position": letter.position,
+        "n": letters.times.get(letter.number, 1),
+        "error": letter.error,
+    }
+
+
 def listed(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     """Letters after a number, oldest first, and how many rows there are of each task."""
     after, most = whole(arguments, "after", 0, 0, 1 << 62), whole(arguments, "most", 500, 1, 500)
     letters, task = run.knowledge.counts.letters, arguments.get("task")
     found = [letter for letter in letters.of(task) if letter.number > after]
-    return {**letters_told(letters), "letters": [letter_row(letters, one) for one in found[:most]]}
+    return {**_told(letters), "letters": [_row(letters, one) for one in found[:most]]}
 
 
 def shown(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     letters = run.knowledge.counts.letters
     letter = _letter(letters, whole(arguments, "id", 0, 0, 1 << 62))
     more = {"thread": letter.thread, "row": letter.row, "traceback": letter.traceback}
-    return {**letter_row(letters, letter), **more}
+    return {**_row(letters, letter), **more}
 
 
 def drop(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
@@ -68,7 +96,7 @@ def drop(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     dropped = sum(letters.drop(letter.number) for letter in _chosen(letters, arguments))
     make_room(run, letters)
     turn.event("dead_letters_dropped", f"an operator dropped {dropped:,} dead letters")
-    return {"dropped": dropped, **letters_told(letters)}
+    return {"dropped": dropped, **_told(letters)}
 
 
 def make_room(run: LetterRun, letters: Letters) -> None:

@@ -17,9 +17,8 @@ from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
 from controller.core import alarms, commands, deciding, first_rows, recovery, spare_profiles, unread_spools
 from controller.core.following import Following
-from controller.core.loop_result import Held, LoopResult, data
-from controller.core.summary import summary
-from controller.core.tracing import rates_of, run_of
+from controller.core.tracing import run_of
+from controller.core.viewing import view_of
 from controller.execute.desired import publish
 from controller.execute.ending import Ending
 from controller.execute.executor import enact
@@ -41,27 +40,36 @@ from controller.knowledge.letters import LetterRecord
 from controller.knowledge.membership import Membership, MembershipChange
 from controller.knowledge.models import missing_models
 from controller.knowledge.records import Submitted
+from controller.knowledge.run_view import LoopResult, RunView
 from controller.knowledge.turn import Turn
 from controller.monitor import hearing
 from controller.monitor.intake import Intake
 from controller.monitor.settling import Settling
 from controller.monitor.sink_logs import FinishedRows
 from controller.monitor.windows import window_of
+from controller.plan.resident import HeldMemory
+from controller.views.rate_rows import rate_rows
+from controller.views.summary import summary
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage, HeadgateError, InvalidInput
+from topology_runtime.messages import refusal
 from topology_runtime.profiles import Profiled
 
 NS = 1_000_000_000
 TURN_NS = NS  # between two turns of the loop …
+SHOW_NS = NS // 2  # between two views: people read no faster
 SLACK_NS = NS // 8  # … which a tick may be early
 JOURNAL_RETRY_NS = NS  # after the journal failed
 KEEP_NS = NS  # between two tallies
 
 
 class Loop:
-    """A controller without a world: what it knows, and what it does about an event."""
+    """A controller without a world: what it knows, and what it does about an event. watched: views are made of it."""
 
-    def __init__(self, settings: ControllerSettings, submitted: Submitted | None = None) -> None:
+    def __init__(
+        self, settings: ControllerSettings, submitted: Submitted | None = None, watched: bool = True
+    ) -> None:
+        self._watched = watched
         self.knowledge = Knowledge(settings)
         self.members = Membership()
         self.members.expect(settings.initial)
@@ -70,12 +78,13 @@ class Loop:
         self.finished = FinishedRows()
         self.settling = Settling()
         self.again = SendingAgain()
-        self._seen: LoopResult | None = None
-        self._memory: Held | None = None
+        self._result: LoopResult | None = None
+        self._shown: LoopResult | None = None
+        self._memory: HeldMemory | None = None
         self._following: Following | None = None
         self._watch = alarms.AlarmWatch()
         self._submitted = submitted
-        self._keep_ns = self._roster = 0
+        self._keep_ns = self._roster = self._show_ns = 0
         self._before = self.knowledge.durable
         self._unanswered: list[int] = []
         self._unkept: tuple[LetterRecord, ...] = ()
@@ -114,7 +123,7 @@ class Loop:
         else:
             alarms.clear_alarm(turn, "lag", "the lag is over: rows are read as they come")
         if self._memory is None or self._memory.plan != plan.id:
-            self._memory = Held.of(plan, topology, k.models)
+            self._memory = HeldMemory.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
         slots = {slot: use for slot, use in slots.items() if slot not in first_rows.slots_without_model(k)}
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
@@ -144,9 +153,8 @@ class Loop:
         self._watch.look(turn, self.members, need, verdict)
         spare_profiles.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)
-        self._seen = LoopResult(window, verdict, need, off, late, slots, near, growing(window, verdict))
-        for row in rates_of(k, window, lags, now):
-            turn.do(row)
+        in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)
+        self._result = LoopResult(window, verdict, need, off, late, slots, near, grows, in_task)
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────
 
@@ -167,6 +175,8 @@ class Loop:
             self._go_on(turn, event)
         self._wrote = turn.writes
         alarms.note_times(k, now.wall_ns)
+        if isinstance(event, t.Started | t.Tick) and not self._over:
+            self._show_in_time(turn)
         out = turn.instructions()
         self._unanswered = [i.number for i in out if isinstance(i, t.Answer)]
         self._unkept = tuple(one for i in out if isinstance(i, t.KeepLetters) for one in i.records)
@@ -179,7 +189,7 @@ class Loop:
             "the controller has not begun", cause="its journal takes no records", hint="see its disk"
         )
         if isinstance(event, t.Command):
-            return [t.Answer(event.number, commands.refusal(error))]
+            return [t.Answer(event.number, refusal(error))]
         return [t.Finish(None, error)] if isinstance(event, t.Stopping) else []
 
     def _begin_again(self) -> t.Started:
@@ -202,7 +212,8 @@ class Loop:
         self.ending.advance(turn, self.members)
         if self.ending.stage == "over":
             hearing.keep_letters(turn)
-            turn.do(t.Finish(self.summary(turn.now) if k.durable.run else None))
+            view = self._show(turn)
+            turn.do(t.Finish(summary(view) if k.durable.run else None))
         elif self.ending.stage == "leaving":
             self.ending.tell(turn, self.members)
         elif isinstance(event, t.FromVm) and k.desired is told:
@@ -286,7 +297,7 @@ class Loop:
         if fresh:
             for sink, source, buckets in block.latency:
                 k.counts.add_latency(sink, source, buckets)
-            predicted = self._seen.predicted if self._seen is not None else {}
+            predicted = self._result.predicted if self._result is not None else {}
             turn.do(t.Block(block, self.members.members[block.vm].vm, predicted))
 
     def _on_machines(self, turn: Turn, event: t.MachinesSeen) -> None:
@@ -314,9 +325,9 @@ class Loop:
             turn.event("alarm", k.alarms["journal"], level="error")
         error = HeadgateError("the journal takes no records, so nothing was changed", cause=event.error)
         for number in self._unanswered:
-            turn.do(t.Answer(number, commands.refusal(error)))
+            turn.do(t.Answer(number, refusal(error)))
         if self._over:
-            turn.do(t.Finish(self.summary(turn.now)))
+            turn.do(t.Finish(summary(self.view(turn.now))))
 
     def _on_measured(self, turn: Turn, event: t.Measured) -> None:
         k = self.knowledge
@@ -367,22 +378,26 @@ class Loop:
 
     # ── what else is known ──────────────────────────────────────────────────────────────────────
 
-    @property
-    def measured(self) -> dict[str, Any]:
-        """What the last turn saw, as plain data; made when somebody asks."""
-        return data(self._seen) if self._seen is not None else {}
+    def view(self, now: t.Now) -> RunView:
+        """All that there is to see."""
+        by_sink = self.finished.by_task
+        return view_of(self.knowledge, self.members, self.ending, by_sink, self.intake, self._result, now)
 
-    @property
-    def seen(self) -> LoopResult | None:
-        """What the last turn saw; None before the first."""
-        return self._seen
+    def _show_in_time(self, turn: Turn) -> None:
+        """After each turn of the loop, and halfway to the next one."""
+        if self._watched and (turn.now.mono_ns >= self._show_ns or self._shown is not self._result):
+            self._show_ns = turn.now.mono_ns + SHOW_NS - SLACK_NS
+            self._show(turn)
 
-    def summary(self, now: t.Now) -> dict[str, Any]:
-        """The run in numbers (`headgate/run/v1`)."""
-        flying = hearing.in_flight(self.members.up())
-        return summary(
-            self.knowledge, flying, self.finished.by_task, self.ending.intake_ended_ns, now.wall_ns
-        )
+    def _show(self, turn: Turn) -> RunView:
+        view = self.view(turn.now)
+        if self._watched:
+            turn.do(t.Show(view))
+        if self._watched and self._shown is not self._result:
+            self._shown = self._result
+            for row in rate_rows(view):
+                turn.do(t.Trace("rates", row))
+        return view
 
     def _held(self) -> str:
         """Why no plan may be made by itself."""

@@ -1,20 +1,15 @@
-"""What goes into the trace beside samples: the `run.json` of a run, a row of `rates` per source, and in decisions
-what came of the plan before. Pure."""
+"""What goes into the trace beside samples: `run.json`, and in decisions what came of the plan before. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from controller.knowledge.arrivals import Lag
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.model_data import model_data
 from controller.knowledge.records import Durable, Rollout, Submitted
-from controller.knowledge.turns import Now, Trace
-from controller.knowledge.windows import Window
 from topology_runtime.trace_tables import SCHEMA
 from topology_runtime.utc import utc_iso
 
@@ -35,33 +30,6 @@ def run_of(k: Knowledge, submitted: Submitted) -> dict[str, Any]:
         "headgate": k.settings.version,
         "started": utc_iso(submitted.wall_ns),
     }
-
-
-def rates_of(k: Knowledge, window: Window, lags: tuple[Lag, ...], now: Now) -> Iterator[Trace]:
-    """One row per source; `lags` of those whose rows are taken as they come."""
-    plan, topology = k.plan, k.topology
-    if plan is None or topology is None:
-        return
-    behind = {lag.source: lag for lag in lags}
-    for task in topology.sources:
-        lag = behind.get(task.name)
-        yield Trace(
-            "rates",
-            {
-                "wall_ns": now.wall_ns,
-                "window_s": window.seconds,
-                "epoch": k.epoch,
-                "source": task.name,
-                "offered_tps": window.offered_tps,
-                "emitted_tps": window.emitted_tps,
-                "acked_tps": window.acked_tps,
-                "planned_tps": plan.rate_tps,
-                "predicted_tps": plan.prediction.rate_tps,
-                "source_kind": "arriving" if task.arriving else "paced",
-                "lag_rows": lag.rows if lag else None,
-                "lag_s": lag.seconds if lag else None,
-            },
-        )
 
 
 def enacted_of(d: Durable) -> dict[str, Any] | None:

@@ -4,12 +4,12 @@ most of them say nothing any more. What a full disk does not take waits, in orde
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from controller.knowledge.letters import LetterRecord, records_of
+from controller.knowledge.letters import LetterRecord, Letters, records_of
 
 SHORTEN_BYTES = 4 << 20  # a file that has grown by so much, and doubled, is written anew
 
@@ -21,35 +21,45 @@ class LetterFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._waiting: list[bytes] = []
+        self._waiting: list[LetterRecord] = []
         self._size = self._short = 0
 
     def read(self) -> tuple[LetterRecord, ...]:
         """What is there; a torn last line is cut off. Raises OSError."""
+        records, self._size = self._records()
+        self._short = self._size
+        return tuple(records)
+
+    def _records(self, most_bytes: int | None = None) -> tuple[list[LetterRecord], int]:
+        """Whole lines of the first so many bytes, and how many bytes they are."""
+        records, size = list[LetterRecord](), 0
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
-            return ()
-        records: list[LetterRecord] = []
-        for line in data.split(b"\n")[:-1]:
+            return records, size
+        for line in data[:most_bytes].split(b"\n")[:-1]:
             try:
                 records += records_of([line])
             except msgspec.DecodeError:
                 break  # of a disk that lost what it had not synced: what is before it is whole
-            self._size += len(line) + 1
-        self._short = self._size
-        return tuple(records)
+            size += len(line) + 1
+        return records, size
 
-    def append(self, records: Sequence[LetterRecord], whole: Callable[[], Sequence[LetterRecord]]) -> None:
-        """Add these, and those that wait. `whole`: all there is, for a file that is written anew. Raises
-        OSError: then they wait."""
-        self._waiting += [_json.encode(record) for record in records]
-        data = b"".join(line + b"\n" for line in self._waiting)
+    def append(self, records: Sequence[LetterRecord]) -> None:
+        """Add these, and those that wait. Raises OSError: then they wait."""
+        self._waiting += records
+        data = b"".join(_json.encode(record) + b"\n" for record in self._waiting)
         if self._size + len(data) > 2 * self._short + SHORTEN_BYTES:
-            self._replace(b"".join(_json.encode(record) + b"\n" for record in whole()))
+            self._replace(b"".join(_json.encode(record) + b"\n" for record in self.whole()))
         elif data:
             self._add(data)
         self._waiting = []
+
+    def whole(self) -> tuple[LetterRecord, ...]:
+        """All there is, those that wait too, as short as can be. Raises OSError."""
+        found = Letters()
+        found.recall((*self._records(self._size)[0], *self._waiting))
+        return found.whole()
 
     def _add(self, data: bytes) -> None:
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)

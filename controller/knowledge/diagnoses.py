@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,10 @@ Reason = Literal[
     "first_rows",
     "events_unread",
 ]
+
+
+ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "plan", "enactment", "journal", "disk",
+               "dead letters", "state", "unread")  # fmt: skip
 
 
 class Stability(msgspec.Struct, frozen=True):
@@ -116,6 +120,13 @@ class Violation(msgspec.Struct, frozen=True):
     measured_ms: float
     parts_ms: dict[str, float]
     busiest: float  # highest busy share of a task on the path
+
+
+class TaskLoad(NamedTuple):
+    """share: 1 is the limit, the peak of the task's threads in `slot` or the slot's CPU, whichever is nearer."""
+
+    share: float
+    slot: str
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

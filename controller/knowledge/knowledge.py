@@ -18,9 +18,10 @@ from controller.knowledge.letters import Letters
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, HandedOver
+from controller.knowledge.run_view import PlanProposal
 from controller.knowledge.tallies import FinishedTally, SourceTally, Tallies
 from controller.knowledge.turns import Now
-from topology_runtime.cluster import Slot, Vm
+from topology_runtime.cluster import Slot
 from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import DesiredState, Report, SourceStatus, SpoolLeft, Token, WorkerStatus
 from topology_runtime.profiles import ProfileSpec
@@ -206,18 +207,6 @@ class RunCounts:
         self.planning_s.update(tallies.planning_s)
         self.finished = tallies.finished
         self.unlogged = {(vm, boot): rows for vm, boot, rows in tallies.unlogged}
-
-
-@dataclass(slots=True)
-class PlanProposal:
-    """A plan that waits for an operator's word (mode approve)."""
-
-    plan: Plan
-    reason: str
-    text: str
-    base_epoch: int
-    asked: tuple[Vm, ...]
-    degraded: str
 
 
 @dataclass(slots=True)

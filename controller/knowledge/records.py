@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from controller.knowledge.models import Model
+from controller.knowledge.placed_threads import PlacedThreads, placed
 from controller.knowledge.plans import Plan
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Keepers, Route, ThreadSpec
@@ -99,6 +100,10 @@ class RolloutStarted(msgspec.Struct, frozen=True, tag="planned", dict=True):
     @cached_property
     def leaving(self) -> tuple[ThreadSpec, ...]:
         return tuple(thread for thread in self.threads if thread.leaving)
+
+    @cached_property
+    def placed(self) -> PlacedThreads:
+        return placed(self.threads, self.plan)
 
 
 class PhaseEntered(msgspec.Struct, frozen=True, tag="entered"):

@@ -6,7 +6,7 @@ so the recorded events replay a run bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import Record
+from controller.knowledge.run_view import RunView
 from controller.knowledge.tallies import Tallies
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError
@@ -169,6 +170,21 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerLater:
+    """Answer with what `work` returns: it takes long, knows all that it needs, and is done beside the loop."""
+
+    number: int
+    work: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """What there is to see now, for whoever looks."""
+
+    view: RunView
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     """Begin the trace of a run; `run` is its `run.json`."""
 
@@ -225,6 +241,8 @@ Instruction = (
     | RequestMachine
     | ReleaseMachine
     | Answer
+    | AnswerLater
+    | Show
     | Begin
     | Trace
     | Block

@@ -17,7 +17,7 @@ HISTORY_S = 120  # how far back series reach at most
 class TaskWindow(msgspec.Struct, frozen=True):
     """One task, all its threads together. Rates in rows/s; `queue`: rows waiting, mean over the window.
 
-    Latency: from arrival in the thread's queue to completion, weighted by rows. Shares are fractions
+    Latency: mean, from arrival in the thread's queue to completion, weighted by rows. Shares are fractions
     of the threads' time: in the task's logic, of that off the CPU, waiting for a CPU."""
 
     threads: float
@@ -26,8 +26,6 @@ class TaskWindow(msgspec.Struct, frozen=True):
     queue: float
     queue_growth_tps: float
     latency_mean_ms: float
-    latency_p50_ms: float
-    latency_p99_ms: float
     cpu_cores: float
     busy_share: float
     wait_share: float

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import OrderedDict, deque
+from collections.abc import Set as AbstractSet
 from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import Any
@@ -237,12 +238,22 @@ class BorderGate:
     clock of the caller. Who is not let in says HELLO again. `ignored`: messages not let in."""
 
     ignored: int = 0
+    known: AbstractSet[str] = frozenset()
+    vms: int = 0
+    _fresh: set[str] = field(default_factory=set)  # strangers let in since
     _stranger_ns: int = 0  # up to when strangers have been let in
     _hello_ns: dict[str, int] = field(default_factory=dict)
 
-    def admits(self, message: m.FromAgent, known: bool, vms: int, now_ns: int) -> bool:
-        """`known`: is its VM? `vms`: how many are."""
-        let_in = self._in_time(message, now_ns) if known else self._stranger(vms, now_ns)
+    def know(self, known: AbstractSet[str], vms: int) -> None:
+        """Names of VMs that are no strangers, and how many VMs there are."""
+        self.known, self.vms = known, vms
+        self._fresh.clear()
+
+    def admits(self, message: m.FromAgent, now_ns: int) -> bool:
+        if message.vm in self.known or message.vm in self._fresh:
+            let_in = self._in_time(message, now_ns)
+        elif let_in := self._stranger(self.vms + len(self._fresh), now_ns):
+            self._fresh.add(message.vm)
         self.ignored += not let_in
         return let_in
 

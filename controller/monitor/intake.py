@@ -28,6 +28,7 @@ from controller.monitor.layout import (
     one_hot,
 )
 from controller.monitor.rings import NS, Marks, Timeline
+from controller.monitor.task_latency import TaskLatency
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import BadMessage
 from topology_runtime.latency_buckets import BUCKETS
@@ -42,7 +43,6 @@ PROGRESS_KEPT = (HISTORY_S + 10) * NS // PROGRESS_STEP_NS
 
 _ROW = {name: row for row, name in enumerate(SAMPLE_COLUMNS)}
 _COUNTS = np.array([_ROW[name] for name in TASK_COUNTS])
-_LATENCIES = slice(_ROW["latency_mean_ns"], _ROW["latency_p99_ns"] + 1)  # mean, p50, p99
 
 
 @dataclass(slots=True)
@@ -75,6 +75,7 @@ class Intake:
         self.latency = self.timeline.ring(BUCKETS)
         self.pairs: dict[tuple[str, str], int] = {}  # (source, sink) → series of `latency`
         self.senders: dict[str, _Sender] = {}
+        self.in_task = TaskLatency(self.map.tasks)
         self.progress = Marks(3, PROGRESS_KEPT, PROGRESS_STEP_NS)
         self.epoch = 0
         self.lost = self.duplicates = self.refused = 0  # blocks
@@ -111,6 +112,7 @@ class Intake:
         sums = self._sums(sender, block, arrays)
         for row, part in self.timeline.spread(end_ns, block.window_ns):
             sums.add_to(self, sender, row, part)
+        self.in_task.add(block, now_ns)
         if sender.since is None:
             sender.since = -(-(end_ns - block.window_ns) // NS)
         return True
@@ -169,7 +171,7 @@ class Intake:
         threads = arrays.threads.astype(np.float64)
         tasks = np.empty((TASK_COLUMNS, threads.shape[1]))
         tasks[:MEAN] = threads[_COUNTS]
-        tasks[MEAN:QUEUE] = threads[_LATENCIES] * threads[_ROW["tuples_in"]]
+        tasks[MEAN] = threads[_ROW["latency_mean_ns"]] * threads[_ROW["tuples_in"]]
         tasks[QUEUE] = threads[_ROW["queue"]] * window_s
         tasks[THREADS] = window_s
         slots = arrays.slots.astype(np.float64)

@@ -15,8 +15,8 @@ TASK_COUNTS = (
     "tuples_in", "tuples_out", "cpu_ns", "run_delay_ns", "busy_ns", "wait_ns", "bytes_in", "bytes_out",
 )  # fmt: skip
 IN, OUT, CPU, DELAY, BUSY, WAIT, BYTES_IN, BYTES_OUT = range(8)
-MEAN, P50, P99, QUEUE, THREADS = range(8, 13)  # latencies × rows, then gauges × seconds
-TASK_COLUMNS = 13
+MEAN, QUEUE, THREADS = range(8, 11)  # latency × rows, then gauges × seconds
+TASK_COLUMNS = 11
 SLOT_CPU, SLOT_THROTTLED, SLOT_MEMORY, SLOT_KILLS, SLOT_TIME = range(5)
 SLOT_COLUMNS = 5
 TUPLES, BYTES, FRAMES, BUFFER, CHANNEL = range(5)

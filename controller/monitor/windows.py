@@ -21,7 +21,6 @@ from controller.monitor.layout import (
     IN,
     MEAN,
     OUT,
-    P99,
     QUEUE,
     SLOT_CPU,
     SLOT_KILLS,
@@ -147,7 +146,7 @@ def _tasks(intake: Intake, rows: Seconds, cover_s: float) -> dict[str, w.TaskWin
     growth = theil_sen_each(rows.astype(np.float64), each[:, :, QUEUE])
     sums = each.sum(axis=0)
     per_s = sums / max(cover_s, 1e-9)
-    latency = sums[:, MEAN : P99 + 1] / np.maximum(sums[:, IN : IN + 1], 1.0) / 1e6
+    latency = sums[:, MEAN] / np.maximum(sums[:, IN], 1.0) / 1e6
     shares = sums[:, [BUSY, WAIT, DELAY]] / np.maximum(sums[:, THREADS : THREADS + 1] * NS, 1.0)
     return {
         name: w.TaskWindow(
@@ -157,8 +156,6 @@ def _tasks(intake: Intake, rows: Seconds, cover_s: float) -> dict[str, w.TaskWin
             queue=per_s_of[QUEUE],
             queue_growth_tps=growth_of,
             latency_mean_ms=mean,
-            latency_p50_ms=p50,
-            latency_p99_ms=p99,
             cpu_cores=per_s_of[CPU] / NS,
             busy_share=busy,
             wait_share=wait,
@@ -166,7 +163,7 @@ def _tasks(intake: Intake, rows: Seconds, cover_s: float) -> dict[str, w.TaskWin
             bytes_in_per_s=per_s_of[BYTES_IN],
             bytes_out_per_s=per_s_of[BYTES_OUT],
         )
-        for name, per_s_of, growth_of, (mean, p50, p99), (busy, wait, delay) in zip(
+        for name, per_s_of, growth_of, mean, (busy, wait, delay) in zip(
             intake.map.tasks, *(a.tolist() for a in (per_s, growth, latency, shares)), strict=True
         )
     }

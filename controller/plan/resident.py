@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from controller.knowledge.models import Model, memory
-from controller.knowledge.plans import Placement
+from controller.knowledge.plans import Placement, Plan
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Topology
 
@@ -68,3 +69,15 @@ def held_memory(
 def _number(value: Any) -> float:
     """A key that headgate does not check when it reads a model."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMemory:
+    """What the processes of a plan hold in memory, worked out once per plan."""
+
+    plan: str
+    slots: dict[Slot, float]
+
+    @classmethod
+    def of(cls, plan: Plan, topology: Topology, models: Mapping[str, Model]) -> HeldMemory:
+        return cls(plan.id, held_memory(plan.placement, topology, models, plan.vms))

@@ -5,7 +5,7 @@
 2. What a turn decided whose records the journal did not take was never written, so it is left out here too.
 3. Clients' questions change nothing, so they are not answered; but every event makes the loop look whether
    an enactment can go on, so each is still a step.
-4. Rows at sinks are not counted for duplicates: no decision asks for them.
+4. Rows at sinks are not counted for duplicates, and views are made only for who looks: no decision asks for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from controller.replaying.recorded import InputLine, RecordedRun
 from topology_runtime.messages import FinishedRuns, Request
 from topology_runtime.utc import utc_iso
 
-QUESTIONS = frozenset({"status", "events", "summary", "explain"})
+QUESTIONS = frozenset({"status", "events", "summary", "explain", "whatif"})
 _PING = Request("ping")
 _json = msgspec.json.Encoder()
 
@@ -57,8 +57,8 @@ class _Uncounted(FinishedRows):
 class Again:
     """A run, once more. `lives`: what was decided so far."""
 
-    def __init__(self, run: RecordedRun) -> None:
-        self._run = run
+    def __init__(self, run: RecordedRun, watched: bool = False) -> None:
+        self._run, self._watched = run, watched
         self.lives: list[Life] = []
 
     def moments(self, lines: Iterable[InputLine]) -> Iterator[Moment]:
@@ -88,7 +88,7 @@ class Again:
         """A controller as it was when this life began. A topology that was submitted by a command comes
         with that command's event."""
         at_once = bool(self.lives) or self._run.started < utc_iso(now.wall_ns)
-        loop = Loop(self._run.settings, self._run.submitted() if at_once else None)
+        loop = Loop(self._run.settings, self._run.submitted() if at_once else None, self._watched)
         loop.finished = _Uncounted()
         self.lives.append(Life(utc_iso(now.wall_ns), last_ns=now.wall_ns))
         return loop

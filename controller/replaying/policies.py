@@ -90,7 +90,7 @@ class PolicyTrial:
         self.account = IdealAccount(
             models=None, usd_per_slot_hour=question.usd_per_slot_hour, seconds=question.seconds
         )
-        loop = Loop(_settings(policy, question), _submitted(policy, question, share))
+        loop = Loop(_settings(policy, question), _submitted(policy, question, share), watched=False)
         self._world = IdealWorld(loop, self.account, question.delays, question.rates, wall_ns=_wall_ns(run))
 
     def moments(self) -> Iterator[Moment]:

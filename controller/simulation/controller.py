@@ -73,7 +73,7 @@ class SimController:
         self.lives += 1
         self.disk.unsynced = []
         self.world.clock.say(f"controller starts with {len(self.disk.synced)} records")
-        self.loop = Loop(self.world.settings, self.world.submitted)
+        self.loop = Loop(self.world.settings, self.world.submitted, watched=False)
         records, letters = self.disk.read(shortened=self.lives % 2 == 0), tuple(self.disk.letters)
         self.do(t.Started(records, self.disk.tallies, self.lives, letters))
         self._tick(self.lives)

@@ -11,7 +11,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import mkdtemp
 
 from agent.slot_state import TRIED_AGAIN_NS
@@ -235,19 +235,20 @@ class SimWorld:
 
     def swap(self) -> None:
         """Two VMs of one size change places in what is proposed, so that everything moves, sources too."""
-        proposal = self.controller.loop.knowledge.proposal
-        assert proposal is not None
+        k = self.controller.loop.knowledge
+        assert k.proposal is not None
         up = [member.vm for member in self.controller.loop.members.up()]
         pairs = [(a.vm, b.vm) for a in up for b in up if a.vm < b.vm and a.slots == b.slots]
         if pairs:
-            proposal.plan = swapped(proposal.plan, *self.random.choice(pairs))
+            plan = swapped(k.proposal.plan, *self.random.choice(pairs))
+            k.proposal = replace(k.proposal, plan=plan)
 
     def _turn(self) -> None:
         """All of one VM goes to its next slots."""
-        proposal = self.controller.loop.knowledge.proposal
-        assert proposal is not None
+        k = self.controller.loop.knowledge
+        assert k.proposal is not None
         vms = [member.vm for member in self.controller.loop.members.up()]
-        proposal.plan = turned(proposal.plan, self.random.choice(vms))
+        k.proposal = replace(k.proposal, plan=turned(k.proposal.plan, self.random.choice(vms)))
 
     def committed(self) -> None:
         """A plan is committed: now and then the next one comes at once, while threads still end."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+DIGITS = 4
+
 
 def figure(value: float | None, digits: int = 3) -> float | None:
     """So many significant digits, whole numbers as such; None for what is none, also NaN and infinity."""
@@ -31,3 +33,8 @@ def plain(value: Any, name: str = "") -> dict[str, Any]:
     if isinstance(value, float) and not isinstance(value, bool):
         value = figure(value, 4)
     return {} if value is None else {name: value}
+
+
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """Plain values with as many digits as anyone reads."""
+    return {name: round(v, DIGITS) if isinstance(v, float) else v for name, v in values.items()}

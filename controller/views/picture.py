@@ -13,20 +13,16 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller.core.status import alarms_told, stage_of
 from controller.knowledge.models import Model
+from controller.knowledge.run_view import RunView
 from controller.views import places_now, run_now
-from controller.views.layout import Layout, layout_of
-from controller.views.parts import bottleneck_of
 from controller.views.run_history import RunHistory
-from controller.views.view_input import ViewInput
 from controller.views.words import header_of
 from topology_runtime.picturing.merge_patch import APART, patch_between
 from topology_runtime.snapshot import Delta, History, ModelNow, Snapshot
 from topology_runtime.utc import utc_iso
 
 Document = dict[str, Any]
-NS = 1e9
 TASKS, PLACES = 0, 1
 TURNS = (("topology",), ("slots", "vms", "latency_ms"))
 
@@ -40,28 +36,23 @@ class Picture:
         self._document: Document = {}
         self._now = ""
         self._boot = 0
-        self._layout_of: tuple[object, object] = (None, None)
-        self._layout = Layout()
         self._step: tuple[object, ...] = ()
         self._turn: int | None = None  # of `TURNS`; None: everything
         self._models_of: object = None
         self._models: Document = {}
 
-    def look(self, sight: ViewInput) -> None:
+    def look(self, view: RunView) -> None:
         """Keep what would be missed: cheap, to be done twice a second whoever watches."""
-        rollout, plan = sight.k.durable.rollout, sight.k.plan
-        if rollout is not self._layout_of[0] or plan is not self._layout_of[1]:
-            self._layout_of, self._layout = (rollout, plan), layout_of(rollout, plan)
-        self._chronicle.look(sight, self._layout)
+        self._chronicle.look(view)
 
-    def advance(self, sight: ViewInput, whole: bool = False) -> Delta:
+    def advance(self, view: RunView, whole: bool = False) -> Delta:
         """The next document, and the delta that makes it of the last one. whole: whatever turn it is."""
-        self.look(sight)
-        document = self._made(sight, whole)
+        self.look(view)
+        document = self._made(view, whole)
         patch = patch_between(self._document, document)
         rows = self._chronicle.history.take() if self._turn != TASKS else {}
-        self._document, self._boot = document, sight.k.durable.boot
-        self.number, self._now = self.number + 1, utc_iso(sight.now.wall_ns)
+        self._document, self._boot = document, view.boot
+        self.number, self._now = self.number + 1, utc_iso(view.wall_ns)
         return Delta(number=self.number, boot=self._boot, now=self._now, patch=patch, history=rows)
 
     def snapshot(self) -> Document:
@@ -70,60 +61,60 @@ class Picture:
         apart = {"number": self.number, "boot": self._boot, "now": self._now, "history": history}
         return {**self._document, **apart}
 
-    def _made(self, sight: ViewInput, whole: bool) -> Document:
-        d, before = sight.k.durable, self._document
-        step = (d.boot, d.rollout, d.phase, sight.stage, len(sight.members.members))
+    def _made(self, view: RunView, whole: bool) -> Document:
+        before = self._document
+        step = (view.boot, view.rollout, view.phase, view.stage, len(view.vms))
         self._turn = turn = self.number % 2 if before and step == self._step and not whole else None
         self._step = step
-        document: Document = msgspec.to_builtins(snapshot_of(sight, self._layout, turn))
+        document: Document = msgspec.to_builtins(snapshot_of(view, turn))
         for key in APART:
             document.pop(key, None)
         if turn is not None:
             document |= {part: before[part] for part in TURNS[1 - turn] if part in before}
-        models = sight.k.durable.run.models if sight.k.durable.run else ()
-        if models is not self._models_of:
-            self._models_of = models
+        if view.models is not self._models_of:
+            self._models_of = view.models
             self._models = {
-                model.task: msgspec.to_builtins(_model(model)) for model in models if not model.unmeasured
+                model.task: msgspec.to_builtins(_model(model))
+                for model in view.models
+                if not model.unmeasured
             }
         document["models"] = self._models
         document["events"], document["decisions"] = self._chronicle.events, self._chronicle.decisions
         return document
 
 
-def snapshot_of(sight: ViewInput, layout: Layout, turn: int | None = None) -> Snapshot:
+def snapshot_of(view: RunView, turn: int | None = None) -> Snapshot:
     """Everything but what is kept apart: number, history, models, events, decisions. turn: of the parts in
     `TURNS` only those of this one; None: all."""
-    k, now_ns = sight.k, sight.now.wall_ns
-    stable, plan = run_now.stable_now(sight), run_now.plan_now(k)
+    stable, plan = run_now.stable_now(view), run_now.plan_now(view)
     found = Snapshot(
         number=0,
-        boot=k.durable.boot,
-        now=utc_iso(now_ns),
+        boot=view.boot,
+        now=utc_iso(view.wall_ns),
         origin="controller",
-        run=k.settings.run,
+        run=view.run,
         header="",
-        stage=stage_of(k, sight.stage),
+        stage=view.stage,
         stable=stable,
-        slots={} if turn == TASKS else places_now.slots_now(sight, layout),
-        vms={} if turn == TASKS else places_now.vms_now(sight, layout),
-        rates=run_now.rates_now(sight),
-        latency_ms=run_now.latency_now(sight),
-        tuples=run_now.tuples_now(sight),
+        slots={} if turn == TASKS else places_now.slots_now(view),
+        vms={} if turn == TASKS else places_now.vms_now(view),
+        rates=run_now.rates_now(view),
+        latency_ms=run_now.latency_now(view),
+        tuples=run_now.tuples_now(view),
         history=History(),
-        seconds=round(max(0.0, (now_ns - k.durable.started_ns) / NS), 1) if k.durable.started_ns else 0.0,
-        mode=k.mode,
-        held=k.held or None,
-        topology=None if turn == PLACES else places_now.topology_now(sight, layout),
+        seconds=round(view.seconds, 1),
+        mode=view.mode,
+        held=view.held or None,
+        topology=None if turn == PLACES else places_now.topology_now(view),
         plan=plan,
-        proposal=run_now.proposal_now(k, layout),
-        enacting=run_now.enacting_now(sight),
+        proposal=run_now.proposal_now(view),
+        enacting=run_now.enacting_now(view),
         slope=stable.slope,
-        next_bottleneck=bottleneck_of(plan),
-        alarms=dict(sorted(k.alarms.items())),
-        alarms_since={alarm["what"]: alarm["since"] for alarm in alarms_told(k, sight.now)},
+        next_bottleneck=run_now.bottleneck_now(plan),
+        alarms={alarm.what: alarm.text for alarm in view.alarms},
+        alarms_since={alarm.what: utc_iso(alarm.since_ns) for alarm in view.alarms},
     )
-    return replace(found, header=header_of(found, run_now.slots_total(sight.members)))
+    return replace(found, header=header_of(found, view.slots_total))
 
 
 def _model(model: Model) -> ModelNow:

@@ -4,42 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.analyze.load import TaskLoad
-from controller.core.loop_result import LoopResult
-from controller.core.status import members_in_order
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Member
+from controller.knowledge.diagnoses import TaskLoad
 from controller.knowledge.plans import Plan
-from controller.knowledge.windows import SlotWindow, TaskWindow, Window
+from controller.knowledge.run_view import Percentiles, RunView, SlotStatus, VmStatus
+from controller.knowledge.windows import TaskWindow, Window
 from controller.views.figures import figure, share
-from controller.views.in_task import Percentiles
-from controller.views.layout import Layout
-from controller.views.view_input import ViewInput
 from topology_runtime import snapshot as s
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import WorkerStatus
 from topology_runtime.topology import Edge, Task, Topology
 
 
-def topology_now(sight: ViewInput, layout: Layout) -> s.TopologyNow | None:
-    topology = sight.k.topology
+def topology_now(view: RunView) -> s.TopologyNow | None:
+    topology, result, window = view.topology, view.result, view.window
     if topology is None:
         return None
-    window = sight.seen.window if sight.seen else None
-    expected = _expected(topology, sight.k.plan, window)
+    expected = _expected(topology, view.plan, window)
     measured = window.tasks if window else {}
     busy = {task.name: _busy(task, measured.get(task.name)) for task in topology.tasks}
-    models = sight.k.models
-    unmeasured = {t.name for t in topology.tasks if (m := models.get(t.model_name)) and m.unmeasured}
+    of_model = {model.task for model in view.models if model.unmeasured}
     tasks = {
         name: _task(
             topology.by_name[name],
             measured.get(name),
-            sight.in_task.get(name),
-            sight.seen.loads.get(name) if sight.seen else None,
-            unmeasured=name in unmeasured,
-            grows=sight.seen is not None and name in sight.seen.growing,
-            threads=layout.by_task[name],
+            result.in_task.get(name) if result else None,
+            result.loads.get(name) if result else None,
+            unmeasured=topology.by_name[name].model_name in of_model,
+            grows=result is not None and name in result.growing,
+            threads=view.placed.by_task[name],
             predicted_tps=figure(expected.get(name)) if name in measured else None,
             busy=share(busy[name]),
         )
@@ -108,66 +98,55 @@ def _waiting(edge: Edge, rate_tps: float, topology: Topology, window: Window) ->
     return target.queue * rate_tps / total_tps if target is not None and total_tps > 0 else 0.0
 
 
-def slots_now(sight: ViewInput, layout: Layout) -> dict[str, s.SlotNow]:
+def slots_now(view: RunView) -> dict[str, s.SlotNow]:
     """Every slot of every VM that is there, and those of others that still have threads."""
-    found: dict[str, s.SlotNow] = {}
-    profiled = sight.k.profiles.desired.slot if sight.k.profiles.desired else None
-    for member in members_in_order(sight.members):
-        workers = {worker.slot: worker for worker in member.workers()} if member.up else {}
-        for slot in member.vm.all_slots():
-            if member.up or slot in layout.by_slot:
-                worker = workers.get(slot)
-                state = worker.state if worker else "empty" if member.up else member.state
-                found[str(slot)] = _slot(
-                    slot, "profiling" if slot == profiled else state, worker, sight.seen, layout
-                )
-    return found
+    return {
+        str(slot.slot): _slot(view, slot)
+        for vm in view.vms
+        for slot in vm.slots
+        if vm.up or slot.slot in view.placed.by_slot
+    }
 
 
-def _slot(
-    slot: Slot, state: str, worker: WorkerStatus | None, seen: LoopResult | None, layout: Layout
-) -> s.SlotNow:
-    measured = seen.window.slots.get(slot) if seen else None
-    cpu, memory = seen.predicted.get(slot, (None, None)) if seen else (None, None)
+def _slot(view: RunView, now: SlotStatus) -> s.SlotNow:
+    slot, placed = now.slot, view.placed
+    measured, (cpu, memory) = view.measured(slot), view.predicted(slot)
+    shares = placed.shares.get(slot)
     return s.SlotNow(
         vm=slot.vm,
         slot=slot.number,
-        state=state,
-        threads=layout.by_slot.get(slot, {}),
-        full=slot in layout.full,
-        shares=layout.shares.get(slot),
+        state=now.state,
+        threads=placed.by_slot.get(slot, {}),
+        full=slot in placed.full,
+        shares={task: round_ for task, part in shares.items() if (round_ := figure(part)) is not None}
+        if shares
+        else None,
         cpu=share(measured.cpu) if measured else None,
         memory=share(measured.memory) if measured else None,
         predicted_cpu=share(cpu),
         predicted_memory=share(memory),
-        leaving=layout.leaving[slot] or None,
-        crashes=(worker.crashes if worker else 0) or None,
+        leaving=placed.leaving[slot] or None,
+        crashes=now.crashes or None,
     )
 
 
-def vms_now(sight: ViewInput, layout: Layout) -> dict[str, s.VmNow]:
+def vms_now(view: RunView) -> dict[str, s.VmNow]:
     """Every VM but those that left."""
-    window = sight.seen.window if sight.seen else None
-    return {
-        member.vm.vm: _vm(sight.k, member, window.slots if window else {}, layout)
-        for member in members_in_order(sight.members)
-        if member.state != "left"
-    }
+    return {vm.vm.vm: _vm(view, vm) for vm in view.vms if vm.state != "left"}
 
 
-def _vm(k: Knowledge, member: Member, measured: dict[Slot, SlotWindow], layout: Layout) -> s.VmNow:
-    vm = member.vm
-    slots = vm.all_slots()
-    uses = [measured[slot] for slot in slots if slot in measured]
+def _vm(view: RunView, now: VmStatus) -> s.VmNow:
+    vm, by_slot = now.vm, view.placed.by_slot
+    uses = [use for slot in now.slots if (use := view.measured(slot.slot)) is not None]
     return s.VmNow(
-        state="held_dead" if vm.vm in k.durable.held_dead else member.state,
+        state=now.state,
         slots=vm.slots,
-        slots_used=sum(slot in layout.by_slot for slot in slots),
+        slots_used=sum(slot.slot in by_slot for slot in now.slots),
         slot_cores=vm.slot_cores,
         slot_memory_bytes=vm.slot_memory_bytes,
-        threads=sum(sum(layout.by_slot.get(slot, {}).values()) for slot in slots),
+        threads=sum(sum(by_slot.get(slot.slot, {}).values()) for slot in now.slots),
         usd_per_hour=vm.usd_per_hour or None,
-        provided=any(mine.vm == vm.vm for mine in k.durable.machines) or None,
+        provided=now.provided or None,
         cpu=share(sum(use.cpu for use in uses) / vm.slots) if uses else None,
         memory=share(sum(use.memory for use in uses) / vm.slots) if uses else None,
     )

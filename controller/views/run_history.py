@@ -11,21 +11,16 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller.core.status import lost_now
-from controller.knowledge.arrivals import offered_now
-from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.placed_threads import NOWHERE, PlacedThreads
 from controller.knowledge.records import Rollout
+from controller.knowledge.run_view import MS, NS, RunView
 from controller.views.decisions import decision_now, is_new
 from controller.views.figures import figure
-from controller.views.layout import Layout
-from controller.views.run_now import lately
-from controller.views.view_input import ViewInput
 from controller.views.words import diff_of
 from topology_runtime.picturing.history import HistoryRing, Row
 from topology_runtime.snapshot import DECISIONS_SHOWN, EVENTS_SHOWN, DecisionNow, EventNow
 
 Document = dict[str, Any]
-NS, MS = 1e9, 1e6
 WATCHED_S = 120.0  # so long it is looked for what came of a decision
 
 
@@ -42,62 +37,62 @@ class RunHistory:
         self._number = self._event = 0
         self._last: dict[str, Any] | None = None
         self._action: dict[str, Any] | None = None
-        self._threads: tuple[int, Layout, Layout] = (
+        self._threads: tuple[int, PlacedThreads, PlacedThreads] = (
             0,
-            Layout(),
-            Layout(),
-        )  # epoch, its layout, the one before
+            NOWHERE,
+            NOWHERE,
+        )  # epoch, now, before it
 
-    def look(self, sight: ViewInput, layout: Layout) -> None:
-        self._see_events(sight.k)
-        if self._threads[0] != sight.k.epoch:
-            self._threads = (sight.k.epoch, layout, self._threads[1])
-        changed = [self._begin(found, sight) for found in self._new_decisions(sight.k)]
-        changed += [number for number in list(self._decided) if self._follow(number, sight)]
+    def look(self, view: RunView) -> None:
+        self._see_events(view)
+        if self._threads[0] != view.epoch:
+            self._threads = (view.epoch, view.placed, self._threads[1])
+        changed = [self._begin(found, view) for found in self._new_decisions(view)]
+        changed += [number for number in list(self._decided) if self._follow(number, view)]
         if changed:
             self._write(changed)
-        now_s = round(sight.now.wall_ns / NS, 2)
+        now_s = round(view.wall_ns / NS, 2)
         if now_s >= self.history.last_s + 0.95:
-            self.history.add(_row(sight, now_s))
+            self.history.add(_row(view, now_s))
 
-    def _see_events(self, k: Knowledge) -> None:
-        if k.event_number == self._event:
+    def _see_events(self, view: RunView) -> None:
+        if view.event_number == self._event:
             return
-        fresh = [event for event in k.events if event["number"] > self._event]
-        self._event = k.event_number
+        fresh = [event for event in view.events if event["number"] > self._event]
+        self._event = view.event_number
         kept = {**self.events, **{str(event["number"]): _event(event) for event in fresh}}
         self.events = dict(list(kept.items())[-EVENTS_SHOWN:])
 
-    def _new_decisions(self, k: Knowledge) -> Iterator[dict[str, Any]]:
+    def _new_decisions(self, view: RunView) -> Iterator[dict[str, Any]]:
         """Actions since the last look, and the newest decision if it says something new."""
         fresh = []
-        for action in reversed(k.actions):
+        for action in reversed(view.actions):
             if action is self._action:
                 break
             fresh.append(action)
-        if k.actions:
-            self._action = k.actions[-1]
+        if view.actions:
+            self._action = view.actions[-1]
         yield from reversed(fresh)
-        last, before = k.last_decision, self._last
+        last, before = view.decision, self._last
         self._last = last
         if last is None or last is before or last["action"] != "none":
             return
         if is_new(last, before["trigger"] if before else ""):
             yield last
 
-    def _begin(self, found: dict[str, Any], sight: ViewInput) -> int:
+    def _begin(self, found: dict[str, Any], view: RunView) -> int:
         self._number += 1
         self._found[self._number] = decision_now(found)
         if found["action"] == "plan":
-            self._decided[self._number] = sight.now.wall_ns
-            self._lost[self._number] = lost_now(sight.k, sight.members)
+            self._decided[self._number] = view.wall_ns
+            self._lost[self._number] = view.tuples.lost
         return self._number
 
-    def _follow(self, number: int, sight: ViewInput) -> bool:
+    def _follow(self, number: int, view: RunView) -> bool:
         """What came of a plan so far; True when there is more to tell."""
-        k, known = sight.k, self._found[number]
-        rollout = _rollout_of(k, known)
-        if (sight.now.wall_ns - self._decided[number]) / NS > WATCHED_S or rollout is None:
+        known = self._found[number]
+        rollout = _rollout_of(view, known)
+        if (view.wall_ns - self._decided[number]) / NS > WATCHED_S or rollout is None:
             del self._decided[number]
             return False
         after = replace(
@@ -109,14 +104,14 @@ class RunHistory:
             if rollout.in_force_ns and rollout.switched_ns
             else None,
         )
-        settled = _settled(sight, rollout)
+        settled = _settled(view, rollout)
         if settled:
             after = replace(
                 after,
-                time_to_stable_s=round((sight.now.wall_ns - rollout.decided_ns) / NS, 1),
-                lost=max(0, lost_now(k, sight.members) - self._lost[number]),
+                time_to_stable_s=round((view.wall_ns - rollout.decided_ns) / NS, 1),
+                lost=max(0, view.tuples.lost - self._lost[number]),
             )
-        if settled or rollout.epoch < k.epoch or rollout.rolled_back or rollout.abandoned:
+        if settled or rollout.epoch < view.epoch or rollout.rolled_back or rollout.abandoned:
             del self._decided[number]
         self._found[number] = after
         return after != known
@@ -141,18 +136,18 @@ def _event(event: dict[str, Any]) -> Document:
     return plain
 
 
-def _rollout_of(k: Knowledge, decision: DecisionNow) -> Rollout | None:
+def _rollout_of(view: RunView, decision: DecisionNow) -> Rollout | None:
     """The rollout that began with this decision: the newest of that plan's, by its time."""
-    epochs = [planned.epoch for planned in (k.durable.waiting, k.durable.rollout)
+    epochs = [planned.epoch for planned in (view.waiting, view.rollout)
               if planned is not None and planned.plan.id == decision.plan]  # fmt: skip
     epoch = epochs[0] if epochs else decision.epoch
-    return next((rollout for rollout in reversed(k.durable.rollouts) if rollout.epoch == epoch), None)
+    return next((rollout for rollout in reversed(view.rollouts) if rollout.epoch == epoch), None)
 
 
-def _settled(sight: ViewInput, rollout: Rollout) -> bool:
+def _settled(view: RunView, rollout: Rollout) -> bool:
     """Is it stable under this plan?"""
-    seen = sight.seen
-    there = sight.k.epoch == rollout.epoch and rollout.in_force_ns > 0
+    seen = view.result
+    there = view.epoch == rollout.epoch and rollout.in_force_ns > 0
     return (
         there
         and seen is not None
@@ -161,22 +156,20 @@ def _settled(sight: ViewInput, rollout: Rollout) -> bool:
     )
 
 
-def _row(sight: ViewInput, now_s: float) -> Row:
-    k, window = sight.k, sight.seen.window if sight.seen else None
-    plan = k.plan
-    latency = window.latency if window and window.latency.rows else None
-    judged = sight.seen is not None and sight.seen.stability.verdict != "unknown"
+def _row(view: RunView, now_s: float) -> Row:
+    latency = view.window.latency if view.window and view.window.latency.rows else None
+    judged = view.result is not None and view.verdict != "unknown"
     return {
         "time": now_s,
-        "offered_tps": figure(offered_now(k, sight.now.wall_ns)),
-        "emitted_tps": figure(lately(window.progress, "emitted")) if window else None,
-        "acked_tps": figure(lately(window.progress, "acked")) if window else None,
-        "planned_tps": figure(plan.rate_tps) if plan else None,
-        "predicted_tps": figure(plan.prediction.rate_tps) if plan else None,
+        "offered_tps": figure(view.offered_tps),
+        "emitted_tps": figure(view.emitted_tps),
+        "acked_tps": figure(view.acked_tps),
+        "planned_tps": figure(view.planned_tps),
+        "predicted_tps": figure(view.predicted_tps),
         "p50_ms": figure(latency.p50_ms) if latency else None,
         "p95_ms": figure(latency.p95_ms) if latency else None,
         "p99_ms": figure(latency.p99_ms) if latency else None,
-        "slope": figure(sight.seen.stability.slope, 2) if sight.seen and judged else None,
-        "slots_used": plan.slots.used if plan else None,
-        "epoch": k.epoch or None,
+        "slope": figure(view.result.stability.slope, 2) if view.result and judged else None,
+        "slots_used": view.slots_used if view.plan else None,
+        "epoch": view.epoch or None,
     }

@@ -1,6 +1,6 @@
 """What people see while a run goes on: a picture on a terminal, one line per tick elsewhere.
 
-Functions only: a `RunView` and the rates seen so far in, text out.
+Functions only: a `TerminalView` and the rates seen so far in, text out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class VmView:
 
 
 @dataclass(frozen=True)
-class RunView:
+class TerminalView:
     """A run at one moment; None: not known (yet)."""
 
     topology: str
@@ -89,7 +89,7 @@ def clock(seconds: float) -> str:
     return f"{minutes:02d}:{rest:02d}"
 
 
-def tick_line(view: RunView) -> str:
+def tick_line(view: TerminalView) -> str:
     """The run in one line, for logs and pipes."""
     return (
         f"{clock(view.seconds)} plan #{view.epoch} {view.phase} | {verdict(view)} | "
@@ -101,7 +101,7 @@ def tick_line(view: RunView) -> str:
     )
 
 
-def _behind(view: RunView) -> str:
+def _behind(view: TerminalView) -> str:
     """How far arriving sources are behind what comes; nothing of others."""
     if not view.arriving:
         return ""
@@ -114,14 +114,14 @@ def lag_words(rows: int | None, seconds: float | None) -> str:
     return f"{rows:,} rows, {number(seconds, ' s', 1)} behind" if rows else "nothing behind"
 
 
-def verdict(view: RunView) -> str:
+def verdict(view: TerminalView) -> str:
     """`stable, slope 0.2 ms/s`."""
     if view.slope is None or view.verdict == "unknown":
         return view.verdict
     return f"{view.verdict}, slope {view.slope * 1000:+.1f} ms/s"
 
 
-def picture(view: RunView, rates: Sequence[float], seconds: float | None) -> Group:
+def picture(view: TerminalView, rates: Sequence[float], seconds: float | None) -> Group:
     """The whole picture as rich renderables."""
     from rich.console import Group
     from rich.text import Text
@@ -133,7 +133,7 @@ def picture(view: RunView, rates: Sequence[float], seconds: float | None) -> Gro
     return Group(head, _facts(view, rates), _slot_map(view), *(_note(note) for note in view.notes))
 
 
-def _facts(view: RunView, rates: Sequence[float]) -> Table:
+def _facts(view: TerminalView, rates: Sequence[float]) -> Table:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 1))
@@ -152,7 +152,7 @@ def _facts(view: RunView, rates: Sequence[float]) -> Table:
     return table
 
 
-def _verdict(view: RunView) -> Text:
+def _verdict(view: TerminalView) -> Text:
     """The word says it; the colour only helps (blue and dark red: told apart by everyone)."""
     from rich.text import Text
 
@@ -160,7 +160,7 @@ def _verdict(view: RunView) -> Text:
     return Text(verdict(view), styles.get(view.verdict, "dim"))
 
 
-def _slot_map(view: RunView) -> Table:
+def _slot_map(view: TerminalView) -> Table:
     """VM × slot: threads by task, measured CPU."""
     from rich.table import Table
 

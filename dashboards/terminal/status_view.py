@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboards.terminal.live_view import RunView, SlotView, VmView
+from dashboards.terminal.live_view import SlotView, TerminalView, VmView
 
 Status = Mapping[str, Any]
 
 
-def view_of(status: Status) -> RunView:
+def view_of(status: Status) -> TerminalView:
     """The view of a `headgate/status/v1`."""
     plan = status.get("plan") or {}
     rates = status.get("rates") or {}
@@ -18,7 +18,7 @@ def view_of(status: Status) -> RunView:
     latency = (status.get("latency_ms") or {}).get("window") or {}
     tuples = status.get("tuples") or {}
     slots = status.get("slots") or {}
-    return RunView(
+    return TerminalView(
         topology=status.get("topology") or "no topology yet",
         seconds=status.get("seconds") or 0.0,
         phase=status.get("stage") or "unknown",
@@ -31,7 +31,7 @@ def view_of(status: Status) -> RunView:
         lag_rows=rates.get("lag_rows"),
         lag_s=rates.get("lag_s"),
         cap_tps=rates.get("cap_tps"),
-        measured_tps=rates.get("acked_tps"),
+        measured_tps=rates.get("acked_now_tps"),
         planned_tps=plan.get("rate_tps"),
         predicted_tps=plan.get("predicted_tps"),
         slope=verdict.get("slope"),

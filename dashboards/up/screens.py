@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from dashboards.terminal.live_view import SPARKS, RunView, clock, picture, tick_line
+from dashboards.terminal.live_view import SPARKS, TerminalView, clock, picture, tick_line
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.output import console
 
@@ -20,7 +20,7 @@ TICK_NS = NS
 class Screen(Protocol):
     """What `up` shows to."""
 
-    def show(self, view: RunView) -> None:
+    def show(self, view: TerminalView) -> None:
         """The run as it is now."""
 
     def say(self, line: str) -> None:
@@ -36,7 +36,7 @@ class Lines:
         self._stream = stream
         self._next_ns = 0
 
-    def show(self, view: RunView) -> None:
+    def show(self, view: TerminalView) -> None:
         now_ns = monotonic_ns()
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + TICK_NS
@@ -63,7 +63,7 @@ class TerminalPicture:
         self._live: Live | None = None
         self._second = -1
 
-    def show(self, view: RunView) -> None:
+    def show(self, view: TerminalView) -> None:
         if int(view.seconds) != self._second:  # one bar a second
             self._second = int(view.seconds)
             self._rates.append(view.offered_tps or 0.0)

@@ -69,8 +69,7 @@ def test_rates_do_not_depend_on_when_in_the_second_agents_sample(phase_ms: int) 
     assert score.rate_out_tps == pytest.approx(200, rel=0.01)
     assert (score.queue, score.threads, score.cpu_cores) == pytest.approx((5, 1, 0.1), rel=0.01)
     assert (score.busy_share, score.wait_share) == pytest.approx((0.5, 0.25), rel=0.01)
-    latencies = score.latency_mean_ms, score.latency_p50_ms, score.latency_p99_ms
-    assert latencies == pytest.approx((4, 3, 9), rel=0.01)
+    assert score.latency_mean_ms == pytest.approx(4, rel=0.01)
     assert (slot.cpu, slot.memory, slot.throttled_share) == pytest.approx((0.5, 0.25, 0.05), rel=0.01)
     assert set(window.slots) == {Slot("vm1", 2)}
 

@@ -17,9 +17,9 @@ import msgspec
 import uvicorn
 from feed_made import example, models, plain
 
+from controller.core.rate_question import rates_asked, whatif
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.plan.planner import PlanRequest
-from controller.views.whatif import rates_asked, whatif
 from dashboards.feed import Change, Document, Item, Whole
 from dashboards.web.server import Web, application, hosts_of, listening
 from topology_runtime.cluster import Vm

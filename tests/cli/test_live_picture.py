@@ -10,8 +10,8 @@ from rich.console import Console
 
 from dashboards.terminal.live_view import (
     BARS,
-    RunView,
     SlotView,
+    TerminalView,
     VmView,
     clock,
     picture,
@@ -19,8 +19,8 @@ from dashboards.terminal.live_view import (
     tick_line,
 )
 
-EMPTY = RunView("demo", 0.0, "starting", 0, "unknown", 0, 0)
-BUSY = RunView(
+EMPTY = TerminalView("demo", 0.0, "starting", 0, "unknown", 0, 0)
+BUSY = TerminalView(
     "demo", 42.0, "committed", 3, "stable", 6, 8,
     offered_tps=96.4, measured_tps=95.0, planned_tps=120.0, predicted_tps=131.0, slope=0.0002,
     p50_ms=3.14, p99_ms=9.0, acked=8812, in_flight=12, dead_lettered=1,
@@ -30,7 +30,7 @@ BUSY = RunView(
 )  # fmt: skip
 
 
-def drawn(view: RunView, rates=(), seconds=None) -> str:
+def drawn(view: TerminalView, rates=(), seconds=None) -> str:
     out = StringIO()
     Console(file=out, width=100, color_system=None).print(picture(view, rates, seconds))
     return out.getvalue()

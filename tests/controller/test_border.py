@@ -128,18 +128,22 @@ def test_peers_that_change_their_names_fill_no_memory() -> None:
 
 
 def test_strangers_are_let_in_slowly_and_who_is_known_at_once() -> None:
-    gate = BorderGate()
-    let_in = [gate.admits(hello(f"x{n}"), False, 2, 9 * S) for n in range(1000)]
+    gate, known = BorderGate(), frozenset({"vm1"})
+    gate.know(known, 2)
+    let_in = [gate.admits(hello(f"x{n}"), 9 * S) for n in range(1000)]
     assert let_in == [True] * STRANGERS_AT_ONCE + [False] * (1000 - STRANGERS_AT_ONCE)
-    assert gate.admits(hello("vm1"), True, 2, 9 * S) and gate.admits(report(), True, 2, 9 * S)
-    assert sum(gate.admits(hello(f"y{n}"), False, 2, 10 * S) for n in range(1000)) == 16
+    assert gate.admits(hello("vm1"), 9 * S) and gate.admits(report(), 9 * S)
+    assert sum(gate.admits(hello(f"y{n}"), 10 * S) for n in range(1000)) == 16
     assert gate.ignored == 2000 - STRANGERS_AT_ONCE - 16
-    assert not gate.admits(hello("z"), False, VMS_MOST, 99 * S), "there is no room"
-    assert gate.admits(report(), True, VMS_MOST, 99 * S)
+    assert gate.admits(hello("x0"), 11 * S), "it was let in and is no stranger now"
+    gate.know(known, VMS_MOST)
+    assert not gate.admits(hello("z"), 99 * S), "there is no room"
+    assert gate.admits(report(), 99 * S)
 
 
 def test_a_vm_that_says_hello_again_and_again_is_heard_eight_times_a_second() -> None:
     gate = BorderGate()
-    heard = sum(gate.admits(hello(), True, 1, S + n * S // 1000) for n in range(1000))
+    gate.know(frozenset({"vm1"}), 1)
+    heard = sum(gate.admits(hello(), S + n * S // 1000) for n in range(1000))
     assert heard == 8
-    assert all(gate.admits(report(), True, 1, 3 * S) for _ in range(100))
+    assert all(gate.admits(report(), 3 * S) for _ in range(100))

@@ -29,7 +29,7 @@ def told(found: Letters) -> object:
 
 def through_the_disk(found: Letters, path: Path, whole: bool) -> Letters:
     file = LetterFile(path / f"{whole}")
-    file.append(found.whole() if whole else found.news(), tuple)
+    file.append(found.whole() if whole else found.news())
     later = Letters()
     later.recall(LetterFile(path / f"{whole}").read())
     return later

@@ -88,14 +88,14 @@ def test_the_next_life_knows_the_same_from_any_history(
         if found.kept and chance.random() < 0.1:
             found.drop(chance.choice(list(found.kept)))
         if chance.random() < 0.2:
-            file.append(found.news(), found.whole)
+            file.append(found.news())
         if chance.random() < 0.05:
-            file.append(found.news(), found.whole)
+            file.append(found.news())
             before, (found, file) = told(found), (Letters(), LetterFile(tmp_path / "letters"))
             found.recall(file.read())
             assert told(found) == (*before[:2], found.dropped, before[3])  # type: ignore[index]
     assert found.count == len(rows)
-    file.append(found.news(), found.whole)
+    file.append(found.news())
     again = Letters()
     again.recall(LetterFile(tmp_path / "letters").read())
     assert again.count == len(rows) and again.counts() == found.counts()
@@ -108,12 +108,12 @@ def records(*positions: int) -> list[LetterRecord]:
 
 def test_a_torn_line_is_cut_off_and_written_over(tmp_path: Path) -> None:
     file = LetterFile(tmp_path / "letters")
-    file.append(records(1, 2), tuple)
+    file.append(records(1, 2))
     with (tmp_path / "letters").open("ab") as torn:
         torn.write(b'{"record":"dead","task":"wo')
     again = LetterFile(tmp_path / "letters")
     assert list(again.read()) == records(1, 2)
-    again.append(records(9), tuple)
+    again.append(records(9))
     assert list(LetterFile(tmp_path / "letters").read()) == records(1, 2, 9)
 
 
@@ -121,7 +121,7 @@ def test_what_a_full_disk_does_not_take_waits_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = LetterFile(tmp_path / "letters")
-    file.append(records(1), tuple)
+    file.append(records(1))
     real = os.pwrite
 
     def full(fd: int, data: memoryview, at: int) -> int:
@@ -132,13 +132,13 @@ def test_what_a_full_disk_does_not_take_waits_in_order(
     with monkeypatch.context() as broken:
         broken.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
         with pytest.raises(OSError, match="full"):
-            file.append(records(2), tuple)
+            file.append(records(2))
         broken.setattr(
             os, "pwrite", lambda fd, data, at: real(fd, data[:9], at) if at < 50 else full(fd, data, at)
         )
         with pytest.raises(OSError, match="full"):
-            file.append(records(3), tuple)
-    file.append((), tuple)
+            file.append(records(3))
+    file.append(())
     assert list(LetterFile(tmp_path / "letters").read()) == records(1, 2, 3)
 
 
@@ -147,10 +147,10 @@ def test_what_is_appended_is_as_much_as_is_new(tmp_path: Path) -> None:
     found, file = Letters(), LetterFile(tmp_path / "letters")
     for position in range(0, 20_000, 2):
         found.bury(letter(position), 0)
-    file.append(found.news(), found.whole)
+    file.append(found.news())
     before = (tmp_path / "letters").stat().st_size
     found.bury(letter(20_000), 0)
-    file.append(found.news(), found.whole)
+    file.append(found.news())
     assert 0 < (tmp_path / "letters").stat().st_size - before < 500
-    file.append(found.news(), found.whole)
+    file.append(found.news())
     assert isinstance(found.of()[0], Letter)

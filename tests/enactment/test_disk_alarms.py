@@ -5,6 +5,7 @@ from __future__ import annotations
 from enactment_world import World, replace
 
 from controller.knowledge import turns as t
+from controller.views.summary import summary
 from topology_runtime import messages as m
 
 FULL = "the log of finished rows cannot be written: No space left on device (/d/1.log, on the disk at /d)"
@@ -54,11 +55,11 @@ def test_the_journals_alarm_ends_when_it_takes_records_again_though_nothing_is_d
 
 def test_duplicates_are_not_exact_once_a_log_of_finished_rows_misses_some() -> None:
     world = World().start().until("committed")
-    assert world.loop.summary(world.now)["tuples"]["duplicates_exact"]
+    assert summary(world.loop.view(world.now))["tuples"]["duplicates_exact"]
     told(world, "vm1", unlogged=3)
     told(world, "vm2", unlogged=4)
     told(world, "vm1", unlogged=5)
-    tuples = world.loop.summary(world.now)["tuples"]
+    tuples = summary(world.loop.view(world.now))["tuples"]
     assert (tuples["duplicates_exact"], tuples["finished_dropped"]) == (False, 9)
 
 

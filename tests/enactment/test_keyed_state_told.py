@@ -7,6 +7,7 @@ from enactment_world import World, replace
 
 from controller.knowledge import turns as t
 from controller.monitor import border
+from controller.views.summary import summary
 from dashboards.up.run_summary import check_state
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage, CheckFailed
@@ -41,19 +42,19 @@ def test_lost_state_is_journaled_once_and_said() -> None:
     assert [(event["task"], event["ranges"]) for event in events] == [(thread.task, 2), (thread.task, 2)]
     assert thread.task in world.loop.knowledge.alarms["state"]
     assert str(thread.slot) in world.loop.knowledge.alarms["state"]
-    state = world.loop.summary(world.now)["state"]
+    state = summary(world.loop.view(world.now))["state"]
     assert (state["lost_ranges"], state["tasks"]) == (4, {thread.task: 4})
     world.restart_controller()
-    assert world.loop.summary(world.now)["state"]["lost_ranges"] == 4
+    assert summary(world.loop.view(world.now))["state"]["lost_ranges"] == 4
 
 
 def test_a_run_that_lost_state_does_not_end_well() -> None:
     world = World().start().until("committed")
-    check_state(world.loop.summary(world.now))
+    check_state(summary(world.loop.view(world.now)))
     thread = world.rollout.threads[-1]
     told(world, thread, lost=((0, 7),))
     with pytest.raises(CheckFailed, match=f"{thread.task}: 7 of 1024") as failed:
-        check_state(world.loop.summary(world.now))
+        check_state(summary(world.loop.view(world.now)))
     assert failed.value.exit_code == 8
 
 
@@ -63,7 +64,7 @@ def test_rows_that_may_have_counted_twice_are_summed_over_threads() -> None:
     told(world, one, applied_again=3)
     told(world, other, applied_again=4)
     told(world, one, applied_again=5)
-    assert world.loop.summary(world.now)["state"]["applied_again_at_most"] == 9
+    assert summary(world.loop.view(world.now))["state"]["applied_again_at_most"] == 9
 
 
 def test_a_snapshot_that_cannot_be_written_is_an_alarm_of_its_vm() -> None:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from controller.knowledge import folding
 from controller.knowledge.folding import fold, fold_all
 from controller.knowledge.records import Durable, Record, RolloutStarted, SoFar
-from controller.views.metrics import view_of
+from controller.views.metrics import replans_of
+from controller.views.summary import summary
 
 S = 1_000_000_000
 
@@ -52,8 +53,8 @@ def test_of_many_plans_the_first_and_the_newest_are_known_and_the_others_counted
     assert known.rollouts[0].reason == "start"
     assert known.rollouts[-1].epoch == more - 1
     world.loop.knowledge.durable = known
-    told = view_of(world.loop, world.now, {}).replans
+    told = replans_of(world.loop.view(world.now))
     assert told["rate_changed"] == sum(1 for epoch in range(2, more) if epoch % 3)
     assert told["operator"] == sum(1 for epoch in range(2, more) if not epoch % 3)
-    summary = world.loop.summary(world.now)
-    assert len(summary["plans"]) + summary["plans_dropped"] == more - 1
+    found = summary(world.loop.view(world.now))
+    assert len(found["plans"]) + found["plans_dropped"] == more - 1

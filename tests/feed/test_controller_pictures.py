@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 from array import array
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from controller.core.rate_question import rates_asked, whatif
+from controller.knowledge.run_view import RunView
+from controller.monitor.task_latency import TaskLatency
 from controller.offline.whatif import whatif as whatif_command
 from controller.plan.planner import PlanRequest
-from controller.viewers import Viewers
-from controller.views.in_task import InTask
 from controller.views.picture import Picture
-from controller.views.view_input import ViewInput
-from controller.views.whatif import rates_asked, whatif
-from topology_runtime.channels import Waker
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput
 from topology_runtime.latency_buckets import BUCKETS, bucket_of
@@ -34,7 +31,6 @@ from enactment_world import World, t  # noqa: E402
 from picture_cluster import Cluster, models_of  # noqa: E402
 
 TICK_MOST_BYTES = 2000
-ANSWER_S = 30.0
 
 
 def received(delta: Delta) -> dict[str, Any]:
@@ -128,34 +124,30 @@ def block(task: int, bucket: int, rows: int) -> SampleBlock:
 
 
 def test_latency_in_a_task_is_that_of_all_its_rows_of_the_last_seconds() -> None:
-    seconds, known = 1_000_000_000, InTask()
+    seconds, known = 1_000_000_000, TaskLatency(["source", "work"])
     known.add(block(1, bucket_of(3_000_000_000), 1000), 0)
     for n in range(5, 11):  # the first block is ten seconds old at the end
         known.add(block(1, bucket_of(1_000_000), 90), n * seconds)
         known.add(block(1, bucket_of(100_000_000), 8), n * seconds)
         known.add(block(1, bucket_of(900_000_000), 2), n * seconds)
-    found = known.percentiles(["source", "work"], 10 * seconds)
+    found = known.percentiles(10 * seconds)
     assert list(found) == ["work"]
     assert found["work"] == pytest.approx((1.0, 100.0, 900.0), rel=0.15)
-    assert known.percentiles(["source"], 10 * seconds) == {}
-    assert known.percentiles(["source", "work"], 40 * seconds) == {}
+    assert known.percentiles(40 * seconds) == {}
 
 
 @pytest.mark.parametrize("counts", [(-1, 3, 5), (9, -1, 5), (0, BUCKETS, 5), (0, 3, -5), (1 << 40, 3, 5)])
 def test_latencies_that_make_no_sense_are_passed_over(counts: tuple[int, int, int]) -> None:
-    known = InTask()
+    known = TaskLatency(["work"] * 8)
     known.add(block(*counts), 1)
     odd = block(0, 3, 5)
     odd.task_latency["rows"] = b"odd"
     known.add(odd, 1)
-    assert known.percentiles(["work"] * 10, 2) == {}
+    assert known.percentiles(2) == known.totals() == {}
 
 
-def look(world: World) -> ViewInput:
-    loop = world.loop
-    return ViewInput(
-        loop.knowledge, loop.members, loop.seen, loop.finished.duplicates, loop.ending.stage, world.now
-    )
+def look(world: World) -> RunView:
+    return world.loop.view(world.now)
 
 
 def watched(world: World, picture: Picture, seconds: float) -> None:
@@ -262,18 +254,9 @@ def test_the_preview_of_a_rate_is_of_the_plan_that_then_comes(offered_tps: float
     """The whole core is asked, and then made to do it."""
     world = World(rate_tps=100.0).start()
     world.run(30)
-    wake = Waker()
-    viewers = Viewers(world.loop, wake)
-    try:
-        asked = {"rates": [offered_tps], "offered": True}
-        assert viewers.answer(b"peer", Request("whatif", asked), world.now) is None
-        assert select.select([wake.fd], [], [], ANSWER_S)[0]
-        [(_, reply)] = viewers.answers()
-    finally:
-        viewers.close()
-        wake.close()
-    assert reply.data is not None
-    row = reply.data["rows"][0]
+    asked = t.Command(1, Request("whatif", {"rates": [offered_tps], "offered": True}))
+    (later,) = [i for i in world.do(asked) if isinstance(i, t.AnswerLater)]
+    row = later.work()["rows"][0]
     world.do(t.Command(1, Request("rate_set", {"rate_tps": offered_tps})))
     world.run(60)
     plan = world.loop.knowledge.plan

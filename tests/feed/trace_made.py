@@ -40,15 +40,14 @@ def recorded(folder: Path, lives: int = 1, asked: bool = True) -> list[Document]
     world = IdealWorld(run, IdealAccount(), wall_ns=BEGAN_S * 1_000_000_000)
     moments = iter(world.moments(SECONDS))
     for life in range(1, lives + 1):
-        with closing(Publisher(run)) as publisher:
+        with closing(Publisher()) as publisher:
             publisher.record(lines.append)
             for moment in moments:
                 for instruction in moment.instructions:
-                    if isinstance(instruction, t.Block):
-                        publisher.add(instruction.block, moment.now)
-                publisher.turn(moment.now)
+                    if isinstance(instruction, t.Show):
+                        publisher.show(instruction.view)
                 if asked and (not told or (moment.now.wall_ns - (BEGAN_S + len(told)) * 1_000_000_000) >= 0):
-                    told.append(json.loads(json.dumps(publisher.snapshot(moment.now)["snapshot"])))
+                    told.append(json.loads(json.dumps(publisher.snapshot()["snapshot"])))
                 if moment.now.wall_ns > (BEGAN_S + SECONDS / lives * life) * 1_000_000_000:
                     break
     assert run.knowledge.durable.run is not None

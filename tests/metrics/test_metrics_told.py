@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from told import (
     World,
     block,
     everything,
+    in_tasks,
     names,
     needs_promtool,
     samples_of,
@@ -28,7 +30,7 @@ from controller.knowledge import turns as t
 from controller.plan.predict import predict
 from controller.views import metrics as of_controller
 from controller.views.picture import Picture
-from controller.views.view_input import ViewInput
+from controller.views.summary import summary
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.latency_buckets import BUCKETS, bucket_of
@@ -122,11 +124,11 @@ def test_a_task_is_as_near_to_its_limit_as_the_models_say():
 def test_what_is_predicted_of_a_slot_is_for_the_present_rate_in_status_metrics_and_picture():
     world = World(rate_tps=100.0).start().run(30.0)
     status, told = world.ask("status").data, scraped(world)
-    k, seen = world.loop.knowledge, world.loop.seen
-    plan = k.plan
-    by_definition = predict(k.topology, k.models, plan.placement, plan.vms, seen.window.emitted_tps)
+    view, k = world.loop.view(world.now), world.loop.knowledge
+    plan = view.plan
+    by_definition = predict(k.topology, k.models, plan.placement, plan.vms, view.window.emitted_tps)
     picture = Picture()
-    picture.advance(ViewInput(k, world.loop.members, seen, 0, "running", world.now))
+    picture.advance(view)
     drawn = picture.snapshot()["slots"]
     shown = {(vm["vm"], slot["slot"]): slot["predicted_cpu"] for vm in status["vms"] for slot in vm["slots"]}
     for use in by_definition.slots:
@@ -154,7 +156,7 @@ def test_re_plans_are_counted_by_reason_and_the_first_plan_is_none():
     after = scraped(world)
     assert after["headgate_replans_total", (("reason", "rate_changed"),)] == 1
     assert after["headgate_replan_seconds", ()] == pytest.approx(
-        world.loop.summary(world.now)["plans"][-1]["enacted_s"], abs=1e-3
+        summary(world.loop.view(world.now))["plans"][-1]["enacted_s"], abs=1e-3
     )
 
 
@@ -189,35 +191,22 @@ def test_slots_of_vms_that_are_gone_are_not_counted():
 
 
 def test_a_view_does_not_change_after_it_was_taken():
-    world, metrics = World().start().run(10.0), of_controller.Metrics()
-    metrics.add(block((1, 40, 3)))
-    metrics.look(world.loop, world.now)
-    view, text = metrics.view, text_of(of_controller.families(metrics.view))
-    metrics.add(block((1, 40, 3)))
+    world = World().start().run(10.0)
+    in_tasks(world, block((1, 40, 3)))
+    view = world.loop.view(world.now)
+    text = text_of(of_controller.families(view))
+    in_tasks(world, block((1, 40, 3)))
     world.ask("rate_set", rate_tps=180.0)
     world.run(15.0)
     assert text_of(of_controller.families(view)) == text
-    metrics.look(world.loop, world.now)
-    assert text_of(of_controller.families(metrics.view)) != text
-
-
-def test_a_view_is_taken_once_a_second_at_most():
-    world, metrics = World().start().run(10.0), of_controller.Metrics()
-    metrics.look(world.loop, world.now)
-    view = metrics.view
-    world.run(0.5)
-    metrics.look(world.loop, world.now)
-    assert metrics.view is view
-    world.run(0.5)
-    metrics.look(world.loop, world.now)
-    assert metrics.view is not view
+    assert text_of(of_controller.families(world.loop.view(world.now))) != text
 
 
 def test_rows_in_tasks_make_a_histogram_of_exact_bounds():
-    world, metrics = World().start().run(5.0), of_controller.Metrics()
-    metrics.add(block((1, bucket_of(1_000_000), 90), (1, bucket_of(2_000_000_000), 10)))
-    metrics.add(block((1, bucket_of(1_000_000), 10)))
-    told = scraped(world, metrics)
+    world = World().start().run(5.0)
+    in_tasks(world, block((1, bucket_of(1_000_000), 90), (1, bucket_of(2_000_000_000), 10)))
+    in_tasks(world, block((1, bucket_of(1_000_000), 10)))
+    told = scraped(world)
     below = {
         float(dict(labels)["le"]): value
         for (name, labels), value in told.items()
@@ -241,27 +230,31 @@ def test_bounds_are_edges_of_the_meters_buckets():
 
 @pytest.mark.parametrize("row", [(-1, 3, 5), (9, -1, 5), (0, BUCKETS, 5), (0, 3, -5), (1 << 40, 3, 5)])
 def test_an_agent_that_counts_nonsense_is_passed_over(row):
-    world, metrics = World().start().run(5.0), of_controller.Metrics()
-    metrics.add(block(row, (1, 40, 2)))
-    told = scraped(world, metrics)
+    world = World().start().run(5.0)
+    in_tasks(world, block(row, (1, 40, 2)))
+    told = scraped(world)
     assert {value for (name, _), value in told.items() if name == "headgate_task_latency_seconds_count"} == {
         2
     }
 
 
 def test_columns_of_unequal_length_are_passed_over():
-    world, metrics = World().start().run(5.0), of_controller.Metrics()
+    world = World().start().run(5.0)
     made = block((1, 40, 2))
     made.task_latency["rows"] = b"odd"
-    metrics.add(made)
-    assert not {name for name, _ in scraped(world, metrics)} & {"headgate_task_latency_seconds_count"}
+    in_tasks(world, made)
+    assert not {name for name, _ in scraped(world)} & {"headgate_task_latency_seconds_count"}
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_left_out(value):
     assert not defined(value)
-    slots = {"vm1/0": {"cpu": value, "memory": 0.5, "predicted_cpu": 0.1, "predicted_memory": None}}
-    view = of_controller.ControllerView(input_tps=value, errors={"a": 0.5}, slots=slots, slope=value)
+    result, slot = FULL.result, next(iter(FULL.result.window.slots))
+    cpu = msgspec.structs.replace(result.window.slots[slot], cpu=value)
+    window = msgspec.structs.replace(result.window, slots={slot: cpu})
+    stability = msgspec.structs.replace(result.stability, slope=value)
+    result = replace(result, window=window, stability=stability, predicted={slot: (0.1, value)})
+    view = replace(FULL, result=result, offered_tps=value)
     told = samples_of(text_of(of_controller.families(view)))
     assert {name for name, _ in told if "slot_" in name} == {
         "headgate_slot_cpu_ratio",
@@ -295,5 +288,5 @@ def test_names_of_agent_and_controller_do_not_collide():
 def test_taking_a_view_changes_nothing():
     world = World().start().run(10.0)
     before = world.ask("status").data
-    of_controller.Metrics().look(world.loop, world.now)
+    scraped(world)
     assert world.ask("status").data == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from array import array
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from agent import metrics as of_agent
+from controller.knowledge.run_view import RunView
 from controller.views import metrics as of_controller
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import SampleBlock
 
 __all__ = ["World", "vm"]  # told further
@@ -41,24 +44,17 @@ Labels = tuple[tuple[str, str], ...]
 Samples = dict[tuple[str, Labels], float]
 needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="Debian's package prometheus has it")
 
-FULL = of_controller.ControllerView(
-    input_tps=120.0,
-    headroom_tps=30.0,
-    stable=True,
-    slope=-0.002,
-    tasks_tps={"source": 120.0, "work": 119.0},
-    errors={"work": -0.01},
-    loads={"source": 0.6, "work": 0.7},
-    slots={"vm1/0": {"cpu": 0.6, "memory": 0.05, "predicted_cpu": 0.5, "predicted_memory": 0.06}},
-    states={"used": 1, "free": 3, "quarantined": 0},
-    replans=dict.fromkeys(of_controller.REASONS, 1),
-    replan_s=0.7,
-    dead={"work": 3, "source": 0},
-    disks={"controller": False, "vm1": True},
-    alarms={"short": 1, "disk": 2},
-    end_to_end={"store": [0] * 60 + [5] + [0] * 99},
-    in_task={"work": [0] * 40 + [7] + [0] * 119},
-)
+
+def _full() -> RunView:
+    """Of a run that was planned again, with rows in every histogram."""
+    world = World().start().run(20.0)
+    world.ask("rate_set", rate_tps=180.0)
+    view = world.run(20.0).loop.view(world.now)
+    latency = {("sink", "source"): tuple([0] * 60 + [5] + [0] * (BUCKETS - 61))}
+    return replace(view, latency=latency, in_task={"work": tuple([0] * 40 + [7] + [0] * (BUCKETS - 41))})
+
+
+FULL = _full()
 FULL_AGENT = of_agent.AgentView(
     slots=4, workers={"running": 1}, threads=5, sampling_s=0.1, blocks=9, bad={"workers": 0}
 )
@@ -95,10 +91,14 @@ def names() -> set[str]:
     return {name for name, _ in samples_of(everything())}
 
 
-def scraped(world: World, metrics: of_controller.Metrics | None = None) -> Samples:
-    found = metrics or of_controller.Metrics()
-    found.look(world.loop, world.now)
-    return samples_of(text_of(of_controller.families(found.view)))
+def scraped(world: World) -> Samples:
+    return samples_of(text_of(of_controller.families(world.loop.view(world.now))))
+
+
+def in_tasks(world: World, block: SampleBlock) -> None:
+    """The controller hears what its tasks' rows took."""
+    assert world.loop.intake is not None
+    world.loop.intake.in_task.add(block, world.mono_ns)
 
 
 def block(*rows: tuple[int, int, int]) -> SampleBlock:

@@ -20,6 +20,7 @@ from controller.replaying.again import Again, Moment, decisions_of
 from controller.replaying.comparing import PolicyComparison, compare, first_field
 from controller.replaying.trace_reading import Recording
 from controller.replaying.world import IdealWorld
+from controller.views.summary import summary
 from topology_runtime import rates
 from topology_runtime.cluster import Vm
 from topology_runtime.messages import Request
@@ -108,7 +109,7 @@ def test_decisions_tell_when_the_plan_before_came_into_force(tmp_path: Path, fou
     assert first["enacted"] is None  # nothing was in force yet
     told = {d["enacted"]["epoch"]: d["enacted"] for d in decisions if d["enacted"]}
     assert [told[1]["decided"], told[2]["decided"]] == [first["time"], second["time"]]
-    plans = {plan["epoch"]: plan for plan in found[-1].loop.summary(found[-1].now)["plans"]}
+    plans = {plan["epoch"]: plan for plan in summary(found[-1].loop.view(found[-1].now))["plans"]}
     for epoch, enacted in told.items():
         assert enacted["decided"] < enacted["in_force"]
         assert enacted["enacted_s"] == plans[epoch]["enacted_s"] > 0.0

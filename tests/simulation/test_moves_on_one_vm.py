@@ -33,9 +33,9 @@ def moved(queue_ms: float) -> tuple[SimWorld, SimSource, SimSource]:
     (old,) = sources(world)
     reply = world.controller.ask("plan", rate_tps=20.0, propose=True)
     assert reply is not None and reply.error is None
-    proposal = world.controller.loop.knowledge.proposal
-    assert proposal is not None
-    proposal.plan = turned(proposal.plan, old.worker.agent.shape)
+    k = world.controller.loop.knowledge
+    assert k.proposal is not None
+    k.proposal = replace(k.proposal, plan=turned(k.proposal.plan, old.worker.agent.shape))
     world.controller.ask("apply")
     while not (new := [t for t in sources(world) if t is not old and t.source.ledger]):
         world.clock.run_until(world.now_ns + MS)

@@ -1,18 +1,18 @@
-"""What of a picture changes only with the plan: who is where. Made once per plan. Pure."""
+"""Who is where, by a rollout: worked out once for each. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controller.knowledge.plans import Plan
-from controller.knowledge.records import RolloutStarted
-from controller.views.figures import figure
 from topology_runtime.cluster import Slot
+from topology_runtime.messages import ThreadSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PlacedThreads:
     """threads: (slot, task) → threads that stay. Others by slot; shares: of a task's rows."""
 
     threads: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -23,12 +23,13 @@ class Layout:
     shares: dict[Slot, dict[str, float]] = field(default_factory=dict)
 
 
-def layout_of(planned: RolloutStarted | None, plan: Plan | None) -> Layout:
-    """Of an enactment and the plan in force (which an enactment may have had changed by an adopted one)."""
-    if planned is None or plan is None:
-        return Layout()
-    found = Layout(full=frozenset(bundle.slot for bundle in plan.placement.bundles if bundle.full))
-    for thread in planned.threads:
+NOWHERE = PlacedThreads()
+
+
+def placed(threads: Iterable[ThreadSpec], plan: Plan) -> PlacedThreads:
+    """The threads of a rollout, and what its plan says of their slots."""
+    found = PlacedThreads(full=frozenset(bundle.slot for bundle in plan.placement.bundles if bundle.full))
+    for thread in threads:
         if thread.leaving:
             found.leaving[thread.slot] += 1
             continue
@@ -37,7 +38,5 @@ def layout_of(planned: RolloutStarted | None, plan: Plan | None) -> Layout:
         found.threads[str(thread.slot), thread.task] += 1
         found.by_task[thread.task] += 1
     for part in plan.prediction.shares:
-        share = figure(part.share)
-        if share is not None:
-            found.shares.setdefault(part.slot, {})[part.task] = share
+        found.shares.setdefault(part.slot, {})[part.task] = part.share
     return found

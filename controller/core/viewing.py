@@ -1,0 +1,189 @@
+"""Makes the view of a run that everybody who looks at it gets (`knowledge/run_view.py`). Pure."""
+
+from __future__ import annotations
+
+import math
+
+from controller.core.copies import BySink, copies_of
+from controller.execute.ending import Ending, offered_of
+from controller.execute.executor import sight_of, stand_of
+from controller.execute.steps import waits_for
+from controller.knowledge.arrivals import cap_of, lags_of, offered_now, source_kind
+from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.letters import Letters
+from controller.knowledge.membership import Member, Membership, natural
+from controller.knowledge.run_view import (
+    AlarmNow,
+    LettersNow,
+    LoopResult,
+    RolloutUnderWay,
+    RunView,
+    SlotStatus,
+    TupleCounts,
+    VmStatus,
+)
+from controller.knowledge.turns import Now
+from controller.monitor.hearing import in_flight
+from controller.monitor.intake import Intake
+from controller.monitor.keyed_state import lost_ranges
+
+NS = 1e9
+LETTERS_SHOWN = 5
+
+
+def view_of(
+    k: Knowledge,
+    members: Membership,
+    ending: Ending,
+    by_sink: BySink,
+    intake: Intake | None,
+    result: LoopResult | None,
+    now: Now,
+) -> RunView:
+    """Of all that is known. `result`: of the last turn of the loop. by_sink: rows that reached the sinks."""
+    d, topology, cap_tps = k.durable, k.topology, cap_of(k, now.wall_ns)
+    return RunView(
+        mono_ns=now.mono_ns,
+        wall_ns=now.wall_ns,
+        run=k.settings.run,
+        trace=k.settings.trace,
+        boot=d.boot,
+        pid=k.pid,
+        stage=stage_of(k, ending.stage),
+        mode=k.mode,
+        held=k.held,
+        advice=k.advice,
+        ended=k.ending_reason,
+        topology=topology,
+        models=d.run.models if d.run else (),
+        rollout=d.rollout,
+        phase=d.phase,
+        under_way=_under_way(k, members, now),
+        proposal=k.proposal,
+        rollouts=d.rollouts,
+        rollouts_dropped=d.rollouts_dropped,
+        waiting=d.waiting,
+        planning_s=k.counts.planning_s,
+        started_ns=d.started_ns,
+        intake_ended_ns=ending.intake_ended_ns,
+        result=result,
+        vms=_vms(k, members),
+        known=frozenset(members.members) | frozenset(members.known),
+        profile=k.profiles.desired,
+        profile_s=(now.mono_ns - k.profiles.began_ns) / NS if k.profiles.desired else 0.0,
+        source_kind=source_kind(k),
+        offered_tps=offered_now(k, now.wall_ns),
+        lags=lags_of(k, now.wall_ns),
+        cap_tps=cap_tps if math.isfinite(cap_tps) else None,
+        tuples=_tuples(k, members, by_sink, ending.intake_ended_ns or now.wall_ns),
+        letters=_letters(k.counts.letters),
+        lost_ranges=lost_ranges(d.state_lost),
+        applied_again=sum(k.counts.applied_again.values()),
+        latency={pair: tuple(counts) for pair, counts in k.counts.latency.items()},
+        in_task=intake.in_task.totals() if intake is not None else {},
+        alarms=tuple(
+            AlarmNow(what, text, k.alarm_since_ns.get(what, now.wall_ns))
+            for what, text in sorted(k.alarms.items())
+        ),
+        troubled="disk the controller" in k.alarms,
+        troubles=dict(sorted(k.troubles.items())),
+        events=tuple(k.events),
+        event_number=k.event_number,
+        actions=tuple(k.actions),
+        decision=k.last_decision,
+    )
+
+
+def stage_of(k: Knowledge, ending: str) -> str:
+    """One word for where the run is."""
+    d = k.durable
+    if ending != "running":
+        return ending
+    if k.adopting_until_ns:
+        return "adopting"
+    if d.run is None:
+        return "idle"
+    if d.rollout is None:
+        return "gathering"
+    if k.enacting:
+        return "starting" if d.schedule is None else "enacting"
+    return d.phase
+
+
+def _under_way(k: Knowledge, members: Membership, now: Now) -> RolloutUnderWay | None:
+    stand = stand_of(k, sight_of(members), now.mono_ns)
+    if stand is None:
+        return None
+    return RolloutUnderWay(
+        stand.planned.epoch,
+        stand.phase,
+        (now.mono_ns - stand.since_ns) / NS,
+        waits_for(stand),
+        len(stand.planned.leaving),
+        len(stand.planned.fresh),
+    )
+
+
+def _vms(k: Knowledge, members: Membership) -> tuple[VmStatus, ...]:
+    """Every VM ever heard of, those that left too, in natural order of their names."""
+    provided = {vm.vm for vm in k.durable.machines}
+    in_order = sorted(members.members.values(), key=lambda member: natural(member.vm.vm))
+    return tuple(_vm(k, member, member.vm.vm in provided) for member in in_order)
+
+
+def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
+    name = member.vm.vm
+    workers = {worker.slot: worker for worker in member.workers()}
+    profiled = k.profiles.desired.slot if k.profiles.desired else None
+    slots = []
+    for slot in member.vm.all_slots():
+        worker = workers.get(slot)
+        state = member.state if not member.up else worker.state if worker else "empty"
+        slots.append(
+            SlotStatus(slot, "profiling" if slot == profiled else state, worker.crashes if worker else 0)
+        )
+    return VmStatus(
+        member.vm,
+        "held_dead" if name in k.durable.held_dead else member.state,
+        member.up,
+        member.binding,
+        member.pid,
+        provided,
+        f"disk {name}" in k.alarms,
+        tuple(slots),
+    )
+
+
+def _tuples(k: Knowledge, members: Membership, by_sink: BySink, until_ns: int) -> TupleCounts:
+    return TupleCounts(
+        offered=offered_of(k, until_ns),
+        emitted=k.counts.emitted,
+        acked=k.counts.acked,
+        in_flight=in_flight(members.up()),
+        lost=_lost(k, members),
+        dead_lettered=k.counts.letters.count,
+        replayed=k.counts.replayed,
+        **copies_of(k, by_sink),
+    )
+
+
+def _lost(k: Knowledge, members: Membership) -> int:
+    """Positions that were read and are nowhere now: not done, in no ledger, and behind the position at
+    which their source reads on. Always 0, or something is wrong."""
+    sources = sight_of(members).sources.values()
+    lost = 0
+    for (task, partition), known in k.counts.sources.items():
+        present = [now for now in sources if (now.task, now.partition) == (task, partition)]
+        if present:
+            to_read_again = known.emitted - max(now.emitted for now in present)
+            lost += max(0, known.emitted - known.done - to_read_again - sum(now.in_flight for now in present))
+    return lost
+
+
+def _letters(letters: Letters) -> LettersNow:
+    return LettersNow(
+        tuple(letters.newest(LETTERS_SHOWN)),
+        letters.counts(),
+        letters.replayed,
+        max(0, letters.mended),
+    )

@@ -1,0 +1,287 @@
+"""One moment of a run, frozen, as everybody gets it who looks at it. Pure.
+
+The core makes one twice a second and emits it (`turns.Show`). Terminal, page, Prometheus, `status`, `explain`,
+events, the run's summary and the trace's rates are functions of it, and of nothing else: they stand in
+`controller/views`, which may read neither knowledge nor core. What two of them show stands here, once, unrounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from controller.knowledge.arrivals import Lag
+from controller.knowledge.diagnoses import Demand, Residual, Stability, TaskLoad, Violation
+from controller.knowledge.letters import Letter
+from controller.knowledge.models import Model
+from controller.knowledge.placed_threads import NOWHERE, PlacedThreads
+from controller.knowledge.plans import Plan
+from controller.knowledge.records import Rollout, RolloutStarted
+from controller.knowledge.windows import SERIES_STEP_S, SlotWindow, Window
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.latency_buckets import BUCKETS, bucket_ns, percentile_ns
+from topology_runtime.profiles import ProfileSpec
+from topology_runtime.topology import Topology
+
+NS, MS = 1e9, 1e6
+LATELY_S = 2.0  # what is emitted and acked now, beside what is offered now
+
+Percentiles = tuple[float, float, float]  # p50, p95, p99 in ms
+
+
+@dataclass(frozen=True, slots=True)
+class LoopResult:
+    """The results of monitor and analyze, once a second."""
+
+    window: Window
+    stability: Stability
+    demand: Demand
+    residuals: tuple[Residual, ...]
+    violations: tuple[Violation, ...]
+    predicted: dict[Slot, tuple[float, float]]  # CPU and memory at the present rate
+    loads: dict[str, TaskLoad]  # task → how near to its limit
+    growing: frozenset[str]  # tasks before which rows pile up
+    in_task: Mapping[str, Percentiles]  # of rows in their tasks, in the last seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProposal:
+    """A plan that waits for an operator's word (mode approve)."""
+
+    plan: Plan
+    reason: str
+    text: str
+    base_epoch: int
+    asked: tuple[Vm, ...]
+    degraded: str
+
+
+class SlotStatus(msgspec.Struct, frozen=True):
+    """state: of its worker, `empty`, `profiling`, or that of its VM when that is not up."""
+
+    slot: Slot
+    state: str
+    crashes: int
+
+
+class VmStatus(msgspec.Struct, frozen=True):
+    """state: `held_dead`, or as membership has it. provided: asked of the provider. troubled: its disk is."""
+
+    vm: Vm
+    state: str
+    up: bool
+    binding: str
+    pid: int
+    provided: bool
+    troubled: bool
+    slots: tuple[SlotStatus, ...]
+
+
+class RolloutUnderWay(msgspec.Struct, frozen=True):
+    """How far the plan under way is, since when, and what it waits for."""
+
+    epoch: int
+    phase: str
+    for_s: float
+    waits_for: str
+    leaving: int
+    fresh: int
+
+
+class TupleCounts(msgspec.Struct, frozen=True):
+    """Since the run began. lost: read and nowhere now, always 0 or something is wrong. The last five: `copies.py`."""
+
+    offered: int
+    emitted: int
+    acked: int
+    in_flight: int
+    lost: int
+    dead_lettered: int
+    replayed: int
+    duplicates: int
+    duplicates_exact: bool
+    duplicates_why: list[str]
+    finished_dropped: int
+    sinks: dict[str, dict[str, Any]]
+
+
+class LettersNow(msgspec.Struct, frozen=True):
+    """Dead letters: the newest, rows by task, how many were sent again and are mended."""
+
+    newest: tuple[Letter, ...]
+    by_task: dict[str, int]
+    replayed: int
+    mended: int
+
+
+class AlarmNow(msgspec.Struct, frozen=True):
+    what: str
+    text: str
+    since_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """A run at `mono_ns` (the controller's clock), `wall_ns` (UTC).
+
+    stage: where the run is, in a word. result: of the last turn of the loop, None before the first.
+    known: names of VMs that are there, or told of. lost_ranges: task → key ranges without (all of) their state.
+    latency: (sink, source) → rows by bucket, end to end; in_task: task → the same, of its rows in it, in this life.
+    offered_tps: now, of a source on average. events, actions, decision: as they were told."""
+
+    mono_ns: int
+    wall_ns: int
+    run: str
+    trace: str | None
+    boot: int
+    pid: int
+    stage: str
+    mode: str
+    held: str
+    advice: str
+    ended: str
+    topology: Topology | None
+    models: tuple[Model, ...]
+    rollout: RolloutStarted | None
+    phase: str
+    under_way: RolloutUnderWay | None
+    proposal: PlanProposal | None
+    rollouts: tuple[Rollout, ...]
+    rollouts_dropped: dict[str, int]
+    waiting: RolloutStarted | None
+    planning_s: Mapping[int, float]
+    started_ns: int
+    intake_ended_ns: int
+    result: LoopResult | None
+    vms: tuple[VmStatus, ...]
+    known: frozenset[str]
+    profile: ProfileSpec | None
+    profile_s: float
+    source_kind: str | None
+    offered_tps: float | None
+    lags: tuple[Lag, ...]
+    cap_tps: float | None
+    tuples: TupleCounts
+    letters: LettersNow
+    lost_ranges: dict[str, int]
+    applied_again: int
+    latency: dict[tuple[str, str], tuple[int, ...]]
+    in_task: dict[str, tuple[int, ...]]
+    alarms: tuple[AlarmNow, ...]
+    troubled: bool
+    troubles: dict[str, int]
+    events: tuple[dict[str, Any], ...]
+    event_number: int
+    actions: tuple[dict[str, Any], ...]
+    decision: dict[str, Any] | None
+
+    # ── the plan in force ───────────────────────────────────────────────────────────────────────
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.rollout.plan if self.rollout else None
+
+    @property
+    def epoch(self) -> int:
+        return self.rollout.epoch if self.rollout else 0
+
+    @property
+    def placed(self) -> PlacedThreads:
+        return self.rollout.placed if self.rollout else NOWHERE
+
+    @cached_property
+    def threads(self) -> int:
+        """That the plan asks for."""
+        return sum(bundle.threads for bundle in self.plan.placement.bundles) if self.plan else 0
+
+    @property
+    def slots_used(self) -> int:
+        return self.plan.slots.used if self.plan else 0
+
+    @cached_property
+    def slots_total(self) -> int:
+        """Of the VMs that are there."""
+        return sum(vm.vm.slots for vm in self.vms if vm.up)
+
+    # ── rates and time ──────────────────────────────────────────────────────────────────────────
+
+    @property
+    def planned_tps(self) -> float | None:
+        return self.plan.rate_tps if self.plan else None
+
+    @property
+    def predicted_tps(self) -> float | None:
+        return self.plan.prediction.rate_tps if self.plan else None
+
+    @property
+    def headroom_tps(self) -> float | None:
+        if self.predicted_tps is None or self.offered_tps is None:
+            return None
+        return self.predicted_tps - self.offered_tps
+
+    @cached_property
+    def emitted_tps(self) -> float | None:
+        """Of the last `LATELY_S`; None before there is so much to tell of. So is `acked_tps`."""
+        return self._lately("emitted")
+
+    @cached_property
+    def acked_tps(self) -> float | None:
+        return self._lately("acked")
+
+    def _lately(self, what: Literal["emitted", "acked"]) -> float | None:
+        if self.result is None:
+            return None
+        progress = self.result.window.progress
+        sums, at_s = getattr(progress, what), progress.at_s
+        points = round(LATELY_S / SERIES_STEP_S)
+        return (sums[-1] - sums[-1 - points]) / (at_s[-1] - at_s[-1 - points]) if len(at_s) > points else None
+
+    @property
+    def lag(self) -> Lag | None:
+        """Of the arriving source that is furthest behind; None without one."""
+        return max(self.lags, key=lambda lag: (lag.seconds, lag.rows), default=None)
+
+    @property
+    def seconds(self) -> float:
+        """Since the first tuple was due."""
+        return self._since_start(self.wall_ns)
+
+    @property
+    def intake_s(self) -> float:
+        """Of these, until no more was taken in."""
+        return self._since_start(self.intake_ended_ns or self.wall_ns)
+
+    def _since_start(self, wall_ns: int) -> float:
+        return max(0.0, (wall_ns - self.started_ns) / NS) if self.started_ns else 0.0
+
+    # ── what was measured ───────────────────────────────────────────────────────────────────────
+
+    @property
+    def verdict(self) -> str:
+        return self.result.stability.verdict if self.result else "unknown"
+
+    @property
+    def window(self) -> Window | None:
+        return self.result.window if self.result else None
+
+    def measured(self, slot: Slot) -> SlotWindow | None:
+        return self.result.window.slots.get(slot) if self.result else None
+
+    def predicted(self, slot: Slot) -> tuple[float | None, float | None]:
+        """CPU and memory at the present rate."""
+        return self.result.predicted.get(slot, (None, None)) if self.result else (None, None)
+
+    @cached_property
+    def latency_ms(self) -> dict[str, float | None]:
+        """End to end over all sinks, from the intended emit time, since the run began; None without tuples."""
+        sums = [sum(counts) for counts in zip(*self.latency.values(), strict=True)] or [0] * BUCKETS
+        if not any(sums):
+            return {"p50": None, "p95": None, "p99": None, "max": None}
+        highest = max(bucket for bucket, count in enumerate(sums) if count)
+        shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+        found = {name: round(percentile_ns(sums, share) / MS, 3) for name, share in shares.items()}
+        return {**found, "max": round(bucket_ns(highest) / MS, 3)}
