@@ -246,7 +246,7 @@ class Plane:
         key = RootKey(node.thread, node.incarnation, root.sequence, root.attempt)
         number = [s.name for s in self.specs if s.kind == "source"].index(node.spec.name)
         part = RootPart(key, node.slot, number, node.partition, root.position, 0, ledger.floor, 0)
-        given = node.rows.results.emit(root.rows, [(0, 0, len(root.rows), 0)], [part], self.now_ns)
+        given = node.rows.results.emit(r.Batch(root.rows, [(0, 0, len(root.rows), 0)], [part]), self.now_ns)
         if ledger.sent(root, given.get(key, 0), self.now_ns):
             self._complete(key)
 

@@ -64,9 +64,9 @@ class BufferedRow:
         return (*self.position, self.variant)
 
     @property
-    def run(self) -> r.Run:
+    def batch(self) -> r.Batch:
         """It alone, as a row of its first root."""
-        return 0, self.offset, 1, self.variant
+        return r.Batch((self.row,), [(0, self.offset, 1, self.variant)], self.roots)
 
 
 def alone(roots: Sequence[RootPart], number: int) -> tuple[RootPart, tuple[RootPart, ...]]:

@@ -116,9 +116,9 @@ class KeyedRows:
             self.applied.add(key_range, row.identity, out if results.outputs.edges else [])
         self.dirty = True
         runs = [(0, row.offset, 1, r.over_index(row.variant, i)) for i in range(len(out))]
-        acks.give(row.roots, results.emit(out, runs, row.roots, now_ns))
+        acks.give(row.roots, results.emit(r.Batch(out, runs, row.roots), now_ns))
         if results.around.sink:
-            results.finish([row.root], [row.run])
+            results.finish(row.batch)
         acks.keep(row)
         self.uncovered.append(row)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from topology_runtime.messages import Frame
 from topology_runtime.worker.acks import Addressed, passed_on
+from topology_runtime.worker.runs import Batch
 from topology_runtime.worker.thread_core import Behaviour
 from topology_runtime.worker.user_code import UserCode
 
@@ -14,6 +15,6 @@ class MapTask(Behaviour):
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         self.results.edge = frame.edge
-        rows, runs = self.code.run(frame.rows, frame.runs, frame.roots)
+        batch = self.code.run(Batch(frame.rows, frame.runs, frame.roots))
         self.results.edge = None
-        return passed_on(frame.roots, self.results.emit(rows, runs, frame.roots, now_ns))
+        return passed_on(frame.roots, self.results.emit(batch, now_ns))

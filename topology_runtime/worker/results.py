@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from topology_runtime.errors import BadRow
 from topology_runtime.logic import To
-from topology_runtime.messages import DeadLetter, RootKey, RootPart
-from topology_runtime.worker import attempts
+from topology_runtime.messages import DeadLetter, RootKey
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import BufferedRow, Shares
+from topology_runtime.worker.attempts import Failure, failure
 from topology_runtime.worker.burial import Around, letter_of, of_letter
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.pieces import Finished, Pieces
-from topology_runtime.worker.runs import Run
-
-Rows = tuple[Sequence[Any], Sequence[Run]]
+from topology_runtime.worker.runs import Batch
 
 
 class ToRecord(NamedTuple):
@@ -56,34 +55,29 @@ class Results:
 
     # ── output ──────────────────────────────────────────────────────────────────────────────────
 
-    def emit(
-        self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart], now_ns: int
-    ) -> Shares:
+    def emit(self, batch: Batch, now_ns: int) -> Shares:
         """Rows into the output buffers (those that can travel)."""
-        rows, runs = self._plain_only(rows, runs, roots)
-        self.tuples_out += len(rows)
-        given = self.outputs.put(rows, runs, roots, now_ns)
-        failures = [attempts.failure(place, error) for place, error in self.outputs.unroutable()]
-        if failures:
-            self.bury(rows, runs, roots, failures)
+        batch = self._plain_only(batch)
+        self.tuples_out += len(batch.rows)
+        given = self.outputs.put(*batch, now_ns)
+        if unroutable := self.outputs.unroutable():
+            self.bury(batch, starmap(failure, unroutable))
         return given
 
-    def _plain_only(self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart]) -> Rows:
-        if not self.outputs.edges or _travel(rows):
-            return rows, runs
-        bare = [row.row if type(row) is To else row for row in rows]
+    def _plain_only(self, batch: Batch) -> Batch:
+        if not self.outputs.edges or _travel(batch.rows):
+            return batch
+        bare = [row.row if type(row) is To else row for row in batch.rows]
         if _travel(bare):
-            return rows, runs
-        _, bad = wire.good_rows(bare)
-        return self.bury(
-            rows, runs, roots, [attempts.failure(place, error) for place, error in bad], shown=bare
-        )
+            return batch
+        return self.bury(batch, starmap(failure, wire.good_rows(bare)[1]), shown=bare)
 
     # ── finished rows ───────────────────────────────────────────────────────────────────────────
 
-    def finish(self, roots: Sequence[RootPart], runs: Sequence[Run]) -> None:
+    def finish(self, batch: Batch) -> None:
         """These rows are done, at a sink."""
-        self.finished += [(roots[number], offset, count, variant) for number, offset, count, variant in runs]
+        roots = batch.roots
+        self.finished += [(roots[number], offset, count, way) for number, offset, count, way in batch.runs]
         if self.pieces is not None and self.pieces.long:
             self.log()
 
@@ -95,31 +89,22 @@ class Results:
 
     # ── dead letters ────────────────────────────────────────────────────────────────────────────
 
-    def bury(
-        self,
-        rows: Sequence[Any],
-        runs: Sequence[Run],
-        roots: Sequence[RootPart],
-        failures: Sequence[attempts.Failure],
-        shown: Sequence[Any] = (),
-    ) -> Rows:
+    def bury(self, batch: Batch, failures: Iterable[Failure], shown: Sequence[Any] = ()) -> Batch:
         """Dead letters for the rows that failed for good; they count as done, but for letters of this task that
         were sent again: the controller hears of it and asks for them no more. Returns the others."""
-        singles = list(r.single(runs))
+        singles, healthy = list(r.single(batch.runs)), [True] * len(batch.rows)
         for failed in failures:
-            place, row = singles[failed.place], (shown or rows)[failed.place]
-            root = roots[place[0]]
+            place, row = singles[failed.place], (shown or batch.rows)[failed.place]
+            root, healthy[failed.place] = batch.roots[place[0]], False
             self.letters.append(letter_of(self.around, root, place, row, self.edge, failed))
             if of_letter(self.around, root):
                 self.refused.add(root.key)
-        places = {failed.place for failed in failures}
-        left = [place for place in range(len(rows)) if place not in places]
-        return [rows[place] for place in left], r.joined(singles[place] for place in left)
+        return batch.where(healthy)
 
-    def bury_one(self, row: BufferedRow, failed: attempts.Failure) -> None:
+    def bury_one(self, row: BufferedRow, failed: Failure) -> None:
         """A dead letter for a row that was kept, or was to be."""
         self.edge = row.edge
-        self.bury([row.row], [row.run], [row.root], [attempts.Failure(0, failed.error, failed.traceback)])
+        self.bury(row.batch, [replace(failed, place=0)])
         self.edge = None
 
 

@@ -7,12 +7,30 @@ came different ways: every edge and every flat-map index changes it the same way
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import Any, NamedTuple
 
-from topology_runtime.messages import Frame
+from topology_runtime.messages import Frame, RootPart
 
 Run = tuple[int, int, int, int]
 VARIANT_MASK = 0x7FFFFFFF
 OFFSET_MOST = 1 << 32  # more rows than any root has
+
+
+class Batch(NamedTuple):
+    """Rows on their way through a thread, and whose they are: the runs name the roots by their places."""
+
+    rows: Sequence[Any]
+    runs: Sequence[Run]
+    roots: Sequence[RootPart]
+
+    def part(self, start: int, stop: int) -> Batch:
+        return Batch(self.rows[start:stop], part(self.runs, start, stop), self.roots)
+
+    def where(self, chosen: Sequence[bool]) -> Batch:
+        """The rows for which this is true."""
+        runs = joined(compress(single(self.runs), chosen))
+        return Batch(list(compress(self.rows, chosen)), runs, self.roots)
 
 
 def over_edge(variant: int, edge: int, copy: int = 0) -> int:

@@ -21,6 +21,7 @@ from topology_runtime.schedule import NS
 from topology_runtime.worker.acks import BufferedRow
 from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, key_of, partition_of
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
+from topology_runtime.worker.runs import Batch
 from topology_runtime.worker.thread_core import LATEST_BARRIER, Behaviour, ThreadCore
 
 EXPIRE_EVERY_NS = NS // 10
@@ -270,21 +271,17 @@ class SourceTask(Behaviour):
         """An attempt of a root into the output buffers; the ledger learns the XOR of its ids."""
         ledger = self.ledger
         assert ledger is not None
-        post = self.core.post
-        key = RootKey(self.core.desired.thread, post.incarnation, root.sequence, root.attempt)
-        part = RootPart(
-            key,
-            post.slot,
-            self._number,
-            self.core.desired.partition,
-            root.position,
-            root.intended_ns,
-            ledger.floor,
-            0,
-        )
-        given = self.core.results.emit(root.rows, [(0, 0, len(root.rows), 0)], [part], now_ns)
+        core = self.core
+        key = key_of(core.desired.thread, core.post.incarnation, root)
+        part = self._part(key, core.desired.partition, root.position, root.intended_ns)
+        given = core.results.emit(Batch(root.rows, [(0, 0, len(root.rows), 0)], [part]), now_ns)
         ledger.sent(root, given.get(key, 0), now_ns)
-        self.core.settle([])
+        core.settle([])
+
+    def _part(self, key: RootKey, partition: int, position: int, intended_ns: int) -> RootPart:
+        assert self.ledger is not None
+        home, floor = self.core.post.slot, self.ledger.floor
+        return RootPart(key, home, self._number, partition, position, intended_ns, floor, 0)
 
     def _send_letters(self, now_ns: int, wall_ns: int) -> None:
         """Rows of dead letters, each straight to its task. One that cannot go there has died again."""
@@ -303,21 +300,16 @@ class SourceTask(Behaviour):
             if isinstance(way, str):
                 self.core.results.letters.append(self._dead(letter, way))
                 continue
-            part = self._part(
-                key_of(self.core.desired.thread, self.core.post.incarnation, root), letter, wall_ns
-            )
+            key = key_of(self.core.desired.thread, self.core.post.incarnation, root)
+            task = self.core.topology.tasks.index(self.core.topology.by_name[letter.task])
+            part = self._part(key, partition_of(task), letter.number, wall_ns)
             row = BufferedRow(way.row, way.edge, part, offset=0, variant=0, share=0)
             given = self.core.outputs.forward(row, way.target, now_ns)
             self.letters.sent(root, given[part.key], now_ns)
         self.core.settle([])
 
-    def _part(self, key: RootKey, letter: LetterRow, wall_ns: int) -> RootPart:
-        assert self.ledger is not None
-        partition = partition_of(self.core.topology.tasks.index(self.core.topology.by_name[letter.task]))
-        floor = self.ledger.floor
-        return RootPart(key, self.core.post.slot, self._number, partition, letter.number, wall_ns, floor, 0)
-
     def _dead(self, letter: LetterRow, why: str) -> DeadLetter:
-        source, number = self.task.name, letter.number
-        thread = self.core.desired.thread
-        return DeadLetter(letter.task, thread, source, AGAIN_PARTITION, number, "", why, "", again=number)
+        thread, number = self.core.desired.thread, letter.number
+        return DeadLetter(
+            letter.task, thread, self.task.name, AGAIN_PARTITION, number, "", why, "", again=number
+        )

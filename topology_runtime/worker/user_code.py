@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Any
 
-from topology_runtime.messages import RootPart
 from topology_runtime.struck import CallKind
 from topology_runtime.worker import attempts
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import BufferedRow
-from topology_runtime.worker.results import Results, Rows
-from topology_runtime.worker.runs import Run
+from topology_runtime.worker.results import Results
+from topology_runtime.worker.runs import Batch, Run
 from topology_runtime.worker.watch import CallWatch, Identity
 
 
@@ -33,56 +31,46 @@ class UserCode:
 
     # ── a frame ─────────────────────────────────────────────────────────────────────────────────
 
-    def run(self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart]) -> Rows:
+    def run(self, batch: Batch) -> Batch:
         """What a map, flat-map or filter makes of these rows."""
         pieces = self.results.pieces
         if pieces is None:
-            return self._pass(rows, runs, roots)
-        given: list[Any] = []
-        left: list[Run] = []
-        for start, stop in pieces.cut(len(rows)):
-            some, of = self._pass(rows[start:stop], r.part(runs, start, stop), roots)
+            return self._pass(batch)
+        rows: list[Any] = []
+        runs: list[Run] = []
+        for start, stop in pieces.cut(len(batch.rows)):
+            some = self._pass(batch.part(start, stop))
             self.results.log()
             self.watch.calls += stop - start  # or two passes look like one call that never returns
-            given += some
-            left += of
-        return given, left
+            rows += some.rows
+            runs += some.runs
+        return Batch(rows, runs, batch.roots)
 
-    def _pass(self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart]) -> Rows:
-        if self.watch.poison and (known := self._poisoned(runs, roots)):
-            rows, runs = self.results.bury(rows, runs, roots, known)
-        results, rows, runs = self._each(self._call, rows, rows, runs, roots)
+    def _pass(self, batch: Batch) -> Batch:
+        if self.watch.poison and (known := self._poisoned(batch)):
+            batch = self.results.bury(batch, known)
+        results, batch = self._each(self._call, batch.rows, batch)
         if self.kind == "filter" and not set(map(type, results)) <= {bool}:
-            # an answer that is neither true nor false fails its row
-            results, rows, runs = self._each(bool, results, rows, runs, roots)
+            results, batch = self._each(bool, results, batch)  # an answer that is neither fails its row
         if self.results.around.sink:
-            self.results.finish(roots, runs)
+            self.results.finish(batch)
         if self.kind == "flat_map":
-            return _flattened(results, runs)
+            return _flattened(results, batch)
         if self.kind == "filter":
-            return (rows, runs) if all(results) else _chosen(results, rows, runs)
-        return results, runs
+            return batch if all(results) else batch.where(results)
+        return Batch(results, batch.runs, batch.roots)
 
     def _each(
-        self,
-        function: Callable[[Any], Any],
-        values: Sequence[Any],
-        rows: Sequence[Any],
-        runs: Sequence[Run],
-        roots: Sequence[RootPart],
-    ) -> tuple[list[Any], Sequence[Any], Sequence[Run]]:
-        """The function over these values, one of each row; the rows for which it fails are buried."""
-        call = self._carefully(function, runs, roots) if self.watch.careful else function
+        self, function: Callable[[Any], Any], values: Sequence[Any], batch: Batch
+    ) -> tuple[list[Any], Batch]:
+        """The function over these values, one for each row; the rows for which it fails are buried."""
+        call = self._carefully(function, batch) if self.watch.careful else function
         results, failures = attempts.each(call, values, self.pause, self.watch)
-        if failures:
-            rows, runs = self.results.bury(rows, runs, roots, failures)
-        return results, rows, runs
+        return results, self.results.bury(batch, failures) if failures else batch
 
-    def _carefully(
-        self, function: Callable[[Any], Any], runs: Sequence[Run], roots: Sequence[RootPart]
-    ) -> Callable[[Any], Any]:
+    def _carefully(self, function: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
         """The function for a pass over these rows that names each before it begins with it."""
-        watch, names = self.watch, _identities(runs, roots)
+        watch, names = self.watch, _identities(batch)
 
         def call(row: Any) -> Any:
             watch.enter(names[watch.place])
@@ -93,15 +81,15 @@ class UserCode:
 
         return call
 
-    def _poisoned(self, runs: Sequence[Run], roots: Sequence[RootPart]) -> list[attempts.Failure]:
+    def _poisoned(self, batch: Batch) -> list[attempts.Failure]:
         """The rows that must not meet user code again."""
         poison = self.watch.poison
-        parts = [(roots[number], offset, count) for number, offset, count, _ in runs]
+        parts = [(batch.roots[number], offset, count) for number, offset, count, _ in batch.runs]
         if not any(poison.touches(p.source, p.partition, p.position + at, count) for p, at, count in parts):
             return []
         return [
             attempts.Failure(place, *poison.rows[name])
-            for place, name in enumerate(_identities(runs, roots))
+            for place, name in enumerate(_identities(batch))
             if name in poison.rows
         ]
 
@@ -125,23 +113,19 @@ class UserCode:
             watch.leave()
 
 
-def _identities(runs: Sequence[Run], roots: Sequence[RootPart]) -> list[Identity]:
-    """Of each row of a frame."""
+def _identities(batch: Batch) -> list[Identity]:
+    """Of each row."""
     return [
-        (roots[number].source, roots[number].partition, roots[number].position + offset, variant, "row")
-        for number, offset, variant in r.single(runs)
+        (root.source, root.partition, root.position + offset, variant, "row")
+        for number, offset, variant in r.single(batch.runs)
+        for root in (batch.roots[number],)
     ]
 
 
-def _chosen(answers: Sequence[bool], rows: Sequence[Any], runs: Sequence[Run]) -> Rows:
-    """The rows that a filter lets pass."""
-    return list(compress(rows, answers)), r.joined(compress(r.single(runs), answers))
-
-
-def _flattened(results: Sequence[Sequence[Any]], runs: Sequence[Run]) -> Rows:
+def _flattened(results: Sequence[Sequence[Any]], batch: Batch) -> Batch:
     rows: list[Any] = []
     singles: list[tuple[int, int, int]] = []
-    for result, (number, offset, variant) in zip(results, r.single(runs), strict=True):
+    for result, (number, offset, variant) in zip(results, r.single(batch.runs), strict=True):
         rows += result
         singles += [(number, offset, r.over_index(variant, index)) for index in range(len(result))]
-    return rows, r.joined(singles)
+    return Batch(rows, r.joined(singles), batch.roots)

@@ -101,7 +101,7 @@ class WindowRows:
         roots = {row.root.key: row.root for row in rows}
         numbers = {key: number for number, key in enumerate(roots)}
         runs = r.joined((numbers[row.root.key], row.offset, row.variant) for row in rows)
-        self.results.finish(list(roots.values()), runs)
+        self.results.finish(r.Batch(rows, runs, list(roots.values())))
 
     def _emit_for_all(
         self, out: Sequence[Any], rows: Sequence[BufferedRow], now_ns: int, acks: AckSums
@@ -112,7 +112,7 @@ class WindowRows:
             return
         variant, roots = r.over_pane(map(_identity, rows)), together(rows)
         named = [(0, rows[0].offset, 1, r.over_index(variant, i)) for i in range(len(out))]
-        acks.give(roots, self.results.emit(out, named, roots, now_ns))
+        acks.give(roots, self.results.emit(r.Batch(out, named, roots), now_ns))
 
     # ── time and moves ──────────────────────────────────────────────────────────────────────────
 
