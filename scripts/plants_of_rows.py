@@ -179,7 +179,7 @@ TUPLES = (
     one(
         "what a sink finished is not recorded",
         f"{WORKER}/user_code.py",
-        "            self.results.finish(roots, runs)\n",
+        "            self.results.finish(batch)\n",
         "            pass\n",
         LOST,
         shape="line",
@@ -276,8 +276,8 @@ SOURCES = (
     one(
         "a source is told of no fault",
         SOURCE,
-        "self._fault_due_ns = now_ns + FAULT_PAUSE_NS",
-        "self._fault_due_ns = 0",
+        "self._faults, self._fault_due_ns = count, now_ns + FAULT_PAUSE_NS",
+        "self._faults = count",
         LATE,
         shape="line",
         kinds=("kill_worker",),

@@ -134,8 +134,8 @@ AIMED = (
     one(
         "rows are acked before they are recorded",
         CORE,
-        "        self._records.write(results.done(), self.behaviour.holding)\n        self.post.send_acks(acks)\n",
-        "        self.post.send_acks(acks)\n        self._records.write(results.done(), self.behaviour.holding)\n",
+        "        self.ports.records.write(results.done(), self.behaviour.holding)\n        self.post.send_acks(acks)\n",
+        "        self.post.send_acks(acks)\n        self.ports.records.write(results.done(), self.behaviour.holding)\n",
         LOST,
         kinds=("kill_worker_somewhere",),
     ),

@@ -14,18 +14,17 @@ from controller.simulation.clock import MS
 from controller.simulation.logic import Batches, Picky, SimFeed, Sink, Tally
 from controller.simulation.tallies import answered_by, claiming, copies_of
 from topology_runtime.instances import build, key_function
-from topology_runtime.letters import SendAgain, SentAgain
+from topology_runtime.letters import SentAgain
 from topology_runtime.logic import Context
 from topology_runtime.messages import Frame, SourceStatus, ThreadSpec, ThreadStatus
-from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from topology_runtime.state_moves import StateAsked, StateMove
 from topology_runtime.worker.behaviours import behaviour_of
-from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.source import SourceTask
 from topology_runtime.worker.spool import Owner
 from topology_runtime.worker.spools_left import SpoolsLeft
-from topology_runtime.worker.thread_core import ThreadCore
+from topology_runtime.worker.thread_core import Ports, ThreadCore
 
 if TYPE_CHECKING:
     from controller.simulation.worker import SimWorker
@@ -46,7 +45,8 @@ class SimThread:
         self.world = worker.world
         self.inbox: deque[Any] = worker.inboxes.setdefault(desired.thread, deque())
         self.ended = False
-        self.core = ThreadCore(desired, orders.topology, worker, self.world.random64, self, key_function)
+        ports = Ports(worker, self, worker.store, self.world.random64, key_function)
+        self.core = ThreadCore(desired, orders.topology, ports)
         self.logic: Any = None  # the task's object, once it is built
         self._due_ns = -1
         self._turns = 0
@@ -76,8 +76,7 @@ class SimThread:
         self.wake()
 
     def _compose(self) -> None:
-        store = self.worker.store(self.desired.task, self.desired.thread)
-        self.core.behaviour = behaviour_of(self.core, self.logic, lambda _: None, store)
+        self.core.behaviour = behaviour_of(self.core, self.logic, lambda _: None)
 
     @property
     def could_work(self) -> bool:
@@ -141,17 +140,11 @@ class SimThread:
             self.world.clock.say(f"{self.name} takes {len(item.rows)} of {item.sender}")
             self.world.checks.works(self)
             self.core.take(item, now_ns)
-        elif isinstance(item, StateAsked):
-            self.answer_for(item)
-        elif isinstance(item, (Barrier, StateMove, StateTaken)):
-            if isinstance(item, StateMove) and item.gone is not None:
-                self.world.met["ranges taken over"] += sum(bool(copy.data) for copy in item.copies)
-            if self.core.on_word(item, now_ns):
-                self.worker.changed()
-
-    def answer_for(self, asked: StateAsked) -> None:
-        for move in answers_for(asked, self.worker.store(asked.task, asked.thread)):
-            self.worker.send_word(move)
+            return
+        if isinstance(item, StateMove) and item.gone is not None:
+            self.world.met["ranges taken over"] += sum(bool(copy.data) for copy in item.copies)
+        if self.core.hear(item, now_ns):
+            self.worker.changed()
 
     def look_at_orders(self) -> None:
         orders = self.worker.state.orders
@@ -208,7 +201,7 @@ class SimThread:
 
 
 class SimAnswering(SimThread):
-    """As worker/answering.py's."""
+    """As worker/frames.py's."""
 
     def _build(self) -> None:
         self.wake()
@@ -219,7 +212,7 @@ class SimAnswering(SimThread):
             try:
                 if isinstance(item, StateAsked):
                     self.world.met["answers for others"] += 1
-                    self.answer_for(item)
+                    self.core.hear(item, self.world.now_ns)
             except Killed as how:
                 self.worker.kill(f"in the middle of {how}")
         self._due_ns = -1
@@ -232,7 +225,7 @@ class SimSource(SimThread):
     """A thread of a task without in-edges."""
 
     def __init__(self, worker: SimWorker, desired: ThreadSpec, orders: Orders) -> None:
-        self.faults = self._faults_seen = 0
+        self.faults = 0
         self.told: SourceStatus | None = None  # what its meter says
         self.spool: spool.SimSpool | None = None
         super().__init__(worker, desired, orders)
@@ -254,23 +247,14 @@ class SimSource(SimThread):
 
     def again_now(self) -> SentAgain | None:
         """Letters that it is to send again, if there are any."""
-        now = self.source.letters.now(self.desired.thread)
-        return now if now.open or now.done else None
+        return self.source.letters.now(self.desired.thread)
 
     def turn(self) -> None:
         core, source, now_ns = self.core, self.source, self.world.now_ns
         self.look_at_orders()
         while self.inbox:
-            item = self.inbox.popleft()
-            if isinstance(item, list):
-                source.on_acks(item, now_ns)
-            elif isinstance(item, StateAsked):
-                self.answer_for(item)
-            elif isinstance(item, SendAgain):
-                source.on_again(item)
-        if self.faults != self._faults_seen:
-            self._faults_seen = self.faults
-            source.on_fault(now_ns)
+            core.hear(self.inbox.popleft(), now_ns)
+        source.on_faults(self.faults, now_ns)
         if source.ledger is None:
             self._begin()
         self.world.account.look(self)
@@ -291,10 +275,9 @@ class SimSource(SimThread):
                 self.owner = Owner(*self.place, self.world.settings.run, self.desired.thread)
                 self.spool = self.worker.agent.spool_of(self.owner, position, self.source.again_until)
                 self._left = SpoolsLeft(self.worker.agent.directory, self.owner)
-                position = max(position, self.spool.acked)
-                self.source.arrivals = self.spool if self.core.task.arriving else None
-            self.source.begin(position)
-            self.world.clock.say(f"{self.name} reads from {position}")
+            self.source.begin(position, self.spool)
+            assert self.source.ledger is not None
+            self.world.clock.say(f"{self.name} reads from {self.source.ledger.position}")
             self.world.account.begin(self)
             self.worker.changed()
 

@@ -33,11 +33,10 @@ from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.keyed import KeyedTask
 from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
-from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import orders_of
 from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.router import owners, range_of
-from topology_runtime.worker.thread_core import ThreadCore
+from topology_runtime.worker.thread_core import Ports, ThreadCore
 
 S, MS = 1_000_000_000, 1_000_000
 SOURCE = 0  # the source's thread
@@ -82,9 +81,13 @@ class Member:
 
     def __post_init__(self) -> None:
         desired = ThreadSpec(self.thread, "tally", self.slot)
-        self.core = ThreadCore(desired, TOPOLOGY, self, self.family.random64, self, key_function)
-        store = Store(self.family, self, self.thread)
-        self.core.behaviour = behaviour_of(self.core, Tally(), lambda _: None, store)
+        ports = Ports(self, self, self.store, self.family.random64, key_function)
+        self.core = ThreadCore(desired, TOPOLOGY, ports)
+        self.core.behaviour = behaviour_of(self.core, Tally(), lambda _: None)
+
+    def store(self, task: str, thread: int) -> Store:
+        assert task == "tally"
+        return Store(self.family, self, thread)
 
     @property
     def keyed(self) -> KeyedTask:
@@ -318,12 +321,8 @@ class Family:
                 core.obey(orders_of(what, member.slot, member.incarnation), self.now_ns)
             elif isinstance(what, Frame):
                 core.take(what, self.now_ns)
-            elif isinstance(what, StateAsked):
-                assert what.task == "tally"
-                for move in answers_for(what, Store(self, member, what.thread)):
-                    self.put(move.target, move)
             else:
-                core.on_word(what, self.now_ns)
+                core.hear(what, self.now_ns)
         core.on_time(self.now_ns)
         core.flush(self.now_ns, everything=True)
 

@@ -12,7 +12,7 @@ from topology_runtime.messages import ThreadSpec
 from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
 from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker import meter as mt
-from topology_runtime.worker.answering import AnsweringWork
+from topology_runtime.worker.frames import AnsweringWork
 from topology_runtime.worker.held_lease import HeldLease
 from topology_runtime.worker.keyed_rows import KeyedSnapshot
 from topology_runtime.worker.snapshots import SnapshotFiles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,8 +25,9 @@ from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.orders import orders_of
 from topology_runtime.worker.results import ToRecord
+from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.source import SourceTask
-from topology_runtime.worker.thread_core import ThreadCore
+from topology_runtime.worker.thread_core import Ports, ThreadCore
 
 S, MS = 1_000_000_000, 1_000_000
 SLOT = Slot("vm1", 0)
@@ -58,9 +60,8 @@ class Bench:
     def __init__(self, cap_tps: float | None = None) -> None:
         self.frames: list[Frame] = []
         numbers = iter(range(1, 100_000))
-        self.core = ThreadCore(
-            ThreadSpec(1, "source", SLOT), TOPOLOGY, self, lambda: next(numbers), self, key_function
-        )
+        ports = Ports(self, self, partial(SnapshotFiles, ""), lambda: next(numbers), key_function)
+        self.core = ThreadCore(ThreadSpec(1, "source", SLOT), TOPOLOGY, ports)
         self.core.behaviour = self.source = SourceTask(self.core)
         schedule = Schedule(0, ((0.0, 5.0 if cap_tps is None else cap_tps),), uncapped=cap_tps is None)
         threads = (ThreadSpec(1, "source", SLOT), ThreadSpec(2, "work", SLOT))
@@ -179,5 +180,5 @@ def test_acks_of_what_came_move_its_ledger_on() -> None:
     bench = Bench()
     bench.came.times += [bench.now_ns] * 3
     (frame,) = bench.turn()
-    bench.source.on_acks([Ack(frame.roots[0].key, frame.roots[0].id)], bench.now_ns)
+    bench.core.hear([Ack(frame.roots[0].key, frame.roots[0].id)], bench.now_ns)
     assert bench.source.ledger is not None and bench.source.ledger.acked == 3

@@ -234,9 +234,9 @@ def test_a_state_by_older_routes_is_refused() -> None:
     family.run(1.0)
     two = family.members[TWO].core
     nothing = tuple(RangeCopy(key_range) for key_range in sorted(ALL))
-    two.on_word(StateMove(ONE, TWO, two.switched - 1, nothing), family.now_ns)
+    two.hear(StateMove(ONE, TWO, two.switched - 1, nothing), family.now_ns)
     assert not family.members[TWO].rows.ranges.owned
-    two.on_word(StateMove(ONE, TWO, two.switched, nothing), family.now_ns)
+    two.hear(StateMove(ONE, TWO, two.switched, nothing), family.now_ns)
     assert family.members[TWO].rows.ranges.owned == ALL
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.router import range_of
 from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.source import SourceTask
-from topology_runtime.worker.thread_core import ThreadCore
+from topology_runtime.worker.thread_core import Ports, ThreadCore
 
 S, MS = 1_000_000_000, 1_000_000
 SLOT = Slot("vm1", 0)
@@ -76,11 +77,11 @@ class Bench:
         self.worker, self.letters = Worker(), list[Any]()
         numbers = iter(range(1, 10_000))
         made = topology(grouping)
-        given = made, self.worker, lambda: next(numbers), self, key_function
-        self.core = ThreadCore(ThreadSpec(SOURCE, "source", SLOT), *given)
+        ports = Ports(self.worker, self, partial(SnapshotFiles, ""), lambda: next(numbers), key_function)
+        self.core = ThreadCore(ThreadSpec(SOURCE, "source", SLOT), made, ports)
         self.core.behaviour = self.source = SourceTask(self.core)
-        self.task = ThreadCore(ThreadSpec(WORK, "work", SLOT), *given)
-        self.task.behaviour = behaviour_of(self.task, call, lambda _: None, SnapshotFiles("", "work", WORK))
+        self.task = ThreadCore(ThreadSpec(WORK, "work", SLOT), made, ports)
+        self.task.behaviour = behaviour_of(self.task, call, lambda _: None)
         for core in (self.core, self.task):
             core.obey(orders(made), 0)
         self.source.begin(100)
@@ -91,7 +92,7 @@ class Bench:
 
     def want(self, *rows: LetterRow, serials: Sequence[int] = (), boot: int = 1) -> None:
         desired = tuple(serials) or tuple(row.serial for row in rows)
-        self.source.on_again(SendAgain(boot, SLOT, 1, SOURCE, desired, rows))
+        self.core.hear(SendAgain(boot, SLOT, 1, SOURCE, desired, rows), self.now_ns)
 
     def turn(self, after_ns: int = 100 * MS) -> list[Frame]:
         """What the source thread sends now."""
@@ -105,11 +106,11 @@ class Bench:
         """The task takes these and acks; its acks come back."""
         for frame in frames:
             self.task.take(frame, self.now_ns)
-        self.source.on_acks(self.worker.acks, self.now_ns)
+        self.core.hear(list(self.worker.acks), self.now_ns)
         self.worker.acks.clear()
 
     @property
-    def told(self) -> SentAgain:
+    def told(self) -> SentAgain | None:
         return self.source.letters.now(SOURCE)
 
 
@@ -140,7 +141,7 @@ def test_a_row_goes_straight_to_its_task_and_touches_no_position() -> None:
     bench.want(letter(1), serials=(1,))
     assert not bench.turn() and bench.told.done == (1,), "said twice, sent once"
     bench.want(serials=(9,))
-    assert bench.told == SentAgain(SOURCE, 1), "it is asked for no more, so it is forgotten"
+    assert bench.told is None, "it is asked for no more, so it is forgotten"
 
 
 def test_a_row_that_dies_again_is_a_letter_and_never_done() -> None:
@@ -167,7 +168,7 @@ def test_a_fault_sends_it_again_and_one_copy_suffices() -> None:
     bench = Bench()
     bench.want(letter(1))
     lost = bench.turn()
-    bench.source.on_fault(bench.now_ns)
+    bench.source.on_faults(1, bench.now_ns)
     (again,) = bench.turn(300 * MS)
     assert again.roots[0].key.attempt == 1 and again.roots[0].position == lost[0].roots[0].position
     bench.process([again, *lost])

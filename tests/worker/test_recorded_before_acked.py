@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from topology_runtime.cluster import Slot
@@ -11,7 +12,8 @@ from topology_runtime.messages import ThreadSpec
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.results import ToRecord
-from topology_runtime.worker.thread_core import ThreadCore
+from topology_runtime.worker.snapshots import SnapshotFiles
+from topology_runtime.worker.thread_core import Ports, ThreadCore
 
 SLOT = Slot("vm1", 0)
 STATIC = Static(1, 0.1, 0.1)
@@ -38,6 +40,7 @@ class Worker:
 
 def test_what_was_finished_is_recorded_before_it_is_acked() -> None:
     worker = Worker()
-    core = ThreadCore(ThreadSpec(1, "sink", SLOT), TOPOLOGY, worker, lambda: 1, worker, key_function)
+    ports = Ports(worker, worker, partial(SnapshotFiles, ""), lambda: 1, key_function)
+    core = ThreadCore(ThreadSpec(1, "sink", SLOT), TOPOLOGY, ports)
     core.settle([])
     assert worker.done == ["recorded", "acked"]

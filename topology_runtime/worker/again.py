@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from topology_runtime.letters import AGAIN_PARTITION, LetterRow, SendAgain, SentAgain
-from topology_runtime.messages import Ack, RootKey
+from topology_runtime.messages import Ack
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.ledger import Ledger, Root
 from topology_runtime.worker.orders import Orders
@@ -44,7 +44,10 @@ class LetterSends:
     _done: set[int] = field(default_factory=set)
     _next_ns: int = 0  # the next one for the first time
 
-    def now(self, thread: int) -> SentAgain:
+    def now(self, thread: int) -> SentAgain | None:
+        """What has become of them, if there are any."""
+        if not (self._rows or self._done):
+            return None
         return SentAgain(thread, self._boot, tuple(self._rows), tuple(self._done))
 
     @property
@@ -159,7 +162,3 @@ class Ways:
 def partition_of(task: int) -> int:
     """The partition that letters of this task (its number in the topology) have when they are sent again."""
     return AGAIN_PARTITION + task
-
-
-def key_of(thread: int, incarnation: int, root: Root) -> RootKey:
-    return RootKey(thread, incarnation, root.sequence, root.attempt)

@@ -1,4 +1,4 @@
-"""Which behaviour a thread of a task has. Pure but for the user's code and the store of snapshots."""
+"""Which behaviour a thread of a task has. Pure but for the user's code"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from topology_runtime.logic import kind_of
-from topology_runtime.worker.keyed import KeyedTask, SnapshotStore
+from topology_runtime.worker.keyed import KeyedTask
 from topology_runtime.worker.keyed_rows import KeyedRows
 from topology_runtime.worker.mapping import MapTask
 from topology_runtime.worker.thread_core import Behaviour, ThreadCore
@@ -19,10 +19,9 @@ def behaviour_of(
     core: ThreadCore,
     logic: Any,
     pause: Callable[[float], None],
-    store: SnapshotStore,
     watch: CallWatch | None = None,
 ) -> Behaviour:
-    """Of a thread whose task takes in rows, round its object `logic`. store: of a keyed task's snapshots."""
+    """Of a thread whose task takes in rows, round its object `logic`."""
     task = core.task
     kind = task.kind if task.kind != "map" else kind_of(logic)  # a file need not say it
     if task.state == "keyed":
@@ -30,8 +29,8 @@ def behaviour_of(
     code = UserCode(core.results, kind, logic, pause, watch or CallWatch())
     if kind == "keyed":
         edges = core.topology.in_edges(task.name)
-        keys = {number: core.key_of(edge.key) for number, edge in edges if edge.key is not None}
-        return KeyedTask(core, KeyedRows(code, core.random64, lambda edge, row: keys[edge](row)), store)
+        keys = {number: core.ports.key_of(edge.key) for number, edge in edges if edge.key is not None}
+        return KeyedTask(core, KeyedRows(code, core.ports.random64, lambda edge, row: keys[edge](row)))
     if kind == "hold":
-        return WindowTask(core, WindowRows(code, core.random64))
+        return WindowTask(core, WindowRows(code, core.ports.random64))
     return MapTask(code)

@@ -1,4 +1,5 @@
-"""The work of a thread that takes in rows: a frame at a time through its behaviour, measured."""
+"""The work of a thread that takes in rows: a frame at a time through its behaviour, measured. And that of one which
+only answers."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.latency_buckets import bucket_of
 from topology_runtime.messages import Frame
-from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from topology_runtime.state_moves import StateAsked
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.keyed import KeyedTask
@@ -35,7 +36,7 @@ class FrameWork(ThreadWork):
 
     def begin(self, logic: Any) -> None:
         core = self.core
-        core.behaviour = behaviour_of(core, logic, time.sleep, self._files, self.thread.watch)
+        core.behaviour = behaviour_of(core, logic, time.sleep, self.thread.watch)
 
     def turn(self) -> None:
         """One look round: orders, one item, time, flush."""
@@ -54,9 +55,7 @@ class FrameWork(ThreadWork):
             return
         if type(item) is tuple:
             self._take(*item)
-        elif isinstance(item, StateAsked):
-            thread.answer_for(item)
-        elif isinstance(item, (Barrier, StateMove, StateTaken)) and core.on_word(item, monotonic_ns()):
+        elif item is not None and core.hear(item, monotonic_ns()):
             thread.host.changed()
         core.on_time(monotonic_ns())
         core.flush(monotonic_ns())
@@ -156,3 +155,16 @@ class FrameWork(ThreadWork):
                 self._files.remove()
             except OSError as error:
                 self._say(f"its snapshot cannot be removed: {error}")  # it is cleaned later
+
+
+class AnsweringWork(ThreadWork):
+    """Of a thread in the place of one that is no more, on a VM where no other could say what its snapshots hold. It
+    runs no user code: whatever ended the others here does not end it."""
+
+    def turn(self) -> None:
+        try:
+            item = self.thread.inbox.get(timeout=IDLE_S)
+        except Empty:
+            return
+        if isinstance(item, StateAsked):
+            self.core.hear(item, monotonic_ns())

@@ -5,7 +5,6 @@ its own, saves what it has. Pure but for the user's code and the store of snapsh
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -13,12 +12,12 @@ from msgspec.structs import replace
 from topology_runtime.messages import Frame, ThreadStatus
 from topology_runtime.state_moves import StateAsked, StateMove, StateTaken
 from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
+from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot, SnapshotStore
 from topology_runtime.worker.moves import Moves
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.ranges import Layer, Standing, runs_of
 from topology_runtime.worker.router import owners, unrolled
-from topology_runtime.worker.thread_core import Behaviour, ThreadCore
+from topology_runtime.worker.thread_core import Behaviour, Heard, ThreadCore
 
 NS = 1_000_000_000
 SNAPSHOT_EVERY_NS = NS
@@ -28,20 +27,12 @@ ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
 
 
-class SnapshotStore(Protocol):
-    """Durable snapshots of one thread (snapshots.py). All raise OSError."""
-
-    def load(self) -> KeyedSnapshot | None: ...
-    def save(self, snapshot: KeyedSnapshot) -> None: ...
-    def of(self, thread: int) -> KeyedSnapshot | None:
-        """The last snapshot of another thread of this task on this VM."""
-
-
 class KeyedTask(Behaviour):
     """A task with `state: keyed`. unsaved: why the last snapshot could not be written."""
 
-    def __init__(self, core: ThreadCore, rows: KeyedRows, store: SnapshotStore) -> None:
-        self.core, self.rows, self.store = core, rows, store
+    def __init__(self, core: ThreadCore, rows: KeyedRows) -> None:
+        self.core, self.rows = core, rows
+        self.store: SnapshotStore = core.ports.snapshots(core.task.name, rows.thread)
         self.unsaved, self.saves_failed = "", 0
         self._moves = Moves(rows.thread)
         self._settled = 0  # the newest routes by which everything has come and gone, durably
@@ -51,7 +42,7 @@ class KeyedTask(Behaviour):
         self._asked = 0
         self._early: dict[Early, StateMove] = {}
         self._owed: dict[int, set[int]] = {}  # sender → ranges it is to be told of once they are durable
-        saved = store.load()
+        saved = self.store.load()
         if saved is not None:
             rows.restore(saved)
             self._note_saved()
@@ -87,7 +78,7 @@ class KeyedTask(Behaviour):
             self._on_move(move)
         self.on_time(now_ns)
 
-    def on_word(self, word: StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
+    def on_word(self, word: Heard, now_ns: int) -> bool:
         if isinstance(word, StateMove):
             self._on_move(word)
         elif isinstance(word, StateTaken) and word.number == self.core.switched:

@@ -12,7 +12,7 @@ Rules (protocol: Keyed state) [A4] [A5] [B4]:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -35,6 +35,15 @@ class KeyedSnapshot(msgspec.Struct, frozen=True, array_like=True):
     lost: tuple[int, ...] = ()
     below: tuple[tuple[int, int, int], ...] = ()
     applied_again: int = 0
+
+
+class SnapshotStore(Protocol):
+    """Durable snapshots of one thread (snapshots.py). All raise OSError."""
+
+    def load(self) -> KeyedSnapshot | None: ...
+    def save(self, snapshot: KeyedSnapshot) -> None: ...
+    def of(self, thread: int) -> KeyedSnapshot | None:
+        """The last snapshot of another thread of this task on this VM."""
 
 
 class Contents(msgspec.Struct, frozen=True, array_like=True):

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
 from topology_runtime.topology import KEY_RANGES
-from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
+from topology_runtime.worker.keyed_rows import KeyedRows, SnapshotStore
 
 NS = 1_000_000_000
 RESEND_NS = NS // 2
@@ -80,11 +79,7 @@ def _chunks(copies: Iterable[RangeCopy]) -> Iterator[tuple[RangeCopy, ...]]:
         yield tuple(chunk)
 
 
-class Readable(Protocol):
-    def load(self) -> KeyedSnapshot | None: ...
-
-
-def answers_for(asked: StateAsked, disk: Readable) -> Iterator[StateMove]:
+def answers_for(asked: StateAsked, disk: SnapshotStore) -> Iterator[StateMove]:
     """The answers of a thread that is no more, from its last snapshot."""
     try:
         saved = disk.load()

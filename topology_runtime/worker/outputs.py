@@ -112,7 +112,7 @@ class Outputs:
         return given
 
     def _add(self, edge: int, target: int, batch: Batch, now_ns: int, given: Shares) -> None:
-        rows, runs, roots = batch
+        rows, runs, roots = batch.rows, batch.runs, batch.roots
         buffer = self._buffer(edge, target, len(rows), now_ns)
         numbers: dict[int, int] = {}  # number in `roots` → number in the buffer
         for number, _, _, _ in runs:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from topology_runtime.errors import BadRow
 from topology_runtime.logic import To
@@ -20,7 +22,7 @@ from topology_runtime.worker.pieces import Finished, Pieces
 from topology_runtime.worker.runs import Batch
 
 
-class ToRecord(NamedTuple):
+class ToRecord(msgspec.Struct):
     """What is to be recorded before acks leave. finished: rows at a sink that are in no log yet."""
 
     finished: list[Finished]
@@ -59,7 +61,7 @@ class Results:
         """Rows into the output buffers (those that can travel)."""
         batch = self._plain_only(batch)
         self.tuples_out += len(batch.rows)
-        given = self.outputs.put(*batch, now_ns)
+        given = self.outputs.put(batch.rows, batch.runs, batch.roots, now_ns)
         if unroutable := self.outputs.unroutable():
             self.bury(batch, starmap(failure, unroutable))
         return given

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from topology_runtime.messages import Frame, RootPart
 
@@ -17,7 +19,7 @@ VARIANT_MASK = 0x7FFFFFFF
 OFFSET_MOST = 1 << 32  # more rows than any root has
 
 
-class Batch(NamedTuple):
+class Batch(msgspec.Struct):
     """Rows on their way through a thread, and whose they are: the runs name the roots by their places."""
 
     rows: Sequence[Any]

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from topology_runtime.letters import AGAIN_PARTITION, DeadLetter, LetterRow, SendAgain
-from topology_runtime.messages import Ack, RootKey, RootPart, ThreadStatus
+from topology_runtime.messages import RootKey, RootPart, ThreadStatus
 from topology_runtime.schedule import NS
 from topology_runtime.worker.acks import BufferedRow
-from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, key_of, partition_of
+from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, partition_of
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
 from topology_runtime.worker.runs import Batch
-from topology_runtime.worker.thread_core import LATEST_BARRIER, Behaviour, ThreadCore
+from topology_runtime.worker.thread_core import LATEST_BARRIER, Behaviour, Heard, ThreadCore
 
 EXPIRE_EVERY_NS = NS // 10
 FAULT_PAUSE_NS = NS // 10  # after a fault, before replaying: let every worker learn of the new peer
@@ -36,10 +36,12 @@ Read = Callable[[int, int], Sequence[Any]]  # (position, most) → rows
 
 
 class Arrivals(Protocol):
-    """Rows that came: up to position `end`, and when each did."""
+    """Rows that came: up to position `end`, and when each did; all below `acked` are done."""
 
-    end: int
-
+    @property
+    def end(self) -> int: ...
+    @property
+    def acked(self) -> int: ...
     def arrived_ns(self, position: int) -> int: ...
 
 
@@ -60,7 +62,7 @@ class SourceTask(Behaviour):
         self._allowed_ns = 0
         self._until = 0  # positions below were read before this thread was restarted
         self._gap_end = 0  # a leaving thread that was restarted reads again up to here
-        self._fault_due_ns = self._expire_due_ns = 0
+        self._faults = self._fault_due_ns = self._expire_due_ns = 0
         self._ways: Ways | None = None
 
     # ── what others see ─────────────────────────────────────────────────────────────────────────
@@ -112,20 +114,20 @@ class SourceTask(Behaviour):
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
-    def on_acks(self, acks: Sequence[Ack], now_ns: int) -> None:
-        if self.ledger is not None:
-            for ack in acks:
+    def on_word(self, word: Heard, now_ns: int) -> bool:
+        """Acks, and letters that are to be sent again from now on; those of a source that leaves are another's."""
+        if isinstance(word, list) and self.ledger is not None:
+            for ack in word:
                 if not self.letters.ack(ack, now_ns):
                     self.ledger.ack(ack, now_ns)
+        elif isinstance(word, SendAgain) and not self.leaving:
+            self.letters.want(word)
+        return False
 
-    def on_fault(self, now_ns: int) -> None:
-        """A peer was replaced: what is open is sent again, a moment later."""
-        self._fault_due_ns = now_ns + FAULT_PAUSE_NS
-
-    def on_again(self, said: SendAgain) -> None:
-        """Letters that are to be sent again from now on; those of a source that leaves are another's."""
-        if not self.leaving:
-            self.letters.want(said)
+    def on_faults(self, count: int, now_ns: int) -> None:
+        """So many peers were replaced in all: after another one what is open is sent again, a moment later."""
+        if count != self._faults:
+            self._faults, self._fault_due_ns = count, now_ns + FAULT_PAUSE_NS
 
     def on_orders(self, gone: Collection[int], rerouted: bool, now_ns: int) -> None:
         self._resize()
@@ -152,7 +154,11 @@ class SourceTask(Behaviour):
         self._gap_end = start.until if leaving else 0
         return start.position
 
-    def begin(self, position: int) -> None:
+    def begin(self, position: int, spool: Arrivals | None = None) -> None:
+        """Read from here on. spool: of a source that cannot be read twice."""
+        if spool is not None:
+            position = max(position, spool.acked)
+            self.arrivals = spool if self.task.arriving else None
         self.ledger = Ledger(position)
         self._resize()
 
@@ -272,11 +278,14 @@ class SourceTask(Behaviour):
         ledger = self.ledger
         assert ledger is not None
         core = self.core
-        key = key_of(core.desired.thread, core.post.incarnation, root)
+        key = self._key(root)
         part = self._part(key, core.desired.partition, root.position, root.intended_ns)
         given = core.results.emit(Batch(root.rows, [(0, 0, len(root.rows), 0)], [part]), now_ns)
         ledger.sent(root, given.get(key, 0), now_ns)
         core.settle([])
+
+    def _key(self, root: Root) -> RootKey:
+        return RootKey(self.core.desired.thread, self.core.post.incarnation, root.sequence, root.attempt)
 
     def _part(self, key: RootKey, partition: int, position: int, intended_ns: int) -> RootPart:
         assert self.ledger is not None
@@ -291,7 +300,7 @@ class SourceTask(Behaviour):
             self.letters.clear()
             return
         if self._ways is None or self._ways.orders is not orders:
-            self._ways = Ways(orders, self.core.desired.thread, self.core.key_of)
+            self._ways = Ways(orders, self.core.desired.thread, self.core.ports.key_of)
         modelled = orders.desired.modelled_tps.get(self.core.desired.thread, 0.0)
         tps = 0.0 if orders.desired.draining else max(LEAST_TPS, SHARE * modelled)
         while (found := self.letters.due(now_ns, tps)) is not None:
@@ -300,7 +309,7 @@ class SourceTask(Behaviour):
             if isinstance(way, str):
                 self.core.results.letters.append(self._dead(letter, way))
                 continue
-            key = key_of(self.core.desired.thread, self.core.post.incarnation, root)
+            key = self._key(root)
             task = self.core.topology.tasks.index(self.core.topology.by_name[letter.task])
             part = self._part(key, partition_of(task), letter.number, wall_ns)
             row = BufferedRow(way.row, way.edge, part, offset=0, variant=0, share=0)

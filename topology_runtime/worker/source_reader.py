@@ -11,11 +11,9 @@ from queue import Empty
 from typing import Any
 
 from topology_runtime.clock import monotonic_ns, wall_ns
-from topology_runtime.letters import SendAgain
 from topology_runtime.logic import Exhausted, LiveSource
 from topology_runtime.messages import SourceStatus
 from topology_runtime.schedule import NS
-from topology_runtime.state_moves import StateAsked
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.source import SourceTask
 from topology_runtime.worker.spool import Owner, Spool, folder_of
@@ -37,7 +35,6 @@ class SourceWork(ThreadWork):
         super().__init__(thread)
         self.source = self.core.behaviour = SourceTask(self.core)
         self.desired, self.task, self.host = thread.desired, thread.task, thread.host
-        self._faults_seen = 0
         self._spool: Spool | None = None
         self._spools_left: SpoolsLeft | None = None
         self._trouble = ""
@@ -45,30 +42,18 @@ class SourceWork(ThreadWork):
         self._arrived_ns = 0  # when a row came last (monotonic)
         self._over = False  # no row will come any more
 
-    def source_now(self) -> SourceStatus | None:
-        desired = self.desired
+    def source_now(self) -> SourceStatus:
+        name = self.desired.task, self.desired.partition, self.desired.thread
         if self.source.ledger is None:
-            stopped = self.source.stopped_reading
-            return SourceStatus(
-                desired.task, desired.partition, desired.thread, 0, 0, 0, 0, 0, stopped=stopped
-            )
+            return SourceStatus(*name, 0, 0, 0, 0, 0, stopped=self.source.stopped_reading)
         words, at = self.host.meter.words, self.thread.at
         state = words[at + mt.SOURCE_STATE]
-        return SourceStatus(
-            desired.task,
-            desired.partition,
-            desired.thread,
-            emitted=words[at + mt.SOURCE_EMITTED],
-            acked=words[at + mt.SOURCE_ACKED],
-            acked_above=words[at + mt.SOURCE_ACKED_ABOVE],
-            in_flight=words[at + mt.SOURCE_IN_FLIGHT],
-            replayed=words[at + mt.SOURCE_REPLAYED],
-            stopped=bool(state & 1),
-            exhausted=bool(state & 2),
-            arrived=words[at + mt.SOURCE_ARRIVED],
-            oldest_ns=words[at + mt.SOURCE_OLDEST_NS],
-            seen_ns=words[at + mt.SOURCE_SEEN_NS],
-        )
+        emitted, acked, above, in_flight, replayed = words[
+            at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1
+        ]
+        came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
+        read = emitted, acked, above, in_flight, replayed
+        return SourceStatus(*name, *read, bool(state & 1), bool(state & 2), *came)
 
     def begin(self, logic: Any) -> None:
         self.host.meter.words[self.thread.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
@@ -87,9 +72,7 @@ class SourceWork(ThreadWork):
         self._hear()
         thread.busy = True
         now_ns = monotonic_ns()
-        if thread.faults != self._faults_seen:
-            self._faults_seen = thread.faults
-            source.on_fault(now_ns)
+        source.on_faults(thread.faults, now_ns)
         self._begin()
         if not self.task.exclusive or thread.may_go_on():
             if self._spool is not None and source.takes_over:
@@ -101,29 +84,20 @@ class SourceWork(ThreadWork):
         thread.working = False
         self._count()
         if source.letters.any or self.again is not None:
-            self._tell_again()
+            before, self.again = self.again, source.letters.now(self.desired.thread)
+            if self.again != before:
+                self.host.changed()
         thread.busy = False
 
-    def _tell_again(self) -> None:
-        """What has become of the letters that are to be sent again, for the main thread."""
-        before, now = self.again, self.source.letters.now(self.desired.thread)
-        self.again = now if now.open or now.done else None
-        if self.again != before:
-            self.host.changed()
-
     def _hear(self) -> None:
-        """Acks from the inbox; waits a little when there are none and nothing is due."""
+        """What is in the inbox; waits a little when that is nothing and nothing is due."""
         now_ns = monotonic_ns()
         patience_s = max(0.0, (self.source.wake_ns(now_ns, wall_ns()) - now_ns) / NS)
         try:
             item = self.thread.inbox.get(timeout=patience_s)
             while True:
-                if isinstance(item, list):
-                    self.source.on_acks(item, monotonic_ns())
-                elif isinstance(item, StateAsked):
-                    self.thread.answer_for(item)
-                elif isinstance(item, SendAgain):
-                    self.source.on_again(item)
+                if item is not None:
+                    self.core.hear(item, monotonic_ns())
                 item = self.thread.inbox.get_nowait()
         except Empty:
             return
@@ -133,13 +107,9 @@ class SourceWork(ThreadWork):
         position = self.source.start_position()
         if position is None:
             return
-        if isinstance(self.thread.logic, LiveSource):
-            if not self._open_spool(position):
-                return
-            assert self._spool is not None
-            position = max(position, self._spool.acked)
-            self.source.arrivals = self._spool if self.task.arriving else None
-        self.source.begin(position)
+        if isinstance(self.thread.logic, LiveSource) and not self._open_spool(position):
+            return
+        self.source.begin(position, self._spool)
         self._count()  # a read that does not come back is named by its position
         self.host.changed()
 

@@ -6,15 +6,19 @@ source.py. Pure but for the user's code; threads.py runs it in a thread, the sim
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from topology_runtime.cluster import Slot
 from topology_runtime.lease import may_begin
-from topology_runtime.messages import Frame, ThreadSpec, ThreadStatus
+from topology_runtime.letters import SendAgain
+from topology_runtime.messages import Ack, Frame, ThreadSpec, ThreadStatus
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import Topology
 from topology_runtime.worker.acks import Addressed, left_open
 from topology_runtime.worker.burial import Around
+from topology_runtime.worker.keyed_rows import SnapshotStore
+from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.results import Results, ToRecord
@@ -23,6 +27,7 @@ from topology_runtime.worker.router import Router
 LATEST_BARRIER = 1 << 62  # what a thread without upstream has in barriers
 
 
+Heard = Barrier | StateMove | StateTaken | StateAsked | SendAgain | list[Ack]  # what comes beside frames
 KeyOf = Callable[[str | int | None], Callable[[Any], Hashable]]  # the key of an edge → its function
 
 
@@ -42,6 +47,18 @@ class Records(Protocol):
 
     def write(self, done: ToRecord, holding: int) -> None:
         """holding: rows that are kept now."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """All by which a thread reaches what is outside. snapshots: (task, thread) → those on this VM. key_of: the key
+    of an edge → its function."""
+
+    post: Post
+    records: Records
+    snapshots: Callable[[str, int], SnapshotStore]
+    random64: Callable[[], int]
+    key_of: KeyOf
 
 
 class Behaviour:
@@ -80,28 +97,20 @@ class Behaviour:
     def on_barriers(self, now_ns: int) -> None:
         """Barriers of a newer number are in from all upstream threads."""
 
-    def on_word(self, word: StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
-        """True when there is something to report. A stray word: only keyed tasks have state that moves."""
+    def on_word(self, word: Heard, now_ns: int) -> bool:
+        """True when there is something to report. Here: a stray word."""
         return False
 
 
 class ThreadCore:
     """One thread of a task. `behaviour`: composed when the task's object is there (behaviours.py)."""
 
-    def __init__(
-        self,
-        desired: ThreadSpec,
-        topology: Topology,
-        post: Post,
-        random64: Callable[[], int],
-        records: Records,
-        key_of: KeyOf,
-    ) -> None:
-        self.desired, self.topology, self.post = desired, topology, post
+    def __init__(self, desired: ThreadSpec, topology: Topology, ports: Ports) -> None:
+        self.desired, self.topology, self.ports = desired, topology, ports
+        self.post = post = ports.post
         self.task = topology.by_name[desired.task]
         self._edges = len(topology.out_edges(desired.task))
-        self.random64, self._records, self.key_of = random64, records, key_of
-        self.outputs = Outputs(desired.thread, post.slot, post.incarnation, random64, 0)
+        self.outputs = Outputs(desired.thread, post.slot, post.incarnation, ports.random64, 0)
         self.results = Results(self._around(), self.outputs)
         self.orders: Orders | None = None
         self.switched = 0
@@ -178,8 +187,8 @@ class ThreadCore:
         results = self.results
         if results.refused:
             refused, results.refused = results.refused, set()
-            acks = left_open(acks, refused, self.random64)
-        self._records.write(results.done(), self.behaviour.holding)
+            acks = left_open(acks, refused, self.ports.random64)
+        self.ports.records.write(results.done(), self.behaviour.holding)
         self.post.send_acks(acks)
 
     def on_time(self, now_ns: int) -> None:
@@ -212,8 +221,12 @@ class ThreadCore:
         self.behaviour.on_orders(gone, rerouted, now_ns)
         return rerouted
 
-    def on_word(self, word: Barrier | StateMove | StateTaken | StateAsked, now_ns: int) -> bool:
-        """True when there is something to report."""
+    def hear(self, word: Heard, now_ns: int) -> bool:
+        """Whatever came but a frame. True when there is something to report."""
+        if isinstance(word, StateAsked):  # of a thread that is no more
+            for move in answers_for(word, self.ports.snapshots(word.task, word.thread)):
+                self.post.send_word(move)
+            return False
         if not isinstance(word, Barrier):
             return self.behaviour.on_word(word, now_ns)
         before = self.marked
@@ -230,7 +243,7 @@ class ThreadCore:
         for number, edge in orders.topology.out_edges(self.task.name):
             route = orders.route_of.get(number)
             if route is not None and route.targets:
-                key = self.key_of(edge.key) if edge.key is not None else None
+                key = self.ports.key_of(edge.key) if edge.key is not None else None
                 router = Router(edge, route, local, key, orders.cap_of, self.desired.thread)
                 made.append((number, router))
         return made

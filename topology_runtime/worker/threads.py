@@ -1,5 +1,5 @@
 """The thread that runs a task: its life, its orders, its lease. It touches no socket. What it does in a turn is its
-work, one of three: frames.py (rows come in), source_reader.py, answering.py; what it decides is in thread_core.py.
+work: frames.py (rows come in, or questions alone), source_reader.py; what it decides is in thread_core.py.
 
 What one thread tells the worker's main thread is in `now()`: written by the thread, read by the other.
 """
@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from topology_runtime.clock import monotonic_ns
@@ -18,10 +19,8 @@ from topology_runtime.instances import build, key_function
 from topology_runtime.letters import SentAgain
 from topology_runtime.logic import Context
 from topology_runtime.messages import DeadLetter, SourceStatus, ThreadSpec, ThreadStatus
-from topology_runtime.state_moves import StateAsked
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
-from topology_runtime.worker import moves, snapshots
 from topology_runtime.worker.finished import FinishedLog
 from topology_runtime.worker.held_lease import HeldLease
 from topology_runtime.worker.meter import Meter
@@ -30,8 +29,9 @@ from topology_runtime.worker.mirror import Copies
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.pieces import Pieces
 from topology_runtime.worker.records import ThreadRecords
+from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.switchboard import Over, Switchboard
-from topology_runtime.worker.thread_core import ThreadCore
+from topology_runtime.worker.thread_core import Ports, ThreadCore
 
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks round so often: what concerns it wakes it
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
@@ -106,9 +106,10 @@ class TaskThread(threading.Thread):
         sink = FinishedLog(host.directory, number, desired.thread, host.board.incarnation, host.disk)
         self.records = ThreadRecords(host.meter.words, at, host.letters, sink)
         numbers = random.Random()
-        self.core = ThreadCore(
-            desired, topology, host.board, lambda: numbers.getrandbits(64), self.records, key_function
-        )
+        snapshots = partial(SnapshotFiles, host.directory)
+        random64 = partial(numbers.getrandbits, 64)
+        ports = Ports(host.board, self.records, snapshots, random64, key_function)
+        self.core = ThreadCore(desired, topology, ports)
         self.work = work(self)
 
     def now(self) -> ThreadStatus:
@@ -211,11 +212,3 @@ class TaskThread(threading.Thread):
         self.working = self.core.may_work
         self.working = self.working and self.core.leased(monotonic_ns(), until_ns)
         return self.working
-
-    def answer_for(self, asked: StateAsked) -> None:
-        """What a thread that is no more has on this VM's disk."""
-        if asked.task not in self.topology.by_name:
-            return
-        files = snapshots.SnapshotFiles(self.host.directory, asked.task, asked.thread)
-        for move in moves.answers_for(asked, files):
-            self.host.board.send_word(move)

@@ -181,7 +181,7 @@ class WindowTask(Behaviour):
 
     def _keeper(self, orders: Orders) -> Keeper:
         tables = {
-            number: (owners(orders.route_of[number]), self.core.key_of(edge.key))
+            number: (owners(orders.route_of[number]), self.core.ports.key_of(edge.key))
             for number, edge in self.core.topology.in_edges(self.core.task.name)
             if edge.grouping == "fields" and edge.key is not None and number in orders.route_of
         }

@@ -49,9 +49,8 @@ from topology_runtime.worker import attempts, garbage, snapshots
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
-from topology_runtime.worker.answering import AnsweringWork
 from topology_runtime.worker.burial import ROW_TEXT_MOST
-from topology_runtime.worker.frames import FrameWork
+from topology_runtime.worker.frames import AnsweringWork, FrameWork
 from topology_runtime.worker.held_lease import HeldLease
 from topology_runtime.worker.links import Links, taken
 from topology_runtime.worker.mirror import Mirror
