@@ -53,7 +53,7 @@ class Replaying(World):
 
     def _show(self, one: FakeVm, message: SendAgain) -> None:
         now = self.taken[one.name, message.thread, message.incarnation].now(message.thread)
-        one.again[message.slot, message.incarnation] = (now,) if now.open or now.done else ()
+        one.again[message.slot, message.incarnation] = (now,) if now is not None else ()
 
     def bury(self, count: int, task: str = "work", **more: Any) -> None:
         """So many rows die in the first VM."""
