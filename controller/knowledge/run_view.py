@@ -59,6 +59,12 @@ class PlanProposal:
     asked: tuple[Vm, ...]
     degraded: str
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What everybody tells of it."""
+        told = {name: getattr(self, name) for name in ("reason", "text", "base_epoch")}
+        return {"id": self.plan.id, **told, "rate_tps": self.plan.rate_tps, "slots": self.plan.slots.used}
+
 
 class SlotStatus(msgspec.Struct, frozen=True):
     """state: of its worker, `empty`, `profiling`, or that of its VM when that is not up."""
@@ -194,9 +200,21 @@ class RunView:
         return self.rollout.placed if self.rollout else NOWHERE
 
     @cached_property
-    def threads(self) -> int:
-        """That the plan asks for."""
-        return sum(bundle.threads for bundle in self.plan.placement.bundles) if self.plan else 0
+    def plan_facts(self) -> dict[str, Any] | None:
+        """What everybody tells of the plan in force."""
+        if self.rollout is None:
+            return None
+        plan, rollout = self.rollout.plan, self.rollout
+        return {
+            **{name: getattr(rollout, name) for name in ("epoch", "reason", "text")},
+            **{name: getattr(plan, name) for name in ("id", "rate_tps", "allocator", "mapper", "routing")},
+            "phase": self.phase,
+            "predicted_tps": plan.prediction.rate_tps,
+            "limited_by": plan.prediction.limited_by,
+            "limited_by_slot": plan.prediction.limited_by_slot,
+            "threads": sum(bundle.threads for bundle in plan.placement.bundles),
+            "degraded": rollout.degraded or None,
+        }
 
     @property
     def slots_used(self) -> int:

@@ -10,6 +10,7 @@ from controller.knowledge.run_view import RunView
 from topology_runtime.faults.words import counted
 
 NOT_MEASURED = "it was not measured yet: a slot of its own until its first rows were"
+TOLD = ("epoch", "id", "reason", "text", "rate_tps", "limited_by", "limited_by_slot", "predicted_tps")
 
 
 def explain(view: RunView, last: int) -> dict[str, Any]:
@@ -24,20 +25,12 @@ def explain(view: RunView, last: int) -> dict[str, Any]:
 
 
 def _why(view: RunView) -> dict[str, Any] | None:
-    rollout = view.rollout
-    if rollout is None:
+    plan, facts = view.plan, view.plan_facts
+    if plan is None or facts is None:
         return None
-    plan = rollout.plan
     unmeasured = {model.task for model in view.models if model.unmeasured}
     return {
-        "epoch": rollout.epoch,
-        "id": plan.id,
-        "reason": rollout.reason,
-        "text": rollout.text,
-        "rate_tps": plan.rate_tps,
-        "limited_by": plan.prediction.limited_by,
-        "limited_by_slot": plan.prediction.limited_by_slot,
-        "predicted_tps": plan.prediction.rate_tps,
+        **{name: facts[name] for name in TOLD},
         "slots": msgspec.to_builtins(plan.slots),
         "tasks": [
             {

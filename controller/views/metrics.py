@@ -7,7 +7,7 @@ words of ours, never threads. What is not known is left out. Metrics cost nothin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, get_args
 
 from controller.knowledge.diagnoses import ALARM_KINDS, Reason
@@ -97,44 +97,15 @@ def families(view: RunView) -> Iterable[Metric]:
     """A view as Prometheus's families."""
     from topology_runtime.metric_families import gauge, gauges, latency
 
-    result, judged = view.result, view.result is not None and view.verdict != "unknown"
-    stable = view.verdict == "stable" if judged else None
-    slope = result.stability.slope if result and judged else None
-    yield from gauge("headgate_input_rate_tps", "Tuples/s offered to every source now.", view.offered_tps)
-    yield from gauge(
-        "headgate_headroom_tps", "Predicted rate of the plan minus the offered one.", view.headroom_tps
-    )
-    yield from gauge(
-        "headgate_stable", "1 when the topology keeps up, 0 when not; absent while unknown.", stable
-    )
-    yield from gauge("headgate_latency_slope", "Growth of the median latency in s per s.", slope)
-    yield from _of_tasks(view)
+    for name, about, value in _values(view):
+        yield from gauge(name, about, value)
+    for name, about, label, values in _values_by(view):
+        yield from gauges(name, about, [label], {(key,): value for key, value in values.items()})
     for what, about in (("cpu", "CPU of a slot"), ("memory", "Memory of a slot")):
+        labels = ["vm", "slot", "source"]
         yield from gauges(
-            f"headgate_slot_{what}_ratio",
-            f"{about} as a fraction of it.",
-            ["vm", "slot", "source"],
-            _slot_values(view, what),
+            f"headgate_slot_{what}_ratio", f"{about} as a fraction of it.", labels, _slot_values(view, what)
         )
-    yield from gauges(
-        "headgate_slots",
-        "Slots of the VMs that are there, by state.",
-        ["state"],
-        {(state,): count for state, count in _slot_states(view).items()},
-    )
-    yield from gauges(
-        "headgate_disk_trouble",
-        "1 while the disk of a VM, or of the controller, does not take something.",
-        ["vm"],
-        {(where,): troubled for where, troubled in _disks(view).items()},
-    )
-    yield from gauges(
-        "headgate_alarms", "Alarms that there are now, by what they are of.", ["what"],
-        {(what,): count for what, count in _alarms(view).items()},
-    )  # fmt: skip
-    yield from gauge(
-        "headgate_replan_seconds", "The last re-plan, from decided to in force.", _replan_s(view)
-    )
     yield from _counters(view)
     yield from latency(
         "headgate_task_latency_seconds", "Of a row in a task, from arrival to done.", "task", view.in_task
@@ -144,28 +115,30 @@ def families(view: RunView) -> Iterable[Metric]:
     )
 
 
-def _of_tasks(view: RunView) -> Iterable[Metric]:
-    from topology_runtime.metric_families import gauges
+def _values(view: RunView) -> Iterator[tuple[str, str, float | None]]:
+    """Name, what it is, its value."""
+    judged = view.result.stability if view.result and view.verdict != "unknown" else None
+    stable, slope = (judged.verdict == "stable", judged.slope) if judged else (None, None)
+    yield "headgate_input_rate_tps", "Tuples/s offered to every source now.", view.offered_tps
+    yield "headgate_headroom_tps", "Predicted rate of the plan minus the offered one.", view.headroom_tps
+    yield "headgate_stable", "1 when the topology keeps up, 0 when not; absent while unknown.", stable
+    yield "headgate_latency_slope", "Growth of the median latency in s per s.", slope
+    yield "headgate_replan_seconds", "The last re-plan, from decided to in force.", _replan_s(view)
 
+
+def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, float]]]:
+    """Name, what it is, by what, its values."""
     result = view.result
-    yield from gauges(
-        "headgate_task_rate_tps",
-        "Tuples/s that a task takes in.",
-        ["task"],
-        {(task,): tps for task, tps in _task_rates(view).items()},
-    )
-    yield from gauges(
-        "headgate_task_load_ratio",
-        "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot.",
-        ["task"],
-        {(task,): load.share for task, load in result.loads.items()} if result else {},
-    )
-    yield from gauges(
-        "headgate_model_error_ratio",
-        "Measured input rate of a task / predicted one, minus 1.",
-        ["task"],
-        {(r.where,): r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {},
-    )
+    loads = {task: load.share for task, load in result.loads.items()} if result else {}
+    off = {r.where: r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {}
+    near = "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot."
+    full = "1 while the disk of a VM, or of the controller, does not take something."
+    yield "headgate_task_rate_tps", "Tuples/s that a task takes in.", "task", _task_rates(view)
+    yield "headgate_task_load_ratio", near, "task", loads
+    yield "headgate_model_error_ratio", "Measured input rate of a task / predicted one, minus 1.", "task", off
+    yield "headgate_slots", "Slots of the VMs that are there, by state.", "state", _slot_states(view)
+    yield "headgate_disk_trouble", full, "vm", _disks(view)
+    yield "headgate_alarms", "Alarms that there are now, by what they are of.", "what", _alarms(view)
 
 
 def _counters(view: RunView) -> Iterable[Metric]:

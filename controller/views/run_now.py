@@ -17,49 +17,34 @@ TEXT_MOST = 160
 
 
 def plan_now(view: RunView) -> s.PlanNow | None:
-    rollout = view.rollout
-    if rollout is None:
+    rollout, facts = view.rollout, view.plan_facts
+    if rollout is None or facts is None:
         return None
-    plan, prediction = rollout.plan, rollout.plan.prediction
+    plan = rollout.plan
     return s.PlanNow(
-        id=plan.id,
-        epoch=rollout.epoch,
-        phase=view.phase,
-        reason=rollout.reason,
-        text=rollout.text,
+        **_short(facts),
         since=utc_iso(rollout.wall_ns),
-        rate_tps=round(plan.rate_tps, 3),
-        predicted_tps=round(prediction.rate_tps, 3),
-        allocator=plan.allocator,
-        mapper=plan.mapper,
-        routing=plan.routing,
-        threads=view.threads,
         slots=msgspec.convert(plan.slots, s.SlotsOfPlan, from_attributes=True),
         usd_per_hour=usd_per_hour(plan.vms),
-        limited_by=prediction.limited_by,
-        limited_by_slot=prediction.limited_by_slot,
-        predicted_low_tps=figure(prediction.rate_low_tps, 4),
-        predicted_high_tps=figure(prediction.rate_high_tps, 4),
-        degraded=rollout.degraded or None,
+        predicted_low_tps=figure(plan.prediction.rate_low_tps, 4),
+        predicted_high_tps=figure(plan.prediction.rate_high_tps, 4),
     )
 
 
 def proposal_now(view: RunView) -> s.ProposalNow | None:
-    found = view.proposal
-    if found is None:
+    if view.proposal is None:
         return None
-    plan = found.plan
+    plan = view.proposal.plan
     after = {(str(b.slot), b.task): b.threads for b in plan.placement.bundles}
     return s.ProposalNow(
-        id=plan.id,
-        reason=found.reason,
-        text=found.text,
-        rate_tps=round(plan.rate_tps, 3),
+        **_short(view.proposal.facts),
         predicted_tps=round(plan.prediction.rate_tps, 3),
-        slots=plan.slots.used,
-        base_epoch=found.base_epoch,
         diff=diff_of(view.placed.threads, after),
     )
+
+
+def _short(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(v, 3) if isinstance(v, float) else v for name, v in facts.items()}
 
 
 def enacting_now(view: RunView) -> s.Enacting | None:

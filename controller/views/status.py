@@ -34,7 +34,7 @@ def status(view: RunView) -> dict[str, Any]:
         "verdict": rounded(asdict(result.stability)) if result else {"verdict": view.verdict},
         "plan": _plan(view),
         "enactment": _enactment(view),
-        "proposal": _proposal(view),
+        "proposal": view.proposal.facts if view.proposal else None,
         "profile": _profile(view),
         "slots": _slots(view),
         "vms": [_vm(view, vm) for vm in view.vms],
@@ -66,26 +66,9 @@ def state_of(view: RunView) -> dict[str, Any]:
 
 
 def _plan(view: RunView) -> dict[str, Any] | None:
-    rollout = view.rollout
-    if rollout is None:
+    if view.rollout is None or view.plan_facts is None:
         return None
-    plan = rollout.plan
-    return {
-        "id": plan.id,
-        "epoch": rollout.epoch,
-        "reason": rollout.reason,
-        "text": rollout.text,
-        "phase": view.phase,
-        "age_s": round((view.wall_ns - rollout.wall_ns) / NS, 3),
-        "rate_tps": plan.rate_tps,
-        "predicted_tps": plan.prediction.rate_tps,
-        "limited_by": plan.prediction.limited_by,
-        "limited_by_slot": plan.prediction.limited_by_slot,
-        "allocator": plan.allocator,
-        "mapper": plan.mapper,
-        "threads": view.threads,
-        "degraded": rollout.degraded or None,
-    }
+    return {**view.plan_facts, "age_s": round((view.wall_ns - view.rollout.wall_ns) / NS, 3)}
 
 
 def _enactment(view: RunView) -> dict[str, Any] | None:
@@ -95,20 +78,6 @@ def _enactment(view: RunView) -> dict[str, Any] | None:
         if now is not None
         else None
     )
-
-
-def _proposal(view: RunView) -> dict[str, Any] | None:
-    found = view.proposal
-    if found is None:
-        return None
-    return {
-        "id": found.plan.id,
-        "base_epoch": found.base_epoch,
-        "reason": found.reason,
-        "text": found.text,
-        "rate_tps": found.plan.rate_tps,
-        "slots": found.plan.slots.used,
-    }
 
 
 def _profile(view: RunView) -> dict[str, Any] | None:

@@ -1,13 +1,12 @@
 """What people see while a run goes on: a picture on a terminal, one line per tick elsewhere.
 
-Functions only: a `TerminalView` and the rates seen so far in, text out.
+Functions only: a controller's `headgate/status/v1` and the rates seen so far in, text out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from topology_runtime.faults.words import counted
 
@@ -20,59 +19,30 @@ BARS = "▁▂▃▄▅▆▇█"
 SPARKS = 48  # rates in the sparkline: what fits beside its label on 80 columns
 LABEL = 9  # columns of the labels on the left
 
-
-@dataclass(frozen=True)
-class SlotView:
-    """One slot: its threads by task, CPU as a fraction of the slot."""
-
-    number: int
-    threads: dict[str, int]
-    state: str = "running"
-    cpu: float | None = None
-    predicted_cpu: float | None = None
+Status = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class VmView:
-    vm: str
-    state: str
-    slots: tuple[SlotView, ...]
-
-
-@dataclass(frozen=True)
-class TerminalView:
-    """A run at one moment; None: not known (yet)."""
-
-    topology: str
-    seconds: float
-    phase: str
-    epoch: int
-    verdict: str
-    slots_used: int
-    slots_total: int
-    offered_tps: float | None = None
-    arriving: bool = False  # rows are taken as they come
-    lag_rows: int | None = None
-    lag_s: float | None = None
-    cap_tps: float | None = None
-    measured_tps: float | None = None
-    planned_tps: float | None = None
-    predicted_tps: float | None = None
-    slope: float | None = None
-    p50_ms: float | None = None
-    p99_ms: float | None = None
-    acked: int = 0
-    in_flight: int = 0
-    dead_lettered: int = 0
-    replayed: int = 0
-    lost: int = 0
-    vms: tuple[VmView, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+def value_at(status: Status, path: str) -> Any:
+    """What stands there (`rates.lag_s`); None where nothing does."""
+    found: Any = status
+    for name in path.split("."):
+        found = found.get(name) if found else None
+    return found
 
 
 def number(value: float | None, unit: str = "", digits: int = 0) -> str:
     """`12.3 ms`, or N/A: never NaN."""
     return "N/A" if value is None else f"{value:,.{digits}f}{unit}"
+
+
+def figure(status: Status, path: str, unit: str = "", digits: int = 0) -> str:
+    """The number that stands there, or N/A."""
+    return number(value_at(status, path), unit, digits)
+
+
+def count(status: Status, path: str) -> str:
+    """How many; before it is known, none."""
+    return f"{value_at(status, path) or 0:,}"
 
 
 def sparkline(rates: Sequence[float], width: int = SPARKS) -> str:
@@ -89,104 +59,164 @@ def clock(seconds: float) -> str:
     return f"{minutes:02d}:{rest:02d}"
 
 
-def tick_line(view: TerminalView) -> str:
+def tick_line(status: Status) -> str:
     """The run in one line, for logs and pipes."""
+    p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
     return (
-        f"{clock(view.seconds)} plan #{view.epoch} {view.phase} | {verdict(view)} | "
-        f"{view.slots_used} of {view.slots_total} slots on {counted(len(view.vms), 'VM')} | "
-        f"offered {number(view.offered_tps)} t/s{_behind(view)}, measured {number(view.measured_tps)}, "
-        f"predicted {number(view.predicted_tps)} | "
-        f"p50 {number(view.p50_ms, ' ms', 1)} p99 {number(view.p99_ms, ' ms', 1)} | "
-        f"acked {view.acked:,} dead {view.dead_lettered} lost {view.lost}"
+        f"{clock(value_at(status, 'seconds') or 0.0)} plan {plan_words(status)} | "
+        f"{verdict(status)} | {slot_words(status)} on {counted(len(vms_of(status)), 'VM')} | "
+        f"offered {figure(status, 'rates.offered_now_tps')} t/s{_behind(status)}, "
+        f"measured {figure(status, 'rates.acked_now_tps')}, "
+        f"predicted {figure(status, 'rates.predicted_tps')} | p50 {p50} p99 {p99} | "
+        f"acked {count(status, 'tuples.acked')} dead {count(status, 'tuples.dead_lettered')} "
+        f"lost {count(status, 'tuples.lost')}"
     )
 
 
-def _behind(view: TerminalView) -> str:
+def headline(status: Status) -> str:
+    """The run in one sentence."""
+    p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
+    behind = f" ({lag_words(status)})" if _arriving(status) else ""
+    return (
+        f"{topology_of(status)}: {verdict(status)}, plan {plan_words(status)}, "
+        f"{slot_words(status)}, {figure(status, 'rates.offered_now_tps')} t/s in{behind}, "
+        f"headroom {figure(status, 'rates.headroom_tps')} t/s, p50 {p50}, p99 {p99}, "
+        f"{count(status, 'tuples.lost')} lost"
+    )
+
+
+def topology_of(status: Status) -> str:
+    return value_at(status, "topology") or "no topology yet"
+
+
+def plan_words(status: Status) -> str:
+    """`#3 committed`."""
+    return f"#{count(status, 'plan.epoch')} {_stage(status)}"
+
+
+def _stage(status: Status) -> str:
+    return value_at(status, "stage") or "unknown"
+
+
+def slot_words(status: Status) -> str:
+    return f"{count(status, 'slots.used')} of {count(status, 'slots.total')} slots"
+
+
+def vms_of(status: Status) -> list[Status]:
+    """Those that have not left."""
+    return [vm for vm in value_at(status, "vms") or () if vm["state"] != "left"]
+
+
+def _arriving(status: Status) -> bool:
+    return value_at(status, "rates.source_kind") in ("arriving", "mixed")
+
+
+def _behind(status: Status) -> str:
     """How far arriving sources are behind what comes; nothing of others."""
-    if not view.arriving:
+    if not _arriving(status):
         return ""
-    cap = f", at most {number(view.cap_tps)} read" if view.cap_tps is not None else ""
-    return f" as it comes ({lag_words(view.lag_rows, view.lag_s)}{cap})"
+    capped = value_at(status, "rates.cap_tps") is not None
+    cap = f", at most {figure(status, 'rates.cap_tps')} read" if capped else ""
+    return f" as it comes ({lag_words(status)}{cap})"
 
 
-def lag_words(rows: int | None, seconds: float | None) -> str:
+def lag_words(status: Status) -> str:
     """`120 rows, 1.4 s behind`."""
-    return f"{rows:,} rows, {number(seconds, ' s', 1)} behind" if rows else "nothing behind"
+    if not value_at(status, "rates.lag_rows"):
+        return "nothing behind"
+    return f"{count(status, 'rates.lag_rows')} rows, {figure(status, 'rates.lag_s', ' s', 1)} behind"
 
 
-def verdict(view: TerminalView) -> str:
+def verdict(status: Status) -> str:
     """`stable, slope 0.2 ms/s`."""
-    if view.slope is None or view.verdict == "unknown":
-        return view.verdict
-    return f"{view.verdict}, slope {view.slope * 1000:+.1f} ms/s"
+    word, slope = value_at(status, "verdict.verdict") or "unknown", value_at(status, "verdict.slope")
+    return word if slope is None or word == "unknown" else f"{word}, slope {slope * 1000:+.1f} ms/s"
 
 
-def picture(view: TerminalView, rates: Sequence[float], seconds: float | None) -> Group:
+def notes(status: Status) -> list[str]:
+    """What is not as it should be, in words."""
+    found = [f"alarm since {one['since'][11:19]}: {one['text']}" for one in value_at(status, "alarms") or ()]
+    for words, path in (
+        ("advice", "advice"),
+        ("no plan is made by itself", "held"),
+        ("degraded plan", "plan.degraded"),
+    ):
+        if text := value_at(status, path):
+            found.append(f"{words}: {text}")
+    if proposal := value_at(status, "proposal"):
+        found.append(f"plan {proposal['id']} waits for `headgate apply {proposal['id']}`: {proposal['text']}")
+    return found
+
+
+def picture(status: Status, rates: Sequence[float], seconds: float | None) -> Group:
     """The whole picture as rich renderables."""
     from rich.console import Group
     from rich.text import Text
 
     of = f" of {clock(seconds)}" if seconds else ""
+    now = clock(value_at(status, "seconds") or 0.0)
     head = Text.assemble(
-        ("headgate up", "bold"), f"  {view.topology}  {clock(view.seconds)}{of}  {view.phase}"
+        ("headgate up", "bold"),
+        f"  {topology_of(status)}  {now}{of}  {_stage(status)}",
     )
-    return Group(head, _facts(view, rates), _slot_map(view), *(_note(note) for note in view.notes))
+    noted = (Text(note, "yellow") for note in notes(status))
+    return Group(head, _facts(status, rates), _slot_map(status), *noted)
 
 
-def _facts(view: TerminalView, rates: Sequence[float]) -> Table:
+def _facts(status: Status, rates: Sequence[float]) -> Table:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 1))
     table.add_column(min_width=LABEL, style="dim")
     table.add_column(no_wrap=True)
-    offered = number(view.offered_tps)
-    fits = f"{number(view.planned_tps)} planned for, {number(view.predicted_tps)} predicted to fit"
-    slots = f"{view.slots_used} of {view.slots_total} slots on {counted(len(view.vms), 'VM')}"
-    way = f"{view.acked:,} acked, {view.in_flight:,} in flight, {view.replayed:,} replayed"
-    table.add_row("rate", f"{offered} t/s offered{_behind(view)}  {sparkline(rates)}")
-    table.add_row("", f"{number(view.measured_tps)} measured, {fits}")
-    table.add_row("verdict", _verdict(view))
-    table.add_row("latency", f"p50 {number(view.p50_ms, ' ms', 1)}, p99 {number(view.p99_ms, ' ms', 1)}")
-    table.add_row("plan", f"#{view.epoch}: {slots}")
-    table.add_row("tuples", f"{way}, {view.dead_lettered:,} dead letters, {view.lost:,} lost")
+    p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
+    offered = f"{figure(status, 'rates.offered_now_tps')} t/s offered{_behind(status)}"
+    planned, predicted = (figure(status, f"rates.{name}_tps") for name in ("planned", "predicted"))
+    measured = figure(status, "rates.acked_now_tps")
+    tuples = {"acked": "acked", "in_flight": "in flight", "replayed": "replayed", "dead_lettered": "dead letters",
+              "lost": "lost"}  # fmt: skip
+    table.add_row("rate", f"{offered}  {sparkline(rates)}")
+    table.add_row("", f"{measured} measured, {planned} planned for, {predicted} predicted to fit")
+    table.add_row("verdict", _verdict(status))
+    table.add_row("latency", f"p50 {p50}, p99 {p99}")
+    on = counted(len(vms_of(status)), "VM")
+    table.add_row("plan", f"#{count(status, 'plan.epoch')}: {slot_words(status)} on {on}")
+    table.add_row(
+        "tuples", ", ".join(f"{count(status, f'tuples.{name}')} {words}" for name, words in tuples.items())
+    )
     return table
 
 
-def _verdict(view: TerminalView) -> Text:
+def _verdict(status: Status) -> Text:
     """The word says it; the colour only helps (blue and dark red: told apart by everyone)."""
     from rich.text import Text
 
     styles = {"stable": "bold blue", "unstable": "bold red"}
-    return Text(verdict(view), styles.get(view.verdict, "dim"))
+    return Text(verdict(status), styles.get(value_at(status, "verdict.verdict"), "dim"))
 
 
-def _slot_map(view: TerminalView) -> Table:
+def _slot_map(status: Status) -> Table:
     """VM × slot: threads by task, measured CPU."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(min_width=LABEL, style="dim")
-    for _ in range(max((len(vm.slots) for vm in view.vms), default=0)):
+    vms = vms_of(status)
+    for _ in range(max((len(vm["slots"]) for vm in vms), default=0)):
         table.add_column(overflow="fold", ratio=1)
-    for vm in view.vms:
-        state = "" if vm.state == "joined" else f" ({vm.state})"
-        table.add_row(vm.vm + state, *(_slot(slot) for slot in vm.slots))
+    for vm in vms:
+        state = "" if vm["state"] == "joined" else f" ({vm['state']})"
+        table.add_row(vm["vm"] + state, *map(_slot, vm["slots"]))
     return table
 
 
-def _slot(slot: SlotView) -> Text:
+def _slot(slot: Status) -> Text:
     from rich.text import Text
 
-    if slot.state == "quarantined":
-        return Text(f"{slot.number} quarantined", "bold red")
-    if not slot.threads:
-        return Text(f"{slot.number} –", "dim")
-    threads = " ".join(f"{task}×{count}" for task, count in slot.threads.items())
-    cpu = f" {slot.cpu:.0%}" if slot.cpu is not None else ""
-    return Text(f"{slot.number} {threads}{cpu}")
-
-
-def _note(note: str) -> Text:
-    from rich.text import Text
-
-    return Text(note, "yellow")
+    if slot["state"] == "quarantined":
+        return Text(f"{slot['slot']} quarantined", "bold red")
+    if not slot["threads"]:
+        return Text(f"{slot['slot']} –", "dim")
+    threads = " ".join(f"{task}×{threads}" for task, threads in slot["threads"].items())
+    cpu = f" {slot['cpu']:.0%}" if slot["cpu"] is not None else ""
+    return Text(f"{slot['slot']} {threads}{cpu}")

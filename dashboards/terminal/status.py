@@ -10,7 +10,6 @@ import click
 
 from dashboards.terminal.connection import asked, controller_option
 from dashboards.terminal.live_view import picture
-from dashboards.terminal.status_view import view_of
 from topology_runtime.errors import CheckFailed
 from topology_runtime.output import Format, Row, console, emit, format_options, write_table
 
@@ -59,7 +58,7 @@ def slot_rows(found: Mapping[str, Any]) -> list[Row]:
 
 def print_status(found: Mapping[str, Any]) -> None:
     """The picture of `up`, tasks, the last decision."""
-    console(sys.stdout).print(picture(view_of(found), (), None))
+    console(sys.stdout).print(picture(found, (), None))
     if found.get("tasks"):
         sys.stdout.write("\n")
         write_table([{name: task.get(key) for key, name in SHOWN.items()} for task in found["tasks"]])

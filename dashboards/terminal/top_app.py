@@ -13,7 +13,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
-from dashboards.terminal.top_rows import VIEWS, SortOrder, StatusReading, headline, table
+from dashboards.terminal.live_view import headline
+from dashboards.terminal.top_rows import VIEWS, SortOrder, StatusReading, table
 
 EVERY_S = 1.0
 STALE_S = 2.0  # without an answer for so long, what is shown may not be so any more
@@ -32,8 +33,8 @@ headgate top: a running topology, read once a second.
 
 Times are UTC. N/A: not known (yet).
 off model: measured rate against the predicted one.
-load: how near to its limit a task is: the higher of its busy share and the
-CPU of its fullest slot, which is named when that is the higher.
+load: how near to its limit a task is by the models, in the slot where it is
+nearest: the peak of its threads there, or that slot's CPU.
 """
 
 

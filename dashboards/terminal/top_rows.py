@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.terminal.live_view import lag_words, number, verdict
-from dashboards.terminal.status_view import view_of
+from dashboards.terminal.live_view import vms_of
 
 Data = Mapping[str, Any]
 Cell = str | int | float | None
@@ -111,13 +110,13 @@ def slots(reading: StatusReading) -> list[Row]:
             slot.get("crashes"),
             " ".join(f"{task}×{count}" for task, count in (slot.get("threads") or {}).items()) or "–",
         )
-        for vm in _vms(reading)
+        for vm in vms_of(reading.status)
         for slot in vm.get("slots") or ()
     ]
 
 
 def vms(reading: StatusReading) -> list[Row]:
-    return [_vm(vm) for vm in _vms(reading)]
+    return [_vm(vm) for vm in vms_of(reading.status)]
 
 
 def _vm(vm: Data) -> Row:
@@ -134,10 +133,6 @@ def _vm(vm: Data) -> Row:
         "yes" if vm.get("provided") else "no",
         vm.get("binding"),
     )
-
-
-def _vms(reading: StatusReading) -> list[Data]:
-    return [vm for vm in reading.status.get("vms") or () if vm.get("state") != "left"]
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -249,15 +244,3 @@ def _matching(view: TopView, rows: list[Row], words: str) -> list[Row]:
 
 def _texts(view: TopView, row: Row) -> tuple[str, ...]:
     return tuple(column.text(cell) for column, cell in zip(view.columns, row, strict=True))
-
-
-def headline(status: Data) -> str:
-    """The run in one sentence."""
-    view, rates = view_of(status), status.get("rates") or {}
-    behind = f" ({lag_words(view.lag_rows, view.lag_s)})" if view.arriving else ""
-    return (
-        f"{view.topology}: {verdict(view)}, plan #{view.epoch} {view.phase}, "
-        f"{view.slots_used} of {view.slots_total} slots, {number(view.offered_tps)} t/s in{behind}, "
-        f"headroom {number(rates.get('headroom_tps'))} t/s, p50 {number(view.p50_ms, ' ms', 1)}, "
-        f"p99 {number(view.p99_ms, ' ms', 1)}, {view.lost:,} lost"
-    )

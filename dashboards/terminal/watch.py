@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import click
 
 from dashboards.terminal.connection import asked, controller_option, endpoint_of
-from dashboards.terminal.live_view import SPARKS, picture, tick_line
-from dashboards.terminal.status_view import view_of
+from dashboards.terminal.live_view import tick_line
+from dashboards.up.screens import TerminalPicture
 from topology_runtime.errors import Unreachable
-from topology_runtime.output import Format, console, emit_line, format_options
+from topology_runtime.output import Format, emit_line, format_options
 
 
 @click.command()
@@ -36,7 +36,7 @@ def watch(controller: str | None, every_s: float, seconds: float | None, output:
         draw(statuses)
     else:
         for status in statuses:
-            click.echo(tick_line(view_of(status)))
+            click.echo(tick_line(status))
 
 
 def ticks(endpoint: str, every_s: float, seconds: float | None) -> Iterator[dict[str, Any]]:
@@ -54,11 +54,6 @@ def ticks(endpoint: str, every_s: float, seconds: float | None) -> Iterator[dict
 
 def draw(statuses: Iterator[dict[str, Any]]) -> None:
     """One picture, drawn again in place."""
-    from rich.live import Live
-
-    rates: deque[float] = deque(maxlen=SPARKS)
-    with Live(console=console(sys.stdout), auto_refresh=False) as live:
+    with closing(TerminalPicture(sys.stdout, None)) as screen:
         for status in statuses:
-            view = view_of(status)
-            rates.append(view.offered_tps or 0.0)
-            live.update(picture(view, rates, None), refresh=True)
+            screen.show(status)

@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from dashboards.terminal.live_view import SPARKS, TerminalView, clock, picture, tick_line
+from dashboards.terminal.live_view import SPARKS, Status, clock, picture, tick_line, value_at
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.output import console
 
@@ -20,7 +20,7 @@ TICK_NS = NS
 class Screen(Protocol):
     """What `up` shows to."""
 
-    def show(self, view: TerminalView) -> None:
+    def show(self, status: Status) -> None:
         """The run as it is now."""
 
     def say(self, line: str) -> None:
@@ -36,11 +36,11 @@ class Lines:
         self._stream = stream
         self._next_ns = 0
 
-    def show(self, view: TerminalView) -> None:
+    def show(self, status: Status) -> None:
         now_ns = monotonic_ns()
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + TICK_NS
-            self.say(tick_line(view))
+            self.say(tick_line(status))
 
     def say(self, line: str) -> None:
         try:
@@ -63,16 +63,16 @@ class TerminalPicture:
         self._live: Live | None = None
         self._second = -1
 
-    def show(self, view: TerminalView) -> None:
-        if int(view.seconds) != self._second:  # one bar a second
-            self._second = int(view.seconds)
-            self._rates.append(view.offered_tps or 0.0)
+    def show(self, status: Status) -> None:
+        if int(status["seconds"]) != self._second:  # one bar a second
+            self._second = int(status["seconds"])
+            self._rates.append(value_at(status, "rates.offered_now_tps") or 0.0)
         if self._live is None:
             from rich.live import Live
 
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
-        self._live.update(picture(view, self._rates, self._seconds), refresh=True)
+        self._live.update(picture(status, self._rates, self._seconds), refresh=True)
 
     def say(self, line: str) -> None:
         self._console.print(line, soft_wrap=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from dashboards.terminal.status_view import view_of
 from dashboards.up.live_page import LivePage
 from dashboards.up.local_machines import LocalMachines, want
 from dashboards.up.metrics_targets import file_of, metrics_option, write_targets
@@ -163,7 +162,7 @@ class Session:
         if self.first_tuple_ns == 0 and status["tuples"]["acked"] > 0:
             self.first_tuple_ns = monotonic_ns()
             self.screen.say(self.stamped(f"the first tuples are through, {alive_s():.1f} s after the start"))
-        self.screen.show(view_of(status))
+        self.screen.show(status)
 
     def say_event(self, event: dict[str, Any]) -> None:
         if event["kind"] in QUIET_KINDS:

@@ -54,7 +54,9 @@ def check_installed() -> None:
 
 
 def start(options: dict[str, Any]) -> None:
-    from dashboards.feed import Feed, LiveFeed, TraceFeed
+    from dashboards.feeding.items import Feed
+    from dashboards.feeding.live_feed import LiveFeed
+    from dashboards.feeding.trace_feed import TraceFeed
     from dashboards.terminal.connection import endpoint_of
     from dashboards.web.server import Web, hosts_of, listening, serve
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dashboards.feed import Feed
+from dashboards.feeding.items import Feed
 from dashboards.web.hub import CLIENTS_MOST, Hub
 from dashboards.web.security import BODY_MOST_BYTES, Guard, names_of
 from topology_runtime.errors import InvalidInput, Unreachable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from dashboards.feed import TraceFeed
+from dashboards.feeding.trace_feed import TraceFeed
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket

@@ -20,7 +20,7 @@ from feed_made import example, models, plain
 from controller.core.rate_question import rates_asked, whatif
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.plan.planner import PlanRequest
-from dashboards.feed import Change, Document, Item, Whole
+from dashboards.feeding.items import Change, Document, Item, Whole
 from dashboards.web.server import Web, application, hosts_of, listening
 from topology_runtime.cluster import Vm
 from topology_runtime.picturing.merge_patch import APART, advanced, patch_between

@@ -10,29 +10,34 @@ from rich.console import Console
 
 from dashboards.terminal.live_view import (
     BARS,
-    SlotView,
-    TerminalView,
-    VmView,
     clock,
     picture,
     sparkline,
     tick_line,
 )
 
-EMPTY = TerminalView("demo", 0.0, "starting", 0, "unknown", 0, 0)
-BUSY = TerminalView(
-    "demo", 42.0, "committed", 3, "stable", 6, 8,
-    offered_tps=96.4, measured_tps=95.0, planned_tps=120.0, predicted_tps=131.0, slope=0.0002,
-    p50_ms=3.14, p99_ms=9.0, acked=8812, in_flight=12, dead_lettered=1,
-    vms=(VmView("vm1", "joined", (SlotView(0, {"parse": 2, "join": 1}, cpu=0.71), SlotView(1, {}))),
-         VmView("vm2", "silent", (SlotView(0, {"score": 1}), SlotView(1, {}, state="quarantined")))),
-    notes=("the journal cannot be written",),
-)  # fmt: skip
+EMPTY = {"topology": "demo", "seconds": 0.0, "stage": "starting"}
 
 
-def drawn(view: TerminalView, rates=(), seconds=None) -> str:
+def slot(number, threads, cpu=None, state="running"):
+    return {"slot": number, "threads": threads, "cpu": cpu, "state": state}
+
+
+BUSY = {
+    "topology": "demo", "seconds": 42.0, "stage": "committed", "plan": {"epoch": 3}, "slots": {"used": 6, "total": 8},
+    "verdict": {"verdict": "stable", "slope": 0.0002},
+    "rates": {"offered_now_tps": 96.4, "acked_now_tps": 95.0, "planned_tps": 120.0, "predicted_tps": 131.0},
+    "latency_ms": {"window": {"p50": 3.14, "p99": 9.0}},
+    "tuples": {"acked": 8812, "in_flight": 12, "dead_lettered": 1, "replayed": 0, "lost": 0},
+    "vms": [{"vm": "vm1", "state": "joined", "slots": [slot(0, {"parse": 2, "join": 1}, 0.71), slot(1, {})]},
+            {"vm": "vm2", "state": "silent", "slots": [slot(0, {"score": 1}), slot(1, {}, state="quarantined")]}],
+    "held": "the journal cannot be written",
+}  # fmt: skip
+
+
+def drawn(status, rates=(), seconds=None) -> str:
     out = StringIO()
-    Console(file=out, width=100, color_system=None).print(picture(view, rates, seconds))
+    Console(file=out, width=100, color_system=None).print(picture(status, rates, seconds))
     return out.getvalue()
 
 

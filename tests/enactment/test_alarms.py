@@ -8,8 +8,8 @@ import pytest
 from enactment_world import World, vm
 
 from controller.core.deciding import plan_for
+from dashboards.terminal.live_view import notes as notes_of
 from dashboards.terminal.status import check_stable
-from dashboards.terminal.status_view import view_of
 from topology_runtime.errors import CheckFailed
 
 
@@ -115,7 +115,7 @@ def test_terminal_and_check_say_the_same() -> None:
     world.run(40)
     status = world.ask("status").data
     (alarm,) = status["alarms"]
-    notes = view_of(status).notes
+    notes = notes_of(status)
     assert any(alarm["text"] in note and alarm["since"][11:19] in note for note in notes)
     with pytest.raises(CheckFailed) as caught:
         check_stable({**status, "verdict": {"verdict": "stable"}})

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from dashboards.feed import Change, LiveFeed, Stale, Whole
+from dashboards.feeding.items import Change, Stale, Whole
+from dashboards.feeding.live_feed import LiveFeed
 from topology_runtime import channels
 from topology_runtime.messages import Request
 from topology_runtime.picturing.merge_patch import advanced

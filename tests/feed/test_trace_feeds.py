@@ -15,8 +15,9 @@ import pytest
 from trace_made import BEGAN_S, SECONDS, STEPS, recorded
 
 from controller import publisher
-from dashboards.feed import Change, TraceFeed, Whole, from_trace
+from dashboards.feeding.items import Change, Whole
 from dashboards.feeding.recorded_views import RecordedViews
+from dashboards.feeding.trace_feed import TraceFeed
 from topology_runtime.errors import InvalidInput
 from topology_runtime.picturing.merge_patch import advanced
 from topology_runtime.snapshot import Snapshot
@@ -155,7 +156,10 @@ def test_whether_it_is_paused_or_at_its_end_is_told(trace: Path) -> None:
 
 
 def test_it_ends_with_the_trace(trace: Path) -> None:
-    items = list(from_trace(trace, FAST))
+    feed, items = TraceFeed(trace, FAST), []
+    while not feed.ended:
+        if (item := feed.next(1.0)) is not None:
+            items.append(item)
     assert isinstance(items[0], Whole) and items[-1].document["replay"]["at_s"] > SECONDS - 2  # type: ignore[union-attr]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.terminal.top_rows import VIEWS, Column, SortOrder, StatusReading, headline, ordered, table
+from dashboards.terminal.live_view import headline
+from dashboards.terminal.top_rows import VIEWS, Column, SortOrder, StatusReading, ordered, table
 
 RECORDED = [
     StatusReading(**one)

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from dashboards.feed import Change, Document, Item, Whole
+from dashboards.feeding.items import Change, Document, Item, Whole
 from dashboards.web.server import Web, application
 
 HOST = "127.0.0.1:4711"

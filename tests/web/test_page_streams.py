@@ -15,7 +15,8 @@ from feed_made import example, plain
 from page_made import HOST, LIMIT_S, MadeFeed, Page, page
 from starlette.websockets import WebSocketDisconnect
 
-from dashboards.feed import Change, Stale, TraceFeed, Whole
+from dashboards.feeding.items import Change, Stale, Whole
+from dashboards.feeding.trace_feed import TraceFeed
 from dashboards.web.hub import QUEUE_MOST, Client, Hub
 from topology_runtime.picturing.merge_patch import advanced
 
