@@ -22,12 +22,15 @@ for besides, whichever is more):
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from controller.analyze.forecast import CHOSEN, Needed, RateForecast
+from controller.analyze.season import Coming
+from controller.analyze.seasonal import Lowering, due, lowered
 from controller.knowledge.diagnoses import Demand, Direction, Horizon, Past
 from controller.knowledge.windows import SERIES_STEP_S, Window
 from topology_runtime.stability.slopes import Floats
@@ -85,31 +88,29 @@ def demand(
         text = f"no rate yet: {len(offer.rates) * SERIES_STEP_S:g} s of history"
         return Demand(0.0, planned_tps, "same", text, (), {"planned_tps": planned_tps, "headroom": headroom})
     seen = _seen(offer, forecast)
-    needed, ahead_s = _needed(seen, forecast, headroom, horizon)
-    forecast.remember(needed)
-    rise_tps = forecast.rise_tps(ahead_s)
-    rise_tps = min(rise_tps if rise_tps > seen.chance_tps else 0.0, max(0.0, offer.cap_tps - seen.base_tps))
     drain_tps = min(offer.waits_tps or 0.0, max(0.0, offer.cap_tps - seen.base_tps))
-    why, not_up = _up(seen.sure_tps + drain_tps, rise_tps, needed.tps + drain_tps, planned_tps, past)
-    lower_tps, why_down, not_down = _down(seen, forecast, needed, planned_tps, past, drain_tps, offer.backlog)
-    direction: Direction = "up" if why else "down" if why_down else "same"
-    goal_tps = _goal(seen, needed, forecast, headroom) + drain_tps
-    rejected = tuple(f"scale {way} rejected: {no}" for way, no in (("up", not_up), ("down", not_down)) if no)
-    reason = why or why_down or "as planned for"
+    case = _Case(seen, forecast, planned_tps, past, headroom, horizon, drain_tps, offer)
+    coming = forecast.coming(seen.chance_tps)
+    asked = _by_trend(case) if coming is None else _by_season(case, coming)
+    direction: Direction = "up" if asked.why_up else "down" if asked.why_down else "same"
+    ways = (("up", asked.not_up), ("down", asked.not_down))
+    rejected = tuple(f"scale {way} rejected: {no}" for way, no in ways if no)
+    reason = asked.why_up or asked.why_down or "as planned for"
     return Demand(
         rate_tps=seen.now_tps,
-        target_tps=lower_tps if direction == "down" else goal_tps,
+        target_tps=asked.lower_tps if direction == "down" else asked.goal_tps,
         direction=direction,
-        text=f"{seen.now_tps:.1f} t/s {_come(seen.now_tps, offer)}: {reason}{_for(seen, needed, forecast)}",
+        text=f"{seen.now_tps:.1f} t/s {_come(seen.now_tps, offer)}: {reason}{_for(seen, asked.needed, forecast)}",
         rejected=rejected,
-        evidence=_evidence(seen, needed, forecast, past)
+        evidence=_evidence(seen, asked.needed, forecast, past)
         | {
             "planned_tps": float(planned_tps),
             "headroom": headroom,
-            "rise_tps": rise_tps,
-            "ahead_s": float(ahead_s),
+            "rise_tps": asked.rise_tps,
+            "ahead_s": float(asked.ahead_s),
         }
-        | ({} if offer.waits_tps is None else {"waits_tps": offer.waits_tps}),
+        | ({} if offer.waits_tps is None else {"waits_tps": offer.waits_tps})
+        | ({} if coming is None else {"period_s": coming.period_s}),
     )
 
 
@@ -156,6 +157,79 @@ def _least(rate_tps: float, seconds: int) -> float:
     return max(0.0, rate_tps - CHANCE * math.sqrt(max(0.0, rate_tps) / seconds))
 
 
+@dataclass(frozen=True)
+class _Case:
+    """All that a demand is made from. drain_tps: for what waits, besides."""
+
+    seen: _Rates
+    forecast: RateForecast
+    planned_tps: float
+    past: Past
+    headroom: float
+    horizon: Horizon
+    drain_tps: float
+    offer: Offer
+
+
+class _Asked(NamedTuple):
+    """What is needed now, and the rate to plan for when it is raised; why it is raised or not, and lowered (to what)
+    or not."""
+
+    needed: Needed
+    ahead_s: int
+    goal_tps: float
+    why_up: str
+    not_up: str
+    lower_tps: float
+    why_down: str
+    not_down: str
+    rise_tps: float = 0.0
+
+
+def _by_trend(case: _Case) -> _Asked:
+    """By level, trend, errors and bursts."""
+    seen, forecast, drain_tps = case.seen, case.forecast, case.drain_tps
+    needed, ahead_s = _needed(seen, forecast, case.headroom, case.horizon)
+    forecast.remember(needed)
+    rise_tps = forecast.rise_tps(ahead_s)
+    rise_tps = min(
+        rise_tps if rise_tps > seen.chance_tps else 0.0, max(0.0, case.offer.cap_tps - seen.base_tps)
+    )
+    why, not_up = _up(seen.sure_tps + drain_tps, rise_tps, case.planned_tps, case.past)
+    lower_tps, why_down, not_down = _down(case, needed)
+    goal_tps = _goal(seen, needed, forecast, case.headroom) + drain_tps
+    return _Asked(needed, ahead_s, goal_tps, why, not_up, lower_tps, why_down, not_down, rise_tps)
+
+
+def _by_season(case: _Case, coming: Coming) -> _Asked:
+    """By what a season foresees; whatever that is, a plan is raised where more comes than it is for."""
+    seen, planned_tps, drain_tps = case.seen, case.planned_tps, case.drain_tps
+    rise = due(coming, planned_tps - drain_tps, case.horizon, case.forecast.tuning.ahead_s)
+    needed = Needed(max(case.headroom * seen.base_tps, float(coming.needs[0])), "season")
+    case.forecast.remember(needed)
+    why, not_up = _up(seen.sure_tps + drain_tps, 0.0, planned_tps, case.past)
+    goal_tps = rise.goal_tps
+    if why:
+        goal_tps = max(goal_tps, case.headroom * seen.newest_tps)
+    elif rise.in_s is not None:
+        what = f"a rise to {rise.goal_tps:.1f} t/s is due in {rise.in_s} s, {coming.text}"
+        late = case.past.since_plan_s < URGENT_AGAIN_S
+        why, not_up = (
+            ("", f"{what}, but the plan is {case.past.since_plan_s:.1f} s old") if late else (what, "")
+        )
+    no = _never_down(case, planned_tps)
+    if not no and case.past.since_plan_s < case.horizon.held_s:
+        no = "the plan is not committed yet"
+    lowering = Lowering(0.0, "", no)
+    if not no:
+        least_tps = max(KNOWN * seen.base_tps, LEAST_SHARE * planned_tps)
+        lowering = lowered(coming, planned_tps - drain_tps, case.horizon, least_tps)
+    lower_tps, why_down, not_down = lowering
+    return _Asked(
+        needed, rise.in_s or 0, goal_tps + drain_tps, why, not_up, lower_tps + drain_tps, why_down, not_down
+    )
+
+
 def _needed(seen: _Rates, forecast: RateForecast, headroom: float, horizon: Horizon) -> tuple[Needed, int]:
     """What a plan must carry, and how far ahead that looks: until a VM has come where those there do not suffice."""
     for enact_s in (horizon.enact_s, horizon.enact_s + horizon.machine_s):
@@ -189,9 +263,7 @@ def planned_for(offered_tps: float, planned_tps: float, headroom: float = HEADRO
     return planned_tps
 
 
-def _up(
-    sure_tps: float, rise_tps: float, needed_tps: float, planned_tps: float, past: Past
-) -> tuple[str, str]:
+def _up(sure_tps: float, rise_tps: float, planned_tps: float, past: Past) -> tuple[str, str]:
     """(why up, or why not)."""
     ahead_tps = sure_tps + rise_tps
     if sure_tps > planned_tps:
@@ -205,44 +277,45 @@ def _up(
     return what, ""
 
 
-def _down(
-    seen: _Rates,
-    forecast: RateForecast,
-    needed: Needed,
-    planned_tps: float,
-    past: Past,
-    drain_tps: float,
-    backlog: float,
-) -> tuple[float, str, str]:
+def _down(case: _Case, needed: Needed) -> tuple[float, str, str]:
     """(rate to plan for, why down, or why not)."""
+    seen, forecast, planned_tps, past = case.seen, case.forecast, case.planned_tps, case.past
     t = forecast.tuning
     quiet_s = math.ceil(t.quiet_s)
     most_tps = forecast.most_needed(quiet_s)
     settled_tps = forecast.most_needed(max(1, quiet_s - 1))
     risen_tps = seen.base_tps + forecast.rise_tps(t.ahead_s)
-    desired_tps = max(settled_tps if settled_tps is not None else needed.tps, risen_tps) + drain_tps
+    desired_tps = max(settled_tps if settled_tps is not None else needed.tps, risen_tps) + case.drain_tps
     chance_tps = seen.chance_tps / math.sqrt(LEVEL_S)  # of the level, a mean of so long
-    low = f"{desired_tps:.1f} t/s needed{f', {drain_tps:.1f} of it for what waits' if drain_tps else ''}"
+    for_waits = f", {case.drain_tps:.1f} of it for what waits" if case.drain_tps else ""
+    low = f"{desired_tps:.1f} t/s needed{for_waits}"
     limit = f"{t.down_share:g} × {planned_tps:.1f} planned"
-    highest_tps = max(desired_tps, (most_tps or 0.0) + drain_tps)
+    highest_tps = max(desired_tps, (most_tps or 0.0) + case.drain_tps)
     if highest_tps + chance_tps >= t.down_share * planned_tps:
         return 0.0, "", f"{highest_tps:.1f} t/s needed ≥ {limit}"
     target_tps = max(desired_tps, LEAST_SHARE * planned_tps)
     again_s = t.again_s * 2 ** min(past.undone, UNDONE_MOST)
-    no = ""
-    if planned_tps <= FLOOR_TPS:
-        no = f"plans of {FLOOR_TPS:g} t/s and less are not lowered"
+    no = _never_down(case, target_tps)
+    if no:
+        pass
     elif most_tps is None:
         no = f"for less than {quiet_s} s"
     elif past.since_down_s < again_s:
         no = f"the plan was lowered {past.since_down_s:.0f} s ago, {again_s:g} s must pass"
     elif past.since_up_s < t.hold_s + again_s:
         no = f"the plan was raised {past.since_up_s:.0f} s ago, {t.hold_s + again_s:g} s must pass"
-    elif backlog > SHORT_ROWS_S * target_tps:
-        no = f"{backlog:.0f} rows wait"
     if no:
         return 0.0, "", f"{low} < {limit}, but {no}"
     return target_tps, f"{low} < {limit} for {quiet_s} s", ""
+
+
+def _never_down(case: _Case, target_tps: float) -> str:
+    """Why no plan is lowered, whatever is foreseen; empty where it may be."""
+    if case.planned_tps <= FLOOR_TPS:
+        return f"plans of {FLOOR_TPS:g} t/s and less are not lowered"
+    if case.offer.backlog > SHORT_ROWS_S * target_tps:
+        return f"{case.offer.backlog:.0f} rows wait"
+    return ""
 
 
 # ── in words and numbers ────────────────────────────────────────────────────────────────────────

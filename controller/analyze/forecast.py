@@ -23,6 +23,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from controller.analyze.last_seconds import LastSeconds
+from controller.analyze.season import LOOK_S, Coming, Handed, SeasonWatch
 from topology_runtime.stability.slopes import Floats
 
 MEMORY_S = 600
@@ -87,34 +89,21 @@ class Bursts(NamedTuple):
         return max(one_tps, SPARE * (base_tps + self.mean_tps)) if self.number else 0.0
 
 
-class _LastSeconds:
-    """The last `MEMORY_S` values, oldest first, without copying."""
-
-    def __init__(self) -> None:
-        self._twice = np.zeros(2 * MEMORY_S)
-        self._next = self._count = 0
-
-    def add(self, value: float) -> None:
-        self._twice[self._next] = self._twice[self._next + MEMORY_S] = value
-        self._next = (self._next + 1) % MEMORY_S
-        self._count = min(self._count + 1, MEMORY_S)
-
-    @property
-    def values(self) -> Floats:
-        end = self._next + MEMORY_S
-        return self._twice[end - self._count : end]
-
-
 class RateForecast:
     """Of the offered rate. queue_s: rows may wait so long."""
 
-    def __init__(self, queue_s: float, tuning: Tuning = CHOSEN) -> None:
+    def __init__(self, queue_s: float, tuning: Tuning = CHOSEN, handed: Handed | None = None) -> None:
         self.tuning, self.queue_s = tuning, queue_s
         self.level_tps = self.trend = self.scatter_tps = 0.0
         self.bursts = Bursts()
         self.recent_tps = 0.0
-        self._rates, self._levels, self._trends = _LastSeconds(), _LastSeconds(), _LastSeconds()
-        self._needs = _LastSeconds()
+        self._rates, self._levels, self._trends = (
+            LastSeconds(MEMORY_S),
+            LastSeconds(MEMORY_S),
+            LastSeconds(MEMORY_S),
+        )
+        self._needs = LastSeconds(MEMORY_S)
+        self._season = SeasonWatch(tuning.short_share, handed)
         self._burst_ages: list[int] = []
         self._burst_peaks: list[float] = []
 
@@ -131,6 +120,7 @@ class RateForecast:
         self._rates.add(rate_tps)
         self._levels.add(self.level_tps)
         self._trends.add(max(0.0, self.trend))
+        self._season.hear(rate_tps, self.level_tps + self.trend * self._damped(LOOK_S))
         self._look_for_bursts()
         rates = self._rates.values
         self.recent_tps = float(_opened(rates, self._sure_s).max())
@@ -219,6 +209,10 @@ class RateForecast:
             return 0.0
         above = np.cumsum(errors) - self.tuning.short_share * float(rates.mean()) * MEMORY_S
         return max(0.0, float((above / np.arange(1, len(errors) + 1)).max()))
+
+    def coming(self, chance_tps: float = 0.0) -> Coming | None:
+        """What a season foresees; None where none is believed, and while bursts come."""
+        return None if self.bursts.number else self._season.coming(chance_tps)
 
     def needed(self, base_tps: float, headroom: float, ahead_s: int, chance_tps: float = 0.0) -> Needed:
         """What a plan must carry while the rate is `base_tps`."""

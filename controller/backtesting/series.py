@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from controller.backtesting.drawn import LENGTH_S, SEEDS, RateAt, drawn, names_of
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import did_you_mean
 from topology_runtime.rates import Rates
 
-MADE_S = 1800
+MADE_S = LENGTH_S
 
 Steps = tuple[tuple[float, float], ...]
 
@@ -77,17 +78,21 @@ def of_rates(name: str, rates: Rates, seconds: float | None) -> RateSeries:
 
 def made(name: str) -> RateSeries:
     """The made series of this name. Raises InvalidInput when there is none."""
-    if name not in MADE:
-        hint = f"there are {', '.join(MADE)}"
-        raise InvalidInput(f"there is no made series {name!r}{did_you_mean(name, MADE)}", hint=hint)
-    rate_at = MADE[name](random.Random(name))
+    if name in DRAWN:
+        rate_at = drawn(name)
+    elif name in MADE:
+        rate_at = MADE[name](random.Random(name))
+    else:
+        hint = f"there are {', '.join((*MADE, *SETS))}, tuned-01, held-out-01, …"
+        raise InvalidInput(
+            f"there is no made series {name!r}{did_you_mean(name, (*MADE, *SETS, *DRAWN))}", hint=hint
+        )
     rates = [max(0.0, rate_at(second)) for second in range(MADE_S)]
     steps = [(0.0, rates[0])]
     steps += [(float(n), after) for n, (before, after) in enumerate(pairwise(rates), 1) if after != before]
     return RateSeries(name, tuple(steps), float(MADE_S))
 
 
-RateAt = Callable[[int], float]
 Maker = Callable[[random.Random], RateAt]
 
 
@@ -220,4 +225,5 @@ FEW = (
     "steps-by-chance", "ramp-1min", "square-120s", "spikes-30-80-every-20s", "sine-120s", "saw-300s", "noise-30",
     "day-noise",
 )  # fmt: skip
-SETS = {"all": tuple(MADE), "few": FEW}
+SETS = {"all": tuple(MADE), "few": FEW, **{which: names_of(which) for which in SEEDS}}
+DRAWN = frozenset(name for which in SEEDS for name in names_of(which))

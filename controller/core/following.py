@@ -9,6 +9,7 @@ from __future__ import annotations
 from controller.analyze import lag
 from controller.analyze.demand import Offer, demand, offer_of
 from controller.analyze.forecast import CHOSEN, RateForecast, Tuning
+from controller.execute.steps import PROBATION_WINDOWS
 from controller.execute.watching import past_of
 from controller.knowledge.arrivals import Lag
 from controller.knowledge.diagnoses import Demand, Horizon
@@ -72,11 +73,12 @@ def horizon_of(k: Knowledge, members: Membership, plan: Plan) -> Horizon:
     usual = Horizon()
     enact_s = _slowest([r for r in rollouts if not r.awaited], usual.enact_s)
     machine_s = _slowest([r for r in rollouts if r.awaited], usual.enact_s + usual.machine_s)
+    held_s = PROBATION_WINDOWS * k.settings.probation_window_s
     up = members.up()
     if k.settings.spare is None or len(up) >= k.settings.max_vms or not plan.slots.used:
-        return Horizon(enact_s, 0.0)
+        return Horizon(enact_s, 0.0, held_s=held_s)
     room_tps = plan.rate_tps * sum(member.vm.slots for member in up) / plan.slots.used
-    return Horizon(enact_s, max(0.0, machine_s - enact_s), room_tps)
+    return Horizon(enact_s, max(0.0, machine_s - enact_s), room_tps, held_s)
 
 
 def _slowest(rollouts: list[Rollout], usual_s: float) -> float:

@@ -82,11 +82,12 @@ class Past(msgspec.Struct, frozen=True):
 
 class Horizon(msgspec.Struct, frozen=True):
     """How long a plan takes to be in force once it is decided, in s: on the VMs there are, which can carry about
-    `room_tps`, and with another."""
+    `room_tps`, and with another. held_s: from then until it is committed, and slots of threads that leave are free."""
 
     enact_s: float = 1.0
     machine_s: float = 2.0
     room_tps: float = float("inf")
+    held_s: float = 12.0
 
 
 class Demand(msgspec.Struct, frozen=True):
