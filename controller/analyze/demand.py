@@ -12,6 +12,8 @@ for besides, whichever is more):
        within 20 s of one that raised it; of these 15 s twice as many for each lowering of the last ten minutes that was
        undone within 30 s: a plan costs its moves. Two signals: it is not lowered while more rows wait than that plan
        would carry in a second, nor while the topology is unstable (`diagnosis.py`).
+ season where one is believed, a plan is raised before the rise that it foresees and lowered into troughs that are
+       worth it (`seasonal.py`); it is raised as above where more comes than was foreseen.
  ahead a forecast reaches until a plan decided now would be in force: two seconds until a rate is sure, and what
        enacting took lately, the start of a VM included where the VMs there are do not suffice.
  come  of rows that are taken as they come, chance makes ±√n of n: a rate counts as above another where it is by

@@ -11,6 +11,7 @@ It hears one rate a second and keeps ten minutes of them.
  burst          a rise that is over before a plan could help. Two of them are known, from then on they are neither
                 level nor error: the queue takes them, as far as rows may wait (`queue_s`). A plan must then carry
                 what comes besides and the most that they bring in any so many seconds, spread over these and the wait.
+ season         what comes back after a period (`season.py`); where one is believed, it is planned for.
 
 Nothing that is asked of a plan for errors is above what came in the last ten minutes (`recent_tps`).
 """
@@ -66,7 +67,7 @@ CHOSEN = Tuning()
 
 
 class Needed(NamedTuple):
-    """What a plan must carry, and what asks for it: `level`, `trend`, `errors` or `bursts`."""
+    """What a plan must carry, and what asks for it: `level`, `trend`, `errors`, `bursts` or `season`."""
 
     tps: float
     what: str

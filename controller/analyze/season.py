@@ -121,7 +121,7 @@ class Tracked:
     def __init__(self, source: Source, proof_s: float) -> None:
         self.source, self.proof_s = source, proof_s
         self.believed = self.failed = False
-        self._said, self._widest = LastSeconds(LOOK_S), LastSeconds(LOOK_S)
+        self._said, self._widest, self._margins = (LastSeconds(LOOK_S) for _ in range(3))
         self._rates, self._above, self._missed = (LastSeconds(KEPT_S) for _ in range(3))
         self._off, self._plain_off = LastSeconds(KEPT_S), LastSeconds(KEPT_S)
 
@@ -131,8 +131,8 @@ class Tracked:
         said, widest = self._said.values, self._widest.values
         if len(said) == LOOK_S and plain_tps is not None:
             above = rate_tps - float(widest[0])
-            margin_tps = self.margin_tps(short_share)
-            self._missed.add(max(0.0, above - margin_tps))
+            if len(self._above.values) > LOOK_S:  # by then there is a margin
+                self._missed.add(max(0.0, above - float(self._margins.values[0])))
             self._above.add(above)
             self._off.add(abs(rate_tps - float(said[0])))
             self._plain_off.add(abs(rate_tps - plain_tps))
@@ -141,6 +141,7 @@ class Tracked:
         ahead = self.source.ahead(kept, LOOK_S + 1)
         self._said.add(float(ahead[LOOK_S - 1]))
         self._widest.add(float(ahead[LOOK_S - 2 :].max()))
+        self._margins.add(self.margin_tps(short_share))
 
     def _judge(self, kept: Floats) -> None:
         proof_s = math.ceil(self.proof_s)

@@ -12,7 +12,7 @@ import math
 from typing import NamedTuple
 
 from controller.analyze.season import Coming
-from controller.analyze.troughs import Trough, best_trough
+from controller.analyze.troughs import best_trough, step_to
 from controller.knowledge.diagnoses import Horizon
 
 SPARE_S = 1.0  # a plan is decided so long before it has to be
@@ -49,23 +49,20 @@ def due(coming: Coming, planned_tps: float, horizon: Horizon, ahead_s: float) ->
 
 def lowered(coming: Coming, planned_tps: float, horizon: Horizon, least_tps: float) -> Lowering:
     """Should the plan be lowered now? least_tps: it must carry so much."""
-    trough, held_s = _found(coming, planned_tps, horizon)
+    committed_s = horizon.enact_s + horizon.held_s
+    raised_s = math.ceil(horizon.enact_s + horizon.machine_s + SPARE_S)
+    trough = best_trough(coming.needs, planned_tps, committed_s + raised_s)
     every = coming.text
     if trough is None or trough.gain_s < WORTH_S:
         return Lowering(0.0, "", f"no trough is long and deep enough to be worth it, {every}")
     if not trough.begins_s:
         text = f"no more than {trough.needed_tps:.1f} t/s is needed for {trough.ends_s} s, {every}"
         return Lowering(max(trough.needed_tps, least_tps), text, "")
-    step_tps = float(coming.needs[: trough.begins_s + 1].max())
-    step_tps = max(step_tps, least_tps)
-    if trough.begins_s >= held_s and (1 - step_tps / planned_tps) * trough.begins_s >= WORTH_S:
-        text = f"no more than {step_tps:.1f} t/s is needed on the way to {trough.needed_tps:.1f}, {every}"
-        return Lowering(step_tps, text, "")
-    no = f"{trough.needed_tps:.1f} t/s is enough in {trough.begins_s} s, {every}: it is waited for"
+    step = step_to(coming.needs, planned_tps, committed_s, trough)
+    if step is not None and not step.begins_s and step.gain_s >= WORTH_S:
+        way = f"on the way to {trough.needed_tps:.1f}"
+        text = f"no more than {step.needed_tps:.1f} t/s is needed for {step.ends_s} s, {way}, {every}"
+        return Lowering(max(step.needed_tps, least_tps), text, "")
+    soonest = trough if step is None or step.gain_s < WORTH_S else step
+    no = f"{soonest.needed_tps:.1f} t/s is enough in {soonest.begins_s} s, {every}: it is waited for"
     return Lowering(0.0, "", no)
-
-
-def _found(coming: Coming, planned_tps: float, horizon: Horizon) -> tuple[Trough | None, float]:
-    held_s = horizon.enact_s + horizon.held_s
-    lead_s = math.ceil(horizon.enact_s + horizon.machine_s + SPARE_S)
-    return best_trough(coming.needs, planned_tps, held_s + lead_s), held_s

@@ -15,7 +15,7 @@ import numpy as np
 
 from topology_runtime.stability.slopes import Floats
 
-BINS = 64  # that what comes is looked at in
+BINS = 128  # that what comes is looked at in
 NEARLY = 0.9  # of the most that could be gained: it is not waited for the rest
 
 
@@ -31,18 +31,34 @@ class Trough(NamedTuple):
 def best_trough(needs: Floats, planned_tps: float, held_s: float) -> Trough | None:
     """The one that is worth most. needs: of each second to come. held_s: of a trough, in which nothing is gained.
     None where nothing is."""
-    wide_s = math.ceil(len(needs) / BINS)
-    full = np.concatenate((needs, np.full(-len(needs) % wide_s, needs[-1]))).reshape(-1, wide_s).max(axis=1)
-    best = now = None
-    for begins in range(len(full)):
-        most = np.maximum.accumulate(full[begins:])
-        long_s = wide_s * np.arange(1, len(most) + 1) - held_s
-        gains = np.where(long_s > 0, (planned_tps - most) * long_s / planned_tps, -1.0)
-        at = int(np.argmax(gains))
-        found = Trough(begins * wide_s, (begins + at + 1) * wide_s, float(most[at]), float(gains[at]))
-        if found.gain_s > 0 and (best is None or found.gain_s > best.gain_s):
-            best = found
-        now = now or found
-    if best is None or now is None:
+    full, wide_s = _binned(needs)
+    begin, end = np.indices((len(full), len(full)))
+    most = np.maximum.accumulate(np.where(end >= begin, full, 0.0), axis=1)
+    long_s = wide_s * (end - begin + 1) - held_s
+    gains = np.where(long_s > 0, (planned_tps - most) * long_s / planned_tps, -1.0)
+    ends = gains.argmax(axis=1)
+    each = gains[np.arange(len(full)), ends]
+    at = 0 if each[0] >= NEARLY * each.max() else int(each.argmax())
+    if each[at] <= 0:
         return None
-    return now if now.gain_s >= NEARLY * best.gain_s else best
+    return Trough(at * wide_s, int(ends[at] + 1) * wide_s, float(most[at, ends[at]]), float(each[at]))
+
+
+def step_to(needs: Floats, planned_tps: float, held_s: float, trough: Trough) -> Trough | None:
+    """The best step on the way: the plan is lowered for what comes until the trough begins, and is committed by then,
+    so that the slots of threads that leave in it are gone so much sooner. None where there is not enough time."""
+    full, wide_s = _binned(needs[: trough.begins_s + 1])
+    long_s = trough.begins_s - wide_s * np.arange(len(full))
+    most = np.maximum.accumulate(full[::-1])[::-1]
+    gains = np.where(long_s >= held_s, (planned_tps - most) * long_s / planned_tps, -1.0)
+    at = 0 if gains[0] >= NEARLY * gains.max() else int(gains.argmax())
+    if gains[at] <= 0:
+        return None
+    return Trough(at * wide_s, trough.begins_s, float(most[at]), float(gains[at]))
+
+
+def _binned(needs: Floats) -> tuple[Floats, int]:
+    """(the most in each bin, its width in s)."""
+    wide_s = math.ceil(len(needs) / BINS)
+    padded = np.concatenate((needs, np.full(-len(needs) % wide_s, needs[-1])))
+    return padded.reshape(-1, wide_s).max(axis=1), wide_s

@@ -87,7 +87,9 @@ def whole_loop(series: RateSeries) -> list[tuple[float, float]]:
     return plans
 
 
-@pytest.mark.parametrize("name", ["steps", "square-120s", "sine-240s", "ramp-1min"])
+@pytest.mark.parametrize(
+    "name", ["steps", "square-120s", "sine-120s", "saw-back-120s", "sine-240s", "ramp-1min"]
+)
 def test_it_plans_what_the_whole_loop_plans(name: str) -> None:
     """The same changes at the same time, within a turn and what the loop's samples are late."""
     series = made(name)
@@ -100,6 +102,17 @@ def test_it_plans_what_the_whole_loop_plans(name: str) -> None:
         for at_s, tps in there
     )
     assert matched >= 0.75 * len(there), (here, there)
+
+
+@pytest.mark.parametrize(
+    ("name", "of_bare"), [("saw-back-120s", 0.9), ("sine-120s", 0.9), ("square-60s", 0.95)]
+)
+def test_a_season_saves_slots_and_leaves_no_more_rows_short(name: str, of_bare: float) -> None:
+    """Over all of it, the time before it was known included."""
+    series = made(name)
+    ours, bare = (world(policy, series).score for policy in ("foresight", "bare"))
+    assert ours.slot_seconds <= of_bare * bare.slot_seconds
+    assert ours.short_rows <= 0.01 * ours.offered
 
 
 def test_a_vm_that_takes_long_makes_every_plan_on_it_late_and_is_reckoned_with() -> None:
