@@ -1,9 +1,9 @@
 """When a plan is best lowered, where it is known what comes. Pure.
 
-A plan that is lowered holds the slots of the threads that leave until it is committed, and has to be raised again before
-the next rise. So lowering it from P to X for as long as no more than X is needed gains (P - X) × (that time - the time
-that slots are held and the next plan takes). From all times at which it might be lowered, and all at which it would be
-raised again, the one with the most gain is taken; it must be worth its moves.
+A plan that is lowered holds the slots of the threads that leave until it is committed, and has to be raised again
+before the next rise. So lowering it from P to X for as long as no more than X is needed gains (P - X) × (that time -
+the time that slots are held and the next plan takes). From all times at which it might be lowered, and all at which it
+would be raised again, the one with the most gain is taken; it must be worth its moves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Series drawn by a seed, of kinds that repeat and kinds that do not: some to choose constants by, others to judge them.
+"""Series drawn by a seed, that repeat and that do not: some to choose constants by, others to judge them by.
 
 `tuned-NN` and `held-out-NN` are drawn by the same rules and from different seeds. A constant is chosen by the first
 and by what `made:all` says; the second are only looked at once it is.
