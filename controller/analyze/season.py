@@ -69,7 +69,7 @@ class Coming(NamedTuple):
         )
 
 
-class Source(Protocol):
+class SeasonSource(Protocol):
     """What foresees: the shape of the next seconds, from the rates that are kept."""
 
     @property
@@ -118,7 +118,7 @@ def _scale(last_tps: float, usual_tps: float) -> float:
 class Tracked:
     """A season and how well it foresaw, from `LOOK_S` ahead."""
 
-    def __init__(self, source: Source, proof_s: float) -> None:
+    def __init__(self, source: SeasonSource, proof_s: float) -> None:
         self.source, self.proof_s = source, proof_s
         self.believed = self.failed = False
         self._said, self._widest, self._margins = (LastSeconds(LOOK_S) for _ in range(3))
