@@ -103,7 +103,7 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     gone_through([trial for of_series in trials for trial in of_series], "backtesting")
     show(output, found, trials, chosen, question, options["headroom"])
     if plot is not None:
-        from controller.backtesting.picture import backtest_picture
+        from controller.backtesting.chart import backtest_picture
 
         ours = next(trial for trial in trials[0] if trial.policy == (OURS if OURS in chosen else chosen[0]))
         backtest_picture(f"{ours.policy} on {ours.series.name}", ours.world.score.timeline, plot)

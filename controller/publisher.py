@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from controller.knowledge.run_view import RunView
-from controller.views.picture import Picture
+from controller.views.snapshots import SnapshotMaker
 from topology_runtime import channels
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.snapshot import Delta
@@ -27,7 +27,7 @@ class Publisher:
     """A picture on its channel."""
 
     def __init__(self, port: int = 0) -> None:
-        self._picture = Picture()
+        self._picture = SnapshotMaker()
         self._view: RunView | None = None
         self._told: RunView | None = None
         self._channel = channels.PublisherChannel(port=port)

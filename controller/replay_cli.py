@@ -15,9 +15,9 @@ from topology_runtime.output import Format, emit, emit_line, format_options, to_
 
 if TYPE_CHECKING:
     from controller.knowledge.config import ControllerSettings
-    from controller.replaying.account import IdealAccount
-    from controller.replaying.again import Again, Moment
     from controller.replaying.comparing import Difference, PolicyComparison
+    from controller.replaying.exact_replay import ExactReplay, Moment
+    from controller.replaying.ideal_account import IdealAccount
     from controller.replaying.policies import PolicyQuestion, PolicyTrial
     from controller.replaying.trace_reading import Recording
 
@@ -147,7 +147,7 @@ class ReplayResult:
     """What came of the replay. took_s: real time it took; run_s: of the run."""
 
     def __init__(
-        self, recording: Recording, again: Again, account: IdealAccount, took_s: float, run_s: float
+        self, recording: Recording, again: ExactReplay, account: IdealAccount, took_s: float, run_s: float
     ) -> None:
         from controller.replaying.comparing import compare
 
@@ -233,10 +233,10 @@ def replayed(
 ) -> ReplayResult:
     """Replay it all, with a bar, or at a pace with a line for each thing that happens."""
     from controller.offline.waiting import waited
-    from controller.replaying.account import IdealAccount
-    from controller.replaying.again import Again
+    from controller.replaying.exact_replay import ExactReplay
+    from controller.replaying.ideal_account import IdealAccount
 
-    again = Again(recording.run, watched=speed is not None)
+    again = ExactReplay(recording.run, watched=speed is not None)
     account = IdealAccount(models=models, usd_per_slot_hour=usd_per_slot_hour)
     began_s = time.perf_counter()
     if speed is None:

@@ -44,11 +44,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "have their rows processed once more: the cause is mended",
     ),
     "deadletter drop": ("dashboards.terminal.deadletter:drop", "forget some of them"),
-    "rate set": ("dashboards.terminal.orders:set_rate", "change the input rate of a running topology"),
-    "apply": ("dashboards.terminal.orders:apply", "bring the plan that waits for approval into force"),
-    "resume": ("dashboards.terminal.orders:resume", "clear alarms and what keeps a controller from planning"),
+    "rate set": (
+        "dashboards.terminal.run_control:set_rate",
+        "change the input rate of a running topology",
+    ),
+    "apply": (
+        "dashboards.terminal.run_control:apply",
+        "bring the plan that waits for approval into force",
+    ),
+    "resume": (
+        "dashboards.terminal.run_control:resume",
+        "clear alarms and what keeps a controller from planning",
+    ),
     "stop": (
-        "dashboards.terminal.orders:stop",
+        "dashboards.terminal.run_control:stop",
         "stop a run: sources first, then everything once it is empty",
     ),
     "plan": ("controller.offline.plan:plan", "threads, slots and VMs that a topology needs for a rate"),

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent))
-from controller.views.picture import Picture
+from controller.views.snapshots import SnapshotMaker
 from picture_cluster import Cluster
 from telling import parser_of, tell
 from topology_runtime.channels import PublisherChannel, SubscriberChannel
@@ -25,7 +25,7 @@ WARM = 5
 
 
 def bench(tasks: int, slots: int, ticks: int, subscribers: int) -> dict[str, Any]:
-    cluster, picture = Cluster(tasks, slots), Picture()
+    cluster, picture = Cluster(tasks, slots), SnapshotMaker()
     channel = PublisherChannel()
     listening = [SubscriberChannel(channel.endpoint) for _ in range(subscribers)]
     if subscribers:

@@ -24,9 +24,9 @@ from controller.core.tracing import run_of
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
-from controller.replaying.account import IdealAccount
-from controller.replaying.again import Again, decisions_of
 from controller.replaying.comparing import compare
+from controller.replaying.exact_replay import ExactReplay, decisions_of
+from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.trace_reading import Recording
 from controller.replaying.world import IdealWorld
 from telling import parser_of, tell
@@ -119,7 +119,7 @@ def replay(folder: Path) -> tuple[float, float, float, bool]:
     """(seconds of the run, of real time, of CPU time, are the decisions equal?)."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     recording = Recording(folder)
-    again = Again(recording.run)
+    again = ExactReplay(recording.run)
     first_ns = last_ns = 0
     for moment in again.moments(recording.lines()):
         last_ns = moment.now.mono_ns

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from controller.analyze.demand import LEVEL_S, Offer
 from controller.backtesting.deciders import Decider, Turn1s
-from controller.backtesting.score import PolicyScore
+from controller.backtesting.policy_score import PolicyScore
 from controller.core.decide import PlanQuestion, choose
 from controller.core.following import queue_s
 from controller.execute.diff import diff

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from controller.recording.block_rows import Predicted
 from controller.recording.retention import remove_old, shorten, words_of
-from controller.recording.tables import Predicted
 from controller.recording.trace import RatesRow, TraceWriter
 from topology_runtime.cluster import Vm
 from topology_runtime.faults.words import counted

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from controller.recording.tables import Columns
+from controller.recording.block_rows import Columns
 from topology_runtime.arrow_schema import arrow_schema
 from topology_runtime.disk import sync_directory
 from topology_runtime.trace_tables import TABLES

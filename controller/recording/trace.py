@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.monitor.blocks import Arrays, arrays_of
-from controller.recording import tables
+from controller.recording import block_rows
 from controller.recording.lines import LineFile, PartedLines
 from controller.recording.segments import Segments
 from topology_runtime.cluster import Vm
@@ -73,12 +73,12 @@ class TraceWriter:
         """(rows and lines written, dropped, what is wrong now)."""
         return self._written, self._dropped, tuple(self._troubles.copy().values())
 
-    def add_block(self, block: SampleBlock, vm: Vm, predicted: tables.Predicted) -> None:
+    def add_block(self, block: SampleBlock, vm: Vm, predicted: block_rows.Predicted) -> None:
         arrays, now_s = arrays_of(block), time.monotonic()
         self._task_of.update(zip(arrays.threads[0].tolist(), block.tasks, strict=True))
-        self._segments["samples"].add(tables.samples(block, arrays), now_s)
-        self._segments["slots"].add(tables.slots(block, arrays, vm, predicted), now_s)
-        self._segments["latency"].add(tables.latency(block, arrays), now_s)
+        self._segments["samples"].add(block_rows.samples(block, arrays), now_s)
+        self._segments["slots"].add(block_rows.slots(block, arrays, vm, predicted), now_s)
+        self._segments["latency"].add(block_rows.latency(block, arrays), now_s)
         self._links.append((now_s, block, arrays))
 
     def add_rates(self, rates: RatesRow) -> None:
@@ -167,7 +167,7 @@ class TraceWriter:
     def _add_links(self, now_s: float, final: bool) -> None:
         while self._links and (final or now_s - self._links[0][0] >= LINKS_WAIT_S):
             at_s, block, arrays = self._links.popleft()
-            self._segments["links"].add(tables.links(block, arrays, self._tasks), at_s)
+            self._segments["links"].add(block_rows.links(block, arrays, self._tasks), at_s)
 
     def _tasks(self, threads: NDArray[np.int64]) -> list[str]:
         """Tasks of these threads; "" for one that never sent samples."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from controller.replaying.again import Life
+from controller.replaying.exact_replay import Life
 from topology_runtime.utc import utc_iso
 
 LATE_NS = 1_000_000_000

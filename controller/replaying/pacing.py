@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from controller.knowledge import turns as t
-from controller.replaying.again import Moment, decisions_of
+from controller.replaying.exact_replay import Moment, decisions_of
 from topology_runtime.utc import utc_iso
 
 NS = 1_000_000_000

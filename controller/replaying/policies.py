@@ -19,8 +19,8 @@ from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model
 from controller.knowledge.records import Submitted
 from controller.plan.planner import ALLOCATORS, MAPPERS
-from controller.replaying.account import IdealAccount
-from controller.replaying.again import Moment
+from controller.replaying.exact_replay import Moment
+from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.recorded import RecordedRun
 from controller.replaying.world import Delays, IdealWorld
 from topology_runtime.cluster import Vm

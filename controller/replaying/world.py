@@ -17,8 +17,8 @@ import msgspec
 
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
-from controller.replaying.account import IdealAccount
-from controller.replaying.again import Moment
+from controller.replaying.exact_replay import Moment
+from controller.replaying.ideal_account import IdealAccount
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.latency_buckets import BUCKETS, bucket_of

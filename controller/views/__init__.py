@@ -1,4 +1,6 @@
-"""What whoever watches a run is told of it: snapshots, numbered deltas, metrics. Pure.
+"""What is shown of a run, each a function of its newest view (`knowledge/run_view.py`) and of nothing else. Pure.
 
-`picture.py` makes the snapshot; `controller/publisher.py` sends it. The loop knows nothing of either.
+status, explanation, summary    documents for whoever asks
+snapshots                       the document of the page, and numbered deltas of it
+metrics, rate_rows              for Prometheus; for the trace
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.views.figures import figure, plain
-from controller.views.words import rule_of
+from controller.views.sentences import rule_of
 from topology_runtime.snapshot import DecisionNow
 
 Decision = dict[str, Any]  # `headgate/decision/v1`

@@ -16,7 +16,7 @@ from controller.knowledge.records import Rollout
 from controller.knowledge.run_view import MS, NS, RunView
 from controller.views.decisions import decision_now, is_new
 from controller.views.figures import figure
-from controller.views.words import diff_of
+from controller.views.sentences import diff_of
 from topology_runtime.picturing.history import HistoryRing, Row
 from topology_runtime.snapshot import DECISIONS_SHOWN, EVENTS_SHOWN, DecisionNow, EventNow
 

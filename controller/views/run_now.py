@@ -9,7 +9,7 @@ import msgspec
 from controller.knowledge.plans import usd_per_hour
 from controller.knowledge.run_view import RunView
 from controller.views.figures import figure, share
-from controller.views.words import diff_of
+from controller.views.sentences import diff_of
 from topology_runtime import snapshot as s
 from topology_runtime.utc import utc_iso
 

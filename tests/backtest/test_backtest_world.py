@@ -13,8 +13,8 @@ from controller.core.loop import Loop
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
-from controller.replaying.account import IdealAccount
-from controller.replaying.again import decisions_of
+from controller.replaying.exact_replay import decisions_of
+from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.world import Delays, IdealWorld
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import Infeasible, InvalidInput

@@ -16,7 +16,7 @@ from controller.knowledge.run_view import RunView
 from controller.monitor.task_latency import TaskLatency
 from controller.offline.whatif import whatif as whatif_command
 from controller.plan.planner import PlanRequest
-from controller.views.picture import Picture
+from controller.views.snapshots import SnapshotMaker
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput
 from topology_runtime.latency_buckets import BUCKETS, bucket_of
@@ -44,7 +44,7 @@ def sent(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_whoever_applies_every_delta_has_the_snapshot() -> None:
-    cluster, picture = Cluster(), Picture()
+    cluster, picture = Cluster(), SnapshotMaker()
     picture.advance(cluster.at(1.0))
     known: dict[str, Any] | None = sent(picture.snapshot())
     for n in range(2, 60):
@@ -57,7 +57,7 @@ def test_whoever_applies_every_delta_has_the_snapshot() -> None:
 
 
 def test_a_missing_delta_shows() -> None:
-    cluster, picture = Cluster(), Picture()
+    cluster, picture = Cluster(), SnapshotMaker()
     picture.advance(cluster.at(1.0))
     known = sent(picture.snapshot())
     picture.advance(cluster.at(1.5))
@@ -65,7 +65,7 @@ def test_a_missing_delta_shows() -> None:
 
 
 def test_a_tick_of_ten_tasks_and_twenty_slots_is_below_two_kilobytes_though_everything_moves() -> None:
-    cluster, picture = Cluster(10, 20), Picture()
+    cluster, picture = Cluster(10, 20), SnapshotMaker()
     picture.advance(cluster.at(1.0))
     sizes = [len(msgspec.json.encode(picture.advance(cluster.at(1 + n / 2)))) for n in range(1, 200)]
     assert max(sizes) < TICK_MOST_BYTES
@@ -74,7 +74,7 @@ def test_a_tick_of_ten_tasks_and_twenty_slots_is_below_two_kilobytes_though_ever
 
 
 def test_what_nobody_was_told_is_in_the_next_snapshot() -> None:
-    cluster, picture = Cluster(), Picture()
+    cluster, picture = Cluster(), SnapshotMaker()
     for n in range(1, 100):
         picture.look(cluster.at(float(n)))
     picture.advance(cluster.at(100.0), whole=True)
@@ -82,7 +82,7 @@ def test_what_nobody_was_told_is_in_the_next_snapshot() -> None:
 
 
 def test_a_picture_says_where_every_thread_is_and_what_limits() -> None:
-    cluster, picture = Cluster(), Picture()
+    cluster, picture = Cluster(), SnapshotMaker()
     picture.advance(cluster.at(1.0))
     now = picture.snapshot()
     in_slots = sum(sum(slot["threads"].values()) for slot in now["slots"].values())
@@ -96,7 +96,7 @@ def test_a_picture_says_where_every_thread_is_and_what_limits() -> None:
 
 
 def test_a_picture_says_how_near_each_task_is_to_its_limit_and_its_latency() -> None:
-    cluster, picture = Cluster(), Picture()
+    cluster, picture = Cluster(), SnapshotMaker()
     sight = cluster.at(1.0)
     picture.advance(sight)
     now = picture.snapshot()
@@ -109,7 +109,7 @@ def test_a_picture_says_how_near_each_task_is_to_its_limit_and_its_latency() -> 
 
 
 def test_a_slot_that_profiles_a_task_is_not_shown_as_empty() -> None:
-    cluster, picture = Cluster(), Picture()
+    cluster, picture = Cluster(), SnapshotMaker()
     spare = Slot("vm5", 3)
     cluster.k.profiles.desired = ProfileSpec("task01", spare, 1, 60.0)
     picture.advance(cluster.at(1.0))
@@ -150,14 +150,14 @@ def look(world: World) -> RunView:
     return world.loop.view(world.now)
 
 
-def watched(world: World, picture: Picture, seconds: float) -> None:
+def watched(world: World, picture: SnapshotMaker, seconds: float) -> None:
     for _ in range(round(seconds * 2)):
         world.run(0.5)
         picture.advance(look(world))
 
 
 def test_a_run_before_its_first_plan_has_a_picture_too() -> None:
-    world, picture = World(), Picture()
+    world, picture = World(), SnapshotMaker()
     picture.advance(look(world.start()))
     now = sent(picture.snapshot())
     assert "plan" not in now and now["header"] == now["stage"]
@@ -166,7 +166,7 @@ def test_a_run_before_its_first_plan_has_a_picture_too() -> None:
 
 
 def test_a_replan_is_told_with_its_diff_and_its_rule() -> None:
-    world, picture = World(rate_tps=100.0).start(), Picture()
+    world, picture = World(rate_tps=100.0).start(), SnapshotMaker()
     watched(world, picture, 12)
     world.do(t.Command(1, Request("rate_set", {"rate_tps": 300.0})))
     watched(world, picture, 40)
@@ -182,7 +182,7 @@ def test_a_replan_is_told_with_its_diff_and_its_rule() -> None:
 
 
 def test_what_is_acked_stands_beside_what_is_offered_at_the_same_time() -> None:
-    world, picture = World(rate_tps=100.0).start(), Picture()
+    world, picture = World(rate_tps=100.0).start(), SnapshotMaker()
     watched(world, picture, 30)
     world.do(t.Command(1, Request("rate_set", {"rate_tps": 300.0})))
     watched(world, picture, 4)
@@ -197,7 +197,7 @@ def test_what_is_acked_stands_beside_what_is_offered_at_the_same_time() -> None:
 
 
 def test_looking_changes_nothing_of_what_is_decided() -> None:
-    alone, seen, picture = World().start(), World().start(), Picture()
+    alone, seen, picture = World().start(), World().start(), SnapshotMaker()
     alone.run(20)
     watched(seen, picture, 20)
     assert [m for _, m in seen.sent][-1] == [m for _, m in alone.sent][-1]

@@ -14,10 +14,11 @@ from feed_made import NOW_S, example, plain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.analyze.load import TaskLoad, ThreadsInSlot, grows, loads
+from controller.analyze.nearness import ThreadsInSlot, grows, loads
+from controller.knowledge.diagnoses import TaskLoad
 from controller.views.figures import figure, share
 from controller.views.figures import plain as flat
-from controller.views.words import diff_of, header_of
+from controller.views.sentences import diff_of, header_of
 from topology_runtime.picturing.history import FINE_S, HistoryRing
 from topology_runtime.picturing.merge_patch import advanced, appended, patch_between, patched
 from topology_runtime.snapshot import HISTORY_S, Snapshot

@@ -16,7 +16,7 @@ from controller.core.loop import Loop
 from controller.core.tracing import run_of
 from controller.knowledge import turns as t
 from controller.publisher import Publisher
-from controller.replaying.account import IdealAccount
+from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.world import IdealWorld
 
 BEGAN_S = 1_790_000_001

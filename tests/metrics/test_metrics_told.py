@@ -29,7 +29,7 @@ from agent.slot_state import SlotState
 from controller.knowledge import turns as t
 from controller.plan.predict import predict
 from controller.views import metrics as of_controller
-from controller.views.picture import Picture
+from controller.views.snapshots import SnapshotMaker
 from controller.views.summary import summary
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
@@ -127,7 +127,7 @@ def test_what_is_predicted_of_a_slot_is_for_the_present_rate_in_status_metrics_a
     view, k = world.loop.view(world.now), world.loop.knowledge
     plan = view.plan
     by_definition = predict(k.topology, k.models, plan.placement, plan.vms, view.window.emitted_tps)
-    picture = Picture()
+    picture = SnapshotMaker()
     picture.advance(view)
     drawn = picture.snapshot()["slots"]
     shown = {(vm["vm"], slot["slot"]): slot["predicted_cpu"] for vm in status["vms"] for slot in vm["slots"]}

@@ -15,8 +15,8 @@ from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
 from controller.recording.recorder import input_line
-from controller.replaying.account import IdealAccount
-from controller.replaying.again import Moment, decisions_of
+from controller.replaying.exact_replay import Moment, decisions_of
+from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.world import IdealWorld
 from topology_runtime.cluster import Vm
 from topology_runtime.topology import Edge, Static, Task, Topology

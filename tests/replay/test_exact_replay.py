@@ -15,9 +15,9 @@ from controller.knowledge import turns as t
 from controller.knowledge.records import Record
 from controller.recording.lines import PartedLines
 from controller.recording.trace import RatesRow, TraceWriter
-from controller.replaying.account import IdealAccount
-from controller.replaying.again import Again, Moment, decisions_of
 from controller.replaying.comparing import PolicyComparison, compare, first_field
+from controller.replaying.exact_replay import ExactReplay, Moment, decisions_of
+from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.trace_reading import Recording
 from controller.replaying.world import IdealWorld
 from controller.views.summary import summary
@@ -28,7 +28,7 @@ from topology_runtime.messages import Request
 
 def replayed(folder: Path) -> PolicyComparison:
     recording = Recording(folder)
-    again = Again(recording.run)
+    again = ExactReplay(recording.run)
     for _ in again.moments(recording.lines()):
         pass
     return compare(recording.decisions, again.lives)
@@ -209,7 +209,7 @@ def restarted(seconds: float) -> list[Moment]:
 def test_a_run_whose_controller_was_killed_is_replayed_life_by_life(tmp_path: Path) -> None:
     found = restarted(7.0)
     recording = Recording(write(tmp_path, found))
-    again = Again(recording.run)
+    again = ExactReplay(recording.run)
     loops = {id(moment.loop) for moment in list(again.moments(recording.lines()))}
     assert len(loops) == len(again.lives) == 2
     assert all(life.decisions for life in again.lives)
@@ -266,7 +266,7 @@ def test_a_topology_submitted_by_a_command_is_replayed_from_that_command(tmp_pat
             break
     folder = write(tmp_path, found)
     recording = Recording(folder)
-    again = Again(recording.run)
+    again = ExactReplay(recording.run)
     last = list(again.moments(recording.lines()))[-1].loop
     assert [event["kind"] for event in last.knowledge.events].count("submitted") == 1
     assert last.knowledge.durable.run is not None

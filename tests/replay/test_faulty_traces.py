@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from recorded_runs import moments, write
 
-from controller.replaying.again import Moment
+from controller.replaying.exact_replay import Moment
 from controller.replaying.trace_reading import Recording
 from topology_runtime.errors import InvalidInput
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recorded_runs import moments
 
-from controller.replaying.again import decisions_of
+from controller.replaying.exact_replay import decisions_of
 from topology_runtime.cluster import Vm
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from recorded_runs import models, moments, write
 
-from controller.replaying.account import IdealAccount
-from controller.replaying.again import Again
+from controller.replaying.exact_replay import ExactReplay
+from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.policies import Policy, PolicyQuestion, PolicyTrial, policies_of, trial_of
 from controller.replaying.trace_reading import Recording
 from controller.replaying.world import Delays
@@ -39,7 +39,7 @@ def tried(name: str, recording: Recording, **given: Any) -> dict[str, Any]:
 
 def test_the_runs_own_policy_does_what_the_run_did(recording: Recording) -> None:
     account = IdealAccount(seconds=SECONDS)
-    for moment in Again(recording.run).moments(recording.lines()):
+    for moment in ExactReplay(recording.run).moments(recording.lines()):
         account.see(moment)
     own = tried("mba+sam", recording, delays=Delays())
     assert own == account.row("mba+sam")
@@ -87,7 +87,7 @@ def test_rates_set_by_hand_are_set_in_the_trial_too(tmp_path: Path) -> None:
     found = moments(12.0, ((0.0, 30.0),), rates=((5.0, 70.0),))
     recording = Recording(write(tmp_path, found))
     account = IdealAccount()
-    for moment in Again(recording.run).moments(recording.lines()):
+    for moment in ExactReplay(recording.run).moments(recording.lines()):
         account.see(moment)
     assert [rate for _, rate in account.rates] == [70.0]
     trial = PolicyTrial(

@@ -12,8 +12,8 @@ from recorded_runs import moments, write
 
 from controller.knowledge.config import ControllerSettings
 from controller.replay_cli import replay, vms_of
-from controller.replaying.account import IdealAccount
-from controller.replaying.again import Moment
+from controller.replaying.exact_replay import Moment
+from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.pacing import lines_of, paced
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, UsageError

@@ -11,7 +11,7 @@ from controller.offline.pictures.drawing import AMBER, BLUE, DARK_RED, INK, tint
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from controller.backtesting.score import ScoreSeries
+    from controller.backtesting.policy_score import ScoreSeries
 
 PANEL_IN, BETWEEN_IN, LEFT_IN, RIGHT_IN = 2.2, 0.32, 0.75, 0.2
 

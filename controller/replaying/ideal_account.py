@@ -19,7 +19,7 @@ from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, RolloutStarted, Scheduled
 from controller.plan.predict import predict
-from controller.replaying.again import Moment
+from controller.replaying.exact_replay import Moment
 from topology_runtime.cluster import Vm
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology

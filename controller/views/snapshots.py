@@ -1,4 +1,4 @@
-"""The picture of a run, and how it changes. Pure: a look in, a numbered delta out.
+"""The snapshot of a run, and how it changes. Pure: a view in, a numbered delta out.
 
 Documents are plain data. What changes seldom (models, events, decisions) is made when it changes and put in
 as it is, so that finding what is new costs nothing for it. The loop looks at its windows once a second and
@@ -17,7 +17,7 @@ from controller.knowledge.models import Model
 from controller.knowledge.run_view import RunView
 from controller.views import places_now, run_now
 from controller.views.run_history import RunHistory
-from controller.views.words import header_of
+from controller.views.sentences import header_of
 from topology_runtime.picturing.merge_patch import APART, patch_between
 from topology_runtime.snapshot import Delta, History, ModelNow, Snapshot
 from topology_runtime.utc import utc_iso
@@ -27,12 +27,12 @@ TASKS, PLACES = 0, 1
 TURNS = (("topology",), ("slots", "vms", "latency_ms"))
 
 
-class Picture:
+class SnapshotMaker:
     """What whoever watches knows (`number`), and the past that must be kept for whoever comes."""
 
     def __init__(self) -> None:
         self.number = 0
-        self._chronicle = RunHistory()
+        self._history = RunHistory()
         self._document: Document = {}
         self._now = ""
         self._boot = 0
@@ -43,21 +43,21 @@ class Picture:
 
     def look(self, view: RunView) -> None:
         """Keep what would be missed: cheap, to be done twice a second whoever watches."""
-        self._chronicle.look(view)
+        self._history.look(view)
 
     def advance(self, view: RunView, whole: bool = False) -> Delta:
         """The next document, and the delta that makes it of the last one. whole: whatever turn it is."""
         self.look(view)
         document = self._made(view, whole)
         patch = patch_between(self._document, document)
-        rows = self._chronicle.history.take() if self._turn != TASKS else {}
+        rows = self._history.history.take() if self._turn != TASKS else {}
         self._document, self._boot = document, view.boot
         self.number, self._now = self.number + 1, utc_iso(view.wall_ns)
         return Delta(number=self.number, boot=self._boot, now=self._now, patch=patch, history=rows)
 
     def snapshot(self) -> Document:
         """The whole document of `number`, as the deltas up to it have made it."""
-        history = self._chronicle.history.columns()
+        history = self._history.history.columns()
         apart = {"number": self.number, "boot": self._boot, "now": self._now, "history": history}
         return {**self._document, **apart}
 
@@ -79,7 +79,7 @@ class Picture:
                 if not model.unmeasured
             }
         document["models"] = self._models
-        document["events"], document["decisions"] = self._chronicle.events, self._chronicle.decisions
+        document["events"], document["decisions"] = self._history.events, self._history.decisions
         return document
 
 

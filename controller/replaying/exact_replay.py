@@ -54,7 +54,7 @@ class _Uncounted(FinishedRows):
         """Count nothing."""
 
 
-class Again:
+class ExactReplay:
     """A run, once more. `lives`: what was decided so far."""
 
     def __init__(self, run: RecordedRun, watched: bool = False) -> None:
