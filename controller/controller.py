@@ -407,8 +407,9 @@ class Controller:
             return
         self._run = run
         with self._disk.writing("the trace", self._place.trace):
+            letters = self._letters.whole()
             self._recorder = Recorder(self._place.trace, run, self._place.keep, partial(_say, "info"))
-            self._recorder.letters(self._letters.whole())
+            self._recorder.letters(letters)
             self._viewers.record(self._recorder.view)
             self._run = None
             for now, event in self._early:

@@ -52,7 +52,7 @@ class Viewers:
 
     def snapshot(self) -> Reply:
         """The whole picture."""
-        if self._publisher is not None:
+        if self._publisher is not None and self.view is not None:
             with self._costing():
                 return Reply(data=self._publisher.snapshot())
         return refusal(HeadgateError("there is no picture of this run", cause="see the controller's log"))

@@ -63,7 +63,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def answer(run: Run, turn: Turn, command: Command) -> None:
-    """Do what is asked and answer."""
+    """Do what is asked and answer; a handler that gives a `partial` has it done beside the loop."""
     request = command.request
     try:
         handler = COMMANDS.get(request.command)

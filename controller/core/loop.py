@@ -178,7 +178,7 @@ class Loop:
         if isinstance(event, t.Started | t.Tick) and not self._over:
             self._show_in_time(turn)
         out = turn.instructions()
-        self._unanswered = [i.number for i in out if isinstance(i, t.Answer)]
+        self._unanswered = [i.number for i in out if isinstance(i, t.Answer | t.AnswerLater)]
         self._unkept = tuple(one for i in out if isinstance(i, t.KeepLetters) for one in i.records)
         self._over = self._over or any(isinstance(i, t.Finish) for i in out)
         return out

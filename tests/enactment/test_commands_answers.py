@@ -345,3 +345,17 @@ def test_the_same_events_give_the_same_decisions() -> None:
         world.vms["vm2"].down = True
         world.run(10)
     assert first.traces == second.traces and first.journal == second.journal
+
+
+def test_a_question_that_takes_long_is_refused_too_when_its_turn_was_not_journaled() -> None:
+    world = World().start().run(5.0)
+    (later,) = world.do(t.Command(7, m.Request("whatif", {"rates": [50.0]})))
+    assert isinstance(later, t.AnswerLater) and later.work()["rows"]
+    (answer,) = [one for one in world.do(t.JournalFailed("full")) if isinstance(one, t.Answer)]
+    assert answer.number == 7 and answer.reply.error is not None
+
+
+def test_a_senseless_question_is_refused_at_once() -> None:
+    world = World().start().run(5.0)
+    for arguments in ({}, {"rates": []}, {"rates": [0]}):
+        assert world.ask("whatif", **arguments).error is not None

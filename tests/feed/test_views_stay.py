@@ -1,0 +1,31 @@
+"""A view is of its moment: nothing that happens later changes what is made of it."""
+
+from __future__ import annotations
+
+import json
+
+from enactment_world import World
+
+from controller.knowledge.run_view import RunView
+from controller.views.explanation import explain
+from controller.views.rate_rows import rate_rows
+from controller.views.snapshots import SnapshotMaker
+from controller.views.status import status
+from controller.views.summary import summary
+
+
+def shown(view: RunView) -> list[str]:
+    page = SnapshotMaker()
+    page.advance(view)
+    made = status(view), summary(view), explain(view, 50), list(rate_rows(view)), page.snapshot()
+    return [json.dumps(document) for document in made]
+
+
+def test_a_view_that_was_taken_stays_as_it_was() -> None:
+    world = World().start().run(20.0)
+    view = world.loop.view(world.now)
+    before = shown(view)
+    world.ask("rate_set", rate_tps=310.0)
+    world.vms["vm2"].down = True
+    world.run(20.0)
+    assert shown(view) == before != shown(world.loop.view(world.now))
