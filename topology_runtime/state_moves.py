@@ -1,4 +1,4 @@
-"""What threads tell each other when routes change: marks, and keyed state on its way to a new owner."""
+"""What threads tell each other when routes change: barriers, and keyed state on its way to a new owner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RangeCopy(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StateMove(msgspec.Struct, frozen=True, tag="s", array_like=True):
-    """What `sender`, which obeys routes `number` and has their marks, has of ranges that are `target`'s by
+    """What `sender`, which obeys routes `number` and has their barriers, has of ranges that are `target`'s by
     them. Sent again until taken; the sender changes these states no more. `gone`: it speaks for this thread,
     which is no more; with no copies at all: that thread's snapshot cannot be read."""
 

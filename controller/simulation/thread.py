@@ -333,23 +333,15 @@ class SimSource(SimThread):
             self.spool.close()
 
     def _count(self) -> None:
-        core, ledger, w = self.source, self.source.ledger, self.desired
+        source, w = self.source, self.desired
         before = self.told.stopped if self.told else False
-        if ledger is not None:
-            self.told = SourceStatus(
-                w.task, w.partition, w.thread, ledger.position, ledger.acked, ledger.acked_above,
-                ledger.in_flight, ledger.replayed, core.stopped, core.exhausted, *self._arrived(ledger.position),
-            )  # fmt: skip
+        if source.ledger is not None:
+            name, came = (w.task, w.partition, w.thread), source.came(self.world.wall_ns) or ()
+            self.told = SourceStatus(*name, *source.counts, source.stopped, source.exhausted, *came)
             if self.spool is not None:
-                self._forget(self.spool, ledger.acked)
-        if core.stopped != before:
+                self._forget(self.spool, source.ledger.acked)
+        if source.stopped != before:
             self.worker.changed()
-
-    def _arrived(self, position: int) -> tuple[int, ...]:
-        came = self.source.arrivals
-        if came is None:
-            return ()
-        return came.end, came.arrived_ns(position) if position < came.end else 0, self.world.wall_ns
 
     def _plan_next(self) -> None:
         self._at(max(self.world.now_ns + 1, self.source.wake_ns(self.world.now_ns, self.world.wall_ns)))

@@ -434,9 +434,9 @@ def orders(one: DesiredState) -> Orders:
 def test_who_marks_whom() -> None:
     threads = [thread(1, "source"), thread(2, leaving=True), thread(3), thread(4, "count"), thread(5, "end")]
     found = orders(desired(threads))
-    assert found.to_mark("source") == (2,), "leavers"
-    assert found.to_mark("work") == (4,), "keepers of keys"
-    assert found.to_mark("count") == ()
+    assert found.barriers_to("source") == (2,), "leavers"
+    assert found.barriers_to("work") == (4,), "keepers of keys"
+    assert found.barriers_to("count") == ()
     assert found.upstream("count") == (2, 3) and found.upstream("source") == ()
 
 

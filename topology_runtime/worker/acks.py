@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from topology_runtime.cluster import Slot
@@ -116,27 +117,38 @@ def left_open(
     ]
 
 
+class _Sum(Struct):
+    """Of one root."""
+
+    home: Slot
+    value: int
+    kept: int = 0
+
+
 class AckSums:
     """The acks of one event. `taken`: the roots of the frame that it is, if it is one (rule 1)."""
 
     def __init__(self, taken: Iterable[RootPart] = ()) -> None:
-        self._terms: dict[RootKey, tuple[Slot, int, int]] = {}
-        for root in taken:
-            self._add(root, root.id, 0)
+        self._sums = {root.key: _Sum(root.home, root.id) for root in taken}
 
     def _add(self, root: RootPart, value: int, kept: int) -> None:
-        _, before, rows = self._terms.get(root.key, (root.home, 0, 0))
-        self._terms[root.key] = root.home, before ^ value, rows + kept
+        known = self._sums.get(root.key)
+        if known is None:
+            self._sums[root.key] = _Sum(root.home, value, kept)
+        else:
+            known.value ^= value
+            known.kept += kept
 
     def give(self, roots: Iterable[RootPart], given: Shares) -> None:
         """These shares went out (rule 2)."""
         for root in roots:
-            self._add(root, given.get(root.key, 0), 0)
+            if (share := given.get(root.key)) is not None:
+                self._add(root, share, 0)
 
-    def keep(self, row: BufferedRow) -> None:
-        """It is taken up (rule 3)."""
+    def keep(self, row: BufferedRow, given: Shares | None = None) -> None:
+        """It is taken up (rule 3). given: what went out of it already."""
         for root in row.roots:
-            self._add(root, row.share, 1)
+            self._add(root, row.share ^ given.get(root.key, 0) if given else row.share, 1)
 
     def let_go(self, row: BufferedRow) -> None:
         """It was taken up, and is kept no more (rule 3)."""
@@ -154,4 +166,4 @@ class AckSums:
             self._add(root, 0, -1)
 
     def all(self) -> list[Addressed]:
-        return [(home, Ack(key, value, kept)) for key, (home, value, kept) in self._terms.items()]
+        return [(one.home, Ack(key, one.value, one.kept)) for key, one in self._sums.items()]

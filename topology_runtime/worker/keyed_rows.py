@@ -113,8 +113,8 @@ class KeyedRows:
 
     def _process(self, row: BufferedRow, key: Hashable, key_range: int, now_ns: int, acks: AckSums) -> None:
         """A row into its key's state, and its output on; it stays kept until a snapshot covers it."""
-        results = self.results
-        out = self.applied.output(key_range, row.identity)
+        results, identity = self.results, row.identity
+        out = self.applied.output(key_range, identity)
         if out is None:
             if results.pieces is not None:
                 results.pieces.begin()
@@ -122,13 +122,13 @@ class KeyedRows:
             if failed is not None:
                 results.bury_one(row, failed)
                 return
-            self.applied.add(key_range, row.identity, out if results.outputs.edges else [])
+            self.applied.add(key_range, identity, out if results.outputs.edges else [])
         self.dirty = True
         runs = [(0, row.offset, 1, r.over_index(row.variant, i)) for i in range(len(out))]
-        acks.give(row.roots, results.emit(r.Batch(out, runs, row.roots), now_ns))
+        given = results.emit(r.Batch(out, runs, row.roots), now_ns)
         if results.around.sink:
             results.finish(row.batch)
-        acks.keep(row)
+        acks.keep(row, given)
         self.uncovered.append(row)
 
     def _change(self, row: BufferedRow, key: Hashable, key_range: int) -> list[Any]:

@@ -1,8 +1,8 @@
 """What one thread is to do, read out of a desired state. Pure.
 
-Marks (protocol: Plans): a thread that sends by routes n marks every thread whose last rows by older
-routes it has now sent: all leaving threads of the tasks below it, and all threads of tasks that keep
-rows by key. A mark is a state: it is sent again with every desired state while the plan is SWITCHED.
+Barriers (protocol: Plans): a thread that sends by routes n sends a barrier to every thread whose last rows by older
+routes it has now sent: all leaving threads of the tasks below it, and all threads of tasks that keep rows by key. A
+barrier is a state: it is sent again with every desired state while the plan is SWITCHED.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Orders:
         return self.desired.schedule
 
     def upstream(self, task: str) -> tuple[int, ...]:
-        """Threads whose marks a thread of `task` waits for: those of the tasks above, on VMs that live."""
+        """Threads whose barriers a thread of `task` waits for: those of the tasks above, on VMs that live."""
         if task not in self._upstream:
             dead = set(self.desired.held_dead)
             self._upstream[task] = tuple(
@@ -67,14 +67,14 @@ class Orders:
             self._caps[target] = cap
         return cap
 
-    def to_mark(self, task: str) -> tuple[int, ...]:
-        """Threads that a thread of `task` marks once it sends by these routes."""
-        marked: list[int] = []
+    def barriers_to(self, task: str) -> tuple[int, ...]:
+        """Threads that a thread of `task` sends barriers to once it sends by these routes."""
+        found: list[int] = []
         for _, edge in self.topology.out_edges(task):
             for thread in self.threads_of.get(edge.target, ()):
-                if (thread in self.leaving or edge.grouping == "fields") and thread not in marked:
-                    marked.append(thread)
-        return tuple(marked)
+                if (thread in self.leaving or edge.grouping == "fields") and thread not in found:
+                    found.append(thread)
+        return tuple(found)
 
     def start_of(self, task: str, partition: int, thread: int = -1) -> SourceStart | None:
         """Where a source thread that starts now reads from; None: not known, wait."""

@@ -20,7 +20,7 @@ from topology_runtime.messages import Frame, RootKey, RootPart
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import BufferedRow, Shares
 from topology_runtime.worker.router import Places, Router
-from topology_runtime.worker.runs import Batch, Run
+from topology_runtime.worker.runs import Run
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Outputs:
                 chosen, its_runs = bare.part(places)
                 copy = router.copy_of.get(target, 0)
                 went = [(n, at, count, r.over_edge(way, edge, copy)) for n, at, count, way in its_runs]
-                self._add(edge, target, Batch(chosen, went, roots), now_ns, given)
+                self._add(edge, target, chosen, went, roots, now_ns, given)
         return given
 
     def unroutable(self) -> list[tuple[int, Exception]]:
@@ -108,11 +108,20 @@ class Outputs:
     def forward(self, row: BufferedRow, target: int, now_ns: int) -> Shares:
         """A row to the thread that keeps such rows from now on, as if it came by the edge that it came by."""
         given: Shares = {}
-        self._add(row.edge, target, row.batch, now_ns, given)
+        run = 0, row.offset, 1, row.variant
+        self._add(row.edge, target, (row.row,), [run], row.roots, now_ns, given)
         return given
 
-    def _add(self, edge: int, target: int, batch: Batch, now_ns: int, given: Shares) -> None:
-        rows, runs, roots = batch.rows, batch.runs, batch.roots
+    def _add(
+        self,
+        edge: int,
+        target: int,
+        rows: Sequence[Any],
+        runs: Sequence[Run],
+        roots: Sequence[RootPart],
+        now_ns: int,
+        given: Shares,
+    ) -> None:
         buffer = self._buffer(edge, target, len(rows), now_ns)
         numbers: dict[int, int] = {}  # number in `roots` → number in the buffer
         for number, _, _, _ in runs:

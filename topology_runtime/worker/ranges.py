@@ -3,7 +3,7 @@
 Rules (docs/decisions/0025-who-owns-a-key-range.md):
  1. A copy of a range has a *version*: the number of the routes by which its owner claimed it. The higher wins.
  2. The desired state names who may *hold* a range. While a plan is in force that is its owner alone.
- 3. A keeper that obeys routes n and has their marks *answers* the owner by n: with its copy, or that it has
+ 3. A keeper that obeys routes n and has their barriers *answers* the owner by n: with its copy, or that it has
     none. From then on it takes no rows of that range and no state by older routes.
  4. The owner claims a range when every other keeper has answered, or is known to be gone. No timer decides.
  5. A keeper is silent for good when it is gone and its snapshot cannot be had. What it may have known
@@ -161,7 +161,7 @@ class Ranges:
     # ── as keeper ───────────────────────────────────────────────────────────────────────────────
 
     def let_go(self) -> set[int]:
-        """All marks are in: ranges of others are processed here no more. Returns those that were."""
+        """All barriers are in: ranges of others are processed here no more. Returns those that were."""
         gone = self.owned & self.pending
         self.owned -= gone
         return gone

@@ -103,6 +103,21 @@ class SourceTask(Behaviour):
         return self._gap_end if self.leaving else self._until
 
     @property
+    def counts(self) -> tuple[int, int, int, int, int]:
+        """Once it has begun, of positions: read, acked, acked above that, in flight, sent again."""
+        ledger = self.ledger
+        assert ledger is not None
+        return ledger.position, ledger.acked, ledger.acked_above, ledger.in_flight, ledger.replayed
+
+    def came(self, wall_ns: int) -> tuple[int, int, int] | None:
+        """Of rows that arrive, and have begun to: how many came, when the oldest did that is not read (0: all
+        are), and when this was asked."""
+        if self.arrivals is None or self.ledger is None:
+            return None
+        end, position = self.arrivals.end, self.ledger.position
+        return end, self.arrivals.arrived_ns(position) if position < end else 0, wall_ns
+
+    @property
     def again_until(self) -> int | None:
         """A leaving thread that was started anew reads again up to here only."""
         return self._gap_end if self.leaving else None

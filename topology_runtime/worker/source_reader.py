@@ -250,17 +250,12 @@ class SourceWork(ThreadWork):
         """What came first, then what was read of it, each at one stroke: whoever reads the meter meanwhile sees
         no row that was read and did not come, and none that is nowhere."""
         source, words, at = self.source, self.host.meter.words, self.thread.at
-        ledger, arrivals = source.ledger, source.arrivals
-        if ledger is not None and arrivals is not None:
-            end = arrivals.end
-            oldest_ns = arrivals.arrived_ns(ledger.position) if ledger.position < end else 0
-            words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1] = _words(end, oldest_ns, wall_ns())
-        if ledger is not None:
-            words[at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1] = _words(
-                ledger.position, ledger.acked, ledger.acked_above, ledger.in_flight, ledger.replayed
-            )
+        if (came := source.came(wall_ns())) is not None:
+            words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1] = _words(*came)
+        if source.ledger is not None:
+            words[at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1] = _words(*source.counts)
             if self._spool is not None:
-                self._forget(self._spool, ledger.acked)
+                self._forget(self._spool, source.ledger.acked)
         state = int(source.stopped) | (2 if source.exhausted else 0)
         if state != words[at + mt.SOURCE_STATE]:
             words[at + mt.SOURCE_STATE] = state

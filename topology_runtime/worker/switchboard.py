@@ -1,4 +1,4 @@
-"""Inside one worker: where frames, acks and marks go. Local ones straight into a thread's inbox, others
+"""Inside one worker: where frames, acks and barriers go. Local ones straight into a thread's inbox, others
 to the sender, which owns one PUSH socket per peer worker.
 
 Threads that touch the network run no user code, and the reverse.

@@ -216,7 +216,7 @@ class ThreadCore:
         rerouted = self.switched != orders.number
         self.switched = orders.number
         if orders.switched:
-            for target in orders.to_mark(self.task.name):
+            for target in orders.barriers_to(self.task.name):
                 self.post.send_word(Barrier(self.desired.thread, target, orders.number))
         self.behaviour.on_orders(gone, rerouted, now_ns)
         return rerouted

@@ -103,7 +103,7 @@ class UserCode:
         if watch.quick:
             watch.calls += 1
             return attempts.once(call, self.pause, watch)
-        name = *row.identity, kind
+        name = *row.position, row.variant, kind
         if watch.poison and name in watch.poison.rows:
             return None, attempts.Failure(0, *watch.poison.rows[name])
         watch.enter(name)

@@ -5,6 +5,7 @@ user's code. Which rows a pane has is in panes.py, what kept rows do to acks in 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from topology_runtime.messages import Frame
@@ -19,6 +20,8 @@ from topology_runtime.worker.user_code import UserCode
 
 DRAINED_AFTER_NS = 500_000_000  # without a row while the run drains: what is kept is all there is
 
+_identity = attrgetter("identity")
+
 Keeper = Callable[[int, Any], int | None]  # (in-edge, row) → the other thread that keeps such a row now
 
 
@@ -27,7 +30,7 @@ class WindowRows:
 
     def __init__(self, code: UserCode, random64: Callable[[], int]) -> None:
         self.code, self.results, self.random64 = code, code.results, random64
-        self.panes = Panes()
+        self.panes, self._feeders = Panes(), self.results.around.feeders
         self._taken_ns = 0
 
     @property
@@ -54,7 +57,7 @@ class WindowRows:
         return acks.all()
 
     def _keep(self, row: BufferedRow, now_ns: int, acks: AckSums) -> None:
-        logic, source = self.code.logic, self.results.around.feeders[row.edge]
+        logic, source = self.code.logic, self._feeders[row.edge]
         key, failed = self.code.one(lambda: _hashable(logic.key(row.row, source)), row)
         if failed is not None:
             self.results.bury_one(row, failed)
@@ -195,10 +198,6 @@ class WindowTask(Behaviour):
             return None if owner == here else owner
 
         return keeper
-
-
-def _identity(row: BufferedRow) -> tuple[int, int, int, int]:
-    return row.identity
 
 
 def _hashable(key: Any) -> Hashable:
