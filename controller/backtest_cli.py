@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from controller.backtesting.series import RateSeries
     from controller.backtesting.trying import BacktestTrial
     from controller.backtesting.world import BacktestQuestion
+    from controller.knowledge.season_data import LearnedSeason
 
 SCHEMA, CURVE_SCHEMA = "headgate/backtest/v1", "headgate/backtest-curve/v1"
 TOPOLOGY = "linear"  # the shipped example with published models: about seven slots for every 100 tuples/s
@@ -61,6 +62,7 @@ SHOWN = (
 @click.option(
     "--machine-s", type=float, default=2.0, show_default=True, metavar="S", help="To get a VM, besides."
 )
+@click.option("--season", type=click.Path(path_type=Path), metavar="FILE", help="Hand foresight this season.")
 @click.option("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
 @click.option(
     "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the first series: .svg or .png."
@@ -99,7 +101,8 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     if curve is not None:
         return show_curve(output, *curve, found, question, options)
     names = tuple(dict.fromkeys((*chosen, *MEASURES)))
-    trials = [[trial_of(one, name, question, options["headroom"]) for name in names] for one in found]
+    season = season_of(options["season"], options["topology"])
+    trials = [[trial_of(one, name, question, options["headroom"], season) for name in names] for one in found]
     gone_through([trial for of_series in trials for trial in of_series], "backtesting")
     show(output, found, trials, chosen, question, options["headroom"])
     if plot is not None:
@@ -214,10 +217,23 @@ def question_of(options: dict[str, Any]) -> BacktestQuestion:
     return BacktestQuestion(topology, models, vms, Delays(options["enact_s"], options["machine_s"]))
 
 
-def trial_of(series: RateSeries, policy: str, question: BacktestQuestion, headroom: float) -> BacktestTrial:
+def season_of(path: Path | None, topology: str) -> LearnedSeason | None:
+    """Raises InvalidInput. The shipped example that plans are made for by default has no rates of its own."""
+    from controller.files.season_files import read_season
+
+    return None if path is None else read_season(path, "" if topology == TOPOLOGY else topology)
+
+
+def trial_of(
+    series: RateSeries,
+    policy: str,
+    question: BacktestQuestion,
+    headroom: float,
+    season: LearnedSeason | None = None,
+) -> BacktestTrial:
     from controller.backtesting.trying import BacktestTrial
 
-    return BacktestTrial(series, policy, question, headroom)
+    return BacktestTrial(series, policy, question, headroom, season=season)
 
 
 def gone_through(trials: Sequence[BacktestTrial], text: str) -> None:

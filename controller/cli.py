@@ -49,6 +49,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--routing", default="weighted", show_default=True)
 @click.option("--interference", default="cpu", show_default=True)
 @click.option("--plan", type=click.Path(path_type=Path), help="A plan to run as it is, and for good.")
+@click.option("--season", type=click.Path(path_type=Path), help="What is offered comes back: season.json.")
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
 @click.option(
@@ -112,6 +113,7 @@ def start(options: dict[str, Any]) -> None:
         profile_spare_min=options["profile_spare"],
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
         data_plane=DataPlane(strict=options["strict"]),
+        season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),
     )
     machines = FileMachines(state / "machines") if grows else NoMachines()
     ports = options["port"], options["command_port"]
@@ -165,6 +167,13 @@ def submitted_of(options: dict[str, Any]) -> Any:
     models = fitted(measured, topology, options["slot_cores"], options["slot_memory"])
     paths = tuple(options["user_paths"])
     return Submitted(topology, models, offer.steps, offer.period_s, paths, wall_ns(), offer.uncapped)
+
+
+def season_of(path: Path | None, topology: str) -> Any:
+    """The season that is handed over, if one is. Raises InvalidInput."""
+    from controller.files.season_files import read_season
+
+    return read_season(path, topology) if path is not None else None
 
 
 def stale_of(submitted: Any) -> dict[str, str]:

@@ -71,6 +71,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "controller.backtest_cli:backtest",
         "rules for following a rate, tried on rates, in virtual time",
     ),
+    "season learn": (
+        "controller.offline.season_commands:learn",
+        "what comes back in recorded rates, as a file for `up`",
+    ),
+    "season show": (
+        "controller.offline.season_commands:show",
+        "what such a file says, as a line or a picture",
+    ),
     "model list": ("controller.offline.models:list_models", "the models there are, and which are stale"),
     "model show": ("controller.offline.models:show", "every point of a model, as a table or a picture"),
     "model compare": ("controller.offline.models:compare", "two sets of models, point by point"),

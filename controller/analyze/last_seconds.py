@@ -13,11 +13,12 @@ class LastSeconds:
     def __init__(self, most: int) -> None:
         self._most = most
         self._twice = np.zeros(2 * most)
-        self._next = self._count = 0
+        self._next = self._count = self.added = 0
 
     def add(self, value: float) -> None:
         self._twice[self._next] = self._twice[self._next + self._most] = value
         self._next = (self._next + 1) % self._most
+        self.added += 1
         self._count = min(self._count + 1, self._most)
 
     @property

@@ -5,9 +5,9 @@ It hears one rate a second, keeps half an hour of them, and does so much work a 
  found     every few seconds: the shortest lag at which the rates resemble themselves about as much as at any (their
            autocorrelation, over ten minutes and over all that is kept); two whole periods must have been seen.
            Foreseen is the mean of what came one, two and three periods before.
- handed    over as a file (`Handed`): its profile is laid where it fits the last minutes best.
+ handed    over as a file (`Handed`): laid where it fits the last minutes best, anew until it is believed.
  scaled    both by what came in the last period against what was foreseen for it.
- believed  once for a whole period (of a handed one: a quarter, at least a minute) what it had foreseen `LOOK_S` before
+ believed  once for a whole period (of a handed one: a tenth, at least a minute) what it had foreseen `LOOK_S` before
            was off by at most half as much as level and trend were. So a found one is believed after three periods.
  given up  as soon as more than one row in a hundred came above what it foresaw with its margin, or it is no longer
            much better than level and trend. Whenever it was, it has to prove itself for twice as long. It is believed
@@ -21,20 +21,25 @@ import math
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.analyze.last_seconds import LastSeconds
 from topology_runtime.stability.slopes import Floats
 
 KEPT_S = 1800
 RECENT_S = 600  # a season is sought in these, and where there is none, in all that is kept
-SHORTEST_S = 30  # of a period: its troughs are shorter than a plan takes to be committed
+SHORTEST_S, LONGEST_S = 30, 3600  # of a period: its troughs are shorter than a plan takes to be committed
+AHEAD_S = 240  # are foreseen: longer ahead nothing is decided
 CHECK_S = 5  # apart periods are sought
 LOOK_S = 15  # ahead it is tried: a plan that is lowered holds its slots for about so long
 ALIKE = 0.6  # a lag at which the rates resemble themselves less is no period
 NEARLY = 0.9  # as much as at the best lag
 BELIEVED, KEPT = 0.5, 0.75  # of the errors of level and trend
-PROOF_S, PROOF_SHARE = 60, 0.25  # of a period, that a handed season has to prove itself
+LAID_S, LAID_SHARE = 60, 0.25  # of a period, that a handed season is laid by
+PROOF_SHARE = 0.1  # of a period, that it then has to prove itself, `LAID_S` at least
+SAME = 0.02  # of a period apart: it is laid as before
 PERIODS = 3  # are averaged
+WHOLE_PERIODS = 3  # make a season that is handed over
 MISSED = 0.01  # of the rows may come above what was foreseen
 RISKED = 0.007  # of the rows of the last half hour: what one rise that is not foreseen may bring
 JUMP_S, LATE_S = 2, 3  # a rise within so long that is not foreseen is above the plan for so long
@@ -45,12 +50,12 @@ KNOWN = 1.05  # of the highest rate that is kept: no season foresees more
 
 
 class Handed(NamedTuple):
-    """A season that was learned elsewhere: what came at each second of a period, in the middle and at most."""
+    """A season that was learned elsewhere: what came in each part of a period, of about a second each, in the middle
+    and at most."""
 
-    period_s: int
+    period_s: float
     middle: Floats
     high: Floats
-    name: str
 
 
 class Coming(NamedTuple):
@@ -75,7 +80,9 @@ class SeasonSource(Protocol):
     @property
     def period_s(self) -> float: ...
 
-    def ahead(self, kept: Floats, seconds: int) -> Floats: ...
+    def ahead(self, kept: Floats, seconds: int) -> tuple[Floats, Floats]:
+        """(what is foreseen, and at most)."""
+        ...
 
 
 class Repeated(NamedTuple):
@@ -83,32 +90,43 @@ class Repeated(NamedTuple):
 
     period_s: float
 
-    def ahead(self, kept: Floats, seconds: int) -> Floats:
+    def ahead(self, kept: Floats, seconds: int) -> tuple[Floats, Floats]:
         periods = min(PERIODS, math.floor(len(kept) / self.period_s))
         second = np.arange(len(kept), dtype=float)
         at_s = len(kept) + np.arange(seconds, dtype=float)
         shapes = [np.interp(at_s - n * self.period_s, second, kept) for n in range(1, periods + 1)]
         last_tps = float(kept[-round(self.period_s) :].mean())
         usual_tps = float(kept[-round(periods * self.period_s) :].mean())
-        mean: Floats = np.mean(shapes, axis=0)
-        return mean * _scale(last_tps, usual_tps)
+        mean: Floats = np.mean(shapes, axis=0) * _scale(last_tps, usual_tps)
+        return mean, mean
 
 
 class Laid(NamedTuple):
-    """A handed profile, laid so that its second `begins` is the first that is kept."""
+    """A handed profile; `begins_s` of its period is the first second that was ever heard, `heard` the newest."""
 
     handed: Handed
-    begins: int
+    begins_s: float
+    heard: LastSeconds
 
     @property
     def period_s(self) -> float:
-        return float(self.handed.period_s)
+        return self.handed.period_s
 
-    def ahead(self, kept: Floats, seconds: int) -> Floats:
-        seen = min(len(kept), self.handed.period_s)
-        index = self.begins + np.arange(len(kept) - seen, len(kept) + seconds)
-        shape = self.handed.middle[index % self.handed.period_s]
-        return shape[seen:] * _scale(float(kept[-seen:].mean()), float(shape[:seen].mean()))
+    def ahead(self, kept: Floats, seconds: int) -> tuple[Floats, Floats]:
+        period_s, middle, high = self.handed
+        seen = min(len(kept), math.ceil(period_s))
+        at_s = self.begins_s + self.heard.added - seen + np.arange(seen + seconds, dtype=float)
+        parts = part_of(at_s, period_s, len(middle))
+        usual_tps = float(
+            middle[parts[:seen]].mean()
+        )  # the run may be at another scale than what was learned from
+        scale = float(kept[-seen:].mean()) / usual_tps if usual_tps > 0 else 1.0
+        return middle[parts[seen:]] * scale, high[parts[seen:]] * scale
+
+
+def part_of(at_s: Floats, period_s: float, parts: int) -> NDArray[np.intp]:
+    """In which part of a period each moment is."""
+    return np.minimum((at_s % period_s * parts / period_s).astype(np.intp), parts - 1)
 
 
 def _scale(last_tps: float, usual_tps: float) -> float:
@@ -138,9 +156,9 @@ class Tracked:
             self._plain_off.add(abs(rate_tps - plain_tps))
             self._rates.add(rate_tps)
             self._judge(kept)
-        ahead = self.source.ahead(kept, LOOK_S + 1)
-        self._said.add(float(ahead[LOOK_S - 1]))
-        self._widest.add(float(ahead[LOOK_S - 2 :].max()))
+        middle, high = self.source.ahead(kept, LOOK_S + 1)
+        self._said.add(float(middle[LOOK_S - 1]))
+        self._widest.add(float(high[LOOK_S - 2 :].max()))
         self._margins.add(self.margin_tps(short_share))
 
     def _judge(self, kept: Floats) -> None:
@@ -151,7 +169,10 @@ class Tracked:
             self.failed = self._missed_much or off > KEPT * plain
         elif len(self._off.values) >= proof_s:
             risen_tps = float((kept[JUMP_S:] - kept[:-JUMP_S]).max())
-            borne = LATE_S * risen_tps <= RISKED * float(kept.sum())
+            seconds = (
+                KEPT_S if isinstance(self.source, Laid) else len(kept)
+            )  # a handed one held for longer already
+            borne = LATE_S * risen_tps <= RISKED * seconds * float(kept.mean())
             self.believed = off <= BELIEVED * plain and borne and not self._missed_much
             self.failed = off > KEPT * plain
 
@@ -175,13 +196,17 @@ class Tracked:
         return max(0.0, float((kept / np.arange(1, len(above) + 1)).max()))
 
     def coming(self, kept: Floats, short_share: float, chance_tps: float, most_tps: float) -> Coming:
-        seconds = math.floor(self.source.period_s)
-        ahead = self.source.ahead(kept, seconds + 1)
-        around = np.concatenate((kept[-1:], ahead))
+        seconds = min(AHEAD_S, math.floor(self.source.period_s))
+        _, high = self.source.ahead(kept, seconds + 1)
+        around = np.concatenate((kept[-1:], high))
         widest = np.maximum(np.maximum(around[:-2], around[1:-1]), around[2:])
         rates = np.minimum(widest + self.margin_tps(short_share, chance_tps), most_tps)
         needs = np.minimum(np.maximum(rates, KNOWN * widest), most_tps)
         return Coming(rates, needs, self.source.period_s, isinstance(self.source, Laid))
+
+    def highest_tps(self, kept: Floats) -> float:
+        """Of a whole period."""
+        return float(self.source.ahead(kept, math.ceil(self.source.period_s))[1].max())
 
 
 class SeasonWatch:
@@ -192,7 +217,7 @@ class SeasonWatch:
         self._rates, self._plain = LastSeconds(KEPT_S), LastSeconds(LOOK_S)
         self._found: Tracked | None = None
         self._laid: Tracked | None = None
-        self._heard = self._strikes = 0
+        self._heard = self._strikes = self._handed_strikes = 0
 
     def hear(self, rate_tps: float, plain_tps: float) -> None:
         """The rate of the second that is over, and what level and trend say of the one `LOOK_S` later."""
@@ -210,11 +235,12 @@ class SeasonWatch:
             self._look_again(kept)
 
     def _give_up(self) -> None:
-        for tracked in (self._found, self._laid):
-            if tracked is not None and tracked.failed:
-                self._strikes = min(STRIKES_MOST, self._strikes + tracked.believed)
-        self._found = None if self._found is not None and self._found.failed else self._found
-        self._laid = None if self._laid is not None and self._laid.failed else self._laid
+        if self._found is not None and self._found.failed:
+            self._strikes = min(STRIKES_MOST, self._strikes + self._found.believed)
+            self._found = None
+        if self._laid is not None and self._laid.failed:
+            self._handed_strikes = min(STRIKES_MOST, self._handed_strikes + self._laid.believed)
+            self._laid = None
 
     def _look_again(self, kept: Floats) -> None:
         if self._found is None or not self._found.believed:
@@ -223,45 +249,56 @@ class SeasonWatch:
                 self._found is not None and abs(period_s / self._found.source.period_s - 1) < 0.03
             ):
                 self._found = Tracked(Repeated(period_s), period_s * 2**self._strikes)
-        if self.handed is not None and self._laid is None:
-            self._laid = self._lay(self.handed, kept)
+        if self.handed is not None and (self._laid is None or not self._laid.believed):
+            self._lay(self.handed, kept)
 
-    def _lay(self, handed: Handed, kept: Floats) -> Tracked | None:
-        proof_s = max(PROOF_S, PROOF_SHARE * handed.period_s)
-        begins = laid(handed.middle, kept[-handed.period_s :]) if len(kept) >= proof_s else None
-        if begins is None:
-            return None
-        return Tracked(Laid(handed, begins - max(0, len(kept) - handed.period_s)), proof_s * 2**self._strikes)
+    def _lay(self, handed: Handed, kept: Floats) -> None:
+        """Where it fits best by now; there it has to prove itself."""
+        period_s = handed.period_s
+        last = kept[-math.ceil(period_s) :]
+        if len(kept) < max(LAID_S, LAID_SHARE * period_s) or (begins_s := laid(handed, last)) is None:
+            return
+        first_s = (begins_s - (self._rates.added - len(last))) % period_s
+        if self._laid is not None and isinstance(self._laid.source, Laid):
+            apart_s = abs(first_s - self._laid.source.begins_s)
+            if min(apart_s, period_s - apart_s) < SAME * period_s:
+                return
+        proof_s = max(LAID_S, PROOF_SHARE * period_s) * 2**self._handed_strikes
+        self._laid = Tracked(Laid(handed, first_s, self._rates), proof_s)
 
     def coming(self, chance_tps: float = 0.0) -> Coming | None:
         """What is foreseen by the season that is believed, the better one where there are two."""
-        believed = [
-            tracked for tracked in (self._found, self._laid) if tracked is not None and tracked.believed
-        ]
+        believed = [one for one in (self._found, self._laid) if one is not None and one.believed]
         if not believed:
             return None
         best = min(believed, key=lambda tracked: tracked.error)
         kept = self._rates.values
-        return best.coming(kept, self.short_share, chance_tps, KNOWN * float(kept.max()))
+        known_tps = float(kept.max())
+        if isinstance(best.source, Laid):
+            known_tps = max(known_tps, best.highest_tps(kept))
+        return best.coming(kept, self.short_share, chance_tps, KNOWN * known_tps)
 
 
-def laid(profile: Floats, rates: Floats) -> int | None:
-    """The second of the profile that the first of these rates fits best; None where they fit nowhere."""
-    long_s = len(profile)
-    if rates.std() < FLAT * rates.mean():
+def laid(handed: Handed, rates: Floats) -> float | None:
+    """The second of a period that the first of these rates, of a period at most, fits best; None where none does."""
+    middle, number = handed.middle, min(len(rates), len(handed.middle))
+    off = rates[:number] - rates[:number].mean()
+    if rates.std() < FLAT * rates.mean() or not off.any():
         return None
-    fits = []
-    for begins in range(long_s):
-        part = profile[(begins + np.arange(len(rates))) % long_s]
-        fits.append(float(np.corrcoef(part, rates)[0, 1]) if part.std() > 0 else -1.0)
+    parts = len(middle)
+    products = np.fft.irfft(np.conj(np.fft.rfft(off, parts)) * np.fft.rfft(middle), parts)
+    sums, squares = (np.concatenate(([0.0], np.cumsum(np.tile(middle**power, 2)))) for power in (1, 2))
+    sum_of, square_of = (each[number : number + parts] - each[:parts] for each in (sums, squares))
+    spread = np.maximum(square_of - sum_of**2 / number, 1e-9 * squares[parts])
+    fits = products / np.sqrt(spread * float((off**2).sum()))
     best = int(np.argmax(fits))
-    return best if fits[best] >= ALIKE else None
+    return best * handed.period_s / parts if fits[best] >= ALIKE else None
 
 
-def period_of(rates: Floats) -> float | None:
-    """In seconds; None where they do not repeat."""
+def period_of(rates: Floats, most_s: int = KEPT_S) -> float | None:
+    """In seconds, where two were seen; None where they do not repeat within `most_s`."""
     alike = _alike(rates)
-    most = len(rates) // 2
+    most = min(len(rates) // 2, most_s)
     apart = np.flatnonzero(alike[: most + 1] < ALIKE / 2)
     if not len(apart):
         return None

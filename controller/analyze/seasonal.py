@@ -12,7 +12,7 @@ import math
 from typing import NamedTuple
 
 from controller.analyze.season import Coming
-from controller.analyze.troughs import best_trough, step_to
+from controller.analyze.troughs import next_trough, step_to
 from controller.knowledge.diagnoses import Horizon
 
 SPARE_S = 1.0  # a plan is decided so long before it has to be
@@ -51,9 +51,9 @@ def lowered(coming: Coming, planned_tps: float, horizon: Horizon, least_tps: flo
     """Should the plan be lowered now? least_tps: it must carry so much."""
     committed_s = horizon.enact_s + horizon.held_s
     raised_s = math.ceil(horizon.enact_s + horizon.machine_s + SPARE_S)
-    trough = best_trough(coming.needs, planned_tps, committed_s + raised_s)
+    trough = next_trough(coming.needs, planned_tps, committed_s + raised_s, WORTH_S)
     every = coming.text
-    if trough is None or trough.gain_s < WORTH_S:
+    if trough is None:
         return Lowering(0.0, "", f"no trough is long and deep enough to be worth it, {every}")
     if not trough.begins_s:
         text = f"no more than {trough.needed_tps:.1f} t/s is needed for {trough.ends_s} s, {every}"

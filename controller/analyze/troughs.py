@@ -44,6 +44,17 @@ def best_trough(needs: Floats, planned_tps: float, held_s: float) -> Trough | No
     return Trough(at * wide_s, int(ends[at] + 1) * wide_s, float(most[at, ends[at]]), float(each[at]))
 
 
+def next_trough(needs: Floats, planned_tps: float, held_s: float, worth_s: float) -> Trough | None:
+    """The best one that gains so much; where it is still to come, the best of those that are over before it begins,
+    and so on. None where none gains so much."""
+    found = None
+    trough = best_trough(needs, planned_tps, held_s)
+    while trough is not None and trough.gain_s >= worth_s:
+        found = trough
+        trough = best_trough(needs[: found.begins_s], planned_tps, held_s) if found.begins_s else None
+    return found
+
+
 def step_to(needs: Floats, planned_tps: float, held_s: float, trough: Trough) -> Trough | None:
     """The best step on the way: the plan is lowered for what comes until the trough begins, and is committed by then,
     so that the slots of threads that leave in it are gone so much sooner. None where there is not enough time."""

@@ -23,6 +23,7 @@ from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.forecast import Tuning
 from controller.core.following import Following
 from controller.knowledge.diagnoses import Horizon, Past, Stability
+from controller.knowledge.season_data import LearnedSeason
 from controller.knowledge.windows import SERIES_STEP_S, Latency, LatencySeries, ProgressSeries, Window
 from topology_runtime.topology import Topology
 
@@ -63,6 +64,7 @@ class DeciderQuestion:
     headroom: float
     peak_tps: float
     tuning: Tuning = Tuning()
+    season: LearnedSeason | None = None
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Foresight:
     following: Following = field(init=False)
 
     def __post_init__(self) -> None:
-        self.following = Following(self.given.topology, self.given.tuning)
+        self.following = Following(self.given.topology, self.given.tuning, self.given.season)
 
     def first_tps(self, rate_tps: float) -> float:
         return rate_tps * self.given.headroom

@@ -12,6 +12,7 @@ from controller.analyze.forecast import Tuning
 from controller.backtesting.deciders import DECIDERS, DeciderQuestion
 from controller.backtesting.series import RateSeries
 from controller.backtesting.world import BacktestQuestion, FluidWorld
+from controller.knowledge.season_data import LearnedSeason
 from topology_runtime.schedule import Schedule
 
 Row = dict[str, Any]
@@ -31,9 +32,12 @@ class BacktestTrial:
     question: BacktestQuestion
     headroom: float
     tuning: Tuning = Tuning()
+    season: LearnedSeason | None = None
 
     def __post_init__(self) -> None:
-        asked = DeciderQuestion(self.question.topology, self.headroom, self.series.peak_tps, self.tuning)
+        asked = DeciderQuestion(
+            self.question.topology, self.headroom, self.series.peak_tps, self.tuning, self.season
+        )
         self.world = FluidWorld(
             self.question, DECIDERS[self.policy](asked), Schedule(0, self.series.steps), self.policy == OURS
         )

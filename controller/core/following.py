@@ -6,9 +6,12 @@ replay of them knows the same.
 
 from __future__ import annotations
 
+import numpy as np
+
 from controller.analyze import lag
 from controller.analyze.demand import Offer, demand, offer_of
 from controller.analyze.forecast import CHOSEN, RateForecast, Tuning
+from controller.analyze.season import Handed
 from controller.execute.steps import PROBATION_WINDOWS
 from controller.execute.watching import past_of
 from controller.knowledge.arrivals import Lag
@@ -17,6 +20,7 @@ from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Rollout
+from controller.knowledge.season_data import LearnedSeason
 from controller.knowledge.turns import Now
 from controller.knowledge.windows import Window
 from topology_runtime.topology import Topology
@@ -31,8 +35,10 @@ ENACTMENTS = 5  # of the last so many the slowest is reckoned with
 class Following:
     """Follows the rate of one topology."""
 
-    def __init__(self, topology: Topology, tuning: Tuning = CHOSEN) -> None:
-        self.forecast = RateForecast(queue_s(topology), tuning)
+    def __init__(
+        self, topology: Topology, tuning: Tuning = CHOSEN, season: LearnedSeason | None = None
+    ) -> None:
+        self.forecast = RateForecast(queue_s(topology), tuning, handed_of(season))
         self._heard_ns = 0
 
     def need(
@@ -60,6 +66,12 @@ class Following:
             rate_tps = (halves[2 * second] + halves[2 * second + 1]) / 2
             self.forecast.hear(min(rate_tps, offer.cap_tps))
             self._heard_ns = now_ns
+
+
+def handed_of(season: LearnedSeason | None) -> Handed | None:
+    if season is None:
+        return None
+    return Handed(season.period_s, np.array(season.middle), np.array(season.high))
 
 
 def queue_s(topology: Topology) -> float:

@@ -116,7 +116,7 @@ class Loop:
         window = window_of(intake, now.mono_ns, k.settings.window_s)
         lags, cap_tps = lags_of(k, now.wall_ns), cap_of(k, now.wall_ns)
         verdict = stability(lag.under_cap(window, lags, cap_tps), in_force_s or 0.0)
-        self._following = self._following or Following(topology)
+        self._following = self._following or Following(topology, season=k.settings.season)
         need = self._following.need(k, self.members, window, lags, cap_tps, now)
         if behind := lag.alarm(k.alarms.get("lag", ""), lags, window):
             alarms.raise_alarm(turn, "lag", behind)

@@ -62,6 +62,8 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
 @click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE",
               help="Run this plan (`headgate plan -o json`), and never plan again.")  # fmt: skip
+@click.option("--season", type=click.Path(path_type=Path), metavar="FILE",
+              help="Foresee rises and falls by this season (`headgate season learn`).")  # fmt: skip
 @click.option("--profile-spare", type=click.FloatRange(0, 60), default=0.0, metavar="MINUTES",
               help="Of each hour, to profile tasks in spare slots, on copies of rows [none].")  # fmt: skip
 @click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,

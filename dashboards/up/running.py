@@ -170,6 +170,8 @@ def controller_options(
         words += ["--seconds", str(settings.ends_after_s)]
     if settings.plan is not None:
         words += ["--plan", str(settings.plan)]
+    if settings.season is not None:
+        words += ["--season", str(settings.season)]
     if settings.profile_spare:
         words += ["--profile-spare", str(settings.profile_spare)]
     if settings.metrics is not None:

@@ -11,7 +11,7 @@ from analysis_made import DemandRun, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.analyze.season import KEPT_S, KNOWN, Coming, SeasonWatch, period_of
+from controller.analyze.season import AHEAD_S, KEPT_S, KNOWN, Coming, SeasonWatch, period_of
 from controller.analyze.seasonal import due, lowered
 from controller.analyze.troughs import best_trough
 from controller.backtesting.drawn import KINDS, SEEDS, drawn, kind_of, names_of
@@ -116,7 +116,7 @@ def test_whatever_comes_it_foresees_nothing_beyond_what_was_seen(
         if (coming := watch.coming(chance_tps)) is not None:
             highest = max(KNOWN * max(rates), KNOWN * 90.0)
             assert np.isfinite(coming.rates).all() and (coming.needs <= highest + 1e-6).all()
-            assert len(coming.rates) == math.floor(coming.period_s)
+            assert len(coming.rates) == min(AHEAD_S, math.floor(coming.period_s))
 
 
 # ── troughs ─────────────────────────────────────────────────────────────────────────────────────
@@ -140,6 +140,11 @@ def test_the_best_trough_is_the_best_of_all(needs: list[float], held_s: float) -
     assert found is not None
     assert found.gain_s == pytest.approx(tried[found.begins_s, found.ends_s])
     assert found.gain_s >= best * (0.9 if found.begins_s == 0 else 1 - 1e-9)
+
+
+def test_a_trough_is_used_though_a_deeper_one_comes_later() -> None:
+    soon = lowered(foreseen((40, 50.0), (10, 100.0), (80, 10.0)), 100.0, QUICK, 0.0)
+    assert soon.why == "no more than 52.5 t/s is needed for 40 s, as every 60 s"
 
 
 def foreseen(*levels: tuple[int, float]) -> Coming:

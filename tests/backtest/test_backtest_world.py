@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,11 +15,15 @@ from controller.core.loop import Loop
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.records import Submitted
+from controller.knowledge.season_data import SCHEMA, LearnedFrom, LearnedSeason
+from controller.offline.season_commands import by_second
+from controller.offline.season_learning import learned_of
 from controller.replaying.exact_replay import decisions_of
 from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.world import Delays, IdealWorld
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import Infeasible, InvalidInput
+from topology_runtime.rates import Rates
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Static, Task, Topology
 
@@ -34,10 +40,16 @@ MODEL = Model("work", ModelSlot(), (Point(1, 10.0, 0.9, 0.1),))
 VMS = tuple(Vm(f"vm{n}", 4, usd_per_hour=0.4) for n in range(1, 9))
 QUESTION = BacktestQuestion(TOPOLOGY, {"work": MODEL}, VMS, Delays(1.0, 0.0))
 HEADROOM = 1.15
+NO_OPTIONS: dict[str, Any] = {"skip": 0.0, "seconds": None}
 
 
-def world(policy: str, series: RateSeries, question: BacktestQuestion = QUESTION) -> FluidWorld:
-    asked = DeciderQuestion(TOPOLOGY, HEADROOM, series.peak_tps)
+def world(
+    policy: str,
+    series: RateSeries,
+    question: BacktestQuestion = QUESTION,
+    season: LearnedSeason | None = None,
+) -> FluidWorld:
+    asked = DeciderQuestion(TOPOLOGY, HEADROOM, series.peak_tps, season=season)
     found = FluidWorld(question, DECIDERS[policy](asked), Schedule(0, series.steps), policy == "foresight")
     for _ in found.seconds(series.seconds):
         pass
@@ -74,9 +86,9 @@ def test_a_static_plan_scores_as_ten_lines_of_numpy_say() -> None:
     assert row["usd"] == pytest.approx(0.4 * -(-slots // 4) * found.score.seconds / 3600, rel=1e-4)
 
 
-def whole_loop(series: RateSeries) -> list[tuple[float, float]]:
+def whole_loop(series: RateSeries, season: LearnedSeason | None = None) -> list[tuple[float, float]]:
     """(s, rate) of the plans that the controller's own loop makes among machines that do as they promise."""
-    settings = ControllerSettings(run="run1", version="0.1.0", initial=VMS, headroom=HEADROOM)
+    settings = ControllerSettings(run="run1", version="0.1.0", initial=VMS, headroom=HEADROOM, season=season)
     loop = Loop(settings, Submitted(TOPOLOGY, (MODEL,), series.steps, 0.0, (), 0))
     account, plans = IdealAccount(), []
     for moment in IdealWorld(loop, account, Delays(1.0, 0.0), wall_ns=10**18).moments(series.seconds):
@@ -92,10 +104,23 @@ def whole_loop(series: RateSeries) -> list[tuple[float, float]]:
 )
 def test_it_plans_what_the_whole_loop_plans(name: str) -> None:
     """The same changes at the same time, within a turn and what the loop's samples are late."""
+    assert_alike(made(name), 900.0)
+
+
+@pytest.mark.parametrize("name", ["saw-back-120s", "square-300s"])
+def test_it_plans_what_the_whole_loop_plans_with_a_season_that_is_handed_over(name: str) -> None:
     series = made(name)
-    series = RateSeries(name, tuple(step for step in series.steps if step[0] < 900), 900.0)
-    here = [(at_s, tps) for at_s, tps in world("foresight", series).plans if at_s > 5]
-    there = [(at_s, tps) for at_s, tps in whole_loop(series) if at_s > 5]
+    found = learned_of([by_second(name, Rates(series.steps, series.seconds), NO_OPTIONS)], None, iter)
+    profile = (tuple(rates.tolist()) for rates in (found.middle, found.high))
+    learned = LearnedFrom((), series.seconds, found.periods, "", "", found.held_out)
+    season = LearnedSeason(SCHEMA, "", found.period_s, *profile, learned)
+    assert_alike(series, 600.0, season)
+
+
+def assert_alike(series: RateSeries, seconds: float, season: LearnedSeason | None = None) -> None:
+    series = RateSeries(series.name, tuple(step for step in series.steps if step[0] < seconds), seconds)
+    here = [(at_s, tps) for at_s, tps in world("foresight", series, season=season).plans if at_s > 5]
+    there = [(at_s, tps) for at_s, tps in whole_loop(series, season) if at_s > 5]
     assert abs(len(here) - len(there)) <= max(1, len(there) // 5), (here, there)
     matched = sum(
         any(abs(at_s - other_s) <= 4 and tps == pytest.approx(other, rel=0.15) for other_s, other in here)

@@ -1,0 +1,186 @@
+"""`headgate season`: what comes back, learned from rates of before, as a file for `up` and `backtest`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.output import Format, emit, format_options
+
+if TYPE_CHECKING:
+    from controller.knowledge.season_data import LearnedSeason
+    from topology_runtime.rates import Rates
+    from topology_runtime.stability.slopes import Floats
+
+SECONDS_MOST = 1_000_000
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="TRACE|RATES...")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the season here.")
+@click.option("--topology", metavar="NAME", help="Whose rates they are (default: the trace's topology).")
+@click.option(
+    "--period", type=float, metavar="S", help="Of so many seconds (default: the best that is found)."
+)
+@click.option("--time-scale", type=float, default=1.0, metavar="X", help="Seconds = time / X, as in the run.")
+@click.option("--rate-scale", type=float, default=1.0, metavar="X", help="Tuples/s = value × X.")
+@click.option("--skip", type=float, default=0.0, metavar="S", help="Leave out the first S seconds of each.")
+@click.option("--seconds", type=float, metavar="N", help="Take only the next N of each.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
+@format_options
+def learn(sources: tuple[str, ...], output: Format, **options: Any) -> None:
+    """Learn what comes back from recorded runs (traces/TOPOLOGY/RUN) or rates files, and say how well it foresees.
+
+    The last third of the longest is held out: a season is written only if it was off by at most half as much there as
+    what came 15 s before. Give the file to `headgate up --season FILE`, or try it: `headgate backtest --season FILE`.
+    Periods of 30 s to an hour; in longer ones the rate changes so slowly that level and trend follow it.
+
+    \b
+    headgate season learn traces/day/run1 traces/day/run2 --out season.json --plot season.svg
+    headgate season learn taxi.csv --time-scale 720 --skip 3600 --out season.json"""
+    from controller.files.season_files import write_season
+    from controller.offline.answers import refuse_picture
+
+    if options["out"] is None:
+        raise UsageError(
+            "where to? --out FILE is missing", hint="headgate season learn TRACE --out season.json"
+        )
+    check_numbers(options)
+    refuse_picture(options["plot"])
+    season = learned(sources, options)
+    write_season(options["out"], season)
+    show_season(output, season, options["plot"])
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
+@format_options
+def show(file: Path, plot: Path | None, output: Format) -> None:
+    """What a season's file says: its period, where it is from, how well it foresaw what was held out."""
+    from controller.files.season_files import read_season
+    from controller.offline.answers import refuse_picture
+
+    refuse_picture(plot)
+    show_season(output, read_season(file), plot)
+
+
+# ── learning ────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_numbers(options: dict[str, Any]) -> None:
+    """Raises InvalidInput with every fault."""
+    limits = {
+        "period": (1.0, 1e7), "time_scale": (1e-6, 1e9), "rate_scale": (1e-9, 1e9), "skip": (0.0, 1e9),
+        "seconds": (1.0, 1e9),
+    }  # fmt: skip
+    faults = [
+        f"--{name.replace('_', '-')}: expected {least:g} to {most:g}, got {options[name]:g}"
+        for name, (least, most) in limits.items()
+        if options[name] is not None and not least <= options[name] <= most
+    ]
+    if faults:
+        raise InvalidInput("nothing can be learned with these numbers", faults=faults)
+
+
+def learned(sources: Sequence[str], options: dict[str, Any]) -> LearnedSeason:
+    """Raises UsageError, InvalidInput."""
+    from importlib.metadata import version
+
+    from controller.knowledge.season_data import SCHEMA, LearnedFrom, LearnedSeason
+    from controller.offline.season_learning import learned_of
+    from controller.offline.waiting import waited
+    from topology_runtime.clock import wall_ns
+    from topology_runtime.rates import read
+    from topology_runtime.utc import utc_iso
+
+    if not sources:
+        hint = "headgate season learn TRACE --out season.json"
+        raise UsageError("which rates? a trace or a rates file is missing", hint=hint)
+    topology = topology_of(sources, options["topology"])
+    series = [
+        by_second(source, read(source, options["rate_scale"], options["time_scale"]), options)
+        for source in sources
+    ]
+    found = learned_of(series, options["period"], lambda items: waited(items, "learning"))
+    return LearnedSeason(
+        SCHEMA,
+        topology,
+        round(found.period_s, 3),
+        rounded(found.middle),
+        rounded(found.high),
+        LearnedFrom(
+            tuple(str(source) for source in sources),
+            float(sum(len(rates) for rates in series)),
+            found.periods,
+            utc_iso(wall_ns()),
+            version("headgate"),
+            found.held_out,
+        ),
+    )
+
+
+def rounded(rates: Floats) -> tuple[float, ...]:
+    return tuple(float(f"{tps:.5g}") for tps in rates)
+
+
+def topology_of(sources: Sequence[str], given: str | None) -> str:
+    """The one that the traces are of, or as given; empty where nobody says. Raises InvalidInput."""
+    folders = [Path(source).resolve() for source in sources if Path(source).is_dir()]
+    names = {(folder.parent if folder.name == "rates" else folder).parent.name for folder in folders}
+    if len(names) > 1 and given is None:
+        raise InvalidInput(
+            "these traces are of several topologies",
+            cause=", ".join(sorted(names)),
+            hint="learn from one topology's, or say whose the season is: --topology NAME",
+        )
+    return given if given is not None else next(iter(names), "")
+
+
+def by_second(source: str, rates: Rates, options: dict[str, Any]) -> Floats:
+    """The mean rate of each second. Raises InvalidInput."""
+    import numpy as np
+
+    if not rates.period_s:
+        raise InvalidInput(f"{source} has no end: there is nothing to learn from one rate")
+    ends_s = min(rates.period_s, options["skip"] + (options["seconds"] or math.inf))
+    seconds = math.floor(ends_s - options["skip"])
+    if not 0 < seconds <= SECONDS_MOST:
+        raise InvalidInput(
+            f"{source} has {max(0, seconds)} s to learn from",
+            cause=f"expected 1 to {SECONDS_MOST:,}",
+            hint="--time-scale, --skip, --seconds",
+        )
+    at_s = np.array([at_s for at_s, _ in rates.steps] + [rates.period_s])
+    came = np.concatenate(([0.0], np.cumsum(np.diff(at_s) * np.array([tps for _, tps in rates.steps]))))
+    return np.asarray(np.diff(np.interp(options["skip"] + np.arange(seconds + 1), at_s, came)))
+
+
+# ── what is printed ─────────────────────────────────────────────────────────────────────────────
+
+
+def show_season(output: Format, season: LearnedSeason, plot: Path | None) -> None:
+    import msgspec
+
+    learned_from, held_out = season.learned, season.learned.held_out
+    row = {
+        "topology": season.topology or "any",
+        "period_s": season.period_s,
+        "periods": learned_from.periods,
+        "low_tps": round(min(season.middle), 3),
+        "peak_tps": round(max(season.middle), 3),
+        "held_out_s": held_out.seconds,
+        "error": held_out.error,
+        "error_of_level": held_out.error_of_level,
+        "covered": held_out.covered,
+    }
+    emit(output, msgspec.to_builtins(season), [row])
+    if plot is not None:
+        from controller.offline.pictures.season_profile import season_picture
+
+        season_picture(season, plot)
