@@ -266,10 +266,10 @@ class Loop:
             case m.DeadLetters():
                 return hearing.letters(turn, members, message)
             case Profiled():
-                changes = hearing.told(turn, members.heard(message.vm, turn.now))
+                changes = hearing.told(turn, members, members.heard(message.vm, turn.now))
                 spare_profiles.heard(turn, message)
             case m.Goodbye():
-                changes = hearing.told(turn, members.goodbye(message.vm, message.boot))
+                changes = hearing.told(turn, members, members.goodbye(message.vm, message.boot))
         self._look_at_once(changes)
 
     def _look_at_once(self, changes: tuple[MembershipChange, ...]) -> None:
@@ -348,7 +348,7 @@ class Loop:
 
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now
-        self._look_at_once(hearing.told(turn, self.members.tick(now)))
+        self._look_at_once(hearing.told(turn, self.members, self.members.tick(now)))
         self._alarms(turn)
         take_back(turn, self.members)
         k.impatient = hand_over_waited(k, now)

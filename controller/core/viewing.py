@@ -9,6 +9,7 @@ from controller.execute.ending import Ending, offered_of
 from controller.execute.executor import sight_of, stand_of
 from controller.execute.steps import waits_for
 from controller.knowledge.arrivals import cap_of, lags_of, offered_now, source_kind
+from controller.knowledge.events_gone import left_on_vms
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.letters import Letters
 from controller.knowledge.membership import Member, Membership, natural
@@ -161,6 +162,7 @@ def _tuples(k: Knowledge, members: Membership, by_sink: BySink, until_ns: int) -
         acked=k.counts.acked,
         in_flight=in_flight(members.up()),
         lost=_lost(k, members),
+        left_on_vms=left_on_vms(k),
         dead_lettered=k.counts.letters.count,
         replayed=k.counts.replayed,
         **copies_of(k, by_sink),

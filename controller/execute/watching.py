@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from controller.execute.desired import HAND_OVER_NS
 from controller.execute.executor import IN_FORCE
+from controller.knowledge import events_gone
 from controller.knowledge.arrivals import looked_ns, positions_at
 from controller.knowledge.diagnoses import Past
 from controller.knowledge.knowledge import Knowledge
@@ -55,6 +56,8 @@ def take_back(turn: Turn, members: Membership) -> None:
     back = tuple(m.vm.vm for m in members.up() if m.vm.vm in held and _is_empty(m))
     if back:
         turn.record(HeldDead(tuple(vm for vm in held if vm not in back)))
+        for vm in back:
+            events_gone.taken_back(turn, members, vm)
         turn.event("vm_back", f"VM {', '.join(back)} is back and empty: it may be planned with again")
 
 

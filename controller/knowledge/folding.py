@@ -17,6 +17,7 @@ from controller.knowledge.records import (
     Draining,
     Durable,
     Ended,
+    EventsGone,
     Gone,
     HandedOver,
     HeldDead,
@@ -208,6 +209,11 @@ def _state_lost(d: Durable, r: StateLost) -> Durable:
     return replace(d, state_lost={**d.state_lost, r.task: lost})
 
 
+def _events_gone(d: Durable, r: EventsGone) -> Durable:
+    others = {vm: events for vm, events in d.events_gone.items() if vm != r.vm}
+    return replace(d, events_gone=others | ({r.vm: r.events} if r.events else {}))
+
+
 def _ended(d: Durable, r: Ended) -> Durable:
     if not d.lives:
         return d
@@ -237,6 +243,7 @@ _FOLDS: dict[type, Any] = {
     MachineReleased: _machine_released,
     HoldCleared: _seen,
     StateLost: _state_lost,
+    EventsGone: _events_gone,
     Ended: _ended,
     SoFar: _so_far,
 }

@@ -213,6 +213,14 @@ class StateLost(msgspec.Struct, frozen=True, tag="state_lost"):
     wall_ns: int
 
 
+class EventsGone(msgspec.Struct, frozen=True, tag="events_gone"):
+    """So many events that a VM's sources had accepted are on its disk alone, and it is lost; 0: it is back."""
+
+    vm: str
+    events: int
+    wall_ns: int
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """This life ended as it should."""
 
@@ -245,7 +253,8 @@ class Durable(msgspec.Struct, frozen=True):
     back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the thread that
     may work, or that did last. apart: leaving source threads with open positions whose successors read.
     rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
-    state_lost: task → its key ranges that went on without their state."""
+    state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
+    its sources had accepted."""
 
     boot: int = 0
     lives: tuple[tuple[int, int], ...] = ()  # (began, ended as it should or 0) in UTC ns
@@ -273,6 +282,7 @@ class Durable(msgspec.Struct, frozen=True):
     rollouts: tuple[Rollout, ...] = ()
     rollouts_dropped: dict[str, int] = {}
     state_lost: dict[str, tuple[tuple[int, int], ...]] = {}
+    events_gone: dict[str, int] = {}
 
 
 class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
@@ -300,6 +310,7 @@ Record = (
     | HoldCleared
     | StandIn
     | StateLost
+    | EventsGone
     | Ended
     | SoFar
 )

@@ -99,13 +99,15 @@ class RolloutUnderWay(msgspec.Struct, frozen=True):
 
 
 class TupleCounts(msgspec.Struct, frozen=True):
-    """Since the run began. lost: read and nowhere now, always 0 or something is wrong. The last five: `copies.py`."""
+    """Since the run began. lost: read and nowhere now, always 0 or something is wrong. left_on_vms: events that were
+    accepted and lie where nothing reads them, `events_gone.py`. The last five: `copies.py`."""
 
     offered: int
     emitted: int
     acked: int
     in_flight: int
     lost: int
+    left_on_vms: int
     dead_lettered: int
     replayed: int
     duplicates: int

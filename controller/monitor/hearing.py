@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.knowledge import events_gone
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.membership import Member, Membership, MembershipChange
 from controller.knowledge.records import Joined
@@ -34,7 +35,7 @@ def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Membership
     vm = members.members[message.vm].vm
     if vm not in k.durable.joined:
         turn.record(Joined(vm))
-    return told(turn, changes)
+    return told(turn, members, changes)
 
 
 def report(turn: Turn, members: Membership, message: m.Report) -> tuple[MembershipChange, ...]:
@@ -64,7 +65,7 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Membersh
     if message.strikes != VmStrikes():
         k.strikes[message.vm] = message.strikes
     k.counts.unlogged[message.vm, message.boot] = message.unlogged
-    return told(turn, changes)
+    return told(turn, members, changes)
 
 
 def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
@@ -121,7 +122,7 @@ def _told_of_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStat
 
 def letters(turn: Turn, members: Membership, message: m.DeadLetters) -> None:
     """Rows that a task could not process."""
-    told(turn, members.heard(message.vm, turn.now))
+    told(turn, members, members.heard(message.vm, turn.now))
     counts = turn.knowledge.counts
     for letter in message.letters:
         if counts.letters.bury(letter, turn.now.wall_ns):
@@ -175,7 +176,9 @@ def letters_not_kept(turn: Turn, records: tuple[LetterRecord, ...]) -> None:
     counts.letters_told.clear()
 
 
-def told(turn: Turn, changes: tuple[MembershipChange, ...]) -> tuple[MembershipChange, ...]:
+def told(
+    turn: Turn, members: Membership, changes: tuple[MembershipChange, ...]
+) -> tuple[MembershipChange, ...]:
     """Changes of membership as events."""
     for change in changes:
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
@@ -183,6 +186,7 @@ def told(turn: Turn, changes: tuple[MembershipChange, ...]) -> tuple[MembershipC
             turn.knowledge.alarms.pop(f"disk {change.vm}", None)
         if change.kind == "left":
             turn.knowledge.spools.pop(change.vm, None)
+    events_gone.look(turn, members, changes)
     return changes
 
 

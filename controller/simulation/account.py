@@ -96,6 +96,7 @@ class SimAccount:
         self.live: dict[tuple[int, int], SimWatch] = {}  # (thread, incarnation) → its ledger
         self.again = 0  # rows that were sent again, or read again
         self.accepted: dict[Row, str] = {}  # events that no sink has seen → the VM whose spool took them
+        self.events_gone = 0  # events that went with their VMs
         self.touched = False
 
     def of(self, place: Partition) -> Positions:
@@ -238,6 +239,7 @@ class SimAccount:
         self.met["spools lost"] += bool(lost)
         for row in lost:
             del self.accepted[row]
+        self.events_gone += len(lost)
 
     def ends(self, thread: SimThread, state: WorkerState) -> None:
         """A thread ends by itself: a source that is still desired must have nothing open [A3]."""

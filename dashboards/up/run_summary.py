@@ -41,6 +41,7 @@ def lines_of(summary: Summary) -> list[str]:
     ms = ", ".join(
         f"{name} {value:.1f}" if value is not None else f"{name} N/A" for name, value in latency.items()
     )
+    left = t.get("left_on_vms", 0)
     return [
         f"{summary['topology']} ran {summary['seconds']:.1f} s",
         f"offered   {t['offered']:,} tuples ({summary['offered_tps']:.1f} t/s)",
@@ -48,6 +49,7 @@ def lines_of(summary: Summary) -> list[str]:
         f"lost      {t['lost']:,}; dead letters {t['dead_lettered']:,}; "
         f"replayed {t['replayed']:,}; duplicates {_duplicates(t)}",
         *(f"          maybe more: {why}" for why in t["duplicates_why"]),
+        *([f"left      about {left:,} events on VMs that are lost, or have no slot"] if left else []),
         f"latency   {ms} ms",
     ]
 
@@ -99,13 +101,20 @@ def check_dead(summary: Summary, most: float) -> None:
 
 
 def check_lost(summary: Summary) -> None:
-    """Raises HeadgateError when tuples were lost: that is a promise broken, not a result."""
-    lost = summary["tuples"]["lost"]
+    """Raises HeadgateError when tuples were lost: that is a promise broken, not a result. Raises CheckFailed when
+    events went with a VM that is lost, which nobody promises to prevent."""
+    lost, left = summary["tuples"]["lost"], summary["tuples"].get("left_on_vms", 0)
     if lost:
         raise HeadgateError(
             f"{lost:,} tuples were lost",
             cause="a source read them, and they were neither acked nor dead-lettered when the run had ended",
             hint="the state of the run is kept; report it with its logs",
+        )
+    if left:
+        raise CheckFailed(
+            f"about {left:,} events were left on VMs",
+            cause="a source had accepted them there, and the VM is lost, or has no slot that can be used",
+            hint="`headgate events` says which VM; a source that can be read twice loses nothing then",
         )
 
 
