@@ -291,6 +291,13 @@ class RunView:
     def measured(self, slot: Slot) -> SlotWindow | None:
         return self.result.window.slots.get(slot) if self.result else None
 
+    def measured_vm(self, vm: VmStatus) -> tuple[float | None, float | None]:
+        """CPU and memory of all its slots together, as fractions of them."""
+        uses = [use for slot in vm.slots if (use := self.measured(slot.slot)) is not None]
+        if not uses:
+            return None, None
+        return sum(use.cpu for use in uses) / vm.vm.slots, sum(use.memory for use in uses) / vm.vm.slots
+
     def predicted(self, slot: Slot) -> tuple[float | None, float | None]:
         """CPU and memory at the present rate."""
         return self.result.predicted.get(slot, (None, None)) if self.result else (None, None)

@@ -137,7 +137,7 @@ def vms_now(view: RunView) -> dict[str, s.VmNow]:
 
 def _vm(view: RunView, now: VmStatus) -> s.VmNow:
     vm, by_slot = now.vm, view.placed.by_slot
-    uses = [use for slot in now.slots if (use := view.measured(slot.slot)) is not None]
+    cpu, memory = view.measured_vm(now)
     return s.VmNow(
         state=now.state,
         slots=vm.slots,
@@ -147,6 +147,6 @@ def _vm(view: RunView, now: VmStatus) -> s.VmNow:
         threads=sum(sum(by_slot.get(slot.slot, {}).values()) for slot in now.slots),
         usd_per_hour=vm.usd_per_hour or None,
         provided=now.provided or None,
-        cpu=share(sum(use.cpu for use in uses) / vm.slots) if uses else None,
-        memory=share(sum(use.memory for use in uses) / vm.slots) if uses else None,
+        cpu=share(cpu),
+        memory=share(memory),
     )

@@ -99,6 +99,7 @@ def _slots(view: RunView) -> dict[str, int]:
 
 
 def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
+    use = zip(MEASURED, view.measured_vm(vm), strict=False)
     return {
         "vm": vm.vm.vm,
         "state": vm.state,
@@ -107,6 +108,7 @@ def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
         "slot_cores": vm.vm.slot_cores,
         "slot_memory_bytes": vm.vm.slot_memory_bytes,
         "provided": vm.provided,
+        **rounded(dict(use)),
         "slots": [_slot(view, slot) for slot in vm.slots],
     }
 

@@ -127,17 +127,12 @@ def _vm(vm: Data) -> Row:
         sum(bool(slot.get("threads")) for slot in there),
         len(there),
         sum(sum((slot.get("threads") or {}).values()) for slot in there),
-        _mean([slot.get("cpu") for slot in there]),
-        _mean([slot.get("memory") for slot in there]),
+        vm.get("cpu"),
+        vm.get("memory"),
         sum(slot.get("crashes") or 0 for slot in there),
         "yes" if vm.get("provided") else "no",
         vm.get("binding"),
     )
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def decisions(reading: StatusReading) -> list[Row]:

@@ -179,6 +179,14 @@ def check_plan_and_slots(now: Shown) -> None:
     states = [now.metric("headgate_slots", state=state) for state in ("used", "free", "quarantined")]
     assert sum(filter(None, states)) == total and states[2] == status["slots"]["quarantined"]
     for vm in status["vms"]:
+        there = page["vms"][vm["vm"]]
+        assert there["state"] == vm["state"] and there["slots_used"] == sum(
+            bool(s["threads"]) for s in vm["slots"]
+        )
+        for what in ("cpu", "memory"):
+            measured = [slot[what] for slot in vm["slots"] if slot[what] is not None]
+            assert vm[what] is None or vm[what] == pytest.approx(sum(measured) / len(vm["slots"]), abs=1e-3)
+            assert vm[what] is None or abs(there[what] - vm[what]) <= 0.0051
         for slot in vm["slots"]:
             there = page["slots"][f"{vm['vm']}/{slot['slot']}"]
             assert (there["threads"], there["state"]) == (slot["threads"], slot["state"])
