@@ -108,6 +108,9 @@ class Cluster:
             assert known.report is not None
             known.report = replace(known.report, sequence=known.report.sequence + 1)
         self._decide(seconds)
+        return self.view(result, now)
+
+    def view(self, result: LoopResult | None, now: Now) -> RunView:
         return view_of(self.k, self.members, Ending(), {}, None, result, now)
 
     def _decide(self, seconds: float) -> None:

@@ -18,6 +18,7 @@ ROWS_MOST = 1 << 40  # beyond them nobody means it
 WINDOW_NS = 10_000_000_000
 SHARES = (0.5, 0.95, 0.99)
 MS = 1e6
+NOTHING: Ints = np.zeros((3, 0), np.int64)
 
 
 class TaskLatency:
@@ -31,7 +32,7 @@ class TaskLatency:
 
     def add(self, block: SampleBlock, now_ns: int) -> None:
         """What makes no sense is passed over."""
-        found = self._counted(block)
+        found = self._counted(block) if block.task_latency else NOTHING
         task, bucket, rows = found
         if len(task):
             np.add.at(self._totals, (task, bucket), rows)
@@ -43,7 +44,7 @@ class TaskLatency:
         try:
             found = task_latency_of(block)
         except BadMessage:
-            return np.zeros((3, 0), np.int64)
+            return NOTHING
         task, bucket, rows = found
         there = (task >= 0) & (task < len(self._tasks)) & (bucket >= 0) & (bucket < BUCKETS)
         return found[:, there & (rows > 0) & (rows < ROWS_MOST)]
