@@ -316,16 +316,15 @@ def period_of(rates: Floats, most_s: int = KEPT_S) -> float | None:
 
 
 def _sharper(alike: Floats, period_s: float) -> float:
-    """By its multiples, as far as they can be told."""
-    for times in range(2, 9):
+    """By its multiples, as far as they can be told: of days, a week apart are more alike than three days."""
+    for times in range(2, 17):
         reach = max(2, math.ceil(0.02 * times * period_s))
         begins, ends = round(times * period_s) - reach, round(times * period_s) + reach + 1
         if ends > 3 * len(alike) // 4:
             break
         at = begins + int(np.argmax(alike[begins:ends]))
-        if alike[at] < ALIKE or at in (begins, ends - 1):
-            break
-        period_s = at / times
+        if alike[at] >= ALIKE and at not in (begins, ends - 1):
+            period_s = at / times
     return period_s
 
 

@@ -64,6 +64,19 @@ def rates_of(name: str) -> list[float]:
     return [series.steps[int(n)][1] for n in at]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_period_of_days_is_found_exactly_though_days_apart_are_less_alike_than_weeks(seed: int) -> None:
+    """In steps of 2.5 s, as half hours are, and with two quiet days of seven."""
+    chance, rates = random.Random(seed), []
+    for day in range(20):
+        high = 60.0 if day % 7 in (5, 6) else 100.0
+        shift = 18 if day % 7 in (5, 6) else 0
+        for n in range(48):
+            middle = 10.0 + high * math.sin(math.pi * ((n - shift) % 48) / 48) ** 2
+            rates += [middle * chance.uniform(0.95, 1.05)] * (3 if n % 2 else 2)
+    assert period_of(np.array(rates), 800) == pytest.approx(120.0, abs=0.2)
+
+
 @pytest.mark.parametrize(("shape", "believed_s"), [(wave, 200), (square, 440)])
 def test_it_is_believed_after_three_periods_and_foresees_the_next(shape: type, believed_s: int) -> None:
     """Where it rises by a step, so many rows must have come that they would bear one that is not foreseen."""
