@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from controller.backtesting.series import SETS, made
 from controller.knowledge.diagnoses import Horizon
 
 SHARE = 0.002
+TAXIS = Path(__file__).resolve().parents[3] / "shared/data/rates/nyc-taxi-30min.csv"
 
 
 def wave(period_s: float, seconds: int, low: float = 20.0, high: float = 120.0) -> list[float]:
@@ -64,17 +67,15 @@ def rates_of(name: str) -> list[float]:
     return [series.steps[int(n)][1] for n in at]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_period_of_days_is_found_exactly_though_days_apart_are_less_alike_than_weeks(seed: int) -> None:
-    """In steps of 2.5 s, as half hours are, and with two quiet days of seven."""
-    chance, rates = random.Random(seed), []
-    for day in range(20):
-        high = 60.0 if day % 7 in (5, 6) else 100.0
-        shift = 18 if day % 7 in (5, 6) else 0
-        for n in range(48):
-            middle = 10.0 + high * math.sin(math.pi * ((n - shift) % 48) / 48) ** 2
-            rates += [middle * chance.uniform(0.95, 1.05)] * (3 if n % 2 else 2)
-    assert period_of(np.array(rates), 800) == pytest.approx(120.0, abs=0.2)
+@pytest.mark.parametrize(("day_s", "days"), [(120, 20), (240, 20), (300, 12)])
+def test_the_period_of_recorded_days_is_found_exactly(day_s: int, days: int) -> None:
+    """Taxis of a city by the half hour: three days apart are less alike than a week."""
+    if not TAXIS.exists():
+        pytest.skip(f"{TAXIS} is not there")
+    with TAXIS.open() as lines:
+        rates = np.array([float(row["value"]) for row in csv.DictReader(lines)])
+    seconds = np.arange(day_s * days)
+    assert period_of(rates[seconds * 48 // day_s]) == pytest.approx(day_s, abs=0.25)
 
 
 @pytest.mark.parametrize(("shape", "believed_s"), [(wave, 200), (square, 440)])
