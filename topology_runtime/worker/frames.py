@@ -116,9 +116,9 @@ class FrameWork(ThreadWork):
 
     def on_orders(self, orders: Orders) -> None:
         """Senders that are no more, and those without a record, are looked at anew."""
-        self._forget(
-            [sender for sender, link in self._links.items() if link is None or sender not in orders.task_of]
-        )
+        known = orders.task_of
+        if gone := [sender for sender, link in self._links.items() if link is None or sender not in known]:
+            self._forget(gone)
 
     def _forget(self, senders: Iterable[int]) -> None:
         with self.thread.host.lock:

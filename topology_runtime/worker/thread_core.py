@@ -223,9 +223,8 @@ class ThreadCore:
 
     def hear(self, word: Heard, now_ns: int) -> bool:
         """Whatever came but a frame. True when there is something to report."""
-        if isinstance(word, StateAsked):  # of a thread that is no more
-            for move in answers_for(word, self.ports.snapshots(word.task, word.thread)):
-                self.post.send_word(move)
+        if isinstance(word, StateAsked):
+            self._answer(word)
             return False
         if not isinstance(word, Barrier):
             return self.behaviour.on_word(word, now_ns)
@@ -235,6 +234,12 @@ class ThreadCore:
             return False
         self.behaviour.on_barriers(now_ns)
         return True
+
+    def _answer(self, asked: StateAsked) -> None:
+        """What a thread that is no more has on this VM's disk. The task is a part of a path: only one that there is."""
+        if asked.task in self.topology.by_name:
+            for move in answers_for(asked, self.ports.snapshots(asked.task, asked.thread)):
+                self.post.send_word(move)
 
     def _routers(self, orders: Orders) -> list[tuple[int, Router]]:
         """One for each out-edge that has a route."""
