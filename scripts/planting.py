@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 WORKER, EXECUTE = "topology_runtime/worker", "controller/execute"
-LEDGER, ACKS, RESULTS = f"{WORKER}/ledger.py", f"{WORKER}/acks.py", f"{WORKER}/results.py"
+LEDGER, ACKS, CODE = f"{WORKER}/ledger.py", f"{WORKER}/acks.py", f"{WORKER}/user_code.py"
 WINDOWS, PANES, BURIAL = f"{WORKER}/windows.py", f"{WORKER}/panes.py", f"{WORKER}/burial.py"
 OUTPUTS, CORE, SOURCE = f"{WORKER}/outputs.py", f"{WORKER}/thread_core.py", f"{WORKER}/source.py"
 ORDERS, STATE = f"{WORKER}/orders.py", f"{WORKER}/state.py"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from planting import (
     ACKS,
     BURIAL,
+    CODE,
     CORE,
     KEYED_ROWS,
     LATE,
@@ -12,7 +13,6 @@ from planting import (
     LOST,
     OUTPUTS,
     PANES,
-    RESULTS,
     SAVED,
     SOURCE,
     WANTED,
@@ -178,7 +178,7 @@ TUPLES = (
     ),
     one(
         "what a sink finished is not recorded",
-        f"{WORKER}/user_code.py",
+        CODE,
         "            self.results.finish(batch)\n",
         "            pass\n",
         LOST,
@@ -201,7 +201,7 @@ TUPLES = (
     ),
     one(
         "a row that failed comes to nothing",
-        RESULTS,
+        CODE,
         "self.letters.append(letter_of(",
         "(lambda _: None)(letter_of(",
         LOST,

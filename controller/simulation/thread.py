@@ -20,11 +20,11 @@ from topology_runtime.messages import Frame, SourceStatus, ThreadSpec, ThreadSta
 from topology_runtime.state_moves import StateAsked, StateMove
 from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.source import SourceTask
 from topology_runtime.worker.spool import Owner
 from topology_runtime.worker.spools_left import SpoolsLeft
 from topology_runtime.worker.thread_core import Ports, ThreadCore
+from topology_runtime.worker.user_code import ToRecord
 
 if TYPE_CHECKING:
     from controller.simulation.worker import SimWorker

@@ -34,9 +34,9 @@ from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.keyed import KeyedTask
 from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
 from topology_runtime.worker.orders import orders_of
-from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.router import owners, range_of
 from topology_runtime.worker.thread_core import Ports, ThreadCore
+from topology_runtime.worker.user_code import ToRecord
 
 S, MS = 1_000_000_000, 1_000_000
 SOURCE = 0  # the source's thread

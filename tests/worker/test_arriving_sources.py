@@ -24,10 +24,10 @@ from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.orders import orders_of
-from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.source import SourceTask
 from topology_runtime.worker.thread_core import Ports, ThreadCore
+from topology_runtime.worker.user_code import ToRecord
 
 S, MS = 1_000_000_000, 1_000_000
 SLOT = Slot("vm1", 0)

@@ -19,11 +19,11 @@ from topology_runtime.worker.again import LEAST_TPS, SEQUENCES, Way, Ways
 from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.burial import bytes_of
 from topology_runtime.worker.orders import Orders, orders_of
-from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.router import range_of
 from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.source import SourceTask
 from topology_runtime.worker.thread_core import Ports, ThreadCore
+from topology_runtime.worker.user_code import ToRecord
 
 S, MS = 1_000_000_000, 1_000_000
 SLOT = Slot("vm1", 0)

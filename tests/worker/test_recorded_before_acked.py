@@ -11,9 +11,9 @@ from topology_runtime.instances import key_function
 from topology_runtime.messages import ThreadSpec
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.results import ToRecord
 from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.thread_core import Ports, ThreadCore
+from topology_runtime.worker.user_code import ToRecord
 
 SLOT = Slot("vm1", 0)
 STATIC = Static(1, 0.1, 0.1)

@@ -16,12 +16,11 @@ from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.burial import Around, bytes_of
 from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.mapping import MapTask
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.ranges import Standing
-from topology_runtime.worker.results import Results
 from topology_runtime.worker.router import Router
-from topology_runtime.worker.user_code import UserCode
+from topology_runtime.worker.thread_core import MapTask
+from topology_runtime.worker.user_code import Results, UserCode
 from topology_runtime.worker.windows import WindowRows
 
 HERE = Slot("vm", 0)

@@ -16,11 +16,10 @@ from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route
 from topology_runtime.topology import KEY_RANGES, Edge, Grouping
 from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.burial import Around
-from topology_runtime.worker.mapping import MapTask
 from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.results import Results
 from topology_runtime.worker.router import Router
-from topology_runtime.worker.user_code import UserCode
+from topology_runtime.worker.thread_core import MapTask
+from topology_runtime.worker.user_code import Results, UserCode
 from topology_runtime.worker.windows import DRAINED_AFTER_NS, WindowRows
 
 HOME = Slot("vm", 0)

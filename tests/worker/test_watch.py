@@ -16,11 +16,10 @@ from topology_runtime.struck import Struck
 from topology_runtime.worker import attempts
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.burial import Around
-from topology_runtime.worker.mapping import MapTask
 from topology_runtime.worker.meter_watch import MeterWatch
 from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.results import Results
-from topology_runtime.worker.user_code import UserCode
+from topology_runtime.worker.thread_core import MapTask
+from topology_runtime.worker.user_code import Results, UserCode
 from topology_runtime.worker.watch import CallWatch, Poison, poison_of, wait_s
 from topology_runtime.worker.windows import WindowRows
 

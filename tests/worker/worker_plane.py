@@ -25,12 +25,11 @@ from topology_runtime.worker.acks import Addressed, BufferedRow
 from topology_runtime.worker.burial import Around
 from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
 from topology_runtime.worker.ledger import Ledger, Root
-from topology_runtime.worker.mapping import MapTask
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.ranges import Standing
-from topology_runtime.worker.results import Results
 from topology_runtime.worker.router import Router, range_of
-from topology_runtime.worker.user_code import UserCode
+from topology_runtime.worker.thread_core import MapTask
+from topology_runtime.worker.user_code import Results, UserCode
 from topology_runtime.worker.windows import WindowRows
 
 IDLE_STEPS = 4  # events without anything on its way before time makes a leap

@@ -8,8 +8,7 @@ from typing import Any
 from topology_runtime.logic import kind_of
 from topology_runtime.worker.keyed import KeyedTask
 from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.mapping import MapTask
-from topology_runtime.worker.thread_core import Behaviour, ThreadCore
+from topology_runtime.worker.thread_core import Behaviour, MapTask, ThreadCore
 from topology_runtime.worker.user_code import UserCode
 from topology_runtime.worker.watch import CallWatch
 from topology_runtime.worker.windows import WindowRows, WindowTask

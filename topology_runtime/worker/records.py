@@ -11,7 +11,7 @@ from topology_runtime.messages import DeadLetter
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.finished import FinishedLog
 from topology_runtime.worker.pieces import Finished
-from topology_runtime.worker.results import ToRecord
+from topology_runtime.worker.user_code import ToRecord
 
 
 class ThreadRecords:

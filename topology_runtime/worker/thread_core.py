@@ -1,5 +1,5 @@
 """What one thread of a task decides, whatever the task: orders, routes, barriers, what leaves it and when. What it does
-with rows and time is its behaviour, one of four: mapping.py, windows.py (keeps rows), keyed.py (has state per key),
+with rows and time is its behaviour, one of four: maps (here), windows.py (keeps rows), keyed.py (has state per key),
 source.py. Pure but for the user's code; threads.py runs it in a thread, the simulator in virtual time.
 """
 
@@ -15,14 +15,15 @@ from topology_runtime.letters import SendAgain
 from topology_runtime.messages import Ack, Frame, ThreadSpec, ThreadStatus
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import Topology
-from topology_runtime.worker.acks import Addressed, left_open
+from topology_runtime.worker.acks import Addressed, left_open, passed_on
 from topology_runtime.worker.burial import Around
 from topology_runtime.worker.keyed_rows import SnapshotStore
 from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.results import Results, ToRecord
 from topology_runtime.worker.router import Router
+from topology_runtime.worker.runs import Batch
+from topology_runtime.worker.user_code import Results, ToRecord, UserCode
 
 LATEST_BARRIER = 1 << 62  # what a thread without upstream has in barriers
 
@@ -100,6 +101,20 @@ class Behaviour:
     def on_word(self, word: Heard, now_ns: int) -> bool:
         """True when there is something to report. Here: a stray word."""
         return False
+
+
+class MapTask(Behaviour):
+    """A task that keeps no rows: map, flat-map or filter over whole frames. Its code makes one batch of another:
+    tasks that run in one thread by direct calls are several of these, one after the other."""
+
+    def __init__(self, code: UserCode) -> None:
+        self.code, self.results = code, code.results
+
+    def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
+        self.results.edge = frame.edge
+        batch = self.code.run(Batch(frame.rows, frame.runs, frame.roots))
+        self.results.edge = None
+        return passed_on(frame.roots, self.results.emit(batch, now_ns))
 
 
 class ThreadCore:
