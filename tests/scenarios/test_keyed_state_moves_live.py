@@ -17,7 +17,7 @@ TASKS = "topology_runtime.tasks"
 STATIC = {"threads": 1, "cpu": 0.1, "memory": 0.1}
 
 
-def write_work(folder: Path, tally: str = "Tally") -> None:
+def write_work(folder: Path, tally: str = "Tally", steps: str = "0,30\n4,110\n13,30\n60,30\n") -> None:
     topology = {
         "schema": "headgate/topology/v1",
         "name": "tally",
@@ -48,13 +48,13 @@ def write_work(folder: Path, tally: str = "Tally") -> None:
         slot = {"cores": 0.12, "memory_bytes": 536870912, "machine": "any"}
         model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": [point]}
         (folder / "models" / f"{task}.json").write_text(json.dumps(model))
-    (folder / "steps.txt").write_text("0,30\n4,110\n13,30\n")
+    (folder / "steps.txt").write_text(steps)
 
 
 def run(folder: Path) -> tuple[dict[str, Any], Counter[tuple[int, int]]]:
     """The summary, and the rows stored: (group, its count)."""
     command = [sys.executable, "-m", "dashboards.cli", "up", "topology.json", "--models", "models"]
-    command += ["--rates", "steps.txt", "--seconds", "31", "--vms", "4,4", "-o", "json"]
+    command += ["--rates", "steps.txt", "--seconds", "33", "--vms", "4,4", "-o", "json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(done.stdout)
@@ -78,7 +78,9 @@ def test_counts_stay_exact_while_ranges_move(tmp_path: Path) -> None:
 
 def test_a_long_legal_call_during_a_re_plan_loses_no_state(tmp_path: Path) -> None:
     """Rows are replayed meanwhile and come out again; no state counts them twice, or begins anew."""
-    write_work(tmp_path, "SlowTally")
+    write_work(
+        tmp_path, "SlowTally", "0,30\n4,110\n17,200\n60,200\n"
+    )  # a plan that waits for the call is lowered late
     summary, rows = run(tmp_path)
     assert (tmp_path / "slept").exists()
     assert max(plan["pause_ms"] for plan in summary["plans"]) > 2000, "a re-plan waited for the call"
