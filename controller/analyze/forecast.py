@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from controller.analyze.last_seconds import LastSeconds
+from controller.analyze.margin import margin_of
 from controller.analyze.season import LOOK_S, Coming, Handed, SeasonWatch
 from topology_runtime.stability.slopes import Floats
 
@@ -205,11 +206,7 @@ class RateForecast:
             return 0.0
         foreseen = self._levels.values[:-ahead_s] + self._trends.values[:-ahead_s] * self._damped(ahead_s)
         errors = _without_lone(np.maximum(0.0, rates[ahead_s:] - foreseen - chance_tps), ahead_s + 1)
-        errors = -np.sort(-errors[errors > 0])
-        if not len(errors):
-            return 0.0
-        above = np.cumsum(errors) - self.tuning.short_share * float(rates.mean()) * MEMORY_S
-        return max(0.0, float((above / np.arange(1, len(errors) + 1)).max()))
+        return margin_of(errors, self.tuning.short_share * float(rates.mean()) * MEMORY_S)
 
     def coming(self, chance_tps: float = 0.0) -> Coming | None:
         """What a season foresees; None where none is believed, and while bursts come."""

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.analyze.last_seconds import LastSeconds
+from controller.analyze.margin import margin_of
 from topology_runtime.stability.slopes import Floats
 
 KEPT_S = 1800
@@ -189,11 +190,7 @@ class Tracked:
 
     def margin_tps(self, short_share: float, chance_tps: float = 0.0) -> float:
         above = self._above.values[-RECENT_S:] - chance_tps
-        above = -np.sort(-above[above > 0])
-        if not len(above):
-            return 0.0
-        kept = np.cumsum(above) - short_share * float(self._rates.values[-RECENT_S:].sum())
-        return max(0.0, float((kept / np.arange(1, len(above) + 1)).max()))
+        return margin_of(above, short_share * float(self._rates.values[-RECENT_S:].sum()))
 
     def coming(self, kept: Floats, short_share: float, chance_tps: float, most_tps: float) -> Coming:
         seconds = min(AHEAD_S, math.floor(self.source.period_s))
