@@ -150,18 +150,15 @@ def curve_of(text: str) -> tuple[str, tuple[float, ...]]:
 
 def check_numbers(options: dict[str, Any]) -> None:
     """Raises UsageError, InvalidInput with every fault."""
+    from controller.offline.number_options import number_faults
+
     if options["peak"] is not None and options["rate_scale"] is not None:
         raise UsageError("--peak and --rate-scale both scale the rates: give one")
     limits = {
         "peak": (1e-3, 1e6), "seconds": (1.0, 1e7), "cut": (50.0, 100.0), "headroom": (1.0, 10.0),
         "enact_s": (0.0, 600.0), "machine_s": (0.0, 3600.0),
     }  # fmt: skip
-    faults = [
-        f"--{name.replace('_', '-')}: expected {least:g} to {most:g}, got {options[name]:g}"
-        for name, (least, most) in limits.items()
-        if options[name] is not None and not least <= options[name] <= most
-    ]
-    if faults:
+    if faults := number_faults(options, limits):
         raise InvalidInput("nothing can be tried with these numbers", faults=faults)
 
 

@@ -75,16 +75,13 @@ def show(file: Path, plot: Path | None, output: Format) -> None:
 
 def check_numbers(options: dict[str, Any]) -> None:
     """Raises InvalidInput with every fault."""
+    from controller.offline.number_options import number_faults
+
     limits = {
         "period": (1.0, 1e7), "time_scale": (1e-6, 1e9), "rate_scale": (1e-9, 1e9), "skip": (0.0, 1e9),
         "seconds": (1.0, 1e9),
     }  # fmt: skip
-    faults = [
-        f"--{name.replace('_', '-')}: expected {least:g} to {most:g}, got {options[name]:g}"
-        for name, (least, most) in limits.items()
-        if options[name] is not None and not least <= options[name] <= most
-    ]
-    if faults:
+    if faults := number_faults(options, limits):
         raise InvalidInput("nothing can be learned with these numbers", faults=faults)
 
 
