@@ -81,6 +81,8 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_p
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
+    """Nothing where both ends had closed: its socket is gone before the relay has forgotten it."""
     sock: socket.socket = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
+    if sock.fileno() >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from broken_line import BrokenLine, Mode
+from broken_line import BrokenLine, Mode, reset
 from test_data_plane_live import HERE, stored, with_store
 
 from topology_runtime import messages as m
@@ -99,6 +100,18 @@ def test_a_line_that_breaks_loses_nothing(cases: tuple[Case, Case], tmp_path: Pa
         each = [pool.submit(broken, case, tmp_path / str(n)) for n, case in enumerate(cases)]
         for one in each:
             one.result()
+
+
+def test_a_relay_resets_what_both_ends_have_closed_already() -> None:
+    async def closed_twice() -> None:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.close()
+        await writer.wait_closed()
+        reset(writer)
+        server.close()
+
+    asyncio.run(closed_twice())
 
 
 def broken(case: Case, folder: Path) -> None:
