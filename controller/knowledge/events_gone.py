@@ -1,9 +1,9 @@
 """Events that a source had accepted on a VM that is lost: they are on its disk and nowhere else. Pure.
 
 They are counted from what the VM said last, so what came and went in its last half second may be more or less, and of
-sources whose rows are taken as they come alone: others do not say that they cannot be read twice. They
-are gone no more when its threads go on, or when it is taken back and its disk still has them: they are accepted anew
-then (protocol: Sources).
+sources whose rows are taken as they come alone: others do not say that they cannot be read twice. They are gone no
+more when its threads go on, or when it is taken back and its disk still has them: they are accepted anew then
+(protocol: Sources).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from controller.knowledge.records import EventsGone
 from controller.knowledge.spools import unread
 from controller.knowledge.turn import Turn
 from topology_runtime.faults.words import counted
+from topology_runtime.messages import Report
 
 
 def left_on_vms(k: Knowledge) -> int:
@@ -24,15 +25,15 @@ def left_on_vms(k: Knowledge) -> int:
 
 def look(turn: Turn, members: Membership, changes: tuple[MembershipChange, ...]) -> None:
     """VMs were lost, or are heard again. Of one that was lost there is "back", "restarted" or both."""
-    d = turn.knowledge.durable
+    k = turn.knowledge
     anew = {change.vm for change in changes if change.kind in ("joined", "restarted")}
     for change in changes:
         if change.kind == "lost":
             _gone(turn, members, change.vm)
-        elif change.vm not in d.held_dead and (change.kind == "back" and change.vm not in anew):
-            _are_back(turn, change.vm)  # what is planned there goes on
-        elif change.vm not in d.held_dead and change.vm in anew and turn.knowledge.spools.get(change.vm):
-            _are_back(turn, change.vm)
+        elif change.vm not in k.durable.held_dead:  # what is planned there goes on, if it has what it had
+            has_them = bool(k.spools.get(change.vm)) if change.vm in anew else change.kind == "back"
+            if has_them:
+                _are_back(turn, change.vm)
 
 
 def taken_back(turn: Turn, members: Membership, vm: str) -> None:
@@ -43,12 +44,12 @@ def taken_back(turn: Turn, members: Membership, vm: str) -> None:
 
 
 def _gone(turn: Turn, members: Membership, vm: str) -> None:
-    known = turn.knowledge.durable.events_gone.get(vm, 0)
-    if members.members[vm].report is None and _took_events(turn.knowledge, vm):
+    k, report = turn.knowledge, members.members[vm].report
+    if report is None and _took_events(k, vm):
         text = f"{vm} is gone with what its sources had accepted; how much, this controller was not told"
         turn.event("events_gone", text, level="error", vm=vm, events=None)
-    if events := _accepted(turn, members, vm):
-        turn.record(EventsGone(vm, known + events, turn.now.wall_ns))
+    if events := _accepted(k, report, vm):
+        turn.record(EventsGone(vm, k.durable.events_gone.get(vm, 0) + events, turn.now.wall_ns))
         text = f"{vm} is gone with {counted(events, 'event')} that its sources had accepted, as it last said"
         turn.event("events_gone", text, level="error", vm=vm, events=events)
 
@@ -68,9 +69,8 @@ def _took_events(k: Knowledge, vm: str) -> bool:
     return any(t.slot.vm == vm and topology.by_name[t.task].arriving for t in rollout.threads)
 
 
-def _accepted(turn: Turn, members: Membership, vm: str) -> int:
-    """And not done, of sources whose rows cannot be read twice."""
-    member = members.members.get(vm)
-    sources = member.report.sources if member is not None and member.report is not None else ()
+def _accepted(k: Knowledge, report: Report | None, vm: str) -> int:
+    """And not done, by its last report."""
+    sources = report.sources if report is not None else ()
     own = sum(max(0, s.arrived - s.acked - s.acked_above) for s in sources if s.seen_ns)
-    return own + sum(rows for (_, where), rows in unread(turn.knowledge).items() if where == vm)
+    return own + sum(rows for (_, where), rows in unread(k).items() if where == vm)
