@@ -395,8 +395,8 @@ class Controller:
             self._begin_trace(instruction.run)
         elif self._recorder is not None:
             match instruction:
-                case t.Trace("decision", data):
-                    self._recorder.decision(data)
+                case t.Trace("decision", data, plan):
+                    self._recorder.decision(data, plan)
                 case t.Trace("rates", data):
                     self._recorder.rates(RatesRow(**data))
                 case t.Block(block, vm, predicted):

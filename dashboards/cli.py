@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "explain": (
         "dashboards.terminal.explain:explain",
-        "each decision of a run with its evidence; of a TOPOLOGY: why its plan is what it is",
+        "each decision of a run with its evidence; all about a plan; of a TOPOLOGY: why its plan is what it is",
     ),
     "history": ("dashboards.terminal.history:history", "the plans of all runs, or all about one of them"),
     "events": ("dashboards.terminal.events:events", "what happened: plans, joins, deaths, dead letters"),
@@ -64,7 +64,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("controller.offline.predict:predict", "what a placement will carry, whoever made it"),
     "compare": ("controller.offline.compare:compare", "pairs of allocator and mapper side by side"),
     "whatif": ("controller.offline.whatif:whatif", "what rates need and cost, and what breaks first"),
-    "diff": ("controller.offline.diff:diff", "what changes from one plan to another"),
+    "diff": ("controller.offline.diff:diff", "what changes from one plan to another, files or ids"),
     "report": ("dashboards.report.command:report", "a run's story and plots, as one HTML file"),
     "replay": ("controller.replay_cli:replay", "a recorded run once more, exactly, or under another policy"),
     "backtest": (
@@ -99,7 +99,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 # `explain` with a topology or an option of the planner explains a plan, made here and now
 EXPLAIN_PLAN = "controller.offline.explain:explain"
-EXPLAIN_RUN_OPTIONS = {"--controller": 1, "--trace": 1, "--last": 1, "-o": 1, "--output": 1}  # values of each
+EXPLAIN_RUN_OPTIONS = {
+    "--controller": 1,
+    "--trace": 1,
+    "--traces": 1,
+    "--last": 1,
+    "-o": 1,
+    "--output": 1,
+}  # values
 EXPLAIN_RUN_OPTIONS |= {"--all": 0, "--json": 0, "--help": 0}
 
 HELP = """\
@@ -142,9 +149,13 @@ def imported(target: str) -> click.Command:
 
 def explains_a_plan(words: list[str]) -> bool:
     """Is there anything behind `explain` that the explanation of a run does not know?"""
+    from topology_runtime.trace_plans import is_id
+
     rest = iter(words)
     for word in rest:
         option, equals, _ = word.partition("=")
+        if is_id(word):
+            continue
         if option not in EXPLAIN_RUN_OPTIONS:
             return True
         for _ in range(0 if equals else EXPLAIN_RUN_OPTIONS[option]):

@@ -155,7 +155,8 @@ def _record(
             "text": text,
             "plan": _plan(plan, choice) if plan and choice else None,
             "enacted": enacted_of(k.durable),
-        }
+        },
+        plan,
     )
 
 

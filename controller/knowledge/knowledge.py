@@ -28,7 +28,7 @@ from topology_runtime.profiles import ProfileSpec
 from topology_runtime.struck import VmStrikes
 from topology_runtime.topology import Topology
 
-ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT = 200, 2000, 32
+ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
 
 EARLIER_LIFE = -1  # stands for the threads heard by a controller that was killed
 
@@ -267,6 +267,7 @@ class Knowledge:
     windows_passed: int = 0
     open_circuits: dict[str, int] = field(default_factory=dict)  # plan id → until
     proposal: PlanProposal | None = None
+    plans: dict[str, Plan] = field(default_factory=dict)  # id → plan that was decided about, the newest last
     last_decision: dict[str, Any] | None = None
     actions: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=ACTIONS_KEPT))
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
@@ -278,6 +279,15 @@ class Knowledge:
     ending_reason: str = ""
     held: str = ""  # why no plan is made by itself
     troubles: dict[str, int] = field(default_factory=dict)
+
+    def remember(self, plan: Plan) -> bool:
+        """Keep it, so that it can be named; was it new?"""
+        fresh = plan.id not in self.plans
+        self.plans.pop(plan.id, None)
+        self.plans[plan.id] = plan
+        if len(self.plans) > PLANS_KEPT:
+            del self.plans[next(iter(self.plans))]
+        return fresh
 
     @property
     def topology(self) -> Topology | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.knowledge.folding import fold
 from controller.knowledge.knowledge import Knowledge
+from controller.knowledge.plans import Plan
 from controller.knowledge.records import Record
 from controller.knowledge.turns import Instruction, Now, Persist, Say, Trace
 from topology_runtime.utc import utc_iso
@@ -47,12 +48,13 @@ class Turn:
         )
         self.do(Say(level, text))
 
-    def decided(self, decision: dict[str, Any]) -> None:
-        """A decision for the trace, `explain` and `status`."""
+    def decided(self, decision: dict[str, Any], plan: Plan | None = None) -> None:
+        """A decision for the trace, `explain` and `status`; the `plan` that it is about."""
         self.knowledge.last_decision = decision
         if decision["action"] != "none":
             self.knowledge.actions.append(decision)
-        self.do(Trace("decision", decision))
+        fresh = plan is not None and self.knowledge.remember(plan)
+        self.do(Trace("decision", decision, plan if fresh else None))
 
     @property
     def writes(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from controller.knowledge.letters import LetterRecord
+from controller.knowledge.plans import Plan
 from controller.knowledge.records import Record
 from controller.knowledge.run_view import RunView
 from controller.knowledge.tallies import Tallies
@@ -193,10 +194,12 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """For the trace: one decision (kind "decision") or one row of rates (kind "rates")."""
+    """For the trace: one decision (kind "decision") or one row of rates (kind "rates"). plan: that of the decision,
+    when the trace does not have it yet."""
 
     kind: str
     data: dict[str, Any]
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True)

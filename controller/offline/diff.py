@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, console, emit, format_options
+from topology_runtime.trace_plans import TRACES
 
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
@@ -20,15 +22,23 @@ COLOURS = {"added": "green", "removed": "red", "changed": "yellow", "same": ""}
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
+@click.option(
+    "--traces",
+    type=click.Path(path_type=Path),
+    default=TRACES,
+    show_default=True,
+    help="The folder of traces, for ids.",
+)
 @format_options
-def diff(old: str, new: str, output: Format) -> None:
+def diff(old: str, new: str, traces: Path, output: Format) -> None:
     """Threads that stay, move, start and stop from plan OLD to plan NEW, by slot; VMs and cost.
 
-    OLD and NEW are files that `headgate plan … -o json` wrote."""
-    from controller.files.plan_files import read_plan
+    OLD and NEW are files that `headgate plan … -o json` wrote, or ids (at least 4 letters of them) of plans of runs
+    whose traces are kept, as `headgate history` lists them."""
+    from controller.files.plan_files import named_plan
     from controller.offline.changes import changes_data
 
-    before, after = read_plan(old), read_plan(new)
+    before, after = (named_plan(name, traces) for name in (old, new))
     if output == "table":
         print_diff(before, after)
         return

@@ -94,7 +94,7 @@ def answered(question: PlanAsked, base: str | None) -> tuple[Plan, Plan | None]:
 
 def write_plan(output: Format, plan: Plan, before: Plan | None, lacking: Sequence[str]) -> None:
     """For programs; CSV and JSON lines have the slots."""
-    from controller.files.plan_files import plan_data
+    from controller.knowledge.plan_data import plan_data
     from controller.offline.changes import changes_data
     from controller.offline.tables import slot_rows
 

@@ -42,7 +42,8 @@ def predict(output: Format, **options: Any) -> None:
 
     CPU and memory are those at --rate, as far as the placement carries it; without --rate those at the
     highest rate that it carries."""
-    from controller.files.plan_files import PREDICTION_SCHEMA, placement_of, prediction_data, read_json
+    from controller.files.plan_files import read_json
+    from controller.knowledge.plan_data import PREDICTION_SCHEMA, placement_of, prediction_data
     from controller.offline.tables import carries, readable_slots, slot_rows
 
     refuse_unknown_choices(options)

@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from controller.knowledge.plan_data import plan_data
+from controller.knowledge.plans import Plan
 from controller.recording.block_rows import Predicted
 from controller.recording.retention import remove_old, shorten, words_of
 from controller.recording.trace import RatesRow, TraceWriter
@@ -24,7 +26,7 @@ from topology_runtime.cluster import Vm
 from topology_runtime.faults.words import counted
 from topology_runtime.messages import SampleBlock
 from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, VIEWS
+from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, PLANS, VIEWS
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +79,14 @@ class Recorder:
         """One row of rates."""
         self._put(lambda: self._writer.add_rates(rates), 1)
 
-    def decision(self, decision: dict[str, Any]) -> None:
-        """One line of `decisions.jsonl`; encoded now, so that it may change afterwards."""
+    def decision(self, decision: dict[str, Any], plan: Plan | None = None) -> None:
+        """One line of `decisions.jsonl`, and of `plans.jsonl` with the plan that is new; encoded now, so that they may
+        change afterwards."""
         line = _json.encode(decision)
         self._put(lambda: self._writer.add_line(DECISIONS, line), 1)
+        if plan is not None:
+            whole = _json.encode({"time": decision["time"], "plan": plan_data(plan)})
+            self._put(lambda: self._writer.add_line(PLANS, whole), 1)
 
     def letters(self, records: Iterable[msgspec.Struct]) -> None:
         """Lines of `dead_letters.jsonl`; those of an earlier life come again, it may have died before."""

@@ -21,7 +21,7 @@ from controller.recording.segments import Segments
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import SampleBlock
-from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, RUN_FILE, TABLES, VIEWS
+from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, PLANS, RUN_FILE, TABLES, VIEWS
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class TraceWriter:
             torn.unlink(missing_ok=True)  # of a controller that was killed while it wrote
         self._segments = {table: Segments(directory, table, life) for table in TABLES}
         self._files: dict[str, LineFile | PartedLines] = {}
-        self._lines: dict[str, list[bytes]] = {name: [] for name in (DECISIONS, DEAD_LETTERS, *PARTED)}
+        self._lines: dict[str, list[bytes]] = {name: [] for name in (DECISIONS, PLANS, DEAD_LETTERS, *PARTED)}
         self._links: deque[tuple[float, SampleBlock, Arrays]] = deque()
         self._task_of: dict[int, str] = {}
         self._synced_s = 0.0

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dashboards.terminal.connection import asked, controller_option
-from topology_runtime.errors import InvalidInput, Unreachable
-from topology_runtime.output import Format, emit, format_options, to_json, write_table
+from dashboards.terminal.decisions import decisions_of, words_of
+from dashboards.terminal.explained_plan import as_rows, explained_plan, print_explained
+from topology_runtime.errors import Unreachable, UsageError
+from topology_runtime.output import Format, emit, format_options, write_table
+from topology_runtime.trace_plans import TRACES
 from topology_runtime.trace_tables import DECISIONS
 
-TRACES = Path("traces")  # where `up` writes them, below where it was started
 LAST = 10
-
-Decision = dict[str, Any]
 
 
 @click.command()
+@click.argument("plan", metavar="[ID]", required=False)
 @controller_option
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Explain a run that is over, from its trace folder."
@@ -27,14 +27,35 @@ Decision = dict[str, Any]
 @click.option(
     "--last", type=click.IntRange(1, 1000), default=LAST, show_default=True, help="So many decisions."
 )
+@click.option(
+    "--traces",
+    type=click.Path(path_type=Path),
+    default=TRACES,
+    show_default=True,
+    help="The folder of traces, for an ID.",
+)
 @click.option("--all", "quiet_too", is_flag=True, help="Also the decisions to do nothing.")
 @format_options
-def explain(controller: str | None, trace: Path | None, last: int, quiet_too: bool, output: Format) -> None:
+def explain(
+    plan: str | None,
+    controller: str | None,
+    trace: Path | None,
+    last: int,
+    traces: Path,
+    quiet_too: bool,
+    output: Format,
+) -> None:
     """Say why the plan is what it is: each decision, what triggered it, its evidence, what was rejected.
 
-    Without a running controller: from the newest trace below ./traces. With a TOPOLOGY and options of
+    Without a running controller: from the newest trace below ./traces. With an ID (4 letters of a plan's id are
+    enough, `headgate history` lists them): all about that plan, in all runs. With a TOPOLOGY and options of
     `headgate plan` (see `headgate explain linear --help`) it explains a plan, without any run.
     """
+    if plan is not None:
+        if trace is not None:
+            raise UsageError("--trace names one run, an ID is looked for in all", hint="--traces DIR")
+        _explain_plan(explained_plan(plan, traces, controller), output)
+        return
     found = from_trace(trace) if trace else from_controller(controller)
     decisions = [d for d in found["decisions"] if quiet_too or d.get("action") != "none"][-last:]
     if output != "table":
@@ -46,6 +67,13 @@ def explain(controller: str | None, trace: Path | None, last: int, quiet_too: bo
         click.echo(words_of(decision))
     if found.get("plan"):
         print_plan(found["plan"])
+
+
+def _explain_plan(found: dict[str, Any], output: Format) -> None:
+    if output == "table":
+        print_explained(found)
+    else:
+        emit(output, found, as_rows(found))
 
 
 def from_controller(where: str | None) -> dict[str, Any]:
@@ -69,37 +97,6 @@ def newest_trace() -> Path | None:
 def from_trace(folder: Path) -> dict[str, Any]:
     """The decisions of a run that is over. Raises InvalidInput."""
     return {"schema": "headgate/explain/v1", "decisions": decisions_of(folder), "plan": None}
-
-
-def decisions_of(folder: Path) -> list[Decision]:
-    """All decisions of a trace; what a kill left half written is none. Raises InvalidInput."""
-    try:
-        whole, _, _ = (folder / DECISIONS).read_text("utf-8").rpartition("\n")
-        return [json.loads(line) for line in whole.splitlines()]
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{folder} is no trace that can be read", cause=str(error)) from error
-
-
-def words_of(decision: Decision) -> str:
-    """A decision on a few lines."""
-    lines = [f"{decision['time']}  {decision['trigger']} → {decision['action']}: {decision['text']}"]
-    if decision.get("evidence"):
-        lines.append(f"    evidence: {_pairs(decision['evidence'])}")
-    plan = decision.get("plan")
-    if plan:
-        lines.append(f"    plan: {_pairs(plan)}")
-    lines += [f"    rejected: {other}" for other in decision.get("alternatives") or ()]
-    return "\n".join(lines)
-
-
-def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {_short(value)}" for key, value in values.items() if value is not None)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return value if isinstance(value, str) else to_json(value)
 
 
 def print_plan(plan: dict[str, Any]) -> None:

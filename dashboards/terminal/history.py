@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dashboards.terminal.explain import TRACES, decisions_of, words_of
+from dashboards.terminal.decisions import BROUGHT, decisions_of, seconds_between, words_of
 from topology_runtime.errors import InvalidInput
 from topology_runtime.output import Format, emit, format_options, write_table
+from topology_runtime.trace_plans import ID_LEAST, ID_SHOWN, TRACES
 from topology_runtime.trace_tables import DECISIONS
 
 SCHEMA = "headgate/history/v1"
-LAST, ID_SHOWN, ID_LEAST = 30, 8, 4
-BROUGHT = ("plan", "adopt")  # what brings a plan into force
+LAST = 30
 
 
 @click.command()
@@ -92,7 +91,7 @@ def of_run(run: Path) -> list[dict[str, Any]]:
             "predicted_tps": decision["plan"]["predicted_tps"],
             "slots": decision["plan"]["slots"],
             "moves": decision["plan"]["moves"],
-            "stood_s": round((_at(end) - _at(decision["time"])).total_seconds(), 1),
+            "stood_s": seconds_between(decision["time"], end),
             "decision": decision,
         }
         for decision, end in zip(made, ends, strict=True)
@@ -115,7 +114,3 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         "moves": row["moves"],
         "stood": f"{row['stood_s']:,.0f} s",
     }
-
-
-def _at(time: str) -> datetime:
-    return datetime.fromisoformat(time)

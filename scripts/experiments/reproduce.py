@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from controller.files.model_files import read_models  # noqa: E402
-from controller.files.plan_files import plan_data  # noqa: E402
+from controller.knowledge.plan_data import plan_data  # noqa: E402
 from experiments.reproducing import cells as c  # noqa: E402
 from experiments.reproducing import ends as e  # noqa: E402
 from experiments.reproducing.runs import Place, run  # noqa: E402

@@ -17,6 +17,7 @@ from controller.knowledge.config import ControllerSettings
 from controller.knowledge.folding import fold_all
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.models import Model, ModelSlot, Point
+from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, Record, RolloutStarted, Submitted
 from controller.knowledge.tallies import Tallies
 from topology_runtime import messages as m
@@ -280,6 +281,7 @@ class World:
         self.asked: dict[str, Vm] = {}
         self.started: list[tuple[int, int]] = []
         self.traces: list[dict[str, object]] = []
+        self.plans: list[Plan] = []  # those that the trace holds whole
         self.finish: t.Finish | None = None
         self.journal_fails = False
         self.work: dict[str, dict[str, int]] = {}  # task → column of its thread's samples → a second's value
@@ -387,8 +389,9 @@ class World:
                     self.do(t.FromVm(m.Goodbye(name, one.boot)))
             case t.Answer(number, reply):
                 self.answers[number] = reply
-            case t.Trace("decision", data):
+            case t.Trace("decision", data, plan):
                 self.traces.append(data)
+                self.plans += [plan] if plan is not None else []
             case t.Finish():
                 self.finish = instruction
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from test_prediction_by_definition import INTERFERENCES, ROUTINGS, VMS, World, worlds
 from worlds import chain, checked, model_of
 
-from controller.files.plan_files import plan_data, plan_of
 from controller.knowledge.models import Model, Spread
+from controller.knowledge.plan_data import plan_data, plan_of
 from controller.knowledge.plans import Bundle, Placement
 from controller.offline.tables import headline
 from controller.plan.likely import OFF_BY, expected_least

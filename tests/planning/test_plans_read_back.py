@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from worlds import chain, checked, model_of, requests, vms_of
 
-from controller.files.plan_files import placement_of, plan_data, plan_of, prediction_data
+from controller.knowledge.plan_data import placement_of, plan_data, plan_of, prediction_data
 from controller.plan.planner import PlanRequest, best_plan, make_plan
 from controller.plan.predict import predict
 from topology_runtime.errors import Infeasible, InvalidInput

@@ -10,7 +10,8 @@ import pytest
 from scene import FLOW, PLACED
 
 from controller.files import plan_files
-from controller.files.plan_files import placement_of, plan_of, read_json, read_plan
+from controller.files.plan_files import read_json, read_plan
+from controller.knowledge.plan_data import placement_of, plan_of
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput
 from topology_runtime.topology import Topology

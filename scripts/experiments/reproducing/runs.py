@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from controller.files.plan_files import plan_data
+from controller.knowledge.plan_data import plan_data
 from controller.knowledge.plans import Plan
 from dashboards.terminal.connection import ENDPOINT
 from experiments.reproducing.stair import Pace, Stair

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from controller.files.plan_files import plan_of
 from controller.knowledge.models import Model
+from controller.knowledge.plan_data import plan_of
 from controller.plan.predict import predict
 from experiments.prediction_scores import at_speed, check_speeds
 from experiments.reproducing.answers import latency_facts, plan_facts, slots_used, stable_rate

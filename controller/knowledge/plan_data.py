@@ -1,0 +1,322 @@
+"""Plans and placements as plain data: format `headgate/plan/v1`. Pure. Reading lists every fault with its place.
+
+    {"schema": "headgate/plan/v1", …, "placement": [{"vm": "vm1", "slot": 0, "threads": {"blob": 50}}]}
+
+Besides what the contract names, a plan's file has what reading it back needs: how MBA counted
+(`full_bundles` …), `"full": true` at slots that belong to one bundle, and the routing shares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import asdict
+
+from controller.knowledge.fields import Fields
+from controller.knowledge.plans import (
+    Allocation,
+    Bundle,
+    Placement,
+    Plan,
+    Prediction,
+    Share,
+    SlotCount,
+    SlotUse,
+    TaskAllocation,
+    VmUse,
+    usd_per_hour,
+)
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import Suggestions, counted, shown
+from topology_runtime.topology import Task, Topology
+
+SCHEMA, PREDICTION_SCHEMA = "headgate/plan/v1", "headgate/prediction/v1"
+MAX_THREADS, MAX_SLOTS = 1_000_000, 100_000  # of one task in one slot; of one VM
+
+_WORDS = (
+    "topology",
+    "allocator",
+    "mapper",
+    "routing",
+    "interference",
+    "id",
+    "topology_digest",
+    "models_digest",
+)
+_TOP = ("schema", "rate_tps", "base_epoch", "allocation", "slots", "vms", "placement", "prediction", *_WORDS)
+_TASK = tuple(TaskAllocation.__struct_fields__)
+_VM = tuple(Vm.__struct_fields__)
+_PLACED = ("vm", "slot", "threads", "full")
+_COUNTS = tuple(SlotCount.__struct_fields__)
+_PREDICTION = tuple(Prediction.__struct_fields__)
+_SHARE = ("vm", "slot", "task", "share")
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan_data(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data of the file format."""
+    words = {name: getattr(plan, name) for name in _WORDS}
+    return {
+        "schema": SCHEMA,
+        "topology": words.pop("topology"),
+        "rate_tps": plan.rate_tps,
+        **words,
+        "base_epoch": plan.base_epoch,
+        "usd_per_hour": usd_per_hour(plan.vms),
+        "allocation": [asdict(task) for task in plan.allocation.tasks],
+        "slots": asdict(plan.slots),
+        "vms": [asdict(vm) for vm in plan.vms],
+        "placement": placement_data(plan.placement),
+        "prediction": prediction_data(plan.prediction),
+    }
+
+
+def placement_data(placement: Placement) -> list[dict[str, Any]]:
+    """One entry per slot: its threads by task."""
+    slots: dict[Slot, dict[str, Any]] = {}
+    for bundle in placement.bundles:
+        slot = slots.setdefault(
+            bundle.slot, {"vm": bundle.slot.vm, "slot": bundle.slot.number, "threads": {}}
+        )
+        slot["threads"][bundle.task] = bundle.threads
+        if bundle.full:
+            slot["full"] = True
+    return list(slots.values())
+
+
+def prediction_data(prediction: Prediction) -> dict[str, Any]:
+    """The contract's `prediction`; bounds of what the models' spread makes uncertain only where known."""
+    data = _known(prediction)
+    return {
+        **data,
+        "limited_by": prediction.limited_by,
+        "limited_by_slot": prediction.limited_by_slot,
+        "slots": [_known(use) for use in prediction.slots],
+        "vms": [_known(use) for use in prediction.vms],
+        "shares": [
+            {"vm": share.slot.vm, "slot": share.slot.number, "task": share.task, "share": share.share}
+            for share in prediction.shares
+        ],
+    }
+
+
+def _known(struct: Any) -> dict[str, Any]:
+    return {key: value for key, value in asdict(struct).items() if value is not None}
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan_of(data: object, what: str = "the plan") -> Plan:
+    """The plan that `plan_data` made `data` of. Raises InvalidInput with every fault."""
+    faults: list[str] = []
+    top = Fields(data, "", faults, _TOP)
+    if top.data.get("schema") != SCHEMA:
+        top.fault("schema", f"expected {SCHEMA!r}, got {shown(top.data.get('schema'))}")
+    words = {name: top.name(name, "cpu" if name == "interference" else None) for name in _WORDS}
+    rate_tps = top.number("rate_tps")
+    epoch = top.integer("base_epoch", 0, 2**63) if top.data.get("base_epoch") is not None else None
+    counts = top.object("slots", _COUNTS)
+    slots = SlotCount(*(counts.integer(name, 0, 2**31) for name in _COUNTS))
+    tasks = _tasks_of(top)
+    vms = _vms_of(top)
+    placement = Placement(tuple(_bundles_of(top, vms)))
+    prediction = _prediction_of(top)
+    faults += _allocated_faults(placement, {task.task: task.threads for task in tasks})
+    if faults:
+        raise InvalidInput(f"{what} has {counted(len(faults), 'fault')}", faults=faults)
+    allocation = Allocation(words["allocator"], rate_tps, tasks, slots.estimated)
+    return Plan(
+        rate_tps=rate_tps,
+        allocation=allocation,
+        slots=slots,
+        vms=vms,
+        placement=placement,
+        prediction=prediction,
+        base_epoch=epoch,
+        **words,
+    )
+
+
+def placement_of(
+    data: object, topology: Topology, what: str = "the placement"
+) -> tuple[Placement, tuple[Vm, ...]]:
+    """Threads of this topology's tasks in slots, and the VMs: of a plan, or of `{"placement": […]}`.
+
+    Without "vms" they are those that the placement names, with slots up to the highest number it names.
+    Raises InvalidInput with every fault: what is not there, and threads that are lost."""
+    faults: list[str] = []
+    top = Fields(data, "", faults, ("placement", "vms"))
+    vms = _vms_of(top) if top.has("vms") else ()
+    bundles = _bundles_of(top, vms if top.has("vms") else None)
+    if top.has("placement"):
+        faults += _topology_faults(Placement(tuple(bundles)), topology)
+    if top.has("allocation"):
+        tasks = top.objects("allocation", _TASK)
+        known = {task.name("task"): task.integer("threads", 1, MAX_THREADS**2) for task in tasks}
+        faults += _allocated_faults(Placement(tuple(bundles)), known)
+    if faults:
+        raise InvalidInput(f"{what} has {counted(len(faults), 'fault')}", faults=faults)
+    vms = vms or _named(bundles)
+    vm_place = {vm.vm: number for number, vm in enumerate(vms)}
+    place = {task.name: number for number, task in enumerate(topology.breadth_first)}
+    bundles.sort(key=lambda bundle: (vm_place[bundle.slot.vm], bundle.slot.number, place[bundle.task]))
+    return Placement(tuple(bundles)), vms
+
+
+def _tasks_of(top: Fields) -> tuple[TaskAllocation, ...]:
+    tasks = []
+    for fields in top.objects("allocation", _TASK):
+        tasks.append(
+            TaskAllocation(
+                task=fields.name("task"),
+                rate_tps=fields.number("rate_tps"),
+                threads=fields.integer("threads", 1, MAX_THREADS**2),
+                cpu_slots=fields.number("cpu_slots"),
+                memory_slots=fields.number("memory_slots"),
+                full_bundles=fields.integer("full_bundles", 0, MAX_THREADS, 0),
+                bundle_threads=fields.integer("bundle_threads", 0, MAX_THREADS, 0),
+                rest_threads=fields.integer("rest_threads", 0, MAX_THREADS, 0),
+                rest_cpu=fields.number("rest_cpu", 0.0),
+                rest_memory=fields.number("rest_memory", 0.0),
+                static=fields.flag("static"),
+            )
+        )
+    top.faults += _twice([task.task for task in tasks], "allocation: task")
+    return tuple(tasks)
+
+
+def _vms_of(top: Fields) -> tuple[Vm, ...]:
+    vms, plain = [], Vm("", 0)
+    for fields in top.objects("vms", _VM):
+        vms.append(
+            Vm(
+                fields.name("vm"),
+                fields.integer("slots", 1, MAX_SLOTS),
+                fields.number("slot_cores", plain.slot_cores, above=True),
+                fields.integer("slot_memory_bytes", 1, 2**63, plain.slot_memory_bytes),
+                fields.number("usd_per_hour", plain.usd_per_hour),
+                fields.name("rack", plain.rack),
+                fields.number("speed", plain.speed, above=True),
+            )
+        )
+    top.faults += _twice([vm.vm for vm in vms], "vms: VM")
+    return tuple(vms)
+
+
+def _bundles_of(top: Fields, vms: Sequence[Vm] | None) -> list[Bundle]:
+    """The bundles of "placement". `vms`: there are no others; None: whichever are named."""
+    sizes = {vm.vm: vm.slots for vm in vms} if vms is not None else None
+    near, bundles, seen = Suggestions(), [], Counter[Slot]()
+    for fields in top.objects("placement", _PLACED):
+        slot = Slot(fields.name("vm"), fields.integer("slot", 0, MAX_SLOTS - 1))
+        seen[slot] += 1
+        if seen[slot] == 2:
+            fields.fault("slot", f"{slot} is there twice")
+        if sizes is not None and slot.vm not in sizes:
+            fields.fault("vm", f"there is no VM {shown(slot.vm)}{near.text(slot.vm, sizes)}")
+        elif sizes is not None and slot.number >= sizes[slot.vm]:
+            fields.fault("slot", f"{slot.vm} has {counted(sizes[slot.vm], 'slot')}, so there is no {slot}")
+        full = fields.flag("full")
+        threads = fields.counts("threads", MAX_THREADS)
+        bundles += [Bundle(slot, task, count, full) for task, count in threads.items()]
+    return bundles
+
+
+def _prediction_of(top: Fields) -> Prediction:
+    found = top.object("prediction", _PREDICTION)
+    slots = [
+        SlotUse(use.name("vm"), use.integer("slot", 0, MAX_SLOTS), use.number("cpu"), use.number("memory"),
+                *(_maybe(use, key) for key in ("cpu_low", "cpu_high", "memory_low", "memory_high")))
+        for use in found.objects("slots", tuple(SlotUse.__struct_fields__))
+    ]  # fmt: skip
+    vms = [
+        VmUse(use.name("vm"), use.number("cpu"), use.number("memory"))
+        for use in found.objects("vms", tuple(VmUse.__struct_fields__))
+    ]
+    shares = [
+        Share(
+            Slot(one.name("vm"), one.integer("slot", 0, MAX_SLOTS)),
+            one.name("task"),
+            one.number("share", low=-1.0),
+        )
+        for one in found.objects("shares", _SHARE, optional=True)
+    ]
+    return Prediction(
+        rate_tps=found.number("rate_tps"),
+        limited_by=found.text("limited_by") if found.data.get("limited_by") is not None else None,
+        limited_by_slot=found.text("limited_by_slot")
+        if found.data.get("limited_by_slot") is not None
+        else None,
+        slots=tuple(slots),
+        vms=tuple(vms),
+        at_rate_tps=found.number("at_rate_tps"),
+        shares=tuple(shares),
+        rate_low_tps=_maybe(found, "rate_low_tps"),
+        rate_high_tps=_maybe(found, "rate_high_tps"),
+        likely_tps=_maybe(found, "likely_tps"),
+    )
+
+
+def _maybe(fields: Fields, key: str) -> float | None:
+    return fields.number(key) if fields.data.get(key) is not None else None
+
+
+def _twice(names: Sequence[str], what: str) -> list[str]:
+    return [f"{what} {shown(name)} is there {n} times" for name, n in Counter(names).items() if n > 1]
+
+
+def _placed(placement: Placement) -> Counter[str]:
+    placed: Counter[str] = Counter()
+    for bundle in placement.bundles:
+        placed[bundle.task] += bundle.threads
+    return placed
+
+
+def _allocated_faults(placement: Placement, allocated: dict[str, int]) -> Iterable[str]:
+    """Threads that an allocation has and the placement loses, or has too many of."""
+    placed = _placed(placement)
+    for task in dict.fromkeys((*allocated, *placed)):
+        if placed[task] != allocated.get(task, 0):
+            desired = allocated.get(task, 0)
+            yield f"placement: task {shown(task)}: {placed[task]} threads are placed, {desired} allocated"
+
+
+def _topology_faults(placement: Placement, topology: Topology) -> Iterable[str]:
+    """Tasks that the topology has not, and threads of its tasks that are lost or too many."""
+    placed, near = _placed(placement), Suggestions()
+    for name in placed:
+        if name not in topology.by_name:
+            known = near.text(name, topology.by_name)
+            yield f"placement: the topology {topology.name!r} has no task {shown(name)}{known}"
+    lone = {edge.target for edge in topology.edges if edge.grouping == "global"}
+    for task in topology.tasks:
+        yield from _count_faults(task, placed[task.name], task.exclusive or task.name in lone)
+
+
+def _count_faults(task: Task, count: int, lone: bool) -> Iterable[str]:
+    if count == 0:
+        yield f"placement: task {task.name!r} has no thread in any slot"
+    elif task.static is not None and count != task.static.threads:
+        yield f"placement: task {task.name!r} has {task.static.threads} threads (`static`), {count} are placed"
+    elif lone and count > 1:
+        yield f"placement: task {task.name!r} runs in one thread (`exclusive` or `global`), {count} are placed"
+
+
+def _named(bundles: Iterable[Bundle]) -> tuple[Vm, ...]:
+    """The VMs that a placement names: vm1, vm2, vm10."""
+    highest: dict[str, int] = {}
+    for bundle in bundles:
+        highest[bundle.slot.vm] = max(bundle.slot.number, highest.get(bundle.slot.vm, 0))
+    return tuple(Vm(name, highest[name] + 1) for name in sorted(highest, key=_counting))
+
+
+def _counting(name: str) -> list[tuple[int, str]]:
+    """Sorts numbers within names by their value."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name)]

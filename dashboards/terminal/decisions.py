@@ -1,0 +1,50 @@
+"""Decisions as a trace holds them, and in words."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from topology_runtime.errors import InvalidInput
+from topology_runtime.output import to_json
+from topology_runtime.trace_tables import DECISIONS
+
+Decision = dict[str, Any]
+BROUGHT = ("plan", "adopt")  # actions that bring a plan into force
+
+
+def decisions_of(folder: Path) -> list[Decision]:
+    """All decisions of a trace; what a kill left half written is none. Raises InvalidInput."""
+    try:
+        whole, _, _ = (folder / DECISIONS).read_text("utf-8").rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{folder} is no trace that can be read", cause=str(error)) from error
+
+
+def words_of(decision: Decision) -> str:
+    """A decision on a few lines."""
+    lines = [f"{decision['time']}  {decision['trigger']} → {decision['action']}: {decision['text']}"]
+    if decision.get("evidence"):
+        lines.append(f"    evidence: {_pairs(decision['evidence'])}")
+    plan = decision.get("plan")
+    if plan:
+        lines.append(f"    plan: {_pairs(plan)}")
+    lines += [f"    rejected: {other}" for other in decision.get("alternatives") or ()]
+    return "\n".join(lines)
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {_short(value)}" for key, value in values.items() if value is not None)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else to_json(value)
+
+
+def seconds_between(time: str, later: str) -> float:
+    return round((datetime.fromisoformat(later) - datetime.fromisoformat(time)).total_seconds(), 1)
