@@ -399,6 +399,8 @@ class Controller:
                     self._recorder.decision(data, plan)
                 case t.Trace("rates", data):
                     self._recorder.rates(RatesRow(**data))
+                case t.Trace("prediction", data):
+                    self._recorder.prediction(data["entry"])
                 case t.Block(block, vm, predicted):
                     self._recorder.block(block, vm, predicted)
 

@@ -36,6 +36,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "each decision of a run with its evidence; all about a plan; of a TOPOLOGY: why its plan is what it is",
     ),
     "history": ("dashboards.terminal.history:history", "the plans of all runs, or all about one of them"),
+    "ledger list": (
+        "controller.offline.ledger_commands:list_plans",
+        "what plans of all runs were predicted to carry and use, and what they did",
+    ),
+    "ledger show": ("controller.offline.ledger_commands:show_plan", "all that is kept of one of these plans"),
     "events": ("dashboards.terminal.events:events", "what happened: plans, joins, deaths, dead letters"),
     "deadletter list": ("dashboards.terminal.deadletter:list_letters", "rows that a task failed on, and why"),
     "deadletter show": ("dashboards.terminal.deadletter:show", "one of them: the row and the traceback"),

@@ -11,6 +11,7 @@ ANY_VERSION = SCHEMA.removesuffix("v1")
 RUN_FILE, DECISIONS, INPUTS = "run.json", "decisions.jsonl", "inputs.jsonl"
 DEAD_LETTERS = "dead_letters.jsonl"
 PLANS = "plans.jsonl"  # each plan that was decided about, whole, when it was first: {"time": …, "plan": {plan/v1}}
+LEDGER = "ledger.jsonl"  # the prediction ledger, beside the runs of its topology
 VIEWS = "views.jsonl"  # what was published of the run: snapshots, and deltas between them
 
 TIME, TEXT, COUNT, NUMBER = "time", "text", "count", "number"  # timestamp[us, UTC], string, int64, float64

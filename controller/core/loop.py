@@ -16,6 +16,7 @@ from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
 from controller.core import alarms, commands, deciding, first_rows, recovery, spare_profiles, unread_spools
+from controller.core.accounting import Accounts
 from controller.core.following import Following
 from controller.core.tracing import run_of
 from controller.core.viewing import view_of
@@ -83,6 +84,7 @@ class Loop:
         self._memory: HeldMemory | None = None
         self._following: Following | None = None
         self._watch = alarms.AlarmWatch()
+        self._accounts = Accounts()
         self._submitted = submitted
         self._keep_ns = self._roster = self._show_ns = 0
         self._before = self.knowledge.durable
@@ -127,6 +129,7 @@ class Loop:
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
         slots = {slot: use for slot, use in slots.items() if slot not in first_rows.slots_without_model(k)}
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
+        self._accounts.look(turn, window, verdict, slots)
         late = violations(topology, lambda seconds: window_of(intake, now.mono_ns, seconds))
         judge(turn, self.members, verdict, window)
         diagnosis = diagnose(

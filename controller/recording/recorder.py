@@ -19,14 +19,16 @@ import msgspec
 
 from controller.knowledge.plan_data import plan_data
 from controller.knowledge.plans import Plan
+from controller.knowledge.prediction_ledger import LedgerEntry
 from controller.recording.block_rows import Predicted
+from controller.recording.ledger_file import LedgerFile
 from controller.recording.retention import remove_old, shorten, words_of
 from controller.recording.trace import RatesRow, TraceWriter
 from topology_runtime.cluster import Vm
 from topology_runtime.faults.words import counted
 from topology_runtime.messages import SampleBlock
 from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, PLANS, VIEWS
+from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, LEDGER, PLANS, VIEWS
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class Recorder:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._keep, self._tell = directory, keep, tell
         self._queue: queue.Queue[tuple[Callable[[], None], int] | None] = queue.Queue(queue_items)
+        self._ledger = LedgerFile(directory.parent / LEDGER)
         self._writer = TraceWriter(directory, run, self._remove_old)
         self._overflowed = 0
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
@@ -87,6 +90,10 @@ class Recorder:
         if plan is not None:
             whole = _json.encode({"time": decision["time"], "plan": plan_data(plan)})
             self._put(lambda: self._writer.add_line(PLANS, whole), 1)
+
+    def prediction(self, entry: LedgerEntry) -> None:
+        """One entry of the prediction ledger, which lies beside the runs of its topology."""
+        self._put(lambda: self._enter(entry), 1)
 
     def letters(self, records: Iterable[msgspec.Struct]) -> None:
         """Lines of `dead_letters.jsonl`; those of an earlier life come again, it may have died before."""
@@ -134,6 +141,9 @@ class Recorder:
             going = self._take()
             self._writer.write(final=not going)
         self._writer.close()
+
+    def _enter(self, entry: LedgerEntry) -> None:
+        self._writer.attempt("the prediction ledger", lambda: self._ledger.append(entry), 1)
 
     def _remove_old(self) -> None:
         removed = remove_old(self._directory, self._keep, time.time())
