@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import os
-from array import array
 from collections import deque
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from agent import events as e
 from agent.spools import left_over
 from agent.state import AgentState
+from controller.replaying.world import latency_rows, quiet_block
 from controller.simulation.clock import S
 from controller.simulation.spool import SimSpool
 from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
 from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.worker.spool import Owner, folder_of
 
 if TYPE_CHECKING:
     from controller.simulation.world import SimWorld
-
-USUAL_BUCKET, USUAL_ROWS = 40, 50  # end-to-end latencies that a block tells of
 
 
 class SimAgent:
@@ -230,16 +229,7 @@ class SimAgent:
     def _block(self) -> m.SampleBlock:
         """A second of this VM: nothing used, every row through in a moment."""
         self._blocks += 1
-        threads = [t for w in self.workers.values() for t in w.threads.values()]
-        tasks = tuple(t.desired.task for t in threads)
-        columns = {name: bytes(8 * len(threads)) for name in m.SAMPLE_COLUMNS}
-        columns["thread"] = array("q", [t.desired.thread for t in threads]).tobytes()
-        used = sorted(self.workers)
-        slots = {name: bytes(8 * len(used)) for name in m.SLOT_COLUMNS}
-        slots["slot"] = array("q", used).tobytes()
-        rows = [0] * BUCKETS
-        rows[USUAL_BUCKET] = USUAL_ROWS
-        latency = (("sink", "source", tuple(rows)),) if "sink" in tasks else ()
-        return m.SampleBlock(
-            self.name, self.boot, self._blocks, self.world.wall_ns, S, 0, tasks, columns, slots, {}, latency
-        )
+        threads = [t.desired for w in self.workers.values() for t in w.threads.values()]
+        quiet = quiet_block(self.name, self.boot, threads)
+        latency = (("sink", "source", latency_rows()),) if "sink" in quiet.tasks else ()
+        return replace(quiet, sequence=self._blocks, wall_ns=self.world.wall_ns, latency=latency)

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from controller.core.loop import Loop
 from controller.knowledge.records import Submitted
 from topology_runtime import messages as m
-from topology_runtime.cluster import Vm
 
 SOURCE = replace(TOPOLOGY.tasks[0], arriving=True)
 ARRIVING = replace(TOPOLOGY, tasks=(SOURCE, *TOPOLOGY.tasks[1:]))
@@ -42,16 +41,14 @@ class ArrivingVm(FakeVm):
 class ArrivingWorld(World):
     """`comes_tps` rows a second come from the beginning of the run on; `carries_tps` of them are read."""
 
+    vm_kind = ArrivingVm
+
     def __init__(self, comes_tps: float, told_tps: float, uncapped: bool = True) -> None:
         self.comes_tps, self.carries_tps = comes_tps, 1e6
         self._arrived, self._at_ns = 0.0, 0
         super().__init__((vm("vm1", 8), vm("vm2", 8)))
         self.submitted = Submitted(ARRIVING, MODELS, ((0.0, told_tps),), 0.0, (), WALL0, uncapped)
         self.loop = Loop(self.settings, self.submitted)
-
-    def add(self, shape: Vm) -> FakeVm:
-        self.vms[shape.vm] = ArrivingVm(self, shape)
-        return self.vms[shape.vm]
 
     @property
     def arrived(self) -> int:

@@ -92,10 +92,11 @@ class CostedWorld(World):
             super().run(0.05)
         return self
 
-    def _send_blocks(self) -> None:
-        acked = sum(source.acked for one in self.vms.values() for source in one.sources.values())
-        self._acked = (self._acked[1], max(acked, self._acked[1]))
-        super()._send_blocks()
+    def flow(self) -> None:
+        super().flow()
+        if self.mono_ns % S == 0:
+            acked = sum(source.acked for one in self.vms.values() for source in one.sources.values())
+            self._acked = (self._acked[1], max(acked, self._acked[1]))
 
     def block_of(self, name: str, block: m.SampleBlock) -> m.SampleBlock:
         """The block with what this second's rows took."""
@@ -132,10 +133,10 @@ class CostedWorld(World):
             event = t.FromVm(self.block_of(event.message.vm, event.message))
         return super().do(event)
 
-    def _perform(self, instruction: t.Instruction) -> None:
+    def perform(self, instruction: t.Instruction) -> None:
         match instruction:
             case t.Trace("prediction", data):
                 self.entries.append(data["entry"])
             case t.KeepModel(model):
                 self.kept.append(model)
-        super()._perform(instruction)
+        super().perform(instruction)

@@ -1,5 +1,6 @@
-"""A small world for the controller's core: virtual time, VMs whose workers do as they are told, and knobs
-for what goes wrong. The controller is the real one; journal and network are lists."""
+"""The made world (controller/replaying/world.py) with knobs for what goes wrong: workers that die or do not get
+ready, ledgers with open rows, agents that are silent, machines that never come, a controller that dies, a journal
+that is full. What is known is checked against the journal after every event."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ from controller.knowledge.models import Model, ModelSlot, Point
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, Record, RolloutStarted, Submitted
 from controller.knowledge.tallies import Tallies
+from controller.replaying.ideal_account import IdealAccount
+from controller.replaying.world import Delays, IdealVm, IdealWorld, latency_rows, quiet_block
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 S = 1_000_000_000
@@ -75,15 +77,14 @@ class FakeSource:
     stopped: bool = False
 
 
-class FakeVm:
-    """One VM with its agent and workers."""
+class FakeVm(IdealVm):
+    """One VM with its agent and workers. It obeys at once."""
 
-    def __init__(self, world: World, shape: Vm) -> None:
-        self.world, self.shape = world, shape
-        self.boot = world.next_number()
-        self.sequence = self.blocks = 0
+    world: World
+
+    def __init__(self, world: World, shape: Vm, boot: int) -> None:
+        super().__init__(world, shape, boot)
         self.token = m.Token()
-        self.desired: m.DesiredState | None = None
         self.workers: dict[Slot, FakeWorker] = {}
         self.sources: dict[int, FakeSource] = {}
         self.hung: set[Slot] = set()  # workers there do not get ready
@@ -94,16 +95,13 @@ class FakeVm:
         self.shut_down = False
 
     @property
-    def name(self) -> str:
-        return self.shape.vm
+    def speaks(self) -> bool:
+        return not (self.down or self.cut)
 
     def hello(self) -> m.Hello:
-        s = self.shape
-        return m.Hello(
-            s.vm, self.boot, s.slots, s.slot_cores, s.slot_memory_bytes, "cgroup1", 7, spools=self.spools
-        )
+        return replace(super().hello(), binding="cgroup1", spools=self.spools)
 
-    def obey(self, desired: m.DesiredState) -> None:
+    def tell(self, desired: m.DesiredState, ready_ns: int) -> None:
         if desired.token < self.token:
             return
         assert desired.token.boot >= self.token.boot
@@ -171,7 +169,7 @@ class FakeVm:
                 source.stopped = thread is not None and (thread.leaving or self.desired.draining)
 
     def report(self) -> m.Report:
-        self.sequence += 1
+        self.reports += 1
         tasks = {thread.task for worker in self.workers.values() for thread in worker.threads.values()}
         marks = {task: self.world.marks_of(self.name, task) for task in tasks}
         workers = tuple(self._worker_now(slot, one, marks) for slot, one in sorted(self.workers.items()))
@@ -183,7 +181,7 @@ class FakeVm:
         )
         if sources:  # who reads here takes them over
             self.spools = ()
-        return m.Report(self.name, self.boot, self.sequence, self.token, workers, sources, spools=self.spools)
+        return m.Report(self.name, self.boot, self.reports, self.token, workers, sources, spools=self.spools)
 
     def _worker_now(self, slot: Slot, worker: FakeWorker, marks: dict[str, int]) -> m.WorkerStatus:
         threads = tuple(self._thread_now(worker, t, marks[t.task]) for _, t in sorted(worker.threads.items()))
@@ -212,22 +210,17 @@ class FakeVm:
         )
 
     def block(self) -> m.SampleBlock:
-        """A second of this VM: nothing used but what `world.work` says, every row through in a millisecond."""
+        """A second of this VM: nothing used but what `world.work` says, every row through in a moment."""
         self.blocks += 1
-        numbers = [t for worker in self.workers.values() for t in worker.threads]
-        tasks = tuple(t.task for worker in self.workers.values() for t in worker.threads.values())
-        work = self.world.work
-        threads = {name: ints(work.get(task, {}).get(name, 0) for task in tasks) for name in m.SAMPLE_COLUMNS}
-        threads["thread"] = ints(numbers)
-        used = sorted(slot.number for slot in self.workers)
-        slots = {name: bytes(8 * len(used)) for name in m.SLOT_COLUMNS} | {"slot": ints(used)}
-        rows = [0] * BUCKETS
-        rows[40] = 50
-        latency = (("sink", "source", tuple(rows)),) if "sink" in tasks else ()
-        wall_ns = self.world.now.wall_ns
-        return m.SampleBlock(
-            self.name, self.boot, self.blocks, wall_ns, S, 0, tasks, threads, slots, {}, latency
-        )
+        mine = [thread for worker in self.workers.values() for thread in worker.threads.values()]
+        quiet = quiet_block(self.name, self.boot, mine)
+        used = {name for task in quiet.tasks for name in self.world.work.get(task, {})}
+        threads = {
+            name: ints(self.world.work.get(task, {}).get(name, 0) for task in quiet.tasks) for name in used
+        }
+        latency = (("sink", "source", latency_rows()),) if "sink" in quiet.tasks else ()
+        at = {"sequence": self.blocks, "wall_ns": self.world.now.wall_ns}
+        return replace(quiet, threads=quiet.threads | threads, latency=latency, **at)
 
     # ── what goes wrong ─────────────────────────────────────────────────────────────────────────
 
@@ -252,59 +245,48 @@ class FakeVm:
 
     def restart(self) -> None:
         """Its agent is started again: no workers, a higher boot."""
-        self.boot = self.world.next_number()
-        self.sequence, self.blocks, self.token, self.desired = 0, 0, m.Token(), None
+        self.boot += 1
+        self.reports, self.blocks, self.token, self.desired = 0, 0, m.Token(), None
         self.workers.clear()
         self.sources.clear()
         self.down = self.cut = False
 
 
-class World:
-    """Controller and VMs; time goes by in steps of 50 ms."""
+class World(IdealWorld):
+    """Controller and VMs; a look every 50 ms."""
+
+    vm_kind = FakeVm
+    step_ns, report_ns = S // 20, S // 10
+    vms: dict[str, FakeVm]
 
     def __init__(
         self, vms: Iterable[Vm] = (vm("vm1"), vm("vm2")), rate_tps: float = 100.0, **settings: Any
     ) -> None:
-        shapes = tuple(vms)
         self._number = 0
         self._compared: Durable | None = None
         self._folded: tuple[int, Durable] = (0, Durable())
-        self.mono_ns, self.hold_acks, self.acks_at_once = S, False, 1 << 40
-        self.vms: dict[str, FakeVm] = {}
-        self.settings = ControllerSettings("test", initial=shapes, **settings)
+        self.hold_acks, self.acks_at_once = False, 1 << 40
+        self.settings = ControllerSettings("test", initial=tuple(vms), **settings)
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
         self.journal: list[Record] = []
         self.tallies: Tallies | None = None
         self.letters: list[LetterRecord] = []
         self.sent: list[tuple[str, m.FromController]] = []
         self.answers: dict[int, m.Reply] = {}
-        self.asked: dict[str, Vm] = {}
         self.started: list[tuple[int, int]] = []
         self.traces: list[dict[str, object]] = []
         self.plans: list[Plan] = []  # those that the trace holds whole
-        self.finish: t.Finish | None = None
         self.journal_fails = False
         self.work: dict[str, dict[str, int]] = {}  # task → column of its thread's samples → a second's value
         self.lost_requests: set[str] = set()  # VMs that the provider never starts
-        self.machine_s = 0.0  # how long the provider needs for a VM
-        self._asked_ns: dict[str, int] = {}
-        self.loop = Loop(self.settings, self.submitted)
-        for shape in shapes:
-            self.add(shape)
+        loop = Loop(self.settings, self.submitted)
+        super().__init__(loop, IdealAccount(), Delays(machine_s=0.0), wall_ns=WALL0)
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def now(self) -> t.Now:
-        return t.Now(self.mono_ns, WALL0 + self.mono_ns)
 
     def next_number(self) -> int:
         self._number += 1
         return self._number
-
-    def add(self, shape: Vm) -> FakeVm:
-        self.vms[shape.vm] = FakeVm(self, shape)
-        return self.vms[shape.vm]
 
     def start(self) -> World:
         """The controller begins its life; everyone says hello."""
@@ -319,55 +301,44 @@ class World:
         self.do(t.Started(tuple(self.journal), self.tallies, 2, tuple(self.letters)))
 
     def run(self, seconds: float) -> World:
-        """Let time go by: ticks, sources, reports."""
-        end = self.mono_ns + int(seconds * S)
-        while self.mono_ns < end and self.finish is None:
-            self.mono_ns += S // 20
-            for one in list(self.vms.values()):
-                one.run_sources(self.now.wall_ns)
-            if self.mono_ns % (S // 4) == 0:
-                self.do(t.Tick())
-            if self.mono_ns % (S // 10) == 0:
-                self.report_all()
-            if self.mono_ns % S == 0:
-                self._send_blocks()
-            self._run_machines()
+        """Let time go by."""
+        end_ns = self.mono_ns + int(seconds * S)
+        while self.mono_ns < end_ns and self.finish is None:
+            self.mono_ns += self.step_ns
+            for event in self.look():
+                self.do(event)
+                if self.finish is not None:
+                    break
         return self
+
+    def flow(self) -> None:
+        for one in list(self.vms.values()):
+            one.run_sources(self.now.wall_ns)
 
     def report_all(self) -> None:
         for one in list(self.vms.values()):
             self.report(one)
 
     def report(self, one: FakeVm) -> None:
-        if not (one.down or one.cut) and self.finish is None:
+        if one.speaks and self.finish is None:
             self.do(t.FromVm(one.report()))
 
-    def _send_blocks(self) -> None:
-        for one in list(self.vms.values()):
-            if not (one.down or one.cut) and self.finish is None:
-                self.do(t.FromVm(one.block()))
-
-    def _run_machines(self) -> None:
-        for name, shape in list(self.asked.items()):
-            begun_ns = self._asked_ns.setdefault(name, self.mono_ns)
-            came = self.mono_ns - begun_ns >= self.machine_s * S
-            if name not in self.vms and name not in self.lost_requests and came:
-                self.do(t.FromVm(self.add(shape).hello()))
+    def came(self, name: str) -> bool:
+        return name not in self.lost_requests and super().came(name)
 
     def do(self, event: t.Event) -> list[t.Instruction]:
-        """One event, and what comes of it."""
         msgspec.json.decode(msgspec.json.encode(t.Input(self.now, event)), type=t.Input)
         out = self.loop.step(event, self.now)
+        if self.journal_fails and any(isinstance(instruction, t.Persist) for instruction in out):
+            assert isinstance(out[0], t.Persist), "nothing comes before the journal"
+            self.do(t.JournalFailed("no space left"))
+            return out
         for instruction in out:
-            if isinstance(instruction, t.Persist) and self.journal_fails:
-                assert instruction is out[0], "nothing comes before the journal"
-                self.do(t.JournalFailed("no space left"))
-                return out
-            self._perform(instruction)
+            self.perform(instruction)
         self.check()
         return out
 
-    def _perform(self, instruction: t.Instruction) -> None:
+    def perform(self, instruction: t.Instruction) -> None:
         match instruction:
             case t.Persist(records):
                 self.journal += msgspec.msgpack.decode(
@@ -377,45 +348,36 @@ class World:
                 self.tallies = tallies
             case t.KeepLetters(letters):
                 self.letters += letters
-            case t.Send(name, message):
-                self.sent.append((name, message))
-                self._deliver(name, message)
-            case t.RequestMachine(shape):
-                self.asked[shape.vm] = shape
-            case t.ReleaseMachine(name):
-                self.asked.pop(name, None)
-                self._asked_ns.pop(name, None)
-                if (one := self.vms.pop(name, None)) is not None and not one.down:
-                    self.do(t.FromVm(m.Goodbye(name, one.boot)))
             case t.Answer(number, reply):
                 self.answers[number] = reply
             case t.Trace("decision", data, plan):
                 self.traces.append(data)
                 self.plans += [plan] if plan is not None else []
-            case t.Finish():
-                self.finish = instruction
+            case _:
+                super().perform(instruction)
 
-    def _deliver(self, name: str, message: m.FromController) -> None:
+    def deliver(self, name: str, message: m.FromController) -> None:
+        self.sent.append((name, message))
         one = self.vms.get(name)
-        if one is None or one.down or one.cut:
+        if one is None or not one.speaks:
             return
         if isinstance(message, m.DesiredState):
             self.check_recoverable(message)
-            one.obey(message)
+            super().deliver(name, message)
         elif isinstance(message, m.Shutdown) and message.token >= one.token and not one.shut_down:
             one.shut_down = True
             self.do(t.FromVm(m.Goodbye(name, one.boot)))
 
     def ask(self, command: str, **arguments: object) -> m.Reply:
-        number = 1000 + len(self.answers)
-        self.do(t.Command(number, m.Request(command, dict(arguments))))
-        return self.answers[number]
+        asked = self.command(command, dict(arguments))
+        self.do(asked)
+        return self.answers[asked.number]
 
     # ── what workers know of each other ─────────────────────────────────────────────────────────
 
     def worker(self, slot: Slot) -> FakeWorker | None:
         one = self.vms.get(slot.vm)
-        return one.workers.get(slot) if one is not None and not (one.down or one.cut) else None
+        return one.workers.get(slot) if one is not None and one.speaks else None
 
     def connected(self, slot: Slot, worker: FakeWorker) -> bool:
         """Does its desired state name the present worker of every other slot, except on dead VMs?"""
@@ -453,7 +415,7 @@ class World:
             assert len({t.thread for t in d.rollout.threads}) == len(d.rollout.threads)
             assert all(t.thread < d.next_thread for t in d.rollout.threads)
             assert d.rollout.routes_number < d.next_routes
-        alive = [one for one in self.vms.values() if not (one.down or one.cut or one.name in d.held_dead)]
+        alive = [one for one in self.vms.values() if one.speaks and one.name not in d.held_dead]
         reading = [source for one in alive for source in one.sources.values() if source.reading]
         assert len(reading) <= 1, f"two threads read one partition: {reading}"
 

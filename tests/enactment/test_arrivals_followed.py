@@ -76,8 +76,8 @@ def test_an_agent_cannot_claim_more_than_came_nor_more_than_a_spool_holds() -> N
     report = world.vms[thread.slot.vm].report()
     (now,) = report.sources
     for wrong in ({"emitted": now.arrived + 10}, {"arrived": now.emitted + (1 << 40)}):
-        world.vms[thread.slot.vm].sequence += 1
-        given = replace(report, sequence=world.vms[thread.slot.vm].sequence, sources=(replace(now, **wrong),))
+        world.vms[thread.slot.vm].reports += 1
+        given = replace(report, sequence=world.vms[thread.slot.vm].reports, sources=(replace(now, **wrong),))
         assert [one for one in world.do(t.FromVm(given)) if isinstance(one, t.Distrust)], wrong
 
 

@@ -26,10 +26,10 @@ class Kept(World):
         self.submitted = replace(self.submitted, topology=WITH_STORE, models=(*MODELS, STAND_IN))
         self.loop = type(self.loop)(self.settings, self.submitted)
 
-    def _perform(self, instruction: t.Instruction) -> None:
+    def perform(self, instruction: t.Instruction) -> None:
         if isinstance(instruction, t.KeepModel):
             self.kept.append(instruction.model)
-        super()._perform(instruction)
+        super().perform(instruction)
 
     @property
     def plan(self):

@@ -9,6 +9,7 @@ from enactment_world import World, vm
 
 from controller.execute.steps import PREPARED_LIMIT_NS
 from controller.knowledge import turns as t
+from controller.replaying.world import Delays
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import DesiredState, Token
 
@@ -132,7 +133,7 @@ def test_machines_are_journaled_before_they_are_asked_for() -> None:
     kinds = [type(record).__name__ for record in world.journal]
     assert kinds.index("MachineAsked") < kinds.index("RolloutStarted", kinds.index("MachineAsked"))
     assert [record.vm for record in world.durable.machines] == ["vm3"]
-    world.until("committed", 20)
+    world.run(0.1).until("committed", 20)
     assert "vm3" in {slot.vm for slot in world.rollout.slots}
 
 
@@ -162,7 +163,7 @@ def test_a_vm_without_threads_is_given_back_after_the_commit() -> None:
 def test_a_vm_that_takes_its_time_is_used_the_second_time_too(lost: bool) -> None:
     """What it was before it was asked for again (given back, or lost) says nothing of it now."""
     world = running(max_vms=3, spare=vm("x"))
-    world.machine_s = 3.0
+    world.delays = Delays(machine_s=3.0)
     for _ in range(2):
         risen(world, 1400.0).run(5)
         assert len({slot.vm for slot in world.rollout.slots}) == 3, world.durable.rollouts[-1]

@@ -37,8 +37,8 @@ class Replaying(World):
         self.deaf = 0  # so many of these words are lost
         self.buried = 0
 
-    def _deliver(self, name: str, message: m.FromController) -> None:
-        super()._deliver(name, message)
+    def deliver(self, name: str, message: m.FromController) -> None:
+        super().deliver(name, message)
         if not isinstance(message, SendAgain):
             return
         self.told.append(message)
