@@ -1,7 +1,8 @@
 """What to plan for, and when, where a season says what comes. Pure.
 
-up    before the first second that would be above the plan, as long before as a plan takes; for the most that comes
-      within that time and `ahead_s` besides.
+up    before the first second that would be above the plan, as long before as a plan takes, and a VM where those there
+      do not suffice for what comes until it could be there; for the most that comes within that time and `ahead_s`
+      besides.
 down  where the next trough is worth it (`troughs.py`): at once, or where more is gained by it in a while, then. While a
       deeper one is waited for, for as long as a plan takes to be committed or longer, a step on the way to it.
 """
@@ -38,11 +39,12 @@ class Lowering(NamedTuple):
 
 def due(coming: Coming, planned_tps: float, horizon: Horizon, ahead_s: float) -> Due:
     """What has to be planned for now because it comes."""
-    for enact_s in (horizon.enact_s, horizon.enact_s + horizon.machine_s):
-        lead_s = math.ceil(enact_s + SPARE_S)
-        goal_tps = float(coming.needs[: lead_s + math.ceil(ahead_s)].max())
-        if goal_tps <= horizon.room_tps:
-            break
+    lead_s, machine_lead_s = (
+        math.ceil(enact_s + SPARE_S) for enact_s in (horizon.enact_s, horizon.enact_s + horizon.machine_s)
+    )
+    if float(coming.needs[: max(machine_lead_s, lead_s + math.ceil(ahead_s))].max()) > horizon.room_tps:
+        lead_s = machine_lead_s
+    goal_tps = float(coming.needs[: lead_s + math.ceil(ahead_s)].max())
     above = (coming.rates[:lead_s] > planned_tps).nonzero()[0]
     return Due(int(above[0]) + 1 if len(above) else None, goal_tps)
 

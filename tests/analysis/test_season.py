@@ -191,6 +191,11 @@ def test_a_rise_is_due_as_long_before_as_a_plan_takes() -> None:
     assert due(coming, 40.0, QUICK, 15.0).in_s is None
     soon = due(coming, 40.0, Horizon(1.0, 5.0, room_tps=60.0), 15.0)
     assert (soon.in_s, soon.goal_tps) == (5, pytest.approx(105.0)), "a VM has to come"
+    late = Horizon(1.0, 31.0, room_tps=60.0)
+    assert due(foreseen((34, 30.0), (86, 100.0)), 40.0, late, 15.0).in_s is None
+    assert due(foreseen((32, 30.0), (88, 100.0)), 40.0, late, 15.0).in_s == 33, (
+        "a VM takes longer than is looked at else"
+    )
 
 
 # ── plans ───────────────────────────────────────────────────────────────────────────────────────

@@ -143,10 +143,12 @@ def test_machines_that_do_not_come_are_given_up_and_the_old_plan_holds() -> None
     risen(world, 1400.0)
     held = world.rollout.epoch
     assert world.durable.waiting is not None
-    world.run(14)
+    world.run(62)
+    assert "vm3 was asked for" in world.loop.knowledge.alarms["vm"]
+    world.run(55)
     assert world.durable.waiting is not None
-    world.run(2)
-    assert world.durable.waiting is None
+    world.run(5)
+    assert world.durable.waiting is None and "vm" not in world.loop.knowledge.alarms
     assert (world.rollout.epoch, world.durable.machines, world.asked) == (held, (), {})
     assert world.durable.rollouts[-1].abandoned or world.durable.rollouts[-2].abandoned
 
@@ -159,13 +161,21 @@ def test_a_vm_without_threads_is_given_back_after_the_commit() -> None:
     assert world.durable.machines == () and "vm3" not in world.vms and world.asked == {}
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_a_vm_that_takes_its_time_is_used_the_second_time_too(lost: bool) -> None:
+@pytest.mark.parametrize(
+    ("machine_s", "times", "lost"),
+    [
+        (3.0, 2, False),
+        (3.0, 2, True),
+        (30.0, 2, False),
+        pytest.param(30.0, 10, False, marks=pytest.mark.full),
+    ],
+)
+def test_a_vm_that_takes_its_time_is_used_each_time(machine_s: float, times: int, lost: bool) -> None:
     """What it was before it was asked for again (given back, or lost) says nothing of it now."""
     world = running(max_vms=3, spare=vm("x"))
-    world.delays = Delays(machine_s=3.0)
-    for _ in range(2):
-        risen(world, 1400.0).run(5)
+    world.delays = Delays(machine_s=machine_s)
+    for _ in range(times):
+        risen(world, 1400.0).run(machine_s + 2)
         assert len({slot.vm for slot in world.rollout.slots}) == 3, world.durable.rollouts[-1]
         world.until("committed", 30)
         if lost:
@@ -180,7 +190,7 @@ def test_a_vm_that_takes_its_time_is_used_the_second_time_too(lost: bool) -> Non
 def risen_to_low(world: World) -> None:
     world.ask("rate_set", rate_tps=50.0)
     epoch = world.durable.next_epoch
-    for _ in range(600):
+    for _ in range(3000):  # a rise that came again and again is waited for longer
         world.run(0.1)
         if world.durable.next_epoch > epoch:
             return
