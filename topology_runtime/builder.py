@@ -238,7 +238,7 @@ def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
         params=params,
         state="keyed" if kind == "keyed" else task.state,
         effects=effects_of(function) if task.effects is None else task.effects,
-        arriving=arriving_of(function) if task.arriving is None else task.arriving,
+        arriving=own if (own := arriving_of(function)) is None or task.arriving is None else task.arriving,
     )
 
 

@@ -113,7 +113,8 @@ def _with_kind(number: int, task: Task, run: Any, draft: Draft, faults: list[str
             faults.append(f"tasks[{number}].kind {task.kind!r}: {task.run} is a {kind}")
     state = "keyed" if kind == "keyed" else task.state
     effects = effects_of(run) if task.effects is None else task.effects
-    arriving = arriving_of(run) if task.arriving is None else task.arriving
-    if arriving and arriving_of(run) is None:
+    own = arriving_of(run)
+    arriving = own if own is None or task.arriving is None else task.arriving
+    if task.arriving and own is None:
         faults.append(f"tasks[{number}].arriving: {task.run} is no LiveSource, so it is read when it is due")
     return msgspec.structs.replace(task, kind=kind, state=state, effects=effects, arriving=arriving)

@@ -143,9 +143,10 @@ def effects_of(run: Any) -> bool | None:
 
 
 def arriving_of(run: Any) -> bool | None:
-    """Do rows of this source come when they come? None: no source, or one that is read when it is due."""
+    """Are rows of this source taken when they come, or (False) asked for when they are due? None: it is no source, or
+    one that can be read twice."""
     if isinstance(run, LiveSource) or (isinstance(run, type) and issubclass(run, LiveSource)):
-        return bool(run.arriving) or None
+        return bool(run.arriving)
     return None
 
 

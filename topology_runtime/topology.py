@@ -37,8 +37,9 @@ class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned. effects: is what it
-    does felt outside (None: as its code says, else only a sink's is)? Then it is not run on sample rows. arriving: a
-    source whose rows are taken as they come (None: as its code says); the others are paced by the offered rates."""
+    does felt outside (None: as its code says, else only a sink's is)? Then it is not run on sample rows. arriving: of a
+    source that cannot be read twice, whether its rows are taken as they come (None: as its code says); the others are
+    paced by the offered rates."""
 
     name: str
     kind: Kind = "map"
@@ -51,6 +52,11 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     max_call_s: float = 10.0
     effects: bool | None = None
     arriving: bool | None = None
+
+    @property
+    def spooled(self) -> bool:
+        """Is it a source that cannot be read twice, so that its rows go through a spool?"""
+        return self.arriving is not None
 
     @property
     def model_name(self) -> str:

@@ -1,9 +1,8 @@
 """Events that a source had accepted on a VM that is lost: they are on its disk and nowhere else. Pure.
 
-They are counted from what the VM said last, so what came and went in its last half second may be more or less, and of
-sources whose rows are taken as they come alone: others do not say that they cannot be read twice. They are gone no
-more when its threads go on, or when it is taken back and its disk still has them: they are accepted anew then
-(protocol: Sources).
+They are counted from what the VM said last, so what came and went in its last half second may be more or less. They
+are gone no more when its threads go on, or when it is taken back and its disk still has them: they are accepted anew
+then (protocol: Sources).
 """
 
 from __future__ import annotations
@@ -24,12 +23,16 @@ def left_on_vms(k: Knowledge) -> int:
 
 
 def look(turn: Turn, members: Membership, changes: tuple[MembershipChange, ...]) -> None:
-    """VMs were lost, or are heard again. Of one that was lost there is "back", "restarted" or both."""
+    """VMs were lost, left, or are heard again. Of one that was lost there is "back", "restarted" or both."""
     k = turn.knowledge
     anew = {change.vm for change in changes if change.kind in ("joined", "restarted")}
     for change in changes:
         if change.kind == "lost":
             _gone(turn, members, change.vm)
+        elif change.kind == "left":
+            events = _unread(k, change.vm)
+            how = f"left with {counted(events, 'event')} that its sources had accepted and nobody could read"
+            _add(turn, change.vm, events, how)
         elif change.vm not in k.durable.held_dead:  # what is planned there goes on, if it has what it had
             has_them = bool(k.spools.get(change.vm)) if change.vm in anew else change.kind == "back"
             if has_them:
@@ -48,10 +51,19 @@ def _gone(turn: Turn, members: Membership, vm: str) -> None:
     if report is None and _took_events(k, vm):
         text = f"{vm} is gone with what its sources had accepted; how much, this controller was not told"
         turn.event("events_gone", text, level="error", vm=vm, events=None)
-    if events := _accepted(k, report, vm):
-        turn.record(EventsGone(vm, k.durable.events_gone.get(vm, 0) + events, turn.now.wall_ns))
-        text = f"{vm} is gone with {counted(events, 'event')} that its sources had accepted, as it last said"
-        turn.event("events_gone", text, level="error", vm=vm, events=events)
+    events = _accepted(k, report, vm)
+    _add(
+        turn,
+        vm,
+        events,
+        f"is gone with {counted(events, 'event')} that its sources had accepted, as it last said",
+    )
+
+
+def _add(turn: Turn, vm: str, events: int, how: str) -> None:
+    if events:
+        turn.record(EventsGone(vm, turn.knowledge.durable.events_gone.get(vm, 0) + events, turn.now.wall_ns))
+        turn.event("events_gone", f"{vm} {how}", level="error", vm=vm, events=events)
 
 
 def _are_back(turn: Turn, vm: str) -> None:
@@ -66,11 +78,15 @@ def _took_events(k: Knowledge, vm: str) -> bool:
     rollout, topology = k.durable.rollout, k.topology
     if rollout is None or topology is None:
         return False
-    return any(t.slot.vm == vm and topology.by_name[t.task].arriving for t in rollout.threads)
+    return any(t.slot.vm == vm and topology.by_name[t.task].spooled for t in rollout.threads)
 
 
 def _accepted(k: Knowledge, report: Report | None, vm: str) -> int:
     """And not done, by its last report."""
     sources = report.sources if report is not None else ()
     own = sum(max(0, s.arrived - s.acked - s.acked_above) for s in sources if s.seen_ns)
-    return own + sum(rows for (_, where), rows in unread(k).items() if where == vm)
+    return own + _unread(k, vm)
+
+
+def _unread(k: Knowledge, vm: str) -> int:
+    return sum(rows for (_, where), rows in unread(k).items() if where == vm)

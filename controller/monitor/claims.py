@@ -6,7 +6,8 @@
     be ahead: so `LEAD_S` at the highest rate of this offer and those before it are allowed for, and what is known
     already. (A thread that was not told yet from where to read has emitted nothing, and says what its predecessor
     had acked.)
-    Where rows are taken as they come: acked ≤ emitted ≤ what came, and of that no more waits than a spool holds.
+    Of a source that cannot be read twice: also what it has accepted, and of that no more waits than a spool
+    holds. (Where rows are taken as they come: only that.)
  3. What a spool says is believed of the thread that reads, from its VM.
 
 What rules 1 and 3 leave out is out of date, what rule 2 forbids is impossible: whoever says it is blamed.
@@ -37,12 +38,14 @@ def fault(k: Knowledge, now: SourceStatus, wall_ns: int) -> str:
     if now.emitted and now.acked + now.acked_above > now.emitted:
         return f"acked {now.acked} and {now.acked_above} above, emitted {now.emitted}"
     place = now.task, now.partition
-    arriving = k.topology is not None and k.topology.by_name[now.task].arriving
-    if arriving and now.arrived > now.emitted + BEHIND_MOST:
+    task = k.topology.by_name[now.task] if k.topology is not None else None
+    accepted = now.arrived if task is not None and task.spooled else 0
+    if accepted > now.emitted + BEHIND_MOST:
         return f"{now.arrived} came, {now.emitted} emitted"
     known = k.counts.sources.get(place)
     before = max(known.emitted, known.acked) if known is not None else 0
-    most = max(before, now.arrived if arriving else _offered(k.durable.schedule, wall_ns))
+    offered = 0 if task is not None and task.arriving else _offered(k.durable.schedule, wall_ns)
+    most = max(before, accepted, offered)
     highest = max(now.emitted, now.acked + now.acked_above)
     return f"{highest} emitted or acked, offered at most {most}" if highest > most else ""
 

@@ -184,9 +184,10 @@ def told(
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
         if change.kind in ("lost", "left"):
             turn.knowledge.alarms.pop(f"disk {change.vm}", None)
+    events_gone.look(turn, members, changes)
+    for change in changes:
         if change.kind == "left":
             turn.knowledge.spools.pop(change.vm, None)
-    events_gone.look(turn, members, changes)
     return changes
 
 

@@ -260,7 +260,7 @@ class SimSource(SimThread):
         self.world.account.look(self)
         if not core.task.exclusive or (core.may_work and core.leased(now_ns, self.worker.leased_until_ns)):
             if self.spool is not None and source.takes_over:
-                self._take_over(self.spool)
+                source.more_left = self._take_over(self.spool)
             if source.arrivals is not None:
                 self._take()
             source.turn(now_ns, self.world.wall_ns, self._rows)
@@ -310,12 +310,13 @@ class SimSource(SimThread):
         next_ns = offer.intended_ns(kept.end * parts + mine)
         core.quiet_until_ns = now.now_ns + (max(1, next_ns - now.wall_ns) if next_ns is not None else LOOK_NS)
 
-    def _take_over(self, kept: spool.SimSpool) -> None:
+    def _take_over(self, kept: spool.SimSpool) -> bool:
         """As worker/source_reader.py's."""
         assert self.core.orders is not None
         with suppress(OSError):
             self._left.look(self.core.orders)
             self.world.met["events accepted anew"] += self._left.take(kept, self.world.now_ns)
+        return self._left.more
 
     def _forget(self, kept: spool.SimSpool, acked: int) -> None:
         with suppress(OSError):

@@ -153,7 +153,7 @@ SHAPES: dict[str, Shape] = {
     "line": Shape(_line("line", _source(), WORK)),
     "two sources": Shape(_line("two_sources", _source(2), WORK)),
     "failing": Shape(_line("failing", _source(), _task("work", "Picky")), fails=fails),
-    "live": Shape(_line("live", _source(run="SimFeed"), WORK), live=True),
+    "live": Shape(_line("live", replace(_source(run="SimFeed"), arriving=False), WORK), live=True),
     "one slot": Shape(
         _line("one_slot", _source(), WORK), machines=((1,), (1, 1)), rates_tps=(8.0, 12.0, 20.0)
     ),

@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from tempfile import mkdtemp
 
@@ -25,7 +25,6 @@ from controller.simulation.clock import MS, WALL0_NS, Clock, S
 from controller.simulation.controller import Control, Disk, SimController
 from controller.simulation.faults import Faults
 from controller.simulation.liveness import Liveness
-from controller.simulation.logic import Row
 from controller.simulation.replays import Replays
 from controller.simulation.spool import SimSpool
 from controller.simulation.tallies import KeyedAccount
@@ -285,8 +284,6 @@ class SimWorld:
         self.wait("the plan is in force", lambda: self.unsettled, SETTLE_S + kept_s)
         self.clock.run_until(self.now_ns + int(self.shape.calm_s * S))
         assert not self.shape.calm_s or not self._behind, self._behind
-        accepted = set(self.account.accepted)
-        self.wait("what was accepted is done", lambda: self._accepted_of(accepted), SETTLE_S)
         self.wait("no dead letter is left", lambda: self.letters.left, SETTLE_S)
         self.tallies.one_owner_each(thread for worker in self.workers() for thread in worker.threads.values())
 
@@ -362,14 +359,6 @@ class SimWorld:
                     return f"{task.name} is behind: {read} of {due} rows are read"
         return ""
 
-    def _accepted_of(self, rows: Set[Row]) -> str:
-        """Of these, what is not done yet on VMs that can be used. (A paced source that accepted events anew is ahead of
-        its schedule, and reads no further once a run ends: docs/known-flaws.md.)"""
-        there = [
-            row for row in rows if (vm := self.account.accepted.get(row)) and not self.agents[vm].unusable
-        ]
-        return f"{len(there)} events, {sorted(there)[:3]}" if there else ""
-
     def end(self) -> None:
         self.controller.ask("stop")
         self.wait("the run ends", lambda: "" if self.controller.finish else "no end", END_S)
@@ -390,7 +379,9 @@ class SimWorld:
         left = self.account.events_gone + len(self.account.accepted)
         assert tuples["lost"] == 0, f"the summary says {tuples}"
         about = max(self.shape.rates_tps)  # the controller knows what the VM said last, up to a second before
-        known = self.arriving and self.controller.lives == 1  # others say nothing of it, or not to this life
+        known = (
+            self.shape.live and self.controller.lives == 1
+        )  # others say nothing of it, or not to this life
         assert not known or abs(tuples["left_on_vms"] - left) <= about, (
             f"{left} events were left, the summary says {tuples}"
         )

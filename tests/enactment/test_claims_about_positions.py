@@ -6,6 +6,7 @@ import pytest
 from enactment_world import World
 from msgspec.structs import replace
 
+from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.knowledge.knowledge import SourceKnown
 from topology_runtime import messages as m
@@ -108,3 +109,19 @@ def test_a_stranger_with_a_left_over_spool_moves_no_position() -> None:
     hello = replace(world.vms[other(world)].hello(), spools=(m.SpoolLeft("source", 0, 1 << 40, 1 << 41),))
     world.do(t.FromVm(hello))
     assert known(world).acked == before
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+def test_what_a_source_accepted_early_may_be_read_before_it_is_due(spooled: bool) -> None:
+    """Of one that cannot be read twice, and of no other."""
+    world = World()
+    task, *others = world.submitted.topology.tasks
+    topology = replace(
+        world.submitted.topology, tasks=(replace(task, arriving=False if spooled else None), *others)
+    )
+    world.submitted = replace(world.submitted, topology=topology)
+    world.loop = Loop(world.settings, world.submitted)
+    world.start().until("committed").run(1)
+    early = 1_000_000
+    out = claim(world, owner(world), emitted=early, acked=early, arrived=early, seen_ns=world.now.wall_ns)
+    assert (known(world).acked == early) is spooled and bool(distrusted(out)) is not spooled

@@ -67,3 +67,13 @@ def test_the_only_slot_is_tried_again_after_it_was_given_up() -> None:
 def test_a_run_is_not_over_before_a_vm_that_is_heard_again_is_taken_back() -> None:
     """The simulator's own: its events were still on that VM's disk. In a real run they are told as left there."""
     SimWorld(100309).run()
+
+
+def test_a_paced_source_reads_all_that_it_accepted_before_the_run_ends() -> None:
+    """It accepted events anew, was ahead of its schedule, and left them in its spool."""
+    SimWorld(939, Options(shape="live")).run()
+
+
+def test_events_that_nobody_could_read_are_told_though_their_vm_leaves_in_order() -> None:
+    """The only slot of the VM was given up, and the run ended: what it had of them was forgotten with the goodbye."""
+    SimWorld(500187, Options(shape="live")).run()

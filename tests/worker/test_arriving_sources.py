@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from topology_runtime.cluster import Slot
@@ -41,6 +42,8 @@ TOPOLOGY = Topology(
 class Came:
     """Rows and when they came."""
 
+    acked = 0
+
     def __init__(self) -> None:
         self.times: list[int] = []
 
@@ -57,22 +60,22 @@ class Bench:
 
     slot, incarnation = SLOT, 1
 
-    def __init__(self, cap_tps: float | None = None) -> None:
+    def __init__(self, cap_tps: float | None = None, arriving: bool = True) -> None:
+        topology = replace(TOPOLOGY, tasks=(replace(TOPOLOGY.tasks[0], arriving=arriving), TOPOLOGY.tasks[1]))
         self.frames: list[Frame] = []
         numbers = iter(range(1, 100_000))
         ports = Ports(self, self, partial(SnapshotFiles, ""), lambda: next(numbers), key_function)
-        self.core = ThreadCore(ThreadSpec(1, "source", SLOT), TOPOLOGY, ports)
+        self.core = ThreadCore(ThreadSpec(1, "source", SLOT), topology, ports)
         self.core.behaviour = self.source = SourceTask(self.core)
         schedule = Schedule(0, ((0.0, 5.0 if cap_tps is None else cap_tps),), uncapped=cap_tps is None)
         threads = (ThreadSpec(1, "source", SLOT), ThreadSpec(2, "work", SLOT))
         self.desired = DesiredState(
-            Token(1, 1, 1), "committed", "run", TOPOLOGY, (), threads, 1, (Route(0, ((2, 1.0),)),),
+            Token(1, 1, 1), "committed", "run", topology, (), threads, 1, (Route(0, ((2, 1.0),)),),
             schedule=schedule, modelled_tps={1: 1000.0},
         )  # fmt: skip
         self.obey()
         self.came = Came()
-        self.source.begin(0)
-        self.source.arrivals = self.came
+        self.source.begin(0, self.came)
         self.now_ns = S
 
     def obey(self, **changes: Any) -> None:
@@ -182,3 +185,70 @@ def test_acks_of_what_came_move_its_ledger_on() -> None:
     (frame,) = bench.turn()
     bench.core.hear([Ack(frame.roots[0].key, frame.roots[0].id)], bench.now_ns)
     assert bench.source.ledger is not None and bench.source.ledger.acked == 3
+
+
+# ── paced, though it cannot be read twice ───────────────────────────────────────────────────────
+
+
+def paced(accepted: int) -> Bench:
+    """5 rows/s, and so many were accepted though they are not due."""
+    bench = Bench(cap_tps=5.0, arriving=False)
+    bench.came.times += [0] * accepted
+    return bench
+
+
+def test_what_was_accepted_early_waits_until_it_is_due() -> None:
+    bench = paced(100)
+    assert bench.rows() == 6, "the first is due at 0, the sixth at 1 s"
+    assert bench.rows(S) == 5
+
+
+def test_a_run_that_ends_reads_it_before_it_is_due() -> None:
+    bench = paced(300)
+    bench.obey(draining=True, schedule=Schedule(0, ((0.0, 5.0),), end_ns=bench.now_ns))
+    assert bench.source.wake_ns(bench.now_ns, bench.now_ns) < bench.now_ns + MS
+    assert bench.rows() + bench.rows() == 300 and not bench.source.stopped_reading
+    bench.turn()
+    assert bench.source.stopped_reading and bench.came.end == 300
+
+
+def test_so_does_one_that_leaves_or_is_restarted_meanwhile() -> None:
+    bench = paced(30)
+    bench.obey(threads=(ThreadSpec(1, "source", SLOT, leaving=True), ThreadSpec(2, "work", SLOT)))
+    assert bench.rows() == 30
+    bench = paced(30)
+    bench.source.ledger = None
+    bench.obey(
+        draining=True,
+        workers=(WorkerAt(SLOT, 1, "tcp://here"),),
+        starts=(SourceStart("source", 0, 4, 4),),
+    )
+    assert bench.source.start_position() == 4
+
+
+def test_it_reads_no_further_than_was_accepted_once_the_run_ends() -> None:
+    bench = paced(2)
+    bench.obey(draining=True)
+    assert bench.rows(10 * S) == 2 and bench.rows(10 * S) == 0
+
+
+@pytest.mark.parametrize("arriving", [False, True])
+def test_a_run_that_ends_waits_for_what_earlier_threads_left(arriving: bool) -> None:
+    bench = Bench(cap_tps=None if arriving else 5.0, arriving=arriving)
+    bench.obey(draining=True)
+    bench.source.more_left = True
+    bench.turn()
+    assert not bench.source.stopped_reading
+    bench.came.times += [0] * 9
+    bench.source.more_left = False
+    assert bench.rows() + bench.rows() == 9
+    bench.turn()
+    assert bench.source.stopped_reading
+
+
+def test_what_earlier_threads_left_is_not_for_one_that_leaves() -> None:
+    bench = Bench(arriving=False)
+    bench.source.more_left = True
+    bench.obey(threads=(ThreadSpec(1, "source", SLOT, leaving=True), ThreadSpec(2, "work", SLOT)))
+    bench.turn()
+    assert bench.source.stopped_reading

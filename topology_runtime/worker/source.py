@@ -35,8 +35,9 @@ CAP_BURST_S = 0.1  # a source below its cap may read so much of it at once
 Read = Callable[[int, int], Sequence[Any]]  # (position, most) → rows
 
 
-class Arrivals(Protocol):
-    """Rows that came: up to position `end`, and when each did; all below `acked` are done."""
+class Accepted(Protocol):
+    """Rows that were accepted, of a source that cannot be read twice: up to position `end`, and when each came; all
+    below `acked` are done."""
 
     @property
     def end(self) -> int: ...
@@ -47,7 +48,8 @@ class Arrivals(Protocol):
 
 class SourceTask(Behaviour):
     """A thread of a task without in-edges. `quiet_until_ns`: nothing can be read, or taken, before (monotonic).
-    `arrivals`: of an arriving source, once it has begun."""
+    `spool`: of a source that cannot be read twice, once it has begun. `more_left`: threads before it left rows that are
+    not in its spool yet."""
 
     def __init__(self, core: ThreadCore) -> None:
         self.core, self.task = core, core.task
@@ -56,7 +58,8 @@ class SourceTask(Behaviour):
         self.partitions = core.task.static.threads if core.task.static else 1
         self.stopped_reading = self.exhausted = False
         self.quiet_until_ns = 0
-        self.arrivals: Arrivals | None = None
+        self.spool: Accepted | None = None
+        self.more_left = False
         self._number = [task.name for task in core.topology.sources].index(core.task.name)
         self._allowed = 0.0  # rows that the cap lets through now
         self._allowed_ns = 0
@@ -92,15 +95,28 @@ class SourceTask(Behaviour):
         return end is None or (self.ledger is not None and self.ledger.position < end)
 
     @property
+    def arrivals(self) -> Accepted | None:
+        """Of an arriving source: what came."""
+        return self.spool if self.task.arriving else None
+
+    @property
     def _end(self) -> int | None:
-        """It reads up to here only: what was read before, or has come."""
+        """It reads up to here only: what was read before, or was accepted."""
         orders = self.core.orders
         draining = orders is not None and orders.desired.draining
         if not (self.leaving or draining):
             return None
         if self.arrivals is not None:
             return self.arrivals.end
-        return self._gap_end if self.leaving else self._until
+        before = self._gap_end if self.leaving else self._until
+        return before if self.spool is None else max(before, self.spool.end)
+
+    @property
+    def _drained(self) -> bool:
+        """Is all read that it is to read yet?"""
+        ledger, end = self.ledger, self._end
+        assert ledger is not None
+        return end is not None and ledger.position >= end and not (self.more_left and self.takes_over)
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:
@@ -110,12 +126,12 @@ class SourceTask(Behaviour):
         return ledger.position, ledger.acked, ledger.acked_above, ledger.in_flight, ledger.replayed
 
     def came(self, wall_ns: int) -> tuple[int, int, int] | None:
-        """Of rows that arrive, and have begun to: how many came, when the oldest did that is not read (0: all
+        """Of rows that are accepted, once it has begun: how many were, when the oldest came that is not read (0: all
         are), and when this was asked."""
-        if self.arrivals is None or self.ledger is None:
+        if self.spool is None or self.ledger is None:
             return None
-        end, position = self.arrivals.end, self.ledger.position
-        return end, self.arrivals.arrived_ns(position) if position < end else 0, wall_ns
+        end, position = self.spool.end, self.ledger.position
+        return end, self.spool.arrived_ns(position) if position < end else 0, wall_ns
 
     @property
     def again_until(self) -> int | None:
@@ -158,7 +174,7 @@ class SourceTask(Behaviour):
             self.task.name, self.core.desired.partition, thread if leaving else -1
         )
         over = start is not None and start.position >= start.until
-        over = over and not self.task.arriving  # what it took may be in the spool still
+        over = over and not self.task.spooled  # what it took may be in the spool still
         if self.core.orders.gap_of(thread) is None if leaving else self.core.orders.desired.draining and over:
             self.stopped_reading = True
             return None
@@ -169,12 +185,10 @@ class SourceTask(Behaviour):
         self._gap_end = start.until if leaving else 0
         return start.position
 
-    def begin(self, position: int, spool: Arrivals | None = None) -> None:
+    def begin(self, position: int, spool: Accepted | None = None) -> None:
         """Read from here on. spool: of a source that cannot be read twice."""
-        if spool is not None:
-            position = max(position, spool.acked)
-            self.arrivals = spool if self.task.arriving else None
-        self.ledger = Ledger(position)
+        self.spool = spool
+        self.ledger = Ledger(position if spool is None else max(position, spool.acked))
         self._resize()
 
     def _resize(self) -> None:
@@ -216,6 +230,8 @@ class SourceTask(Behaviour):
             return min(wake, now_ns + EARLIEST_NS) if ledger.position < self.arrivals.end else wake
         if now_ns < self.quiet_until_ns:
             return min(wake, self.quiet_until_ns)
+        if ledger.position < self._accepted_early:
+            return min(wake, now_ns + EARLIEST_NS)
         due_ns = schedule.intended_ns(ledger.position * self.partitions + self.core.desired.partition)
         if due_ns is None:
             return wake
@@ -248,7 +264,7 @@ class SourceTask(Behaviour):
         ledger, orders = self.ledger, self.core.orders
         assert ledger is not None and orders is not None
         end = self._end
-        if self.exhausted or (end is not None and ledger.position >= end):
+        if self.exhausted or self._drained:
             self.stopped_reading = True
             return
         schedule = orders.schedule
@@ -260,6 +276,7 @@ class SourceTask(Behaviour):
         if now_ns < self.quiet_until_ns:
             return
         due = (schedule.due(wall_ns) - self.core.desired.partition + self.partitions - 1) // self.partitions
+        due = max(due, self._accepted_early)
         if due <= ledger.position:
             return
         limit = min(due - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
@@ -270,6 +287,12 @@ class SourceTask(Behaviour):
             place = ledger.position * self.partitions + self.core.desired.partition
             intended_ns = schedule.intended_ns(place) or wall_ns
             self._send(ledger.begin(list(rows), intended_ns, now_ns), now_ns)
+
+    @property
+    def _accepted_early(self) -> int:
+        """What was accepted below here is read before it is due: more than the schedule has, and a run that ends is not
+        to leave it."""
+        return self.spool.end if self.spool is not None and self._end is not None else 0
 
     def _emit_arrived(self, now_ns: int, wall_ns: int, cap_tps: float, read: Read) -> None:
         """What came and is not read yet, each row due when it came."""

@@ -76,7 +76,7 @@ class SourceWork(ThreadWork):
         self._begin()
         if not self.task.exclusive or thread.may_go_on():
             if self._spool is not None and source.takes_over:
-                self._take_over(self._spool, now_ns)
+                source.more_left = self._take_over(self._spool, now_ns)
             if source.arrivals is not None:
                 self._take_arrivals()
             source.turn(now_ns, wall_ns(), self._rows)
@@ -123,14 +123,15 @@ class SourceWork(ThreadWork):
     def _folder(self) -> str:
         return folder_of(self.host.directory, self._owner)
 
-    def _take_over(self, spool: Spool, now_ns: int) -> None:
-        """What threads that are no more left here."""
+    def _take_over(self, spool: Spool, now_ns: int) -> bool:
+        """What threads that are no more left here; is there more?"""
         if self._spools_left is None:
             self._spools_left = SpoolsLeft(self.host.directory, self._owner)
         assert self.core.orders is not None
         with self._to_disk():
             self._spools_left.look(self.core.orders)
             self._spools_left.take(spool, now_ns)
+        return self._spools_left.more
 
     def _to_disk(self) -> AbstractContextManager[None]:
         """What the disk does not take is told, and ends nothing."""

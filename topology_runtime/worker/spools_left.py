@@ -32,6 +32,11 @@ class SpoolsLeft:
             and (owner.run != mine.run or (owner.thread < mine.thread and owner.thread not in desired))
         ]
 
+    @property
+    def more(self) -> bool:
+        """Is there one that is not wholly accepted yet?"""
+        return bool(self._found or self._taken)
+
     def take(self, spool: Spool, now_ns: int) -> int:
         """Accept the next of them into `spool`; how many rows. OSError: the disk does not take, or give, them now."""
         if self._taken is not None:
