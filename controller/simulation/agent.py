@@ -72,6 +72,11 @@ class SimAgent:
         self.world.met["spools drained"] += spool.end > spool.acked
         return spool
 
+    @property
+    def events_in_spools(self) -> int:
+        """Not acked, as its disk knows, also when the VM is lost."""
+        return sum(one.end - one.acked for one in left_over(self.directory))
+
     def _spools(self) -> tuple[m.SpoolLeft, ...]:
         return left_over(self.directory) if self.world.shape.live else ()
 
