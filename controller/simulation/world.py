@@ -377,7 +377,9 @@ class SimWorld:
     def _summed_up(self, tuples: dict[str, int]) -> None:
         """What the controller says of the run at its end."""
         left = self.account.events_gone + len(self.account.accepted)
-        in_spools = sum(agent.events_in_spools for agent in self.agents.values())  # some of them have been at a sink
+        in_spools = sum(
+            agent.events_in_spools for agent in self.agents.values()
+        )  # some of them have been at a sink
         assert tuples["lost"] == 0, f"the summary says {tuples}"
         about = max(self.shape.rates_tps)  # the controller knows what the VM said last, up to a second before
         known = (
