@@ -22,6 +22,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 VMS_MOST, SLOTS_MOST = 1024, 1024
 SLOT_MEMORY_BYTES = 512 * 1024**2
 FILE_MOST_BYTES = 1024 * 1024
+FAULTS_TOLD = 3  # of the prediction ledger
 PLANNED = ("allocator", "mapper", "routing", "interference")  # a plan that is given says how it was made
 
 
@@ -113,6 +114,7 @@ def start(options: dict[str, Any]) -> None:
         profile_spare_min=options["profile_spare"],
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
         data_plane=DataPlane(strict=options["strict"]),
+        **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),
     )
     machines = FileMachines(state / "machines") if grows else NoMachines()
@@ -174,6 +176,20 @@ def season_of(path: Path | None, topology: str) -> Any:
     from controller.files.season_files import read_season
 
     return read_season(path, topology) if path is not None else None
+
+
+def ledger_of(trace: Path | None, submitted: Any) -> dict[str, Any]:
+    """Settings: what earlier runs of the topology found of these models."""
+    if trace is None or submitted is None:
+        return {}
+    from controller.recording.ledger_file import read_ledger, speaking_of
+    from topology_runtime.trace_tables import LEDGER
+
+    read = read_ledger(trace.parent / LEDGER)
+    return {
+        "ledger": speaking_of(read.entries, submitted.topology.name, submitted.models),
+        "ledger_trouble": "; ".join(read.faults[:FAULTS_TOLD]) + (" …" if read.faults[FAULTS_TOLD:] else ""),
+    }
 
 
 def stale_of(submitted: Any) -> dict[str, str]:

@@ -345,8 +345,8 @@ class Controller:
                         self._store.keep(tallies)
                 case t.KeepLetters(records):
                     self._keep_letters(records)
-                case t.KeepModel(model):
-                    model_store.save((self._place.trace or self._place.state) / "profiled", model)
+                case t.KeepModel(model, folder):
+                    model_store.save((self._place.trace or self._place.state) / folder, model)
                 case t.RequestMachine(vm):
                     self._machines.request(vm)
                 case t.ReleaseMachine(name):

@@ -40,6 +40,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "controller.offline.ledger_commands:list_plans",
         "what plans of all runs were predicted to carry and use, and what they did",
     ),
+    "ledger models": (
+        "controller.offline.ledger_commands:list_models",
+        "by how much models and VMs were off in these plans, and how surely",
+    ),
     "ledger show": ("controller.offline.ledger_commands:show_plan", "all that is kept of one of these plans"),
     "events": ("dashboards.terminal.events:events", "what happened: plans, joins, deaths, dead letters"),
     "deadletter list": ("dashboards.terminal.deadletter:list_letters", "rows that a task failed on, and why"),

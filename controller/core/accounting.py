@@ -15,9 +15,10 @@ from controller.analyze.residuals import LEAST, PredictedSlots
 from controller.core.alarms import SETTLED_S
 from controller.core.first_rows import slots_without_model
 from controller.core.task_shares import TaskShare, TaskShares
+from controller.knowledge.corrections import correction_of
 from controller.knowledge.diagnoses import Stability
 from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.models import Model, version_of
+from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.knowledge.prediction_ledger import (
     LedgerEntry,
@@ -106,6 +107,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self.entries: dict[PlanKey, LedgerEntry] = {}
+        self.fresh = False  # since whoever learns from them looked last
         self._of: tuple[int, Plan, Submitted] | None = None
         self._shares: TaskShares | None = None
         self._sums = _PlanSums()
@@ -130,7 +132,7 @@ class Accounts:
         if not _is_due(self._sums.windows):
             return None
         entry = _entry(turn, plan, run.topology, self._sums)
-        self.entries[entry.key] = entry
+        self.entries[entry.key], self.fresh = entry, True
         turn.do(Trace("prediction", {"entry": entry}))
         return entry
 
@@ -181,11 +183,11 @@ def _entry(turn: Turn, plan: Plan, topology: Topology, sums: _PlanSums) -> Ledge
 
 
 def _task(name: str, model: Model, share: TaskShare, sums: _PlanSums) -> TaskKept:
-    mean = sums.mean
+    mean, correction = sums.mean, correction_of(model)
     return TaskKept(
         task=name,
         model=model.task,
-        version=version_of(model),
+        version=correction.of,
         rate_tps=mean(share.rate_tps),
         cpu=mean(share.cpu),
         predicted_cpu=mean(share.predicted),
@@ -193,4 +195,6 @@ def _task(name: str, model: Model, share: TaskShare, sums: _PlanSums) -> TaskKep
         predicted_busy=mean(share.predicted_busy),
         waits=share.waits,
         vms={vm: (mean(cpu), mean(predicted)) for vm, (cpu, predicted) in sorted(share.by_vm.items())},
+        time_factor=correction.time,
+        cpu_factor=correction.cpu,
     )

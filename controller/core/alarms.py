@@ -75,6 +75,7 @@ class AlarmWatch:
                 f"it does not keep up with {offered_tps:.0f} tuples/s, though the models predict {carried_tps:.0f}: "
                 "measure the tasks again (`headgate model profile`)"
             )
+            text += "".join(f"; {words}" for words in k.found_off.values())
             raise_alarm(turn, "models", text)
         elif lasting <= -WRONG_S:
             clear_alarm(turn, "models", "it keeps up again, as the models predict")

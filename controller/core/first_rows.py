@@ -27,7 +27,7 @@ LEAST_SHARE = 1e-4  # of its time that a thread works, and of a slot that it use
 def measured(turn: Turn, window: Window) -> Diagnosis | None:
     """A plan to be made since tasks have been measured; None when none was. Recorded before anything rests on it."""
     k = turn.knowledge
-    if not _may_plan(k) or not window.is_complete or k.topology is None or k.plan is None:
+    if not may_plan(k) or not window.is_complete or k.topology is None or k.plan is None:
         return None
     fresh: dict[str, Model] = {}
     for task in k.topology.breadth_first:
@@ -58,7 +58,7 @@ def slots_without_model(k: Knowledge) -> set[Slot]:
     return {bundle.slot for bundle in k.plan.placement.bundles if bundle.task in lacking}
 
 
-def _may_plan(k: Knowledge) -> bool:
+def may_plan(k: Knowledge) -> bool:
     """Nothing is on its way, and a plan may be made by itself."""
     return k.durable.phase == "committed" and not k.enacting and not k.held and k.settings.plan is None
 

@@ -15,7 +15,16 @@ from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
 from controller.analyze.stability import stability
-from controller.core import alarms, commands, deciding, first_rows, recovery, spare_profiles, unread_spools
+from controller.core import (
+    alarms,
+    commands,
+    correcting,
+    deciding,
+    first_rows,
+    recovery,
+    spare_profiles,
+    unread_spools,
+)
 from controller.core.accounting import Accounts
 from controller.core.following import Following
 from controller.core.tracing import run_of
@@ -130,6 +139,7 @@ class Loop:
         slots = {slot: use for slot, use in slots.items() if slot not in first_rows.slots_without_model(k)}
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
         self._accounts.look(turn, window, verdict, slots)
+        off_models = correcting.named(turn, self._accounts)
         late = violations(topology, lambda seconds: window_of(intake, now.mono_ns, seconds))
         judge(turn, self.members, verdict, window)
         diagnosis = diagnose(
@@ -152,6 +162,10 @@ class Loop:
         if diagnosis.kind == "none":  # nothing is more urgent
             lesser = first_rows.measured(turn, window) or unread_spools.found(turn, self.members)
             diagnosis = lesser or diagnosis
+        if (
+            diagnosis.kind == "none" or diagnosis.reason == "overloaded"
+        ):  # that is what wrong models look like
+            diagnosis = correcting.found(turn, off_models, need) or diagnosis
         deciding.decide(turn, self.members, diagnosis)
         self._watch.look(turn, self.members, need, verdict)
         spare_profiles.consider(turn, self.members, off, self.ending.stage)
@@ -243,6 +257,7 @@ class Loop:
         if faults:
             raise InvalidInput(f"topology {submitted.topology.name!r} cannot be planned", faults=faults)
         turn.record(submitted)
+        correcting.by_ledger(turn)
         self._prepare(turn)
         turn.event("submitted", f"topology {submitted.topology.name} is to be run")
 

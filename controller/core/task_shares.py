@@ -57,9 +57,14 @@ class TaskShares:
     def __init__(
         self, plan: Plan, topology: Topology, models: Mapping[str, Model], without_model: Set[Slot]
     ) -> None:
-        self._topology, self._without = topology, without_model
+        self._without = without_model
         load = load_of(topology, models, plan.placement, plan.vms, plan.interference == "cpu")
         self._load: PlacementLoad = load
+        self._modelled = {
+            task.name
+            for task in topology.tasks
+            if task.static is None and not models[task.model_name].unmeasured
+        }
         self._shares = load.in_order(plan.prediction.shares, load.even_shares())
 
     def of(self, window: Window) -> dict[str, TaskShare]:
@@ -69,7 +74,7 @@ class TaskShares:
         found = {
             load.tasks[task]: self._empty(task, rates[task], window)
             for task, members in enumerate(load.by_task)
-            if rates[task] > LEAST and any(load.groups[g].peak_tps for g in members)
+            if rates[task] > LEAST and load.tasks[task] in self._modelled
         }
         predicted = self._predicted(window.emitted_tps)
         for number, members in enumerate(load.by_slot):
@@ -77,11 +82,9 @@ class TaskShares:
             used = window.slots.get(slot)
             measured = {g: self._threads_cpu(g, window) for g in members}
             total = sum(measured.values())
-            if used is None or slot in self._without or total <= 0 or not rates:
+            if used is None or slot in self._without or total <= 0:
                 continue
-            modelled = [
-                g for g in members if load.groups[g].peak_tps and load.tasks[load.groups[g].task] in found
-            ]
+            modelled = [g for g in members if load.tasks[load.groups[g].task] in found]
             cpu = {g: used.cpu * measured[g] / total for g in modelled}
             expected = {g: predicted[g] * self._taken(g, rates, window) for g in modelled}
             if max(sum(cpu.values()), sum(expected.values())) < USED_LEAST:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from controller.knowledge.plans import Plan
+from controller.knowledge.prediction_ledger import LedgerEntry
 from controller.knowledge.season_data import LearnedSeason
 from topology_runtime.cluster import Vm
 from topology_runtime.messages import DataPlaneSettings as DataPlane
@@ -21,7 +22,8 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     spare: what a VM from the provider looks like; at most `max_vms` VMs in all (0: no more than there are).
     seconds: the run ends by itself so long after the first tuple was due (0: it does not).
     plan: run as it is, from the start to the end; nothing is planned again.
-    season: learned from what was offered before.
+    season: learned from what was offered before. ledger: of the prediction ledger, entries of earlier runs that speak
+    of the models at hand, without their slots; ledger_trouble: what of it could not be read.
     profile_spare_min: minutes of each hour for profiles in spare slots. stale: model → why it may no longer
     hold; looked for only where there are such profiles."""
 
@@ -45,3 +47,5 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     probation_window_s: float = 4.0  # a verdict needs seven seconds of a plan in force
     data_plane: DataPlane = DataPlane()
     season: LearnedSeason | None = None
+    ledger: tuple[LedgerEntry, ...] = ()
+    ledger_trouble: str = ""

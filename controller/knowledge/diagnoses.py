@@ -24,6 +24,7 @@ Reason = Literal[
     "latency_violated",
     "drift",
     "first_rows",
+    "model_off",
     "events_unread",
 ]
 

@@ -274,6 +274,7 @@ class Knowledge:
     event_number: int = 0
     alarms: dict[str, str] = field(default_factory=dict)  # what → in words
     alarm_since_ns: dict[str, int] = field(default_factory=dict)  # what → when it was raised (UTC)
+    found_off: dict[str, str] = field(default_factory=dict)  # model or VM → by how much, in words
     advice: str = ""  # what would be done now (mode advise)
     advised_slots: int = 0  # … with so many slots
     ending_reason: str = ""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from topology_runtime.faults.words import Suggestions
-from topology_runtime.topology import Topology, digest_of
+from topology_runtime.topology import Topology
 from topology_runtime.wakes import DispatchOverhead
 
 SCHEMA = "headgate/model/v1"
@@ -100,11 +100,6 @@ def peak(model: Model) -> tuple[float, int]:
     """(ω̂, τ̂): the highest peak rate of one slot in tuples/s, and the fewest threads that reach it."""
     best = max(model.points, key=_rate_of)  # of equals the first, which has the fewest threads
     return best.rate_tps, best.threads
-
-
-def version_of(model: Model) -> str:
-    """Names this very model: a digest of all that it says."""
-    return digest_of(msgspec.json.encode(model, order="deterministic"))
 
 
 def has_spread(model: Model) -> bool:

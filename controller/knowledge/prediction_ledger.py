@@ -17,6 +17,7 @@ SCHEMA = "headgate/ledger/v1"
 
 Tested = Literal["no", "carried", "short"]
 Amount = Annotated[float, Meta(ge=0.0, le=1e12)]  # whatever else a file says is refused when it is read
+Factor = Annotated[float, Meta(ge=1e-3, le=1e3)]
 PlanKey = tuple[str, int, str]
 
 
@@ -41,7 +42,8 @@ class SlotKept(msgspec.Struct, frozen=True):
 
 
 class TaskKept(msgspec.Struct, frozen=True):
-    """One task's rows, at the rate that it really took in. version: of its model.
+    """One task's rows, at the rate that it really took in. version: of the model that its model comes from;
+    time_factor, cpu_factor: what that was corrected by (`corrections.py`) when predicted.
 
     cpu: what of its slots' CPU is its threads'. busy: part of their time that its threads are in its logic. waits: its
     model says that threads are full before the slot is, so that time tells what it carries, not CPU. vms: VM → (cpu,
@@ -57,6 +59,8 @@ class TaskKept(msgspec.Struct, frozen=True):
     predicted_busy: Amount
     waits: bool
     vms: dict[str, tuple[Amount, Amount]]
+    time_factor: Factor = 1.0
+    cpu_factor: Factor = 1.0
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, tag=SCHEMA, tag_field="schema"):

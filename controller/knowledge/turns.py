@@ -143,9 +143,10 @@ class KeepLetters:
 
 @dataclass(frozen=True, slots=True)
 class KeepModel:
-    """Keep this model (the data of its file) beside the run, best effort."""
+    """Keep this model (the data of its file) beside the run, in this folder, best effort."""
 
     model: dict[str, Any]
+    folder: str = "profiled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from topology_runtime.output import Format, Row, emit, format_options, write_tab
 from topology_runtime.trace_tables import LEDGER
 
 if TYPE_CHECKING:
+    from controller.analyze.bias import LearnedFactor, ModelBias
     from controller.knowledge.prediction_ledger import LedgerEntry
 
 TRACES = Path("traces")  # where `up` writes them, below where it was started
@@ -76,6 +77,70 @@ def show_plan(plan: str, traces: Path, topology: str | None, output: Format) -> 
             write_table(task_rows(entry), "tasks")
             write_table(slot_rows(entry), "slots")
     say_faults(faults)
+
+
+@click.command("models")
+@_traces
+@_topology
+@format_options
+def list_models(traces: Path, topology: str | None, output: Format) -> None:
+    """By how much models and VMs were off, over all runs: what a row cost, measured / said, and how surely.
+
+    factor: what a plan is corrected by once a model is surely off (more than × 1.25, with two errors to spare); what
+    may be chance is taken off, and of factors beyond × 5 no more is believed. spread: from run to run."""
+    from controller.analyze.bias import biases, slow_vms
+
+    entries, faults = entries_of(traces, topology)
+    slow = slow_vms(entries)
+    rows = [
+        *(model_row(bias) for _, bias in sorted(biases(entries, slow).items())),
+        *(learned_row("VM", vm, "", "cpu", how) for vm, how in slow.items()),
+    ]
+    if output == "table":
+        write_table([for_people(row) for row in rows])
+        if not rows:
+            click.echo(f"nothing is known yet: no plan was in force for long enough below {traces}", err=True)
+    else:
+        emit(output, {"schema": "headgate/ledger-models/v1", "learned": rows, "faults": faults}, rows)
+    say_faults(faults)
+
+
+def model_row(bias: ModelBias) -> dict[str, Any]:
+    by = "time" if bias.by_time else "cpu"
+    return learned_row("model", bias.model, bias.version, by, bias.cost)
+
+
+def learned_row(what: str, name: str, version: str, by: str, how: LearnedFactor) -> dict[str, Any]:
+    return {
+        "what": what,
+        "name": name,
+        "version": version,
+        "by": by,
+        "measured": how.raw,
+        "factor": how.factor,
+        "error": how.error,
+        "spread": how.spread,
+        "runs": how.runs,
+        "plans": how.plans,
+        "off": how.off,
+        "bounded": how.bounded,
+    }
+
+
+def for_people(row: Row) -> Row:
+    return {
+        "": row["what"],
+        "name": row["name"],
+        "version": row["version"][:ID_SHOWN],
+        "a row's": row["by"],
+        "measured / said": round(row["measured"], 3),
+        "factor": round(row["factor"], 3),
+        "± %": round(100 * row["error"], 1),
+        "spread %": round(100 * row["spread"], 1),
+        "runs": row["runs"],
+        "plans": row["plans"],
+        "it is": ("off, bounded" if row["bounded"] else "off") if row["off"] else "as it says",
+    }
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────

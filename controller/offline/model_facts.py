@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controller.knowledge.corrections import correction_of
 from controller.knowledge.models import Model, Point, cpu, half_widths, memory, peak, peak_rate
 
 Row = dict[str, Any]
@@ -28,6 +29,7 @@ def summary(model: Model) -> Row:
         "machine": model.slot.machine,
         "measured_at": _text(model.more.get("measured_at")),
         "imported_from": _text(model.more.get("imported_from")),
+        "corrected": correction.time if (correction := correction_of(model)).time != 1.0 else None,
     }
 
 

@@ -185,6 +185,10 @@ def _sentences(row: Row) -> str:
         + (f", measured {row['measured_at']}" if row["measured_at"] else ""),
     ]
     lines += [f"  imported from {row['imported_from']}"] if row["imported_from"] else []
+    if row["corrected"] is not None:
+        lines.append(
+            f"  corrected by what rows really cost: its rates are those that were measured ÷ {row['corrected']:.3g}"
+        )
     lines += [f"  stale: {reason}" for reason in row["stale"]]
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,11 +19,14 @@ from pathlib import Path
 
 import msgspec
 
+from controller.knowledge.corrections import correction_of
+from controller.knowledge.models import Model
 from controller.knowledge.prediction_ledger import LedgerEntry, latest
 
 MOST_BYTES = 4 << 20  # some two thousand plans
 READ_BYTES = 4 * MOST_BYTES  # a larger one is not ours; the end of it is looked at
 OLDEST_DAYS = 365.0
+LEARNED_FROM = 50  # plans at most
 WAITING_MOST = 100  # entries that a full disk did not take
 
 _json = msgspec.json.Encoder()
@@ -81,6 +84,19 @@ class LedgerFile:
         os.link(self._path, aside := self._path.with_name(f".{self._path.name}.aside"))
         os.replace(aside, self._path.with_name(f"{self._path.stem}.old{self._path.suffix}"))
         os.replace(new, self._path)
+
+
+def speaking_of(
+    entries: Iterable[LedgerEntry], topology: str, models: Iterable[Model]
+) -> tuple[LedgerEntry, ...]:
+    """Of a topology the newest entries that tell of one of these models, without their slots."""
+    at_hand = {(model.task, correction_of(model).of) for model in models}
+    telling = [
+        entry
+        for entry in entries
+        if entry.topology == topology and any((task.model, task.version) in at_hand for task in entry.tasks)
+    ]
+    return tuple(msgspec.structs.replace(entry, slots=()) for entry in telling[-LEARNED_FROM:])
 
 
 def _is_at(fd: int, path: Path) -> bool:

@@ -20,6 +20,7 @@ RULES = {
     "latency_violated": "a latency constraint does not hold",
     "drift": "measured is far from predicted: reported only",
     "first_rows": "a task that had no model was measured on its first rows",
+    "model_off": "a model was corrected by what its rows really cost",
     "events_unread": "events were accepted on a VM where nobody reads their source",
     "operator": "an operator asked for it",
     "rolled_back": "the plan before it did not prove itself",

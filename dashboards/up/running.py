@@ -37,6 +37,7 @@ from dashboards.up.settings import UpSettings
 from dashboards.up.supervisor import stop_all
 from topology_runtime.output import Format
 from topology_runtime.rates import of_arrivals, words_of
+from topology_runtime.trace_tables import CORRECTED
 
 REFUSALS = (2, 3, 4, 5)  # invalid, infeasible, unreachable: nothing has run, so there is nothing to keep
 LINGER = "the state and the logs of this run are kept in"
@@ -95,8 +96,7 @@ def run_to_its_end(session: Session, work: Work, output: Format) -> None:
         else:
             shown.say(f"{LINGER} {places.state}")
         raise
-    if settings.models is None:
-        keep_measured(settings, work, places, shown.say)
+    keep_measured(settings, work, places, shown.say)
     if settings.state_dir is None:
         places.remove()
     for line in next_steps(places.trace(work.topology.name), summary["tuples"]["dead_lettered"]):
@@ -124,11 +124,21 @@ def prepared(
 
 
 def keep_measured(settings: UpSettings, work: Work, places: Places, say: Callable[[str], None]) -> None:
-    """Models that the run measured on its first rows, for the next one."""
+    """Models that the run measured on its first rows, or corrected, for the next one."""
     from topology_runtime.calibration import store
 
+    trace = places.trace(work.topology.name)
+    if settings.models is not None:
+        if corrected := ", ".join(sorted(path.stem for path in (trace / CORRECTED).glob("*.json"))):
+            say(
+                f"corrected by what rows really cost: {corrected}. Runs with these models do so by themselves; to keep "
+                f"it: headgate model import {trace / CORRECTED} --to {settings.models} --force"
+            )
+        return
     folder = store.folder(work.topology, work.user_paths, settings.slot_cores, settings.slot_memory_bytes)
-    taken = store.take_up(work.topology, folder, places.trace(work.topology.name) / "profiled")
+    if taken := store.take_corrections(folder, trace / CORRECTED):
+        say(f"corrected by what rows really cost: {', '.join(taken)}; kept for next time in {folder}")
+    taken = store.take_up(work.topology, folder, trace / "profiled")
     if taken:
         say(f"measured on the run's own rows: {', '.join(taken)}; kept for next time in {folder}")
 

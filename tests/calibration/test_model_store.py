@@ -108,3 +108,16 @@ def test_where_no_task_needs_a_model_there_is_an_empty_folder_of_them(tmp_path: 
     fixed = Topology("t", tasks, (Edge("source", "store"),))
     folder, fresh = models_for(fixed, (), 0.2, MIB, cache=tmp_path)
     assert (list(folder.iterdir()), fresh) == ([], False)
+
+
+def test_corrected_models_take_the_place_of_those_before_which_stay(tmp_path: Path) -> None:
+    kept, fresh = tmp_path / "kept", tmp_path / "corrected"
+    for number in (1, 2, 3):
+        store.save(kept if number == 1 else fresh, {"task": "work", "points": [number]})
+        store.take_corrections(kept, fresh)
+    assert store.take_corrections(kept, fresh) == [], "it is there already"
+    told = {path.name: json.loads(path.read_text())["points"] for path in kept.iterdir()}
+    assert told == {"work.json": [3], "work.json.v1": [1], "work.json.v2": [2]}
+    store.save(fresh, {"task": "stranger", "points": []})
+    (fresh / "broken.json").write_text("{")
+    assert store.take_corrections(kept, fresh) == [] and not (kept / "stranger.json").exists()

@@ -6,7 +6,8 @@ import pytest
 from costed_world import BASE_CPU, BY_CPU, TASK, CostedWorld, times
 from enactment_world import MODELS, vm
 
-from controller.knowledge.models import Model, version_of
+from controller.knowledge.corrections import version_of
+from controller.knowledge.models import Model
 from controller.knowledge.prediction_ledger import latest
 
 

@@ -10,7 +10,7 @@ from click import Command
 from click.testing import CliRunner, Result
 
 from controller.knowledge.prediction_ledger import LedgerEntry, RateKept, SlotKept, TaskKept
-from controller.offline.ledger_commands import list_plans, show_plan
+from controller.offline.ledger_commands import list_models, list_plans, show_plan
 from controller.recording.ledger_file import LedgerFile
 from topology_runtime.clock import wall_ns
 from topology_runtime.errors import InvalidInput
@@ -75,6 +75,18 @@ def test_all_about_one_plan(traces: Path) -> None:
     assert "parse" in text and "vm1/1" in text
     (plan,) = json.loads(asked(show_plan, traces, "aaaa1111", "-o", "json").stdout)["plans"]
     assert plan["tasks"][0]["vms"] == {"vm1": [1.5, 0.5]} and plan["schema"] == "headgate/ledger/v1"
+
+
+def test_by_how_much_models_were_off(traces: Path) -> None:
+    """Rows of xml took 1.5 slots where 0.5 were predicted, in every plan."""
+    found = json.loads(asked(list_models, traces, "-o", "json").stdout)
+    (row,) = found["learned"]
+    assert (row["what"], row["name"], row["version"], row["plans"]) == ("model", "xml", "v1", 3)
+    assert row["measured"] == pytest.approx(3.0) and row["off"] and not row["bounded"]
+    assert "off" in asked(list_models, traces).stdout
+    (traces / "a" / "ledger.jsonl").unlink()
+    (traces / "b" / "ledger.jsonl").unlink()
+    assert "nothing is known yet" in asked(list_models, traces).stderr
 
 
 @pytest.mark.parametrize(("plan", "words"), [("dddd", "no plan that begins"), ("a", "names no plan")])

@@ -151,6 +151,21 @@ def take_up(topology: Topology, directory: Path, fresh: Path) -> list[str]:
     return taken
 
 
+def take_corrections(directory: Path, fresh: Path) -> list[str]:
+    """Put corrected models of a run, in `fresh`, in the place of those in `directory`, which stay beside them as
+    NAME.json.v1, v2, …; the names."""
+    taken = []
+    for path in sorted(fresh.glob("*.json")):
+        before, found = directory / path.name, _kept(path)
+        if found is None or _kept(before) in (None, found):
+            continue
+        number = 1 + sum(1 for _ in directory.glob(f"{path.name}.v*"))
+        os.link(before, before.with_name(f"{path.name}.v{number}"))
+        save(directory, found)
+        taken.append(path.stem)
+    return taken
+
+
 def save(directory: Path, model: dict[str, Any]) -> None:
     """Whole or not at all."""
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,125 @@
+"""Names models and VMs that are surely off, by what the prediction ledger says, and corrects the models. Pure.
+
+A corrected model is a new version that tells where it comes from (`knowledge/corrections.py`); the one before it stays
+where it was read. It is planned with at once. VMs are named only: their rows do not count against models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from controller.analyze.bias import ModelBias, biases, slow_vms
+from controller.core.accounting import Accounts
+from controller.core.first_rows import may_plan
+from controller.knowledge.corrections import corrected, correction_of, version_of
+from controller.knowledge.diagnoses import Demand, Diagnosis
+from controller.knowledge.model_data import model_data
+from controller.knowledge.models import Model
+from controller.knowledge.prediction_ledger import LedgerEntry
+from controller.knowledge.records import Modelled
+from controller.knowledge.turn import Turn
+from controller.knowledge.turns import KeepModel
+from topology_runtime.faults.words import counted
+from topology_runtime.trace_tables import CORRECTED
+from topology_runtime.utc import utc_iso
+
+PLANS_TOLD = 10  # in a corrected model
+
+
+def by_ledger(turn: Turn) -> None:
+    """Before the first plan, by what earlier runs found. A plan that was given is of the models as they are."""
+    settings = turn.knowledge.settings
+    if settings.ledger_trouble:
+        turn.event("trouble", f"the prediction ledger is spoiled: {settings.ledger_trouble}", level="warning")
+    if settings.plan is None:
+        _correct(turn, _off(turn, settings.ledger))
+
+
+def named(turn: Turn, accounts: Accounts) -> list[ModelBias]:
+    """Models that are off by all that is known, after a new entry, until they are corrected; told of, once each."""
+    k = turn.knowledge
+    if not accounts.fresh:
+        return []
+    off = _off(turn, (*k.settings.ledger, *accounts.entries.values()))
+    accounts.fresh = bool(off)
+    return off
+
+
+def found(turn: Turn, off: Sequence[ModelBias], need: Demand) -> Diagnosis | None:
+    """A plan to be made since these models were corrected; None where none was."""
+    k = turn.knowledge
+    if not off or not may_plan(k):
+        return None
+    told = _correct(turn, off)
+    evidence = {bias.model: round(bias.cost.factor, 4) for bias in off}
+    return Diagnosis("replan", "model_off", told, need.target_tps, evidence, ())
+
+
+def _off(turn: Turn, entries: Iterable[LedgerEntry]) -> list[ModelBias]:
+    """The models at hand that are off from what they are corrected by already; each that was not is told of, and so
+    are slow VMs."""
+    k, known = turn.knowledge, tuple(entries)
+    slow = slow_vms(known)
+    words = {
+        f"VM {vm}": f"VM {vm} is slow: the same rows cost {how.factor:.2g} times the CPU there that they cost elsewhere"
+        for vm, how in slow.items()
+    }
+    off: list[ModelBias] = []
+    found = biases(known, slow)
+    for model in k.models.values():
+        before = correction_of(model)
+        bias = found.get((model.task, before.of))
+        if bias is not None and not model.unmeasured and bias.cost.off_from(before.time):
+            off.append(bias)
+            words[f"model {model.task}"] = words_of(bias, before.time)
+    for what, text in words.items():
+        if what not in k.found_off:
+            turn.event("off", text, level="warning", what=what)
+    k.found_off = words
+    return off
+
+
+def _correct(turn: Turn, off: Iterable[ModelBias]) -> str:
+    """Bring these into the models, and say so."""
+    k = turn.knowledge
+    fresh = [_corrected(k.models[bias.model], bias, utc_iso(turn.now.wall_ns)) for bias in off]
+    if not fresh:
+        return ""
+    texts = [_change(k.models[model.task], model) for model in fresh]
+    turn.record(Modelled(tuple(fresh), turn.now.wall_ns))
+    for model, text in zip(fresh, texts, strict=True):
+        turn.do(KeepModel(model_data(model), CORRECTED))
+        turn.event("corrected", text, model=model.task)
+        k.found_off.pop(f"model {model.task}", None)
+    return "; ".join(texts)
+
+
+def _corrected(model: Model, bias: ModelBias, when: str) -> Model:
+    time = bias.cost.factor
+    cpu = time if not bias.by_time or bias.cpu is None else bias.cpu.factor
+    provenance = {
+        "at": when,
+        "by": "time" if bias.by_time else "cpu",
+        "measured": round(bias.cost.raw, 6),
+        "runs": bias.cost.runs,
+        "plans": list(bias.plans[-PLANS_TOLD:]),
+    }
+    return corrected(model, time, cpu, provenance)
+
+
+def _change(before: Model, after: Model) -> str:
+    old, new = correction_of(before), correction_of(after)
+    return (
+        f"the model of {after.task} is corrected, its rates × {old.time / new.time:.3g}: version "
+        f"{version_of(before)[:8]} → {version_of(after)[:8]}"
+    )
+
+
+def words_of(bias: ModelBias, corrected_by: float = 1.0) -> str:
+    """`the model of parse is off: a row costs 3.1 times the CPU that it says (2 runs, 5 plans, ± 7 %)`."""
+    cost = bias.cost
+    times = cost.factor / corrected_by
+    what = f"takes {times:.3g} times as long as" if bias.by_time else f"costs {times:.3g} times the CPU that"
+    seen = f"{counted(cost.runs, 'run')}, {counted(cost.plans, 'plan')}, ± {cost.error:.0%}"
+    bound = f"; {cost.raw:.2g} times was measured, which no correction goes to" if cost.bounded else ""
+    return f"the model of {bias.model} is off: a row {what} it says ({seen}{bound})"

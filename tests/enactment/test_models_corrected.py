@@ -1,0 +1,150 @@
+"""A model that is wrong by a factor, and a slow VM, are named and corrected: in worlds where the truth is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from costed_world import BY_CPU, TASK, CostedWorld, times
+from enactment_world import MODELS, vm
+from msgspec.structs import replace
+
+from controller.core.deciding import plan_for
+from controller.knowledge.corrections import corrected, correction_of, version_of
+from controller.knowledge.model_data import model_data, model_of
+from controller.knowledge.models import Model
+from controller.knowledge.prediction_ledger import latest
+from controller.recording.ledger_file import speaking_of
+
+
+def events(world: CostedWorld, kind: str) -> list[dict[str, Any]]:
+    return [event for event in world.loop.knowledge.events if event["kind"] == kind]
+
+
+def model_in_use(world: CostedWorld) -> Model:
+    return world.loop.knowledge.models[TASK]
+
+
+@pytest.mark.parametrize("true", [BY_CPU, MODELS[0]], ids=["by CPU", "by time"])
+@pytest.mark.parametrize("factor", [0.3, 3.0])
+def test_a_model_that_is_wrong_by_a_factor_is_named_corrected_and_planned_with(
+    true: Model, factor: float
+) -> None:
+    said = times(true, factor)
+    world = CostedWorld(true, said, rate_tps=150.0).start().run(180)
+    assert f"the model of {TASK} is off" in events(world, "off")[0]["text"]
+    (kept,) = world.kept
+    assert kept["corrected"]["of"] == version_of(said) and kept["corrected"]["runs"] == 1
+    assert kept["corrected"]["plans"] == [f"test/1/{world.entries[0].plan[:8]}"]
+    for point, right in zip(kept["points"], true.points, strict=True):
+        assert point["rate_tps"] == pytest.approx(right.rate_tps, rel=0.1)
+    assert world.loop.knowledge.alarms == {}, "the next plan carries what is offered"
+    (decided,) = [d for d in world.traces if d["trigger"] == "model_off"]
+    assert decided["action"] == "plan" and world.rollout.reason == "model_off"
+    right_plan = CostedWorld(true, true, rate_tps=150.0).start().run(30).rollout.plan
+    assert abs(world.rollout.plan.slots.used - right_plan.slots.used) <= 1
+    assert model_of(model_data(model_in_use(world)))[1] == [], "it is a sound model file"
+
+
+def test_a_model_that_is_right_is_left_alone() -> None:
+    for off_by in (0.9, 1.0, 1.1):
+        world = CostedWorld(BY_CPU, times(BY_CPU, off_by), rate_tps=150.0).start().run(240)
+        assert events(world, "off") == [] and world.kept == [] and world.durable.next_epoch == 2
+
+
+def test_the_next_run_begins_with_what_the_ones_before_it_found() -> None:
+    said = times(BY_CPU, 3.0)
+    first = CostedWorld(BY_CPU, said, rate_tps=150.0).start().run(180)
+    told = speaking_of(latest(first.entries), "line", (said,))
+    assert [len(entry.slots) for entry in told] == [0, 0]
+    world = CostedWorld(BY_CPU, said, rate_tps=150.0, ledger=told).start().run(10)
+    assert model_in_use(world).points[0].rate_tps == pytest.approx(100.0, rel=0.05)
+    assert world.rollout.plan.slots.used == 2 and events(world, "corrected")
+    world.run(120)
+    assert world.durable.next_epoch == 2 and len(world.kept) == 1, "and nothing more is to be corrected"
+
+
+def test_entries_of_other_models_and_topologies_do_not_count() -> None:
+    said = times(BY_CPU, 3.0)
+    first = CostedWorld(BY_CPU, said, rate_tps=150.0).start().run(60)
+    assert speaking_of(latest(first.entries), "line", (BY_CPU,)) == ()
+    assert speaking_of(latest(first.entries), "other", (said,)) == ()
+    larger = replace(said, slot=replace(said.slot, memory_bytes=1), points=tuple(
+        replace(point, memory=point.memory / 2) for point in said.points))  # fmt: skip
+    assert len(speaking_of(latest(first.entries), "line", (larger,))) == 1, "memory of slots does not matter"
+
+
+def test_a_correction_that_was_wrong_is_corrected_from_the_first_model_again() -> None:
+    told = corrected(BY_CPU, 3.0, 3.0, {})
+    assert correction_of(told) == (version_of(BY_CPU), 3.0, 3.0)
+    world = CostedWorld(BY_CPU, told, rate_tps=150.0).start().run(120)
+    now = correction_of(model_in_use(world))
+    assert now.of == version_of(BY_CPU) and now.time == pytest.approx(1.0, abs=0.08)
+    assert model_in_use(world).points[0].rate_tps == pytest.approx(100.0, rel=0.08)
+
+
+def test_a_slow_vm_is_named_and_its_rows_do_not_count_against_the_model() -> None:
+    vms = vm("vm1", 2), vm("vm2", 2)
+    world = (
+        CostedWorld(BY_CPU, BY_CPU, slow={"vm2": 2.0}, vms=vms, rate_tps=230.0, mode="advise").start().run(60)
+    )
+    (event,) = events(world, "off")
+    assert (
+        event["what"] == "VM vm2"
+        and "VM vm2 is slow" in event["text"]
+        and "times the CPU there" in event["text"]
+    )
+    assert world.kept == []
+    assert "VM vm2 is slow" in world.loop.knowledge.alarms.get("models", "VM vm2 is slow")
+
+
+def test_a_plan_that_was_given_is_held_and_its_model_named() -> None:
+    said = times(BY_CPU, 3.0)
+    made = CostedWorld(BY_CPU, said, rate_tps=150.0).start().run(10)
+    plan = plan_for(made.loop.knowledge, made.loop.members, 150.0)
+    world = CostedWorld(BY_CPU, said, rate_tps=150.0, plan=plan).start().run(120)
+    assert world.kept == [] and world.durable.next_epoch == 2
+    assert f"the model of {TASK} is off" in world.loop.knowledge.alarms["models"]
+    assert len(events(world, "off")) == 1, "once"
+
+
+def test_a_controller_that_is_killed_still_plans_with_the_corrected_model() -> None:
+    world = CostedWorld(BY_CPU, times(BY_CPU, 3.0), rate_tps=150.0).start().run(90)
+    before = model_in_use(world)
+    assert correction_of(before).time > 2.5
+    world.restart_controller()
+    world.run(30)
+    assert model_in_use(world) == before
+
+
+def test_without_room_in_the_journal_nothing_is_corrected() -> None:
+    said = times(BY_CPU, 3.0)
+    world = CostedWorld(BY_CPU, said, rate_tps=150.0).start().run(30)
+    world.journal_fails = True
+    world.run(20)
+    assert model_in_use(world) == said and world.kept == []
+    world.journal_fails = False
+    world.run(100)
+    assert correction_of(model_in_use(world)).time > 2.5
+
+
+def test_a_spoiled_ledger_is_named_and_the_run_goes_on() -> None:
+    trouble = "ledger.jsonl:3: no entry, left out"
+    world = CostedWorld(BY_CPU, BY_CPU, rate_tps=150.0, ledger_trouble=trouble).start().run(20)
+    (event,) = events(world, "trouble")
+    assert trouble in event["text"] and world.phase in ("probation", "committed")
+
+
+@pytest.mark.parametrize(
+    "told", [1, "3", {"of": 1}, {"of": "a", "time": 0, "cpu": 1}, {"of": "a", "time": True}]
+)
+def test_whatever_else_a_file_says_of_a_correction_is_not_believed(told: object) -> None:
+    model = replace(BY_CPU, more={"corrected": told})
+    assert correction_of(model) == (version_of(model), 1.0, 1.0)
+
+
+def test_a_corrected_model_keeps_what_else_it_says() -> None:
+    model = replace(BY_CPU, more={"wake_cpu": 0.002, "measured_at": "2026"})
+    found = corrected(model, 2.0, 2.0, {"runs": 1})
+    assert found.more["measured_at"] == "2026" and found.wake.cpu == pytest.approx(0.004)
+    assert found.points[0].cpu == model.points[0].cpu and found.points[0].rate_tps == 50.0
