@@ -61,6 +61,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "dashboards.terminal.run_control:apply",
         "bring the plan that waits for approval into force",
     ),
+    "rollback": (
+        "dashboards.terminal.rollback:rollback",
+        "bring an earlier plan into force again, and hold it until `resume`",
+    ),
     "resume": (
         "dashboards.terminal.run_control:resume",
         "clear alarms and what keeps a controller from planning",

@@ -59,8 +59,9 @@ def is_id(word: str) -> bool:
     return _ID.fullmatch(word) is not None and not Path(word).exists()
 
 
-def plans_in(traces: Path) -> Iterator[KnownPlan]:
-    """All plans that the traces below `traces` hold, run by run; a line that cannot be read is none."""
+def plans_in(traces: Path, beginning: str = "") -> Iterator[KnownPlan]:
+    """All plans that the traces below `traces` hold, run by run; a line that cannot be read is none. Whole are those
+    whose ids begin so."""
     for file in sorted(traces.glob(f"*/*/{PLANS}")):
         whole, _, _ = file.read_bytes().rpartition(b"\n")  # what a kill left half written is none
         for row in whole.splitlines():
@@ -69,12 +70,12 @@ def plans_in(traces: Path) -> Iterator[KnownPlan]:
                 head = msgspec.structs.replace(_head.decode(line.plan), time=line.time)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
-            yield KnownPlan(head, file.parent, bytes(line.plan))
+            yield KnownPlan(head, file.parent, bytes(line.plan) if head.id.startswith(beginning) else b"")
 
 
 def the_plan(beginning: str, traces: Path = TRACES) -> KnownPlan:
     """The one plan of all runs whose id begins so. Raises InvalidInput: there is none, or there are several."""
-    known = {plan.head.id: plan for plan in plans_in(traces)}
+    known = {plan.head.id: plan for plan in plans_in(traces, beginning)}
     found = the_id(beginning, [plan.head for plan in known.values()], str(traces))
     return known[found]
 

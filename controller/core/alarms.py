@@ -119,8 +119,8 @@ def why_not_more(k: Knowledge) -> str:
         return f"; advice: {k.advice}"
     if k.settings.plan is not None:
         return "; the plan was given and is held"
-    if k.held:
-        return f"; no plan is made by itself: {k.held} (`headgate resume`)"
+    if k.hold:
+        return f"; no plan is made by itself: {k.hold} (`headgate resume`)"
     if proposal is not None:
         return f"; plan {proposal.plan.id} waits for `headgate apply {proposal.plan.id}`"
     if rollout is not None and rollout.degraded:

@@ -17,6 +17,7 @@ from controller.core.deciding import enact_proposal, plan_for, present, question
 from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
 from controller.core.letter_commands import whole
 from controller.core.rate_question import rates_asked, whatif
+from controller.core.rollback import plans, rollback
 from controller.execute.ending import SCHEDULE_LEAD_NS, Ending
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
@@ -186,6 +187,10 @@ def _apply(run: Run, turn: Turn, arguments: Arguments) -> Any:
         raise Conflict(
             f"plan {proposal.plan.id} is stale: made for epoch {proposal.base_epoch}, this is {k.epoch}"
         )
+    if k.durable.held_plan is not None:
+        raise Conflict(
+            f"plan {proposal.plan.id} is not brought into force: {k.hold}", hint="`headgate resume` ends it"
+        )
     if k.enacting:
         raise Conflict("another enactment is running", hint="wait until it is committed")
     enact_proposal(turn, run.members)
@@ -198,8 +203,9 @@ def _resume(run: Run, turn: Turn, arguments: Arguments) -> Any:
     mode = arguments.get("mode", k.mode)
     if mode not in MODES:
         raise InvalidInput(f"there is no mode {mode!r}", hint=", ".join(MODES))
+    was = k.hold
     turn.record(HoldCleared(mode, turn.now.wall_ns))
-    was, k.held = k.held, ""
+    k.held = ""
     run.members.clear_alarm()
     k.open_circuits.clear()
     k.alarms.clear()
@@ -220,5 +226,7 @@ COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "plan": _plan,
     "apply": _apply,
     "resume": _resume,
+    "plans": plans,
+    "rollback": rollback,
     **LETTER_COMMANDS,
 }

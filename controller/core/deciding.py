@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from controller.core.alarms import clear_alarm, raise_alarm
 from controller.core.decide import PlanChoice, PlanQuestion, choose
 from controller.core.tracing import enacted_of
+from controller.execute.diff import ThreadChanges, diff
 from controller.execute.executor import (
     Enactment,
     begin,
@@ -58,17 +59,21 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
         clear_alarm(turn, "plan", "no other plan is needed any more")
         _record(turn, members, diagnosis, "none", diagnosis.text)
         return
-    if k.settings.plan is not None and k.mode != "advise":
-        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but the plan was given and is held")
+    if why := why_held(k, diagnosis):
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {why}")
         return
     still = why_still(k, diagnosis, turn.now.mono_ns)
     if still:
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
         return
+    if (held := k.durable.held_plan) is not None and k.mode != "advise":
+        text = f"{diagnosis.text}; the plan that is held was for {held.rate_tps:.1f} t/s"
+        diagnosis = replace(diagnosis, rate_tps=held.rate_tps, text=text)
+    rate_tps = diagnosis.rate_tps or 0.0
     try:
-        choice = choose(question(k, members, diagnosis.rate_tps, diagnosis.reason in FAULTS))
+        choice = choose(question(k, members, rate_tps, diagnosis.reason in FAULTS))
     except HeadgateError as error:
-        raise_alarm(turn, "plan", f"no plan for {diagnosis.rate_tps:.1f} tuples/s: {error.what}")
+        raise_alarm(turn, "plan", f"no plan for {rate_tps:.1f} tuples/s: {error.what}")
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
     clear_alarm(turn, "plan", "there is a plan")
@@ -99,12 +104,40 @@ def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoic
             choice,
         )
     else:
-        k.proposal = None
-        order = Enactment(
-            plan, diagnosis.reason, f"{diagnosis.text}; {choice.text}", choice.asked, 0, choice.degraded
-        )
+        bring(turn, members, diagnosis, choice)
+
+
+def bring(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoice) -> None:
+    """Begin the enactment of what was chosen, by the controller or an operator; record it. What runs already ("adopt")
+    is recorded alone."""
+    assert choice.plan is not None
+    turn.knowledge.proposal = None
+    if choice.action == "enact":
+        text = f"{diagnosis.text}; {choice.text}"
+        order = Enactment(choice.plan, diagnosis.reason, text, choice.asked, 0, choice.degraded)
         begin(turn, members, order)
-        _record(turn, members, diagnosis, "plan", f"{diagnosis.text} – {choice.text}", choice)
+    action = "plan" if choice.action == "enact" else "adopt"
+    _record(turn, members, diagnosis, action, f"{diagnosis.text} – {choice.text}", choice)
+
+
+def change_to(k: Knowledge, members: Membership, plan: Plan) -> tuple[ThreadChanges, int]:
+    """(what bringing this plan into force would change, how many leaving threads would come back)."""
+    rollout, topology = k.durable.rollout, k.topology
+    assert topology is not None
+    sight = sight_of(members)
+    threads = movable(k, sight, dead_slots(k, members, sight))
+    change = diff(threads, plan.placement, topology, k.durable.next_thread)
+    leaving = {thread.thread for thread in rollout.leaving} if rollout is not None else set()
+    return change, sum(thread.thread in leaving for thread in change.keep)
+
+
+def why_held(k: Knowledge, diagnosis: Diagnosis) -> str:
+    """Why no plan is made by itself though one is called for; in mode advise nothing is, so advice goes on."""
+    if k.mode == "advise":
+        return ""
+    if k.settings.plan is not None:
+        return "the plan was given and is held"
+    return f"{k.hold} (`headgate resume`)" if k.durable.held_plan and diagnosis.reason not in FAULTS else ""
 
 
 def advise(turn: Turn, text: str, slots: int = 0) -> None:

@@ -60,7 +60,7 @@ def slots_without_model(k: Knowledge) -> set[Slot]:
 
 def may_plan(k: Knowledge) -> bool:
     """Nothing is on its way, and a plan may be made by itself."""
-    return k.durable.phase == "committed" and not k.enacting and not k.held and k.settings.plan is None
+    return k.durable.phase == "committed" and not k.enacting and not k.hold and k.settings.plan is None
 
 
 def _slot_of(task: str, plan: Plan) -> Slot | None:

@@ -34,8 +34,8 @@ def run_of(k: Knowledge, submitted: Submitted) -> dict[str, Any]:
 
 def enacted_of(d: Durable) -> dict[str, Any] | None:
     """The newest plan that came into force: `decided` (the time of its decision) and `in_force` (UTC),
-    its reason, enacted_s between them, pause_ms from the order to switch until the last sender had switched: a moved
-    thread was without input for no longer than that. None before the first."""
+    its plan and reason, enacted_s between them, pause_ms from the order to switch until the last sender had switched:
+    a moved thread was without input for no longer than that. None before the first."""
     rollout = next((rollout for rollout in reversed(d.rollouts) if rollout.in_force_ns), None)
     return None if rollout is None else _enacted(rollout)
 
@@ -44,7 +44,10 @@ def enacted_of(d: Durable) -> dict[str, Any] | None:
 def _enacted(rollout: Rollout) -> dict[str, Any]:
     return {
         "epoch": rollout.epoch,
+        "plan": rollout.plan,
         "reason": rollout.reason,
+        "rate_tps": rollout.rate_tps,
+        "slots": rollout.slots,
         "decided": utc_iso(rollout.decided_ns),
         "in_force": utc_iso(rollout.in_force_ns),
         "enacted_s": round((rollout.in_force_ns - rollout.decided_ns) / NS, 3),

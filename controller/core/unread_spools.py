@@ -34,7 +34,7 @@ def found(turn: Turn, members: Membership) -> Diagnosis | None:
 
 
 def _may_plan(k: Knowledge) -> bool:
-    return k.durable.phase == "committed" and not k.enacting and not k.held and k.settings.plan is None
+    return k.durable.phase == "committed" and not k.enacting and not k.hold and k.settings.plan is None
 
 
 def _alarm(turn: Turn, stuck: Unread) -> None:

@@ -52,7 +52,7 @@ def view_of(
         pid=k.pid,
         stage=stage_of(k, ending.stage),
         mode=k.mode,
-        held=k.held,
+        held=k.hold,
         advice=k.advice,
         ended=k.ending_reason,
         topology=topology,

@@ -351,6 +351,7 @@ def give_up(turn: Turn, why: str, keep: tuple[str, ...] = (), failed: bool = Tru
     k = turn.knowledge
     waiting = k.durable.waiting
     assert waiting is not None
+    held = _held_no_more(k, waiting.epoch)
     turn.record(PhaseEntered(waiting.epoch, "abandoned", turn.now.wall_ns, why))
     if failed:
         k.open_circuits[circuit_of(waiting.plan)] = turn.now.mono_ns + CIRCUIT_NS
@@ -358,7 +359,13 @@ def give_up(turn: Turn, why: str, keep: tuple[str, ...] = (), failed: bool = Tru
     for vm in waiting.awaits:
         if vm not in keep:
             release(turn, vm, why)
-    turn.event("abandoned", f"plan {waiting.epoch} was given up: {why}", level="warning")
+    turn.event("abandoned", f"plan {waiting.epoch} was given up: {why}{held}", level="warning")
+
+
+def _held_no_more(k: Knowledge, epoch: int) -> str:
+    held = k.durable.held_plan
+    ends = held is not None and held.epoch == epoch
+    return ", and is held no more" if ends else ""
 
 
 def release(turn: Turn, vm: str, why: str) -> None:
@@ -381,7 +388,7 @@ def roll_back(turn: Turn, members: Membership, why: str) -> bool:
     if lost:
         k.alarms["enactment"] = f"plan {bad.epoch} failed ({why}); no way back, {lost[0]} is gone"
         return False
-    text = f"back to plan {d.before.epoch}: plan {bad.epoch} {why}"
+    text = f"back to plan {d.before.epoch}: plan {bad.epoch} {why}{_held_no_more(k, bad.epoch)}"
     begin(turn, members, Enactment(d.before.plan, "rolled_back", text, undoes=bad.epoch))
     return True
 

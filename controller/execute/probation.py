@@ -42,6 +42,9 @@ def judge(turn: Turn, members: Membership, stability: Stability, window: Window)
 def evidence_against(k: Knowledge, stability: Stability, window: Window) -> str:
     """Why the plan should be taken back; empty without strong evidence."""
     rollout, before = k.durable.rollout, k.durable.before
+    held = k.durable.held_plan
+    if held is not None and rollout is not None and held.epoch == rollout.epoch:
+        return ""  # an operator's word: what is wrong with it is said, and nothing undone
     if rollout is None or before is None or rollout.undoes or stability.verdict != "unstable":
         return ""
     predicted = rollout.plan.prediction.rate_tps

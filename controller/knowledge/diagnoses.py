@@ -26,6 +26,8 @@ Reason = Literal[
     "first_rows",
     "model_off",
     "events_unread",
+    "operator",
+    "rollback",
 ]
 
 

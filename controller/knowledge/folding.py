@@ -28,6 +28,7 @@ from controller.knowledge.records import (
     MachineReleased,
     Modelled,
     PhaseEntered,
+    PlanHeld,
     Record,
     Rollout,
     RolloutStarted,
@@ -66,7 +67,7 @@ def _submitted(d: Durable, r: Submitted) -> Durable:
 
 def _planned(d: Durable, r: RolloutStarted) -> Durable:
     slots, awaited = r.plan.slots.used, bool(r.awaits)
-    rollout = Rollout(r.epoch, r.reason, r.plan.rate_tps, slots, r.wall_ns, awaited=awaited)
+    rollout = Rollout(r.epoch, r.reason, r.plan.rate_tps, slots, r.wall_ns, awaited=awaited, plan=r.plan.id)
     rollouts = tuple(
         replace(known, rolled_back=True) if known.epoch == r.undoes else known for known in d.rollouts
     )
@@ -76,6 +77,8 @@ def _planned(d: Durable, r: RolloutStarted) -> Durable:
         next_thread=r.next_thread,
         next_routes=r.routes_number + 1,
     )
+    if r.undoes:
+        d = _held_but(d, r.undoes)
     if r.awaits:
         return replace(d, waiting=r)
     return _reigning(d, r, r.wall_ns)
@@ -103,7 +106,7 @@ def _reigning(d: Durable, r: RolloutStarted, wall_ns: int) -> Durable:
 def _entered(d: Durable, r: PhaseEntered) -> Durable:
     if r.phase == "abandoned":
         waiting = None if d.waiting is not None and d.waiting.epoch == r.epoch else d.waiting
-        return _mark(replace(d, waiting=waiting), r.epoch, abandoned=r.why)
+        return _mark(_held_but(replace(d, waiting=waiting), r.epoch), r.epoch, abandoned=r.why)
     if r.phase == "prepared":
         assert d.waiting is not None and d.waiting.epoch == r.epoch, "only what waits can be prepared"
         return _reigning(d, _still_there(d.waiting, d.rollout), r.wall_ns)
@@ -201,7 +204,16 @@ def _machine_released(d: Durable, r: MachineReleased) -> Durable:
 
 
 def _seen(d: Durable, r: HoldCleared) -> Durable:
-    return replace(d, mode=r.mode, cleared_ns=r.wall_ns)
+    return replace(d, mode=r.mode, cleared_ns=r.wall_ns, held_plan=None)
+
+
+def _plan_held(d: Durable, r: PlanHeld) -> Durable:
+    return replace(d, held_plan=r)
+
+
+def _held_but(d: Durable, epoch: int) -> Durable:
+    """The enactment of this number failed: if it was to be held, nothing is."""
+    return replace(d, held_plan=None) if d.held_plan is not None and d.held_plan.epoch == epoch else d
 
 
 def _state_lost(d: Durable, r: StateLost) -> Durable:
@@ -242,6 +254,7 @@ _FOLDS: dict[type, Any] = {
     MachineAsked: _machine_asked,
     MachineReleased: _machine_released,
     HoldCleared: _seen,
+    PlanHeld: _plan_held,
     StateLost: _state_lost,
     EventsGone: _events_gone,
     Ended: _ended,

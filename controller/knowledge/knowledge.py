@@ -27,6 +27,7 @@ from topology_runtime.messages import DesiredState, Report, SourceStatus, SpoolL
 from topology_runtime.profiles import ProfileSpec
 from topology_runtime.struck import VmStrikes
 from topology_runtime.topology import Topology
+from topology_runtime.utc import utc_iso
 
 ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
 
@@ -309,6 +310,22 @@ class Knowledge:
     @property
     def mode(self) -> str:
         return self.durable.mode or self.settings.mode
+
+    @property
+    def epoch_to_be(self) -> int:
+        """Of the plan that waits for its machines, or of the one that agents are held to."""
+        return self.durable.waiting.epoch if self.durable.waiting is not None else self.epoch
+
+    @property
+    def hold(self) -> str:
+        """Why no plan is made by itself, in words; empty when one may be."""
+        held = self.durable.held_plan
+        if self.held or held is None:
+            return self.held
+        what = "it" if held.epoch == self.epoch_to_be else "what had to take its place"
+        return (
+            f"an operator brought plan {held.plan} back at {utc_iso(held.wall_ns)[:19]}Z, and {what} is held"
+        )
 
     @property
     def in_force_once(self) -> bool:

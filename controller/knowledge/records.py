@@ -204,6 +204,15 @@ class HoldCleared(msgspec.Struct, frozen=True, tag="seen"):
     wall_ns: int
 
 
+class PlanHeld(msgspec.Struct, frozen=True, tag="plan_held"):
+    """An operator brought this plan back, as epoch `epoch`: no other is made by itself until that is cleared."""
+
+    plan: str
+    epoch: int
+    rate_tps: float
+    wall_ns: int
+
+
 class StateLost(msgspec.Struct, frozen=True, tag="state_lost"):
     """Key ranges of a task, as (first, how many), went on at `thread` without (all of) their state."""
 
@@ -229,7 +238,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 class Rollout(msgspec.Struct, frozen=True):
     """When a plan was decided, switched to, in force, committed (UTC ns, 0: not yet), for the summary, and for what
-    the next one will take. awaited: it had to wait for VMs."""
+    the next one will take. awaited: it had to wait for VMs. plan: its id."""
 
     epoch: int
     reason: str
@@ -242,6 +251,7 @@ class Rollout(msgspec.Struct, frozen=True):
     rolled_back: bool = False
     abandoned: str = ""
     awaited: bool = False
+    plan: str = ""
 
 
 class Durable(msgspec.Struct, frozen=True):
@@ -252,6 +262,7 @@ class Durable(msgspec.Struct, frozen=True):
     started_ns: when the first tuple was due (UTC). machines: VMs had from the provider; released: given
     back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the thread that
     may work, or that did last. apart: leaving source threads with open positions whose successors read.
+    held_plan: what an operator brought back and nobody let go since.
     rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
     state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
     its sources had accepted."""
@@ -281,6 +292,7 @@ class Durable(msgspec.Struct, frozen=True):
     next_routes: int = 1
     rollouts: tuple[Rollout, ...] = ()
     rollouts_dropped: dict[str, int] = {}
+    held_plan: PlanHeld | None = None
     state_lost: dict[str, tuple[tuple[int, int], ...]] = {}
     events_gone: dict[str, int] = {}
 
@@ -308,6 +320,7 @@ Record = (
     | MachineAsked
     | MachineReleased
     | HoldCleared
+    | PlanHeld
     | StandIn
     | StateLost
     | EventsGone

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from controller.knowledge.arrivals import Lag
-from controller.knowledge.diagnoses import Demand, Residual, Stability, TaskLoad, Violation
+from controller.knowledge.diagnoses import Demand, Reason, Residual, Stability, TaskLoad, Violation
 from controller.knowledge.letters import Letter
 from controller.knowledge.models import Model
 from controller.knowledge.placed_threads import NOWHERE, PlacedThreads
@@ -53,7 +53,7 @@ class PlanProposal:
     """A plan that waits for an operator's word (mode approve)."""
 
     plan: Plan
-    reason: str
+    reason: Reason
     text: str
     base_epoch: int
     asked: tuple[Vm, ...]

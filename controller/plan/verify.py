@@ -26,17 +26,22 @@ from topology_runtime.topology import Topology
 
 
 def faults_of(
-    plan: Plan, topology: Topology, models: Mapping[str, Model], replaces: Plan | None = None
+    plan: Plan,
+    topology: Topology,
+    models: Mapping[str, Model],
+    replaces: Plan | None = None,
+    by_mapper: bool = True,
 ) -> list[str]:
     """Every rule that `plan` breaks, in words; empty for a sound plan. `replaces`: the plan that it would
-    take the place of, which runs and could stay."""
+    take the place of, which runs and could stay. by_mapper: it was allocated and mapped by these models."""
     faults = [*_wrong_origin(plan, topology, models), *_wrong_rates(plan, topology)]
     faults += _misplaced(plan, topology)
     if faults:
         return [*faults, *_wrong_counts(plan)]  # the other rules take these for granted
     most = overdraft(topology, models)
     faults += [*_wrong_counts(plan), *_wrong_shares(plan), *_wrong_prediction(plan, topology, models)]
-    faults += [fault for rule in MAPPER_RULES.get(plan.mapper, ()) for fault in rule(plan, most)]
+    rules = MAPPER_RULES.get(plan.mapper, ()) if by_mapper else ()
+    faults += [fault for rule in rules for fault in rule(plan, most)]
     faults += _worse(plan, replaces, most) if replaces is not None else ()
     return faults
 

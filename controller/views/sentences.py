@@ -23,6 +23,7 @@ RULES = {
     "model_off": "a model was corrected by what its rows really cost",
     "events_unread": "events were accepted on a VM where nobody reads their source",
     "operator": "an operator asked for it",
+    "rollback": "an operator brought an earlier plan back",
     "rolled_back": "the plan before it did not prove itself",
 }
 

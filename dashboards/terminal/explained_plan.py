@@ -9,7 +9,14 @@ import click
 import msgspec
 
 from dashboards.terminal.connection import asked
-from dashboards.terminal.decisions import BROUGHT, Decision, decisions_of, seconds_between, words_of
+from dashboards.terminal.decisions import (
+    BROUGHT,
+    Decision,
+    decisions_of,
+    seconds_between,
+    with_unsaid,
+    words_of,
+)
 from topology_runtime.errors import InvalidInput, Unreachable
 from topology_runtime.output import write_table
 from topology_runtime.trace_plans import PlanHead, plans_in, the_id
@@ -25,7 +32,7 @@ def explained_plan(beginning: str, traces: Path, controller: str | None) -> Docu
         *_runs_of_traces(beginning, traces),
         *([] if (live := _live(beginning, controller)) is None else [live]),
     ]
-    whole = [plan for plan in plans_in(traces) if plan.head.id.startswith(beginning)]
+    whole = [plan for plan in plans_in(traces, beginning) if plan.head.id.startswith(beginning)]
     heads = {plan.head.id: plan.head for plan in whole}
     for run in runs:
         for decision in run["decisions"]:
@@ -90,7 +97,7 @@ def _head_of(decision: Decision, topology: str) -> PlanHead | None:
 
 def _told(run: Document, plan: str) -> Document:
     """Of a run: the decisions about the plan that led to something, each with what came of it."""
-    decisions = [decision for decision in run["decisions"] if decision.get("time")]
+    decisions = with_unsaid(run["decisions"])
     mine = [
         {**decision, "came": came_of(decision, decisions[number + 1 :])}
         for number, decision in enumerate(decisions)
@@ -107,18 +114,12 @@ def came_of(decision: Decision, later: list[Decision]) -> Document | None:
     enacted = [one["enacted"] for one in later if one.get("enacted")]
     mine = next((one for one in enacted if one["decided"] == began), None)
     after = next((one for one in later if one["action"] in BROUGHT and one.get("plan")), None)
-    backs = (one["decided"] for one in enacted if one.get("reason") == "rolled_back")
-    back = next((time for time in backs if time > began), None)
-    end = min((time for time in (after and after["time"], back) if time), default=None)
     return {
         "in_force": mine["in_force"] if mine else None,
         "enacted_s": mine["enacted_s"] if mine else None,
         "pause_ms": mine["pause_ms"] if mine else None,
-        "stood_s": seconds_between(began, end or later[-1]["time"]),
-        "rolled_back": back is not None and end == back,
-        "next": {"plan": after["plan"]["id"], "reason": after["trigger"]}
-        if after and end == after["time"]
-        else None,
+        "stood_s": seconds_between(began, (after or later[-1])["time"]),
+        "next": {"plan": after["plan"]["id"], "reason": after["trigger"]} if after else None,
     }
 
 
@@ -151,9 +152,8 @@ def print_explained(found: Document) -> None:
 def _came_words(came: Document) -> str:
     pause = f" (pause {came['pause_ms']:g} ms)" if came["pause_ms"] is not None else ""
     force = f"in force after {came['enacted_s']:g} s{pause}, " if came["in_force"] else ""
-    end = "then it was rolled back" if came["rolled_back"] else "the last that is known"
-    if came["next"]:
-        end = f"until plan {came['next']['plan'][:8]} ({came['next']['reason']})"
+    after = came["next"]
+    end = f"until plan {after['plan'][:8]} ({after['reason']})" if after else "the last that is known"
     return f"{force}stood {came['stood_s']:,.0f} s, {end}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.decisions import BROUGHT, decisions_of, seconds_between, words_of
+from dashboards.terminal.decisions import BROUGHT, decisions_of, seconds_between, with_unsaid, words_of
 from topology_runtime.errors import InvalidInput
 from topology_runtime.output import Format, emit, format_options, write_table
 from topology_runtime.trace_plans import ID_LEAST, ID_SHOWN, TRACES
@@ -77,7 +77,7 @@ def plans_of(traces: Path, topology: str | None = None) -> Iterator[dict[str, An
 
 def of_run(run: Path) -> list[dict[str, Any]]:
     """The plans of one run; `stood_s`: until the next one, or the last decision."""
-    decisions = [decision for decision in decisions_of(run) if decision.get("time")]
+    decisions = with_unsaid(decisions_of(run))
     made = [decision for decision in decisions if decision.get("action") in BROUGHT and decision.get("plan")]
     ends = [*(decision["time"] for decision in made[1:]), decisions[-1]["time"] if decisions else ""]
     return [

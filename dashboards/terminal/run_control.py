@@ -57,7 +57,7 @@ def apply(plan: str | None, controller: str | None, output: Format) -> None:
 @controller_option
 @format_options
 def resume(mode: str | None, controller: str | None, output: Format) -> None:
-    """Clear alarms and whatever keeps a controller from planning by itself."""
+    """Clear alarms and whatever keeps a controller from planning by itself, a plan that `rollback` brought back too."""
     done = asked(controller, "resume", {"mode": mode} if mode else {})
     held = f"; planning was held: {done['was_held']}" if done.get("was_held") else ""
     _print(output, "resume", done, f"planning goes on in mode {done['mode']}{held}")

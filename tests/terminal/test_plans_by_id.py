@@ -15,6 +15,7 @@ from controller.offline.diff import diff
 from controller.recording.recorder import Recorder
 from dashboards.cli import explains_a_plan
 from dashboards.terminal.explain import explain
+from dashboards.terminal.history import history
 from topology_runtime.errors import InvalidInput, UsageError
 
 
@@ -64,25 +65,43 @@ def test_a_plan_is_explained_with_what_came_of_it(world: World, traces: Path) ->
     (run,) = found["runs"]
     (decision,) = run["decisions"]
     assert decision["trigger"] == "start"
-    assert decision["came"]["in_force"] and not decision["came"]["rolled_back"]
+    assert decision["came"]["in_force"]
     assert decision["came"]["next"] == {"plan": second.id, "reason": "rate_changed"}
     said = asked(first.id[:6]).stdout
     assert f"until plan {second.id[:8]} (rate_changed)" in said and "work" in said and "vm1/0×" in said
 
 
-def test_a_plan_that_was_rolled_back_says_so(traces: Path, world: World) -> None:
-    first = world.plans[0]
-    rows = [
-        {"time": "2026-01-01T00:00:01Z", "trigger": "start", "action": "plan", "text": "so",
-         "plan": {"id": first.id, "rate_tps": 1.0}, "enacted": None},
-        {"time": "2026-01-01T00:00:09Z", "trigger": "fine", "action": "none", "text": "", "plan": None,
-         "enacted": {"decided": "2026-01-01T00:00:05Z", "reason": "rolled_back"}},
-    ]  # fmt: skip
-    (traces / "line" / "two").mkdir()
-    (traces / "line" / "two" / "decisions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    said = asked(first.id).stdout
-    assert "run one of line" in said and "run two of line" in said
-    assert "stood 4 s, then it was rolled back" in said
+def test_plans_that_no_decision_brought_are_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator approved one; then one cannot be built, and it is gone back to."""
+    monkeypatch.chdir(tmp_path)
+    world = World(rate_tps=100.0, mode="approve").start().until("committed").run(10)
+    world.ask("rate_set", rate_tps=300.0)
+    world.run(20)
+    assert world.ask("apply").error is None
+    world.until("committed").run(20)
+    for one in world.vms.values():
+        one.failing.add("work")
+    world.ask("resume", mode="auto")
+    world.ask("rate_set", rate_tps=600.0)
+    world.run(15)
+    assert world.rollout.reason == "rolled_back"
+    for one in world.vms.values():
+        one.failing.clear()
+    world.run(10)
+    recorded(world, tmp_path / "traces" / "line" / "one")
+    _, approved, failed = world.plans
+    rows = json.loads(CliRunner().invoke(history, ["-o", "json"]).stdout)["plans"]
+    told = [(row["reason"], row["plan"]) for row in rows[:4]]
+    assert told[1:] == [
+        ("rate_changed", approved.id),
+        ("rate_changed", failed.id),
+        ("rolled_back", approved.id),
+    ]
+    assert rows[1]["slots"] == approved.slots.used and rows[1]["stood_s"] >= 20
+    assert CliRunner().invoke(history, []).exit_code == 0
+    said = asked(approved.id).stdout
+    assert "rate_changed → plan: an operator approved it" in said and "rolled_back → plan" in said
+    assert f"until plan {approved.id[:8]} (rolled_back)" in asked(failed.id).stdout
 
 
 @pytest.mark.parametrize("words", [("explain", "0000"), ("diff", "0000", "0000")])
