@@ -2,7 +2,7 @@
 
 Pure: `step(event, now_ns) → [instruction]`, with `now_ns` monotonic; agent.py performs the instructions,
 the simulator too. Rules:
- 1. Only the highest token counts (boot, epoch, counter). An equal one is forwarded again: marks are states.
+ 1. Only the highest token counts (boot, epoch, counter). An equal one is forwarded again: barriers are states.
  2. A slot with desired threads has a worker. One that dies is replaced at once under a higher incarnation; after the
     fourth crash within 60 s the slot is quarantined until a later epoch puts threads into it, or for a minute while its
     own are still desired there. A loss that is some row's doing is counted for the row (strikes.py), not for the slot.

@@ -18,6 +18,7 @@ from controller.knowledge.diagnoses import Demand, Stability
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
 from controller.knowledge.turn import Turn
+from topology_runtime.cluster import Slot
 
 NS = 1_000_000_000
 SHORT_S = 5  # above what is carried for so long, or below it: what waits is over by then, or is not
@@ -89,10 +90,13 @@ class AlarmWatch:
         slots = quarantined_now(turn.knowledge, members)
         lasting = self._lasts("slot", bool(slots))
         if lasting >= GIVEN_UP_S:
-            names = ", ".join(map(str, slots))
+            died = (
+                f"slot {slot} is given up: its worker died again and again{_last(members, slot)}"
+                for slot in slots
+            )
             text = (
-                f"slot {names} is given up, for its worker died again and again, and no plan can do without it: its "
-                "threads stand still, and are tried again a minute after the last time; its log says why it died"
+                f"{'; '.join(died)}; no plan can do without: threads there stand still, and are tried again a minute "
+                "after the last time"
             )
             raise_alarm(turn, "slot", text)
         elif lasting < 0:
@@ -110,6 +114,12 @@ class AlarmWatch:
             )
         elif not missing:
             clear_alarm(turn, "vm", "the VMs that were asked for are there, or are waited for no more")
+
+
+def _last(members: Membership, slot: Slot) -> str:
+    worker = members.workers.get(slot)
+    how = f", the last time by {worker.last_exit}" if worker is not None and worker.last_exit else ""
+    return f"{how} (its log: logs/worker-{slot.number}.log in the directory of {slot.vm})"
 
 
 def why_not_more(k: Knowledge) -> str:

@@ -63,6 +63,7 @@ class FakeWorker:
     switched: int = 0
     token: m.Token = m.Token()
     crashes: int = 0
+    last_exit: str = ""
     state: Literal["running", "exited", "quarantined"] = "running"
 
 
@@ -199,6 +200,7 @@ class FakeVm(IdealVm):
             ready,
             threads,
             worker.crashes,
+            worker.last_exit,
             again=self.again.get((slot, worker.incarnation), ()),
         )
 
@@ -241,7 +243,7 @@ class FakeVm(IdealVm):
         worker = self.workers[Slot(self.name, number)]
         for thread in worker.threads:
             self.sources.pop(thread, None)
-        worker.state, worker.threads, worker.crashes = "quarantined", {}, 4
+        worker.state, worker.threads, worker.crashes, worker.last_exit = "quarantined", {}, 4, "kill -9"
 
     def restart(self) -> None:
         """Its agent is started again: no workers, a higher boot."""
