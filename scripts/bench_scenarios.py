@@ -16,7 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from controller.offline.waiting import waited
-from scenarios import virtual
+from scenarios import live, virtual
 from scenarios.course import Course, row
 from scenarios.shapes import SCENARIOS, Scenario
 from topology_runtime.output import write_table
@@ -41,7 +41,10 @@ def in_virtual_time(scenario: Scenario, seconds: int) -> Course:
 def one(scenario: Scenario, where: str, seconds: int | None) -> dict[str, Any]:
     """Its row; one without figures, and with the reason, where it cannot be tried."""
     try:
-        course = in_virtual_time(scenario, seconds or scenario.long_s)
+        if where == "live":
+            course = live.tried(scenario, seconds or scenario.live_s)
+        else:
+            course = in_virtual_time(scenario, seconds or scenario.long_s)
     except FileNotFoundError as error:
         nothing = dict.fromkeys(SHOWN) | {"scenario": scenario.name, "where": where}
         return nothing | {"note": f"skipped: {error.filename} is not there"}
@@ -53,6 +56,11 @@ def chosen(names: list[str] | None) -> list[Scenario]:
     if unknown:
         raise SystemExit(f"error: no scenario {', '.join(unknown)}\ntry: one of {', '.join(SCENARIOS)}")
     return [scenario for name, scenario in SCENARIOS.items() if not names or name in names]
+
+
+def order_of(options: argparse.Namespace) -> list[tuple[Scenario, str]]:
+    where = ["virtual"] * (not options.live_only) + ["live"] * (options.runs * (not options.virtual_only))
+    return [(scenario, place) for scenario in chosen(options.only) for place in where]
 
 
 def show(rows: list[dict[str, Any]], output: str) -> None:
@@ -69,15 +77,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--only", action="append", metavar="NAME", help=f"of {', '.join(SCENARIOS)}")
-    parser.add_argument("--virtual-only", action="store_true")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--virtual-only", action="store_true")
+    where.add_argument("--live-only", action="store_true")
+    parser.add_argument("--runs", type=int, default=1, help="of each that is live")
     parser.add_argument("--seconds", type=int, help="of each, instead of its own")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     try:
-        for scenario in chosen(options.only):
-            rows.append(one(scenario, "virtual", options.seconds))
-            print(f"{scenario.name}: {scenario.about}", file=sys.stderr, flush=True)
+        for number, (scenario, where) in enumerate(order := order_of(options), 1):
+            print(
+                f"{number} of {len(order)}: {scenario.name} {where}, {scenario.about}",
+                file=sys.stderr,
+                flush=True,
+            )
+            rows.append(one(scenario, where, options.seconds))
     except KeyboardInterrupt:
         print("interrupted: what there is", file=sys.stderr)
         show(rows, options.output)

@@ -41,6 +41,7 @@ HEADROOM = 1.15  # the 95th percentile of how far predicted rates are off (docs/
 TREND_AGAIN_S, URGENT_AGAIN_S = 5.0, 1.0  # after a plan came into force
 CHANCE = 3.0  # standard deviations of a count: one look in 700 is further off, and there are two a second
 LEVEL_S = 5  # of arrivals
+LASTING_S = (10, 20, 40, 80)  # means of so long say what five seconds cannot: few rows differ by chance
 SURE_S = 2  # a step is believed after so long: a spike of a second is none
 TURN_S = 0.5  # from then until the loop's next turn, on average
 KEPT_SHARE = 0.9  # of a burst's rate: a plan that carries so much has headroom for it
@@ -140,6 +141,7 @@ def _seen(offer: Offer, forecast: RateForecast) -> _Rates:
             float(seconds[0]), *(min(tps, offer.cap_tps) for tps in (sure_tps, base_tps, newest_tps))
         )
     sure_tps, level_tps = _arrivals(seconds, lasting_s)
+    sure_tps = max(sure_tps, _lasting(forecast, level_tps))
     base_tps = min(sure_tps if known else level_tps, offer.cap_tps)
     chance_tps = CHANCE * math.sqrt(max(0.0, level_tps))
     return _Rates(level_tps, min(sure_tps, offer.cap_tps), base_tps, base_tps, chance_tps)
@@ -152,6 +154,14 @@ def _arrivals(rates: Floats, lasting_s: int) -> tuple[float, float]:
     sure_tps = max(_least(short_tps, 1), _least(mean_tps, len(seconds)))
     stepped = _least(short_tps, 1) > mean_tps
     return sure_tps, float(rates[:2].max()) if stepped else mean_tps
+
+
+def _lasting(forecast: RateForecast, level_tps: float) -> float:
+    """What was surely exceeded for long, as far as it still is."""
+    means = ((forecast.mean_tps(seconds), seconds) for seconds in LASTING_S)
+    return min(
+        level_tps, max((_least(mean, seconds) for mean, seconds in means if mean is not None), default=0.0)
+    )
 
 
 def _least(rate_tps: float, seconds: int) -> float:

@@ -114,6 +114,11 @@ class RateForecast:
         """So many were heard, of those that are kept."""
         return len(self._rates.values)
 
+    def mean_tps(self, seconds: int) -> float | None:
+        """Of the last so many; None: fewer were heard."""
+        rates = self._rates.values[-seconds:]
+        return float(rates.mean()) if len(rates) == seconds else None
+
     def hear(self, rate_tps: float) -> None:
         """The rate of the second that is over."""
         if not self.seconds:

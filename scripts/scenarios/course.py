@@ -13,6 +13,7 @@ from math import ceil
 from typing import Any
 
 LATE_S = 5.0
+HEADROOM = 1.15  # of every plan
 CENT = 1e-9
 
 Points = Sequence[tuple[float, float]]  # (s, what holds from then on)
@@ -73,6 +74,15 @@ def row(scenario: str, where: str, of: Course) -> dict[str, Any]:
 def told(alarm: Raised) -> str:
     over = "not cleared" if alarm.over_s is None else f"cleared {alarm.over_s:.0f} s"
     return f"{alarm.what} {alarm.at_s:.0f} s, {over}"
+
+
+def note_alarms(known: list[Raised], now: set[str], at_s: float) -> None:
+    """Raise and clear what is there now and was not, and the other way round."""
+    there = {alarm.what for alarm in known if alarm.over_s is None}
+    known += [Raised(what, at_s) for what in sorted(now - there)]
+    for alarm in known:
+        if alarm.over_s is None and alarm.what not in now:
+            alarm.over_s = at_s
 
 
 def area(points: Points, until_s: float) -> float:

@@ -99,7 +99,7 @@ SCENARIOS = {
         Scenario("square", "×3 and back each minute", square(120), live_s=180, live_rate=square(60)),
         Scenario("spikes", "×3 for 3 s a minute", spikes(60, 3), live_s=100, live_rate=spikes(20, 3)),
         Scenario("spike", "×3 for 1 s, once", steps((0, 30.0), (900, SPIKE), (901, 30.0)),
-                 live_s=60, live_rate=steps((0, 30.0), (30, SPIKE), (31, 30.0))),
+                 live_s=60, live_rate=steps((0, LOW), (30, HIGH), (31, LOW))),
         Scenario("sine", "a period of four minutes", sine(240), live_s=120, live_rate=sine(60)),
         Scenario("saw", "a period of two minutes", saw(120), live_s=120, live_rate=saw(60)),
         Scenario("day", "a day of taxis in ten minutes", long_s=3600, live_s=600,
@@ -109,10 +109,10 @@ SCENARIOS = {
         Scenario("server", "network input of a server", long_s=3600, live_s=120,
                  series="ec2-network-in-5min.csv", paces=(60.0, 60.0)),
         Scenario("slow-vm", "step; vm2 is half as fast as it says", UP_AND_DOWN, live_s=120, machines="slow",
-                 live_rate=steps((0, LOW), (25, HIGH))),
+                 live_rate=steps((0, LOW), (25, 50.0), (75, 10.0))),
         Scenario("late-vm", "×3 and back; a VM takes 30 s to come", square(480), long_s=5200, live_s=330,
                  live_rate=square(160), machines="late"),
         Scenario("wrong-model", "step; a thread does a third of its model", UP_AND_DOWN, live_s=150, model=3.0,
-                 live_rate=steps((0, LOW), (75, HIGH))),
+                 live_rate=steps((0, LOW), (60, 45.0), (90, 10.0))),
     )
 }  # fmt: skip

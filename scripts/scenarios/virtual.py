@@ -18,7 +18,7 @@ from controller.knowledge.records import Submitted
 from controller.replaying.exact_replay import Moment
 from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.world import Delays, IdealWorld
-from scenarios.course import Course, Raised, waits_of
+from scenarios.course import HEADROOM, Course, note_alarms, waits_of
 from scenarios.shapes import LATE_VM_S, Scenario
 from topology_runtime.cluster import Vm
 from topology_runtime.messages import DesiredState, Token
@@ -28,7 +28,6 @@ NS = 1_000_000_000
 WALL_NS = 1_790_000_000 * NS
 THREAD_TPS = 3.0  # of a thread that has its slot to itself
 SLOTS, VMS, FIRST_VMS = 4, 12, 2
-HEADROOM = 1.15
 SLOW_VM, SLOW = "vm2", 0.5
 TOPOLOGY = Topology(
     "scenario",
@@ -147,15 +146,6 @@ def tried(scenario: Scenario, seconds: int) -> Iterator[Course]:
     if scenario.machines == "late":
         course.note = used(letters)
     yield course
-
-
-def note_alarms(known: list[Raised], now: set[str], at_s: float) -> None:
-    """Raise and clear what is there now and was not, and the other way round."""
-    there = {alarm.what for alarm in known if alarm.over_s is None}
-    known += [Raised(what, at_s) for what in sorted(now - there)]
-    for alarm in known:
-        if alarm.over_s is None and alarm.what not in now:
-            alarm.over_s = at_s
 
 
 def used(letters: Letters) -> str:

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ LOOK_EVERY_S = 0.4
 SOON_NS = S // 4
 Steps = Sequence[tuple[float, float]]  # (rows/s, for so many seconds)
 
-FLOW = """
+SOURCE = """
 import socket, time
 from topology_runtime.builder import topology
 from topology_runtime.logic import LiveSource
@@ -49,11 +49,15 @@ class Udp(LiveSource):
 
     def close(self):
         self.socket.close()
+"""
 
+WORK = """
 def work(row):
     time.sleep(0.003)
     return row
+"""
 
+STORE = """
 class Store:
     def __init__(self, path):
         self.file = open(path, "a", buffering=1)
@@ -78,6 +82,19 @@ for rate, seconds in json.loads(sys.argv[2]):
         sent.append(now)
 json.dump(sent, open(sys.argv[3], "w"))
 """
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What runs, and on what. work: Python text with a task `work`. models: (rows/s of a thread, CPU) of each task.
+    options: more of `up`. beside: called with the process and its folder before each look."""
+
+    work: str = WORK
+    models: Mapping[str, tuple[float, float]] = field(
+        default_factory=lambda: {"work": (60.0, 0.3), "store": (1000.0, 0.3)}
+    )
+    options: tuple[str, ...] = ()
+    beside: Callable[[int, Path], None] = lambda pid, folder: None
 
 
 @dataclass
@@ -110,26 +127,27 @@ class Followed:
         return sorted((stored - sent) / 1e6 for _, sent, stored in self.stored)
 
 
-def followed(folder: Path, steps: Steps, run_s: float, vms: str) -> Followed:
+def followed(folder: Path, steps: Steps, run_s: float, vms: str, stage: Stage = Stage()) -> Followed:
     """One run of `headgate up` while another process sends by UDP. Raises RuntimeError with its log when it fails."""
     port = _free_port()
-    (folder / "flow.py").write_text(FLOW.format(port=port, path=str(folder / "stored.txt")))
+    store = STORE.format(port=port, path=str(folder / "stored.txt"))
+    (folder / "flow.py").write_text(SOURCE + stage.work + store)
     (folder / "models").mkdir()
-    for task, tps in (("work", 60.0), ("store", 1000.0)):
-        (folder / "models" / f"{task}.json").write_text(_model(task, tps))
+    for task, (tps, cpu) in stage.models.items():
+        (folder / "models" / f"{task}.json").write_text(_model(task, tps, cpu))
     words = [*HEADGATE, "up", "flow.py:flow", "--models", "models", "--vms", vms, "--seconds", f"{run_s:g}"]
-    words += ["--state-dir", "state", "--trace-dir", "traces", "-o", "json"]
+    words += ["--state-dir", "state", "--trace-dir", "traces", *stage.options, "-o", "json"]
     with open(folder / "out.json", "wb") as out, open(folder / "log.txt", "wb") as log:
         up = subprocess.Popen(words, cwd=folder, stdout=out, stderr=log, stdin=subprocess.DEVNULL)
     try:
-        return _watched(folder, port, steps, up)
+        return _watched(folder, port, steps, up, stage)
     finally:
         if up.poll() is None:
             up.terminate()
             up.wait(30)
 
 
-def _watched(folder: Path, port: int, steps: Steps, up: subprocess.Popen[bytes]) -> Followed:
+def _watched(folder: Path, port: int, steps: Steps, up: subprocess.Popen[bytes], stage: Stage) -> Followed:
     log, end = folder / "log.txt", time.monotonic() + START_S
     while "plan 1 is in force" not in log.read_text():
         if time.monotonic() > end or up.poll() is not None:
@@ -140,6 +158,7 @@ def _watched(folder: Path, port: int, steps: Steps, up: subprocess.Popen[bytes])
     with subprocess.Popen(words) as sender:
         while sender.poll() is None:
             time.sleep(LOOK_EVERY_S)
+            stage.beside(up.pid, folder)
             asked_ns = time.time_ns()
             found = asked(str(folder / "state"), "status")
             if time.time_ns() - asked_ns < SOON_NS:  # else it is not known of when it is
@@ -159,6 +178,6 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def _model(task: str, rate_tps: float) -> str:
-    points = [{"threads": 1, "rate_tps": rate_tps, "cpu": 0.3, "memory": 0.1}]
+def _model(task: str, rate_tps: float, cpu: float) -> str:
+    points = [{"threads": 1, "rate_tps": rate_tps, "cpu": cpu, "memory": 0.1}]
     return json.dumps({"schema": "headgate/model/v1", "task": task, "points": points})

@@ -32,6 +32,15 @@ def test_a_step_of_what_comes_is_planned_for_within_three_seconds() -> None:
     assert world.planned_tps < 140 and world.rates["source_kind"] == "arriving"
 
 
+def test_what_comes_above_the_plan_for_long_is_no_chance_and_planned_for_without_an_alarm() -> None:
+    """A third more than planned for: of so few rows chance brings as much in five seconds, in twenty it does not."""
+    world = ArrivingWorld(30.0, 20.0)
+    world.start()
+    world.run(5)
+    assert world.seconds_until(lambda: world.planned_tps > 30, 60.0) <= 20
+    assert "alarm" not in [event["kind"] for event in world.loop.knowledge.events]
+
+
 def test_rows_that_wait_are_shown_planned_for_and_an_alarm_once() -> None:
     world = running(100.0, 100.0)
     assert (world.rates["lag_rows"], world.rates["lag_s"]) == (0, 0.0)
