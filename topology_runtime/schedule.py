@@ -59,6 +59,11 @@ class Schedule(msgspec.Struct, frozen=True, dict=True):
         i = bisect_left(self._times, self.period_s) - 1  # the last step that begins within a period
         return self._cumulative[i] + (self.period_s - self._times[i]) * self.steps[i][1]
 
+    @cached_property
+    def highest_tps(self) -> float:
+        """Ever offered, before changes of the rate too."""
+        return max(*(rate for _, rate in self.steps), self.earlier.highest_tps if self.earlier else 0.0)
+
     def rate_at(self, now_ns: int) -> float:
         """Tuples/s offered at `now_ns`."""
         if self.end_ns and now_ns >= self.end_ns:

@@ -61,9 +61,4 @@ def _offered(schedule: Schedule | None, wall_ns: int) -> int:
     """Positions that can have been due, of the whole source: so of each of its partitions at most."""
     if schedule is None:
         return 0
-    rates = [rate for _, rate in schedule.steps]
-    earlier = schedule.earlier
-    while earlier is not None:
-        rates += [rate for _, rate in earlier.steps]
-        earlier = earlier.earlier
-    return schedule.due(wall_ns) + int(LEAD_S * max(rates)) + 1
+    return schedule.due(wall_ns) + int(LEAD_S * schedule.highest_tps) + 1

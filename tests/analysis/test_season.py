@@ -229,5 +229,7 @@ def test_the_series_that_are_held_out_are_others_of_the_same_kinds() -> None:
     assert SETS["held-out"] == names_of("held-out")
     for one, other in zip(names_of("tuned"), names_of("held-out"), strict=True):
         assert kind_of(one) == kind_of(other) in KINDS
-        assert [drawn(one)(n) for n in range(50)] != [drawn(other)(n) for n in range(50)]
-        assert [drawn(other)(n) for n in range(50)] == [drawn(other)(n) for n in range(50)]
+        tuned, held_out, again = (
+            [rate_at(n) for n in range(50)] for rate_at in map(drawn, (one, other, other))
+        )
+        assert tuned != held_out == again

@@ -37,7 +37,7 @@ TOPOLOGY = Topology(
     (Edge("source", "work"), Edge("work", "sink")),
 )
 MODEL = Model("work", ModelSlot(), (Point(1, 10.0, 0.9, 0.1),))
-VMS = tuple(Vm(f"vm{n}", 4, usd_per_hour=0.4) for n in range(1, 9))
+VMS = tuple(Vm(f"vm{n}", 4, usd_per_hour=0.4) for n in range(1, 7))
 QUESTION = BacktestQuestion(TOPOLOGY, {"work": MODEL}, VMS, Delays(1.0, 0.0))
 HEADROOM = 1.15
 NO_OPTIONS: dict[str, Any] = {"skip": 0.0, "seconds": None}
@@ -89,7 +89,7 @@ def test_a_static_plan_scores_as_ten_lines_of_numpy_say() -> None:
 def whole_loop(series: RateSeries, season: LearnedSeason | None = None) -> list[tuple[float, float]]:
     """(s, rate) of the plans that the controller's own loop makes among machines that do as they promise."""
     settings = ControllerSettings(run="run1", version="0.1.0", initial=VMS, headroom=HEADROOM, season=season)
-    loop = Loop(settings, Submitted(TOPOLOGY, (MODEL,), series.steps, 0.0, (), 0))
+    loop = Loop(settings, Submitted(TOPOLOGY, (MODEL,), series.steps, 0.0, (), 0), watched=False)
     account, plans = IdealAccount(), []
     for moment in IdealWorld(loop, account, Delays(1.0, 0.0), wall_ns=10**18).moments(series.seconds):
         for decision in decisions_of(moment.instructions):
@@ -104,7 +104,7 @@ def whole_loop(series: RateSeries, season: LearnedSeason | None = None) -> list[
 )
 def test_it_plans_what_the_whole_loop_plans(name: str) -> None:
     """The same changes at the same time, within a turn and what the loop's samples are late."""
-    assert_alike(made(name), 900.0)
+    assert_alike(made(name), 900.0 if name in ("steps", "ramp-1min") else 600.0)
 
 
 @pytest.mark.parametrize("name", ["saw-back-120s", "square-300s"])

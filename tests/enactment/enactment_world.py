@@ -258,7 +258,7 @@ class World(IdealWorld):
     """Controller and VMs; a look every 50 ms."""
 
     vm_kind = FakeVm
-    step_ns, report_ns = S // 20, S // 10
+    step_ns, report_ns = S // 20, S // 5
     vms: dict[str, FakeVm]
 
     def __init__(

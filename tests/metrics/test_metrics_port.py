@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 
 import pytest
 from prometheus_client import Metric
-from told import FULL, names, samples_of
+from told import full, names, samples_of
 
 from controller.views.metrics import families
 from topology_runtime.errors import Unreachable
@@ -17,7 +17,7 @@ from topology_runtime.metrics_port import MetricsPort
 
 @pytest.fixture
 def port() -> Iterator[MetricsPort]:
-    opened = MetricsPort("127.0.0.1", 0, lambda: families(FULL))
+    opened = MetricsPort("127.0.0.1", 0, lambda: families(full()))
     yield opened
     opened.close()
 
@@ -73,7 +73,7 @@ def test_each_scrape_asks_anew():
 
     def counted() -> Iterable[Metric]:
         asked.append(1)
-        return families(FULL)
+        return families(full())
 
     port = MetricsPort("127.0.0.1", 0, counted)
     assert asked == []

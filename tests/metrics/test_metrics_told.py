@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from told import (
     CONTRACT,
-    FULL,
     FULL_AGENT,
     World,
     block,
     everything,
+    full,
     in_tasks,
     names,
     needs_promtool,
@@ -249,12 +249,12 @@ def test_columns_of_unequal_length_are_passed_over():
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_left_out(value):
     assert not defined(value)
-    result, slot = FULL.result, next(iter(FULL.result.window.slots))
+    result, slot = full().result, next(iter(full().result.window.slots))
     cpu = msgspec.structs.replace(result.window.slots[slot], cpu=value)
     window = msgspec.structs.replace(result.window, slots={slot: cpu})
     stability = msgspec.structs.replace(result.stability, slope=value)
     result = replace(result, window=window, stability=stability, predicted={slot: (0.1, value)})
-    view = replace(FULL, result=result, offered_tps=value)
+    view = replace(full(), result=result, offered_tps=value)
     told = samples_of(text_of(of_controller.families(view)))
     assert {name for name, _ in told if "slot_" in name} == {
         "headgate_slot_cpu_ratio",
@@ -280,7 +280,7 @@ def test_an_agent_tells_its_slots_workers_and_the_cost_of_its_samples():
 
 
 def test_names_of_agent_and_controller_do_not_collide():
-    ours = {name for name, _ in samples_of(text_of(of_controller.families(FULL)))}
+    ours = {name for name, _ in samples_of(text_of(of_controller.families(full())))}
     theirs = {name for name, _ in samples_of(text_of(of_agent.families("vm1", FULL_AGENT)))}
     assert ours | theirs == names() and not ours & theirs
 

@@ -6,6 +6,7 @@ import shutil
 from array import array
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ Samples = dict[tuple[str, Labels], float]
 needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="Debian's package prometheus has it")
 
 
-def _full() -> RunView:
+@cache
+def full() -> RunView:
     """Of a run that was planned again, with rows in every histogram."""
     world = World().start().run(20.0)
     world.ask("rate_set", rate_tps=180.0)
@@ -54,7 +56,6 @@ def _full() -> RunView:
     return replace(view, latency=latency, in_task={"work": tuple([0] * 40 + [7] + [0] * (BUCKETS - 41))})
 
 
-FULL = _full()
 FULL_AGENT = of_agent.AgentView(
     slots=4, workers={"running": 1}, threads=5, sampling_s=0.1, blocks=9, bad={"workers": 0}
 )
@@ -83,7 +84,7 @@ def samples_of(text: str) -> Samples:
 
 def everything() -> str:
     """One exposition with every metric that there is."""
-    return text_of(of_controller.families(FULL)) + text_of(of_agent.families("vm1", FULL_AGENT))
+    return text_of(of_controller.families(full())) + text_of(of_agent.families("vm1", FULL_AGENT))
 
 
 def names() -> set[str]:
