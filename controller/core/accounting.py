@@ -40,6 +40,7 @@ NS = 1_000_000_000
 FIRST = 2  # windows: twenty seconds
 SLACK_NS = NS // 2  # which a turn may be early
 NEAR = 0.95  # of what a plan carries, offered: then it is tested whether it does
+PLANS_KEPT = 256  # of this life, of which is learned; the ledger's file has them all
 SLOTS_MOST = 64  # that an entry tells of; its tasks are of all
 DIGITS = 6
 
@@ -103,7 +104,7 @@ def _sum(sums: list[float], values: Iterable[float]) -> list[float]:
 
 
 class Accounts:
-    """Of the plan in force now, and of those before it in this life: `entries`, the newest of each plan."""
+    """Of the plan in force now, and of the last ones before it in this life: `entries`, the newest of each."""
 
     def __init__(self) -> None:
         self.entries: dict[PlanKey, LedgerEntry] = {}
@@ -132,9 +133,15 @@ class Accounts:
         if not _is_due(self._sums.windows):
             return None
         entry = _entry(turn, plan, run.topology, self._sums)
-        self.entries[entry.key], self.fresh = entry, True
+        self.keep(entry)
         turn.do(Trace("prediction", {"entry": entry}))
         return entry
+
+    def keep(self, entry: LedgerEntry) -> None:
+        self.entries.pop(entry.key, None)
+        self.entries[entry.key], self.fresh = entry, True
+        if len(self.entries) > PLANS_KEPT:
+            del self.entries[next(iter(self.entries))]
 
 
 def _calm(k: Knowledge, turn: Turn, window: Window) -> bool:

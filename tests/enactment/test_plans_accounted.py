@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from costed_world import BASE_CPU, BY_CPU, TASK, CostedWorld, times
 from enactment_world import MODELS, vm
+from msgspec.structs import replace
 
+from controller.core.accounting import PLANS_KEPT, Accounts
 from controller.knowledge.corrections import version_of
 from controller.knowledge.models import Model
 from controller.knowledge.prediction_ledger import latest
@@ -73,6 +75,16 @@ def test_workers_that_use_nothing_measurable_say_nothing_of_models() -> None:
     world = CostedWorld(times(BY_CPU, 100.0), BY_CPU, rate_tps=20.0, mode="advise").start().run(60)
     (task,) = latest(world.entries)[0].tasks
     assert (task.cpu, task.predicted_cpu, task.vms) == (0.0, 0.0, {})
+
+
+def test_of_a_life_of_many_plans_the_last_ones_are_learned_from() -> None:
+    world = settled(BY_CPU, BY_CPU)
+    (entry,), accounts = latest(world.entries), Accounts()
+    for number in range(2 * PLANS_KEPT):
+        accounts.keep(replace(entry, epoch=number))
+        accounts.keep(replace(entry, epoch=0))
+    epochs = {one.epoch for one in accounts.entries.values()}
+    assert epochs == {0, *range(PLANS_KEPT + 1, 2 * PLANS_KEPT)}, "the first plan is told of again and again"
 
 
 def test_while_anything_is_on_its_way_or_missing_nothing_is_kept() -> None:
