@@ -87,10 +87,9 @@ class TaskShares:
             modelled = [g for g in members if load.tasks[load.groups[g].task] in found]
             cpu = {g: used.cpu * measured[g] / total for g in modelled}
             expected = {g: predicted[g] * self._taken(g, rates, window) for g in modelled}
-            if max(sum(cpu.values()), sum(expected.values())) < USED_LEAST:
-                continue
             for g in modelled:
-                found[load.tasks[load.groups[g].task]].use(slot.vm, cpu[g], expected[g])
+                if max(cpu[g], expected[g]) >= USED_LEAST:
+                    found[load.tasks[load.groups[g].task]].use(slot.vm, cpu[g], expected[g])
         return found
 
     def _rate(self, window: Window, task: int) -> float:

@@ -47,7 +47,7 @@ class TaskKept(msgspec.Struct, frozen=True):
 
     cpu: what of its slots' CPU is its threads'. busy: part of their time that its threads are in its logic. waits: its
     model says that threads are full before the slot is, so that time tells what it carries, not CPU. vms: VM → (cpu,
-    predicted_cpu) there. Slots that are little used are left out, for what a slot needs by itself is much of theirs."""
+    predicted_cpu) there, of slots of which it uses much, for else too much is what a slot needs by itself."""
 
     task: str
     model: str
