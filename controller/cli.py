@@ -51,6 +51,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--interference", default="cpu", show_default=True)
 @click.option("--plan", type=click.Path(path_type=Path), help="A plan to run as it is, and for good.")
 @click.option("--season", type=click.Path(path_type=Path), help="What is offered comes back: season.json.")
+@click.option("--sure", default=0.0, type=click.FloatRange(0, 0.9999), help="Plans hold so probably: 0.95.")
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
 @click.option(
@@ -114,6 +115,7 @@ def start(options: dict[str, Any]) -> None:
         profile_spare_min=options["profile_spare"],
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
         data_plane=DataPlane(strict=options["strict"]),
+        sure=options["sure"],
         **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),
     )

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from controller.knowledge.prediction_ledger import LedgerEntry, TaskKept
+from topology_runtime.faults.words import counted
 
 SPREAD = math.hypot(0.05, 0.053)  # of a slot's CPU: all slots together, and each (docs/measured-models.md)
 PRIOR_RUNS = 8
@@ -177,3 +178,13 @@ def _ratio(uses: Sequence[tuple[float, float]]) -> float | None:
     if measured <= 0 or predicted <= 0 or max(measured, predicted) < USED_LEAST:
         return None
     return math.log(measured / predicted)
+
+
+def words_of(bias: ModelBias, corrected_by: float = 1.0) -> str:
+    """`the model of parse is off: a row costs 3.1 times the CPU that it says (2 runs, 5 plans, ± 7 %)`."""
+    cost = bias.cost
+    times = cost.factor / corrected_by
+    what = f"takes {times:.3g} times as long as" if bias.by_time else f"costs {times:.3g} times the CPU that"
+    seen = f"{counted(cost.runs, 'run')}, {counted(cost.plans, 'plan')}, ± {cost.error:.0%}"
+    bound = f"; {cost.raw:.2g} times was measured, which no correction goes to" if cost.bounded else ""
+    return f"the model of {bias.model} is off: a row {what} it says ({seen}{bound})"

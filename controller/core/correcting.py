@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from controller.analyze.bias import ModelBias, biases, slow_vms
+from controller.analyze.bias import ModelBias, slow_vms, words_of
+from controller.analyze.lessons import corrected_by, off_models
 from controller.core.accounting import Accounts
 from controller.core.first_rows import may_plan
-from controller.knowledge.corrections import corrected, correction_of, version_of
+from controller.knowledge.corrections import correction_of, version_of
 from controller.knowledge.diagnoses import Demand, Diagnosis
 from controller.knowledge.model_data import model_data
 from controller.knowledge.models import Model
@@ -19,11 +20,8 @@ from controller.knowledge.prediction_ledger import LedgerEntry
 from controller.knowledge.records import Modelled
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import KeepModel
-from topology_runtime.faults.words import counted
 from topology_runtime.trace_tables import CORRECTED
 from topology_runtime.utc import utc_iso
-
-PLANS_TOLD = 10  # in a corrected model
 
 
 def by_ledger(turn: Turn) -> None:
@@ -59,19 +57,14 @@ def _off(turn: Turn, entries: Iterable[LedgerEntry]) -> list[ModelBias]:
     """The models at hand that are off from what they are corrected by already; each that was not is told of, and so
     are slow VMs."""
     k, known = turn.knowledge, tuple(entries)
-    slow = slow_vms(known)
     words = {
         f"VM {vm}": f"VM {vm} is slow: the same rows cost {how.factor:.2g} times the CPU there that they cost elsewhere"
-        for vm, how in slow.items()
+        for vm, how in slow_vms(known).items()
     }
     off: list[ModelBias] = []
-    found = biases(known, slow)
-    for model in k.models.values():
-        before = correction_of(model)
-        bias = found.get((model.task, before.of))
-        if bias is not None and not model.unmeasured and bias.cost.off_from(before.time):
-            off.append(bias)
-            words[f"model {model.task}"] = words_of(bias, before.time)
+    for model, bias in off_models(k.models, known):
+        off.append(bias)
+        words[f"model {model.task}"] = words_of(bias, correction_of(model).time)
     for what, text in words.items():
         if what not in k.found_off:
             turn.event("off", text, level="warning", what=what)
@@ -82,7 +75,7 @@ def _off(turn: Turn, entries: Iterable[LedgerEntry]) -> list[ModelBias]:
 def _correct(turn: Turn, off: Iterable[ModelBias]) -> str:
     """Bring these into the models, and say so."""
     k = turn.knowledge
-    fresh = [_corrected(k.models[bias.model], bias, utc_iso(turn.now.wall_ns)) for bias in off]
+    fresh = [corrected_by(k.models[bias.model], bias, utc_iso(turn.now.wall_ns)) for bias in off]
     if not fresh:
         return ""
     texts = [_change(k.models[model.task], model) for model in fresh]
@@ -94,32 +87,9 @@ def _correct(turn: Turn, off: Iterable[ModelBias]) -> str:
     return "; ".join(texts)
 
 
-def _corrected(model: Model, bias: ModelBias, when: str) -> Model:
-    time = bias.cost.factor
-    cpu = time if not bias.by_time or bias.cpu is None else bias.cpu.factor
-    provenance = {
-        "at": when,
-        "by": "time" if bias.by_time else "cpu",
-        "measured": round(bias.cost.raw, 6),
-        "runs": bias.cost.runs,
-        "plans": list(bias.plans[-PLANS_TOLD:]),
-    }
-    return corrected(model, time, cpu, provenance)
-
-
 def _change(before: Model, after: Model) -> str:
     old, new = correction_of(before), correction_of(after)
     return (
         f"the model of {after.task} is corrected, its rates × {old.time / new.time:.3g}: version "
         f"{version_of(before)[:8]} → {version_of(after)[:8]}"
     )
-
-
-def words_of(bias: ModelBias, corrected_by: float = 1.0) -> str:
-    """`the model of parse is off: a row costs 3.1 times the CPU that it says (2 runs, 5 plans, ± 7 %)`."""
-    cost = bias.cost
-    times = cost.factor / corrected_by
-    what = f"takes {times:.3g} times as long as" if bias.by_time else f"costs {times:.3g} times the CPU that"
-    seen = f"{counted(cost.runs, 'run')}, {counted(cost.plans, 'plan')}, ± {cost.error:.0%}"
-    bound = f"; {cost.raw:.2g} times was measured, which no correction goes to" if cost.bounded else ""
-    return f"the model of {bias.model} is off: a row {what} it says ({seen}{bound})"

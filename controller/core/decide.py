@@ -104,5 +104,13 @@ def describe(plan: Plan, change: ThreadChanges, back: int, asked: tuple[Vm, ...]
     moves = f"{len(change.start)} threads start, {len(change.leave)} leave" + (
         f", {back} come back" if back else ""
     )
-    text = f"{plan.slots.used} slots for {plan.rate_tps:.1f} tuples/s ({moves})"
+    text = f"{plan.slots.used} slots for {plan.rate_tps:.1f} tuples/s{_surely(plan)} ({moves})"
     return text + (f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else "")
+
+
+def _surely(plan: Plan) -> str:
+    sure = plan.prediction.sure
+    if sure is None:
+        return ""
+    asked = f" ({sure.probability:g} was asked for)" if sure.chance < sure.probability else ""
+    return f" with a probability of {sure.told}{asked}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controller.analyze.lessons import spread_of
 from controller.core.alarms import clear_alarm, raise_alarm
 from controller.core.decide import PlanChoice, PlanQuestion, choose
 from controller.core.tracing import enacted_of
@@ -23,6 +24,7 @@ from controller.execute.executor import (
     sight_of,
 )
 from controller.execute.steps import ObservedState
+from controller.knowledge.certainty import Sure
 from controller.knowledge.diagnoses import Diagnosis
 from controller.knowledge.knowledge import Knowledge, Partition
 from controller.knowledge.membership import Membership, natural
@@ -204,6 +206,7 @@ def _plan(plan: Plan, choice: PlanChoice) -> dict[str, Any]:
         "moves": choice.moves,
         "asked": [vm.vm for vm in choice.asked],
         "degraded": choice.degraded or None,
+        **({"chance": round(plan.prediction.sure.chance, 4)} if plan.prediction.sure is not None else {}),
     }
 
 
@@ -231,6 +234,7 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
         routing=s.routing,
         interference=s.interference,
         base_epoch=k.epoch or None,
+        sure=Sure(s.sure, spread_of(k.models, s.ledger), strict=False) if s.sure else None,
     )
     threads = movable(k, sight, dead)
     rollout = k.durable.rollout

@@ -23,7 +23,8 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     seconds: the run ends by itself so long after the first tuple was due (0: it does not).
     plan: run as it is, from the start to the end; nothing is planned again.
     season: learned from what was offered before. ledger: of the prediction ledger, entries of earlier runs that speak
-    of the models at hand, without their slots; ledger_trouble: what of it could not be read.
+    of the models at hand, without their slots; ledger_trouble: what of it could not be read. sure:
+    with this probability plans shall carry what they are for (0: as models say).
     profile_spare_min: minutes of each hour for profiles in spare slots. stale: model → why it may no longer
     hold; looked for only where there are such profiles."""
 
@@ -49,3 +50,4 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     season: LearnedSeason | None = None
     ledger: tuple[LedgerEntry, ...] = ()
     ledger_trouble: str = ""
+    sure: float = 0.0

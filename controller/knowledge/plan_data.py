@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from controller.knowledge.certainty import Certainty, ErrorSpread
 from controller.knowledge.fields import Fields
 from controller.knowledge.plans import (
     Allocation,
@@ -53,6 +54,8 @@ _VM = tuple(Vm.__struct_fields__)
 _PLACED = ("vm", "slot", "threads", "full")
 _COUNTS = tuple(SlotCount.__struct_fields__)
 _PREDICTION = tuple(Prediction.__struct_fields__)
+_SURE = tuple(Certainty.__struct_fields__)
+_SPREAD = tuple(ErrorSpread.__struct_fields__)
 _SHARE = ("vm", "slot", "task", "share")
 
 
@@ -95,6 +98,7 @@ def prediction_data(prediction: Prediction) -> dict[str, Any]:
     data = _known(prediction)
     return {
         **data,
+        **({"sure": sure_data(prediction.sure)} if prediction.sure is not None else {}),
         "limited_by": prediction.limited_by,
         "limited_by_slot": prediction.limited_by_slot,
         "slots": [_known(use) for use in prediction.slots],
@@ -104,6 +108,13 @@ def prediction_data(prediction: Prediction) -> dict[str, Any]:
             for share in prediction.shares
         ],
     }
+
+
+def sure_data(sure: Certainty) -> dict[str, Any]:
+    """How surely it carries a rate; models by (mean, standard deviation) of the ln of what their rows cost."""
+    models = {name: {"mean": mean, "spread": own} for name, (mean, own) in sure.spread.models.items()}
+    spread = {"slot": sure.spread.slot, "together": sure.spread.together, "models": models}
+    return {**asdict(sure), "spread": spread}
 
 
 def _known(struct: Any) -> dict[str, Any]:
@@ -131,7 +142,8 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     faults += _allocated_faults(placement, {task.task: task.threads for task in tasks})
     if faults:
         raise InvalidInput(f"{what} has {counted(len(faults), 'fault')}", faults=faults)
-    allocation = Allocation(words["allocator"], rate_tps, tasks, slots.estimated)
+    margin = prediction.sure.margin if prediction.sure is not None else 1.0
+    allocation = Allocation(words["allocator"], rate_tps * margin, tasks, slots.estimated)
     return Plan(
         rate_tps=rate_tps,
         allocation=allocation,
@@ -261,6 +273,25 @@ def _prediction_of(top: Fields) -> Prediction:
         rate_low_tps=_maybe(found, "rate_low_tps"),
         rate_high_tps=_maybe(found, "rate_high_tps"),
         likely_tps=_maybe(found, "likely_tps"),
+        sure=_sure_of(found) if found.data.get("sure") is not None else None,
+    )
+
+
+def _sure_of(found: Fields) -> Certainty:
+    sure = found.object("sure", _SURE)
+    spread = sure.object("spread", _SPREAD)
+    models = spread.object("models", ())
+    learned = {name: models.object(name, ("mean", "spread")) for name in models.data}
+    return Certainty(
+        probability=sure.number("probability"),
+        rate_tps=sure.number("rate_tps"),
+        chance=sure.number("chance"),
+        margin=sure.number("margin", low=1.0),
+        spread=ErrorSpread(
+            spread.number("slot"),
+            spread.number("together"),
+            {name: (one.number("mean", low=-10.0), one.number("spread")) for name, one in learned.items()},
+        ),
     )
 
 

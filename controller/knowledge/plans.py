@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from controller.knowledge.certainty import Certainty
 from topology_runtime.cluster import Slot, Vm
 
 
@@ -90,7 +91,7 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a placement will do: the highest input rate it supports (`rate_tps`; between `rate_low_tps`
     and `rate_high_tps` when the models carry spread; `likely_tps` is then what it is likely to carry, less where
     several slots are about full), which task and slot limit it, CPU and memory per slot and VM at `at_rate_tps`, and
-    the routing shares behind it."""
+    the routing shares behind it. sure: how surely it carries a rate, where that was asked."""
 
     rate_tps: float
     limited_by: str | None
@@ -102,6 +103,7 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     rate_low_tps: float | None = None
     rate_high_tps: float | None = None
     likely_tps: float | None = None
+    sure: Certainty | None = None
 
 
 class SlotCount(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.faults.words import NAME, did_you_mean
 
 if TYPE_CHECKING:
+    from controller.knowledge.certainty import Sure
     from controller.knowledge.models import Model
     from controller.plan.room import Weights
     from topology_runtime.topology import Topology
@@ -27,6 +28,7 @@ PRICES = Path(__file__).with_name("prices")  # shipped price lists, named by a b
 DEFAULT_PRICES, DEFAULT_SIZES = "azure-d", "4,2,1"
 STEP_TPS = 10.0  # of --max-rate, as in paper 0
 VM_SLOTS_MOST, SLOTS_MOST = 1024, 100_000
+PROBABILITIES = 0.5, 0.9999
 
 
 def _all(command: F, *options: Callable[[Any], Any]) -> F:
@@ -64,6 +66,21 @@ def weights_option(command: F) -> F:
     """`--rsm-weights`."""
     text = "What counts how much in RSM's distance: memory, CPU, network (default: 1,1,1)."
     return click.option("--rsm-weights", metavar="M,C,N", help=text)(command)
+
+
+def sure_options(command: F) -> F:
+    """`--sure`, `--ledger`."""
+    return _all(
+        command,
+        click.option(
+            "--sure", type=float, metavar="P", help="The rate shall hold with this probability: 0.95."
+        ),
+        click.option(
+            "--ledger",
+            metavar="FILE|DIR",
+            help="… by what this prediction ledger, or folder of traces, says of the models (default: ./traces).",
+        ),
+    )
 
 
 def routing_options(command: F) -> F:
@@ -114,6 +131,7 @@ def asked(options: Mapping[str, Any]) -> PlanAsked:
     vms_asked(options)  # what is wrong with it is told before anything is read
     topology, models = topology_and_models(options)
     vms, sizes, acquire = vms_asked(options, slot_cores_of(topology, models))
+    sure, models = certainty_asked(options, topology, models)
     request = PlanRequest(
         topology=topology,
         models=models,
@@ -125,8 +143,31 @@ def asked(options: Mapping[str, Any]) -> PlanAsked:
         interference=options.get("interference") or "cpu",
         weights=weights,
         fixed=acquire is None,
+        sure=sure,
     )
     return PlanAsked(request, sizes, acquire, cap)
+
+
+def certainty_asked(
+    options: Mapping[str, Any], topology: Topology, models: dict[str, Model]
+) -> tuple[Sure | None, dict[str, Model]]:
+    """(how sure the plan is to be, the models as the prediction ledger corrects them); without `--sure` no ledger is
+    looked at. Raises UsageError."""
+    probability = options.get("sure")
+    if probability is None:
+        if options.get("ledger") is not None:
+            raise UsageError("--ledger is for --sure", hint="--sure 0.95")
+        return None, models
+    if not PROBABILITIES[0] <= probability <= PROBABILITIES[1]:
+        low, high = PROBABILITIES
+        raise UsageError(f"--sure: expected a probability from {low:g} to {high:g}, got {probability:g}")
+    from controller.knowledge.certainty import Sure
+    from controller.offline.certainty_known import learned_for
+
+    models, spread, told = learned_for(topology, models, options.get("ledger"))
+    for line in told:
+        click.echo(line, err=True)
+    return Sure(probability, spread), models
 
 
 def rate_of(given: float | None, otherwise: float, option: str = "--rate") -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.offline.options import STEP_TPS, asked, planner_options, rate_of, rate_option
+from controller.offline.options import STEP_TPS, asked, planner_options, rate_of, rate_option, sure_options
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.output import Format, emit, format_options, write_table
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @planner_options
 @rate_option
+@sure_options
 @click.option("--max-rate", is_flag=True, help="The highest rate that plans on fixed VMs.")
 @click.option("--rate-step", type=float, metavar="S", help=f"… in steps of S (default: {STEP_TPS:g}).")
 @click.option("--base", metavar="PLAN.json", help="The plan in force: move little, and print what changes.")
@@ -40,7 +41,8 @@ def plan(
     headgate plan linear --rate 100
     headgate plan FILE --models DIR --rate 100 -o json > plan.json
     headgate plan FILE --models DIR --rate 200 --base plan.json
-    headgate plan linear --max-rate --vms 4,4,4,4,4"""
+    headgate plan linear --max-rate --vms 4,4,4,4,4
+    headgate plan linear --rate 100 --sure 0.95"""
     question = asked_for(options, max_rate, rate_step)
     found, before = answered(question, base)
     if plot is not None:
@@ -62,6 +64,8 @@ def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) 
         raise UsageError("--rate and --max-rate exclude each other")
     if rate is None and not max_rate:
         raise UsageError("which input rate?", hint="--rate R, or --max-rate with --vms or --slots")
+    if max_rate and options["sure"] is not None:
+        raise UsageError("--sure is for a --rate, not for --max-rate")
     if rate_step is not None and not max_rate:
         raise UsageError("--rate-step is for --max-rate")
     step_tps = rate_of(rate_step, STEP_TPS, "--rate-step")

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from controller.offline.options import (
+    certainty_asked,
     rate_of,
     rate_option,
     refuse_unknown_choices,
     routing_options,
+    sure_options,
     topology_and_models,
     topology_options,
 )
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--placement", required=True, metavar="FILE", help='A plan, or {"placement": […]}.')
 @rate_option
 @routing_options
+@sure_options
 @click.option(
     "--usage",
     default="scaled",
@@ -41,17 +44,25 @@ def predict(output: Format, **options: Any) -> None:
     """The highest input rate that a placement carries, what limits it, and CPU and memory of its slots.
 
     CPU and memory are those at --rate, as far as the placement carries it; without --rate those at the
-    highest rate that it carries."""
+    highest rate that it carries. With --sure P also how surely it carries --rate; without --rate the highest one that
+    it carries with that probability."""
     from controller.files.plan_files import read_json
     from controller.knowledge.plan_data import PREDICTION_SCHEMA, placement_of, prediction_data
     from controller.offline.tables import carries, readable_slots, slot_rows
+    from controller.plan.load import load_of
+    from controller.plan.planner import model_names
+    from controller.plan.surely import with_certainty
 
     refuse_unknown_choices(options)
     rate_tps = None if options["rate"] is None else rate_of(options["rate"], 0.0)
     topology, models = topology_and_models(options)
+    sure, models = certainty_asked(options, topology, models)
     named = options["placement"]
     placement, vms = placement_of(read_json(named), topology, named)
     prediction = predicted(topology, models, placement, vms, rate_tps, options)
+    if sure is not None:
+        load = load_of(topology, models, placement, vms, options["interference"] == "cpu")
+        prediction = with_certainty(prediction, load, rate_tps, sure, model_names(topology))
     if output == "table":
         click.echo(f"{topology.name}: {carries(prediction)}")
         if rate_tps is not None and prediction.rate_tps < rate_tps:

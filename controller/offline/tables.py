@@ -89,6 +89,8 @@ def headline(plan: Plan) -> str:
 def carries(prediction: Prediction) -> str:
     """What it supports and why no more."""
     text = f"carries {prediction.rate_tps:.6g} tuples/s"
+    if (sure := prediction.sure) is not None:
+        text += f", {sure.rate_tps:.6g} of them with a probability of {sure.told} at least"
     if prediction.rate_low_tps is not None and prediction.rate_high_tps is not None:
         likely = f", likely {prediction.likely_tps:.4g}" if prediction.likely_tps is not None else ""
         text += f" (between {prediction.rate_low_tps:.4g} and {prediction.rate_high_tps:.4g} by its models{likely})"

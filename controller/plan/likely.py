@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from controller.plan.load import PlacementLoad
@@ -28,11 +28,16 @@ def likely_rate(load: PlacementLoad, split: Split) -> float | None:
     """Input rate in tuples/s that is to be expected of `split`; None when nothing limits it."""
     if split.limit is None:
         return None
-    at = load.at(split.shares, split.limit.rate_tps)
+    return expected_least(limits_of_slots(load, split.shares, split.limit.rate_tps).values())
+
+
+def limits_of_slots(load: PlacementLoad, shares: Sequence[float], rate_tps: float) -> dict[int, float]:
+    """Slot → the input rate at which it is full, with wakes counted at `rate_tps`."""
+    at = load.at(shares, rate_tps)
     lowest: dict[int, float] = {}
-    for limit in chain(at.limits_at(split.shares), at.cpu_limits_at(split.shares)):
+    for limit in chain(at.limits_at(shares), at.cpu_limits_at(shares)):
         lowest[limit.slot] = min(limit.rate_tps, lowest.get(limit.slot, math.inf))
-    return expected_least(lowest.values())
+    return lowest
 
 
 def expected_least(limits: Iterable[float], off_by: float = OFF_BY) -> float:

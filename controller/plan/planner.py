@@ -15,17 +15,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from controller.knowledge.certainty import Sure
 from controller.knowledge.models import EPSILON, Model, missing_models
 from controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
 from controller.plan.acquire import Acquire, exact
 from controller.plan.dsm import dsm
 from controller.plan.identity import models_digest, with_id
+from controller.plan.load import load_of
 from controller.plan.lsa import lsa
 from controller.plan.mba import mba, rising
 from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
 from controller.plan.room import Room, Weights
 from controller.plan.rsm import rsm
 from controller.plan.sam import sam
+from controller.plan.surely import surely, with_certainty
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible, InvalidInput
 from topology_runtime.faults.words import counted, did_you_mean
@@ -48,7 +51,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     """What to plan for. `vms`: present, in order of preference; `may_add`: may be acquired, in this
     order, as few as possible; `excluded`: slots that hold nothing; `pinned`: task of fixed size → slots
     of its threads, kept if possible. `fixed`: `vms` are paid for anyhow, so the plan names them all, and
-    mappers that spread threads use them all."""
+    mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate."""
 
     topology: Topology
     models: dict[str, Model]
@@ -64,11 +67,18 @@ class PlanRequest(msgspec.Struct, frozen=True):
     weights: Weights = Weights()
     fixed: bool = False
     base_epoch: int | None = None
+    sure: Sure | None = None
 
 
 def make_plan(request: PlanRequest) -> Plan:
     """The plan for `request.rate_tps`. Raises InvalidInput for a senseless request, Infeasible when the
-    slots do not suffice."""
+    slots do not suffice, or not for a plan that is as sure as is asked for."""
+    if request.sure is not None:
+        return surely(request.sure, lambda sure: _make_plan(replace(request, sure=sure)))
+    return _make_plan(request)
+
+
+def _make_plan(request: PlanRequest) -> Plan:
     check(request)
     room = room_of(request)
     usable = len(room.slots())
@@ -114,6 +124,12 @@ def plan_acquiring(
     `sizes`: templates of the VMs there are; VMs, excluded slots and pins of the request are not looked at.
     When `NEARBY` more slots do not help, or ρ is 1,000 and more, the count that does is searched by doubling
     and halving: it fits, and one slot less does not. Raises as `make_plan`."""
+    if request.sure is not None:
+        return surely(request.sure, lambda sure: _plan_acquiring(replace(request, sure=sure), sizes, acquire))
+    return _plan_acquiring(request, sizes, acquire)
+
+
+def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire) -> Plan:
     request = replace(request, vms=(), may_add=(), excluded=frozenset(), pinned={}, fixed=True)
     check(request)
     if not sizes:
@@ -178,7 +194,8 @@ def check(request: PlanRequest) -> None:
 def allocated(request: PlanRequest) -> Allocation:
     """Its allocation; raises Infeasible when no number of slots carries the rate."""
     try:
-        return ALLOCATORS[request.allocator](request.topology, request.models, request.rate_tps)
+        rate_tps = request.rate_tps * (request.sure.margin if request.sure is not None else 1.0)
+        return ALLOCATORS[request.allocator](request.topology, request.models, rate_tps)
     except OverflowError as error:
         raise Infeasible(
             f"no slots carry {request.rate_tps:g} tuples/s",
@@ -268,6 +285,11 @@ def first_plan(request: PlanRequest, rates: Iterable[float]) -> Plan | None:
     return None
 
 
+def model_names(topology: Topology) -> dict[str, str]:
+    """Task → its model."""
+    return {task.name: task.model_name for task in topology.tasks}
+
+
 def with_rising_needs(request: PlanRequest) -> PlanRequest:
     """The request with models by which ρ is no more than by its own, and never less at a higher rate: where
     that is more than the slots there are, no higher rate fits either, so bisection finds where it begins."""
@@ -309,6 +331,10 @@ def _plan(
         routing=request.routing,
         interference=request.interference,
     )
+    if request.sure is not None:
+        load = load_of(request.topology, request.models, placement, vms, request.interference == "cpu")
+        names = model_names(request.topology)
+        prediction = with_certainty(prediction, load, request.rate_tps, request.sure, names)
     plan = Plan(
         id="",
         topology=request.topology.name,

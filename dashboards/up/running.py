@@ -182,6 +182,8 @@ def controller_options(
         words += ["--plan", str(settings.plan)]
     if settings.season is not None:
         words += ["--season", str(settings.season)]
+    if settings.sure is not None:
+        words += ["--sure", str(settings.sure)]
     if settings.profile_spare:
         words += ["--profile-spare", str(settings.profile_spare)]
     if settings.metrics is not None:

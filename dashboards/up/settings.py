@@ -41,6 +41,7 @@ class UpSettings:
     routing: str = "weighted"
     plan: Path | None = None  # run as it is
     season: Path | None = None  # what is offered comes back
+    sure: float | None = None  # so probably plans shall hold
     max_dead: float = 1.0  # share of the rows: so many dead letters are a failed check
     mode: str = "auto"
     profile_spare: float = 0.0  # minutes of each hour

@@ -148,3 +148,28 @@ def test_a_corrected_model_keeps_what_else_it_says() -> None:
     found = corrected(model, 2.0, 2.0, {"runs": 1})
     assert found.more["measured_at"] == "2026" and found.wake.cpu == pytest.approx(0.004)
     assert found.points[0].cpu == model.points[0].cpu and found.points[0].rate_tps == 50.0
+
+
+# ── plans that are sure ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_is_to_be_sure_holds_more_slots_and_says_so_and_does_not_flap() -> None:
+    plain = CostedWorld(BY_CPU, BY_CPU, rate_tps=300.0).start().run(20)
+    world = CostedWorld(BY_CPU, BY_CPU, rate_tps=300.0, sure=0.95).start().run(120)
+    plan, sure = world.rollout.plan, world.rollout.plan.prediction.sure
+    assert sure is not None and sure.chance >= 0.95 and sure.probability == 0.95
+    assert plan.rate_tps == plain.rollout.plan.rate_tps, "it is for the same rate"
+    assert plan.slots.used > plain.rollout.plan.slots.used
+    assert "with a probability of " in world.traces[0]["text"] and world.traces[0]["plan"]["chance"] >= 0.95
+    assert world.durable.next_epoch == 2, "and stays"
+    world.ask("rate_set", rate_tps=100.0)
+    world.run(60)
+    fewer = world.rollout.plan.prediction.sure
+    assert world.rollout.plan.slots.used < plan.slots.used and fewer is not None and fewer.chance >= 0.95
+
+
+def test_where_the_slots_do_not_suffice_it_is_as_sure_as_can_be() -> None:
+    world = CostedWorld(BY_CPU, BY_CPU, rate_tps=150.0, sure=0.99, vms=(vm("vm1", 2),)).start().run(40)
+    sure = world.rollout.plan.prediction.sure
+    assert sure is not None and sure.chance < 0.99 and world.phase == "committed"
+    assert "(0.99 was asked for)" in world.traces[0]["text"]
