@@ -37,7 +37,9 @@ SHOWN = (
 
 @click.command()
 @click.argument("rates", nargs=-1, metavar="RATES...")
-@click.option("--policy", "policies", multiple=True, metavar="P", help="foresight, static, … (default: all).")
+@click.option(
+    "--policy", "policies", multiple=True, metavar="P", help="foresight, static, … (default: the first five)."
+)
 @click.option("--topology", default=TOPOLOGY, show_default=True, metavar="T", help="Plan for this topology.")
 @click.option("--models", metavar="DIR", help="… by these models (default: those of an example).")
 @click.option(
@@ -84,12 +86,14 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     bare        the same without
     ds2         the right size for the mean of the last ten seconds
     hpa         the size × measured use / wanted use, every 15 s
+    lsa+rsm     only by name: as the controller, with plans as in the paper
+    mba+sam     likewise
 
     \b
     headgate backtest made:all
     headgate backtest rates.csv --time-scale 144,720 -o json
     headgate backtest made:all --vary short_share=0.001,0.003,0.01"""
-    from controller.backtesting.trying import MEASURES, OURS
+    from controller.backtesting.deciders import MEASURES, OURS
     from controller.offline.answers import refuse_picture
 
     chosen = policies_of(options["policies"])
@@ -117,7 +121,7 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
 
 def policies_of(given: Sequence[str]) -> tuple[str, ...]:
     """Raises UsageError with every one that there is not."""
-    from controller.backtesting.deciders import DECIDERS
+    from controller.backtesting.deciders import DECIDERS, RULES
 
     names = [name.strip() for text in given for name in text.split(",")]
     faults = [
@@ -127,7 +131,7 @@ def policies_of(given: Sequence[str]) -> tuple[str, ...]:
     ]
     if faults:
         raise UsageError("there is no such policy", faults=faults)
-    return tuple(dict.fromkeys(names)) or tuple(DECIDERS)
+    return tuple(dict.fromkeys(names)) or RULES
 
 
 def curve_of(text: str) -> tuple[str, tuple[float, ...]]:
@@ -286,7 +290,8 @@ def show_curve(
     options: dict[str, Any],
 ) -> None:
     """Foresight with each value of one constant."""
-    from controller.backtesting.trying import MEASURES, OURS, BacktestTrial, ranked, series_rows, tunings
+    from controller.backtesting.deciders import MEASURES, OURS
+    from controller.backtesting.trying import BacktestTrial, ranked, series_rows, tunings
 
     fixed = [[BacktestTrial(one, name, question, options["headroom"]) for name in MEASURES] for one in found]
     gone_through([trial for of in fixed for trial in of], "backtesting")

@@ -84,6 +84,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "controller.backtest_cli:backtest",
         "rules for following a rate, tried on rates, in virtual time",
     ),
+    "shadow": (
+        "controller.shadow_cli:shadow",
+        "what other policies would have needed and carried beside a run, also while it goes on",
+    ),
     "season learn": (
         "controller.offline.season_commands:learn",
         "what comes back in recorded rates, as a file for `up`",

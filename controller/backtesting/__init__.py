@@ -5,6 +5,7 @@
     world         plans in force and rows that wait, second by second                        (pure)
     policy_score  what a policy needed and what it failed to carry                           (pure)
     chart         what one of them planned, drawn
+    shadows       policies beside a run, and the row for what it did                         (pure)
     trying        policies with series, and what came of it: rows, ranks, curves
 
 `replaying` tries allocators and mappers with the whole loop on the offer of a recorded run; here the rule that

@@ -7,6 +7,8 @@ hpa         every 15 s the plan × measured use / wanted use, where that is 10 %
             the most that was wanted in five minutes (in the manner of Kubernetes' autoscaler and its defaults)
 static      one plan for the peak, known in hindsight, with the headroom that every plan has
 bare        the same without headroom: nothing more will come, and no model is wrong
+lsa+rsm     when the controller would, and for the same rate, a plan as in the paper: by this pair, rows shuffled, each
+mba+sam     group of threads reckoned as if it had its slot to itself (what carries is said by slots that are shared)
 """
 
 from __future__ import annotations
@@ -173,4 +175,10 @@ DECIDERS: dict[str, Callable[[DeciderQuestion], Decider]] = {
     "bare": BarePeak,
     "ds2": Ds2Like,
     "hpa": HpaLike,
+    "lsa+rsm": Foresight,
+    "mba+sam": Foresight,
 }
+PLANNERS = {"lsa+rsm": ("lsa", "rsm"), "mba+sam": ("mba", "sam")}  # as in the paper
+STATIC, BARE, OURS = "static", "bare", "foresight"
+MEASURES = (STATIC, BARE)  # every other one is held against these
+RULES = tuple(name for name in DECIDERS if name not in PLANNERS)

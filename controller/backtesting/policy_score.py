@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+Row = dict[str, Any]
+
 HOUR_S = 3600.0
+SHORT_MOST = 0.01  # of the rows, above a plan: a policy that leaves more short is no cheaper one
 
 
 class ScoreSeries(NamedTuple):
@@ -87,7 +90,7 @@ class PolicyScore:
         times = self.plans_at_s
         return max((sum(a <= b < a + 60 for b in times) for a in times), default=0)
 
-    def row(self, policy: str, static: float, bare: float) -> dict[str, Any]:
+    def row(self, policy: str, static: float, bare: float) -> Row:
         """The policy's line. static, bare: slot-seconds of one plan for the peak, with headroom and without."""
         late, wait_s = self.waits()
         offered = max(self.offered, 1e-9)
@@ -109,3 +112,9 @@ class PolicyScore:
             "vm_seconds": round(self.vm_seconds, 1),
             "usd": round(self.usd, 6),
         }
+
+
+def rank_of(row: Row) -> tuple[bool, float, float]:
+    """First those that carry enough, by what they needed."""
+    fails = row["short_share"] > SHORT_MOST
+    return fails, row["short_share"] if fails else 0.0, row["slot_seconds"]

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from controller.analyze.forecast import Tuning
-from controller.backtesting.deciders import DECIDERS, DeciderQuestion
+from controller.backtesting.deciders import BARE, DECIDERS, OURS, STATIC, DeciderQuestion
+from controller.backtesting.policy_score import SHORT_MOST, Row, rank_of
 from controller.backtesting.series import RateSeries
-from controller.backtesting.world import BacktestQuestion, FluidWorld
+from controller.backtesting.world import BacktestQuestion, FluidWorld, with_planner
 from controller.knowledge.season_data import LearnedSeason
 from topology_runtime.schedule import Schedule
 
-Row = dict[str, Any]
-
-STATIC, BARE, OURS = "static", "bare", "foresight"
-MEASURES = (STATIC, BARE)  # every trial is held against these
-SHORT_MOST = 0.01  # of the rows, above a plan: a policy that leaves more short is no cheaper one
 TURNS = 60  # in a piece of a trial
 
 
@@ -39,7 +34,10 @@ class BacktestTrial:
             self.question.topology, self.headroom, self.series.peak_tps, self.tuning, self.season
         )
         self.world = FluidWorld(
-            self.question, DECIDERS[self.policy](asked), Schedule(0, self.series.steps), self.policy == OURS
+            with_planner(self.policy, self.question),
+            DECIDERS[self.policy](asked),
+            Schedule(0, self.series.steps),
+            DECIDERS[self.policy] is DECIDERS[OURS],
         )
         self._turns = self.world.seconds(self.series.seconds)
 
@@ -67,12 +65,6 @@ def series_rows(trials: Sequence[BacktestTrial]) -> list[Row]:
     needed = {trial.policy: trial.world.score.slot_seconds for trial in trials}
     rows = [trial.row(needed[STATIC], needed[BARE]) for trial in trials]
     return [{**row, "rank": place} for place, row in enumerate(sorted(rows, key=rank_of), 1)]
-
-
-def rank_of(row: Row) -> tuple[bool, float, float]:
-    """First those that carry enough, by what they needed."""
-    fails = row["short_share"] > SHORT_MOST
-    return fails, row["short_share"] if fails else 0.0, row["slot_seconds"]
 
 
 def series_data(series: RateSeries, rows: Sequence[Row]) -> Row:

@@ -10,10 +10,11 @@ both to the same plans.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from controller.analyze.demand import LEVEL_S, Offer
-from controller.backtesting.deciders import Decider, Turn1s
+from controller.backtesting.deciders import PLANNERS, Decider, Turn1s
 from controller.backtesting.policy_score import PolicyScore
 from controller.core.decide import PlanQuestion, choose
 from controller.core.following import queue_s
@@ -24,10 +25,11 @@ from controller.knowledge.diagnoses import Horizon, Past
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan, ThreadAt
 from controller.plan.planner import PlanRequest
+from controller.plan.predict import predict
 from controller.replaying.world import Delays
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible
-from topology_runtime.schedule import NS, Schedule
+from topology_runtime.schedule import NS
 from topology_runtime.topology import Topology
 
 HALF_S = 0.5
@@ -46,6 +48,33 @@ class BacktestQuestion:
     delays: Delays = Delays()
     allocator: str = "mba"
     mapper: str = "sam"
+    routing: str = "weighted"
+    interference: str = "cpu"
+    best_that_fits: bool = False  # a first plan for less than asked for will do
+
+    def carries(self, plan: Plan) -> float:
+        """What slots that share their CPU carry, whatever the planner reckons with."""
+        if self.interference == "cpu":
+            return plan.prediction.rate_tps
+        return predict(
+            self.topology, self.models, plan.placement, plan.vms, plan.rate_tps, routing=self.routing
+        ).rate_tps
+
+
+def with_planner(policy: str, question: BacktestQuestion) -> BacktestQuestion:
+    """The question as this policy plans."""
+    if policy not in PLANNERS:
+        return question
+    allocator, mapper = PLANNERS[policy]
+    return replace(question, allocator=allocator, mapper=mapper, routing="shuffle", interference="none")
+
+
+class Offering(Protocol):
+    """What is offered: a schedule, or what was heard."""
+
+    def rate_at(self, now_ns: int) -> float: ...
+
+    def offered(self, now_ns: int) -> float: ...
 
 
 @dataclass
@@ -53,6 +82,7 @@ class _Rollout:
     """A plan on its way. vms: there once it is in force."""
 
     plan: Plan
+    carries_tps: float
     threads: tuple[ThreadAt, ...]
     slots_from_s: float
     in_force_s: float
@@ -65,13 +95,14 @@ class FluidWorld:
 
     question: BacktestQuestion
     decider: Decider
-    schedule: Schedule
+    schedule: Offering
     held: bool = True
     score: PolicyScore = field(init=False)
     plans: list[tuple[float, float]] = field(
         default_factory=list
     )  # when, for what rate; the first is not among them
     plan: Plan | None = None  # in force
+    _carries_tps: float = 0.0
     _first_tps: float = 0.0
     _threads: tuple[ThreadAt, ...] = ()
     _next_thread: int = 0
@@ -89,6 +120,7 @@ class FluidWorld:
         first = self._chosen(max(self.decider.first_tps(rate_tps), 1.0))
         assert first is not None, "the first plan is for nothing that runs"
         self.plan, self._threads, self._on = first.plan, first.threads, first.vms
+        self._carries_tps = first.carries_tps
         self._first_tps = first.plan.rate_tps
         halves = [rate_tps] * (2 * LEVEL_S)  # as if it had been offered before
         self._pass(0.0, PHASE_S)
@@ -117,7 +149,7 @@ class FluidWorld:
         self._moves_on(from_s)
         assert self.plan is not None
         rows = self.schedule.offered(round(to_s * NS)) - self.schedule.offered(round(from_s * NS))
-        self.score.span(to_s - from_s, rows, self.plan.rate_tps, self.plan.prediction.rate_tps)
+        self.score.span(to_s - from_s, rows, self.plan.rate_tps, self._carries_tps)
         slots = {thread.slot for thread in self._threads} | self._left
         on = set(self._on)
         if self._coming is not None:
@@ -134,6 +166,7 @@ class FluidWorld:
             staying = {thread.slot for thread in new.threads}
             self._left = frozenset({thread.slot for thread in self._threads} | self._left) - staying
             self.plan, self._threads, self._coming = new.plan, new.threads, None
+            self._carries_tps = new.carries_tps
             self._in_force_at_s = new.in_force_s
             self._on = tuple(dict.fromkeys((*self._on, *new.vms)))
         if self._coming is None and (not self.held or at_s >= self._in_force_at_s + PROBATION_S):
@@ -153,7 +186,7 @@ class FluidWorld:
                 at_s,
                 Offer(halves, backlog=self.score.backlog),
                 plan.rate_tps if self._coming is None else self._coming.plan.rate_tps,
-                plan.prediction.rate_tps,
+                self._carries_tps,
                 done_tps,
                 in_force_s,
                 self._past(at_s, in_force_s),
@@ -190,13 +223,13 @@ class FluidWorld:
         request = PlanRequest(
             topology=q.topology, models=q.models, rate_tps=rate_tps, vms=here,
             may_add=tuple(vm for vm in q.vms if vm.vm not in self._on), pinned=self._pins(),
-            allocator=q.allocator, mapper=q.mapper,
+            allocator=q.allocator, mapper=q.mapper, routing=q.routing, interference=q.interference,
         )  # fmt: skip
         choice = choose(
             PlanQuestion(request, self._threads, self.plan, False, frozenset(), self._next_thread)
         )
         if choice.plan is None or choice.degraded:
-            if self.plan is None:
+            if self.plan is None and not (q.best_that_fits and choice.plan is not None):
                 raise Infeasible(
                     f"no plan carries {rate_tps:g} tuples/s", cause=choice.degraded or choice.text
                 )
@@ -212,9 +245,8 @@ class FluidWorld:
         machine_s = q.delays.machine_s if choice.asked else 0.0
         vms = tuple(vm.vm for vm in choice.plan.vms)
         begins_s = at_s + machine_s
-        return _Rollout(
-            choice.plan, (*change.keep, *change.start), begins_s, begins_s + q.delays.enact_s, vms
-        )
+        threads, carries_tps = (*change.keep, *change.start), q.carries(choice.plan)
+        return _Rollout(choice.plan, carries_tps, threads, begins_s, begins_s + q.delays.enact_s, vms)
 
     def _pins(self) -> dict[str, tuple[Slot, ...]]:
         """Tasks of fixed size stay where they are."""

@@ -2,6 +2,7 @@
 
     recorded       what a trace holds of a run, checked                    (pure)
     trace_reading  a trace folder → `Recording`                            (files)
+    tail           the inputs of a run that goes on, as they are written   (files)
     exact_replay   the recorded inputs → the same loop, step by step       (pure)
     comparing      the decisions recorded and those of the replay          (pure)
     world          VMs and workers that do at once what the models promise (pure)

@@ -6,8 +6,10 @@ run: when a plan was in force and what it is predicted to carry, and how long mo
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
@@ -23,7 +25,7 @@ import psutil
 
 from scenarios.course import HEADROOM, Course, note_alarms
 from scenarios.shapes import LATE_VM_S, Scenario
-from watched_runs.arrivals import Followed, S, Stage, followed
+from watched_runs.arrivals import HEADGATE, Followed, S, Stage, followed
 from watched_runs.trials import ROLES
 
 THREAD_TPS = 10.0  # what a thread is modelled for; it does 12
@@ -149,11 +151,20 @@ def course_of(run: Followed, rates: Sequence[float], machines: Machines, scenari
         pauses_ms=[pause_ms for _, _, pause_ms in plans[1:]],
         load=round(statistics.mean(machines.loads), 1) if machines.loads else None,
     )
+    course.beside = told(run.trace)
     for asked_ns, status in run.looks:
         note_alarms(course.alarms, {one["what"] for one in status["alarms"]}, (asked_ns - begin_ns) / S)
     if machines.came:
         course.note = f"VMs used {len(machines.used)} of {len(machines.came)} times"
     return course
+
+
+def told(trace: Path) -> list[dict[str, Any]]:
+    """The row that `headgate shadow` has for the run itself."""
+    words = [*HEADGATE, "shadow", str(trace), "--policy", "controller", "-o", "json"]
+    found = json.loads(subprocess.run(words, capture_output=True, check=True, timeout=120).stdout)
+    rows: list[dict[str, Any]] = found["policies"]
+    return rows
 
 
 def in_force(run: Followed) -> list[tuple[int, float, float]]:

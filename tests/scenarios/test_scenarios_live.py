@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scenarios import live
-from scenarios.course import row
+from scenarios.course import area, row
 from scenarios.shapes import Scenario, steps
 
 pytestmark = [
@@ -26,3 +26,8 @@ def test_a_step_live_is_counted_by_sender_sink_and_processes() -> None:
     assert course.held[-1][1] > course.held[0][1] >= 2, "processes"
     assert 0 < found["of_static"] < 2 and 0 < found["short_share"] < 0.2
     assert found["pause_max_ms"] is not None
+    (told,) = course.beside
+    assert told["policy"] == "controller" and told["plans"] == found["plans"]
+    after_s = told["seconds"] - course.seconds  # of the run, without a row
+    held = area(course.held, course.seconds) + course.held[-1][1] * after_s
+    assert told["slot_seconds"] == pytest.approx(held, rel=0.2), "processes take a while"
