@@ -27,7 +27,6 @@ PEAK_TPS = (
 )
 CUT = 99.9
 MADE = "made:"
-VMS, SLOTS = 64, 4
 HEADROOM = ControllerSettings(run="").headroom
 SHOWN = (
     "series", "rank", "policy", "of_static", "of_bare", "short_share", "late_share", "planned_of_offered", "plans",
@@ -94,6 +93,7 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     headgate backtest rates.csv --time-scale 144,720 -o json
     headgate backtest made:all --vary short_share=0.001,0.003,0.01"""
     from controller.backtesting.deciders import MEASURES, OURS
+    from controller.backtesting.questions import question_of
     from controller.offline.answers import refuse_picture
 
     chosen = policies_of(options["policies"])
@@ -199,23 +199,6 @@ def scales_of(text: str) -> tuple[float, ...]:
         raise UsageError(
             f"--time-scale: {text!r} is no list of factors", hint="--time-scale 144,720"
         ) from error
-
-
-def question_of(options: dict[str, Any]) -> BacktestQuestion:
-    """What to plan with. Raises UsageError, InvalidInput."""
-    from controller.backtesting.world import BacktestQuestion
-    from controller.knowledge.models import missing_models
-    from controller.offline.options import slot_cores_of, slot_price, topology_and_models
-    from controller.replaying.world import Delays
-    from topology_runtime.cluster import Vm
-
-    topology, models = topology_and_models(options)
-    if faults := missing_models(topology, models):
-        raise InvalidInput(f"topology {topology.name!r} cannot be planned", faults=faults)
-    cores = slot_cores_of(topology, models)
-    usd = round(SLOTS * slot_price(cores), 9)
-    vms = tuple(Vm(f"vm{n}", SLOTS, cores, usd_per_hour=usd) for n in range(1, VMS + 1))
-    return BacktestQuestion(topology, models, vms, Delays(options["enact_s"], options["machine_s"]))
 
 
 def season_of(path: Path | None, topology: str) -> LearnedSeason | None:

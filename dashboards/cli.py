@@ -88,6 +88,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "controller.shadow_cli:shadow",
         "what other policies would have needed and carried beside a run, also while it goes on",
     ),
+    "advise": (
+        "controller.advise_cli:advise",
+        "what headgate would do with a deployment that it does not run",
+    ),
     "season learn": (
         "controller.offline.season_commands:learn",
         "what comes back in recorded rates, as a file for `up`",
@@ -125,6 +129,9 @@ EXPLAIN_RUN_OPTIONS = {
     "--output": 1,
 }  # values
 EXPLAIN_RUN_OPTIONS |= {"--all": 0, "--json": 0, "--help": 0}
+
+# `up --mode advise --from-…` runs nothing: it is `advise`
+ADVISE_FROM = ("--from-prometheus", "--from-trace")
 
 HELP = """\
 Usage: headgate [--debug] COMMAND [OPTIONS]
@@ -180,6 +187,27 @@ def explains_a_plan(words: list[str]) -> bool:
     return False
 
 
+def only_advises(words: list[str]) -> list[str] | None:
+    """The words for `advise`, where `up` is asked for advice on what it does not run. Raises UsageError."""
+    if not any(word.partition("=")[0] in ADVISE_FROM for word in words):
+        return None
+    rest = iter(words)
+    kept, mode = [], ""
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option == "--mode":
+            mode = value if equals else next(rest, "")
+        else:
+            kept.append(word)
+    if mode != "advise":
+        from topology_runtime.errors import UsageError
+
+        raise UsageError(
+            "what headgate does not run it can only advise on", hint="--mode advise, or `headgate advise`"
+        )
+    return kept
+
+
 def choose(arguments: list[str]) -> tuple[str, list[str]]:
     """(name in the table, the rest of the line). Raises UsageError for an unknown command."""
     for words in (2, 1):
@@ -220,6 +248,8 @@ def run(arguments: list[str]) -> int:
         sys.stdout.write(answer)
         return 0
     name, rest = choose(arguments)
+    if name == "up" and (advice := only_advises(rest)) is not None:
+        name, rest = "advise", advice
     return _call(name, rest)
 
 

@@ -24,7 +24,7 @@ from controller.analyze.demand import Offer, demand
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.forecast import Tuning
 from controller.core.following import Following
-from controller.knowledge.diagnoses import Horizon, Past, Stability
+from controller.knowledge.diagnoses import Diagnosis, Horizon, Past, Stability
 from controller.knowledge.season_data import LearnedSeason
 from controller.knowledge.windows import SERIES_STEP_S, Latency, LatencySeries, ProgressSeries, Window
 from topology_runtime.topology import Topology
@@ -75,6 +75,7 @@ class Foresight:
 
     given: DeciderQuestion
     following: Following = field(init=False)
+    found: Diagnosis | None = None  # of the last look, where the rate is not the one planned for
 
     def __post_init__(self) -> None:
         self.following = Following(self.given.topology, self.given.tuning, self.given.season)
@@ -86,10 +87,12 @@ class Foresight:
         self.following.hear(now.offer, round(now.at_s * NS))
         forecast = self.following.forecast
         need = demand(now.offer, forecast, now.planned_tps, now.past, self.given.headroom, now.horizon)
+        self.found = None
         if need.direction == "same":
             return None
         seen = DiagnosisInput(_window(now), STABLE, need, now.planned_tps, now.in_force_s)
-        return diagnose(seen).rate_tps
+        self.found = diagnose(seen)
+        return self.found.rate_tps
 
 
 def _window(now: Turn1s) -> Window:

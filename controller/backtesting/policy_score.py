@@ -30,9 +30,11 @@ class ScoreSeries(NamedTuple):
 
 @dataclass
 class PolicyScore:
-    """Sums over spans of time in which nothing changes. may_wait_s: what rows may wait."""
+    """Sums over spans of time in which nothing changes. may_wait_s: what rows may wait. keeps: each span, for
+    `waits` and the timeline."""
 
     may_wait_s: float
+    keeps: bool = True
     seconds: float = 0.0
     slot_seconds: float = 0.0
     vm_seconds: float = 0.0
@@ -60,6 +62,8 @@ class PolicyScore:
             self.short_rows += above
         done = min(self.backlog + rows, carried_tps * long_s)
         self.backlog += rows - done
+        if not self.keeps:
+            return
         for column, value in zip(
             self.timeline, (self.seconds, rows / long_s, planned_tps, carried_tps, self.backlog), strict=True
         ):

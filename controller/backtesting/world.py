@@ -91,12 +91,15 @@ class _Rollout:
 
 @dataclass
 class FluidWorld:
-    """One policy over one schedule. held: is it bound by probation?"""
+    """One policy over one schedule. held: is it bound by probation? keeps: each span of time for its score. said: of
+    the newest plan, or why there was none."""
 
     question: BacktestQuestion
     decider: Decider
     schedule: Offering
     held: bool = True
+    keeps: bool = True
+    said: str = ""
     score: PolicyScore = field(init=False)
     plans: list[tuple[float, float]] = field(
         default_factory=list
@@ -112,7 +115,12 @@ class FluidWorld:
     _left: frozenset[Slot] = frozenset()  # slots of threads that leave, until the plan is committed
 
     def __post_init__(self) -> None:
-        self.score = PolicyScore(queue_s(self.question.topology))
+        self.score = PolicyScore(queue_s(self.question.topology), self.keeps)
+
+    @property
+    def planned(self) -> Plan | None:
+        """The newest plan: on its way, or in force."""
+        return self._coming.plan if self._coming is not None else self.plan
 
     def seconds(self, seconds: float) -> Iterator[float]:
         """Every turn, as it is made."""
@@ -228,6 +236,7 @@ class FluidWorld:
         choice = choose(
             PlanQuestion(request, self._threads, self.plan, False, frozenset(), self._next_thread)
         )
+        self.said = choice.text
         if choice.plan is None or choice.degraded:
             if self.plan is None and not (q.best_that_fits and choice.plan is not None):
                 raise Infeasible(

@@ -41,13 +41,18 @@ class Piece:
             raise InvalidInput(f"{self.path} is no whole part of a trace", cause=str(error)) from error
 
 
+def recorded_run(folder: Path) -> RecordedRun:
+    """What ran, and how it began."""
+    return run_of(_read(folder, RUN_FILE), str(folder / RUN_FILE))
+
+
 class Recording:
     """A run that was recorded. decisions: its lines, as they are. pieces: the inputs in order. torn: files
     whose last line is half written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.run: RecordedRun = run_of(_read(folder, RUN_FILE), str(folder / RUN_FILE))
+        self.run = recorded_run(folder)
         data = _read(folder, DECISIONS)
         whole = data.rfind(b"\n") + 1
         self.decisions: list[bytes] = data[:whole].splitlines()
