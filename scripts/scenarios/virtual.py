@@ -6,9 +6,12 @@ own: which slots have threads, by which routes rows reach which threads, how fas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import ceil
+
+from msgspec.structs import replace
 
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
@@ -21,12 +24,13 @@ from controller.replaying.world import Delays, IdealWorld
 from scenarios.course import HEADROOM, Course, note_alarms, waits_of
 from scenarios.shapes import LATE_VM_S, Scenario
 from topology_runtime.cluster import Vm
-from topology_runtime.messages import DesiredState, Token
+from topology_runtime.messages import SAMPLE_COLUMNS, SLOT_COLUMNS, DesiredState, SampleBlock, Token
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 NS = 1_000_000_000
 WALL_NS = 1_790_000_000 * NS
 THREAD_TPS = 3.0  # of a thread that has its slot to itself
+WORK_CPU = 0.75  # of its slot
 SLOTS, VMS, FIRST_VMS = 4, 12, 2
 SLOW_VM, SLOW = "vm2", 0.5
 TOPOLOGY = Topology(
@@ -52,6 +56,7 @@ class Letters:
         self.asked: dict[str, float] = {}  # VMs that were asked for and have no work yet
         self.waits_s: list[float] = []  # from asking for a VM to its first work
         self.idle: list[str] = []  # VMs that were given back without any
+        self.weights: dict[int, float] = {}  # of the rows, by thread
         self._token: Token | None = None
         self._epoch: int | None = None
 
@@ -86,14 +91,55 @@ class Letters:
     def _carries(self, desired: DesiredState) -> float:
         """The input rate at which the busiest thread, by its share of the rows, has all that it can do."""
         place = {thread.thread: thread.slot.vm for thread in desired.threads if thread.task == "work"}
-        slow = SLOW_VM if self._scenario.machines == "slow" else ""
-        tops = [
-            THREAD_TPS * (SLOW if place[thread] == slow else 1.0) / weight
+        self.weights = {
+            thread: weight
             for route in desired.routes
             for thread, weight in route.targets
             if thread in place and weight > 0
-        ]
+        }
+        tops = [THREAD_TPS * self.speed(place[thread]) / weight for thread, weight in self.weights.items()]
         return min(tops, default=0.0)
+
+    def speed(self, vm: str) -> float:
+        return SLOW if self._scenario.machines == "slow" and vm == SLOW_VM else 1.0
+
+
+class TrueSampler:
+    """Makes of the blocks of made machines, which count nothing, what the rows done in that second really took."""
+
+    def __init__(self, letters: Letters) -> None:
+        self._letters = letters
+        self._done = (0.0, 0.0)  # at the end of the second before, and of this one
+        self._at_ns = 0
+        self.world: IdealWorld | None = None
+
+    def __call__(self, block: SampleBlock) -> SampleBlock:
+        assert self.world is not None
+        if block.wall_ns != self._at_ns:
+            self._at_ns, self._done = block.wall_ns, (self._done[1], self.world.done)
+        rows = self._done[1] - self._done[0]
+        numbers, slots = (array("q", block.threads[name]).tolist() for name in ("thread", "slot"))
+        threads = {column: [0] * len(numbers) for column in SAMPLE_COLUMNS} | {
+            "thread": numbers,
+            "slot": slots,
+        }
+        used = dict.fromkeys(array("q", block.slots["slot"]).tolist(), 0.01)
+        for at, (number, slot, task) in enumerate(zip(numbers, slots, block.tasks, strict=True)):
+            taken = rows * self._letters.weights.get(number, 0.0) if task == "work" else rows
+            busy = taken / (THREAD_TPS * self._letters.speed(block.vm)) if task == "work" else 0.02
+            cpu = busy * WORK_CPU if task == "work" else busy
+            threads["tuples_in"][at] = threads["tuples_out"][at] = round(taken)
+            threads["busy_ns"][at], threads["cpu_ns"][at] = int(min(1.0, busy) * NS), int(0.8 * cpu * NS)
+            used[slot] = used.get(slot, 0.0) + cpu
+        of_slots = {column: ints([0] * len(used)) for column in SLOT_COLUMNS}
+        of_slots |= {"slot": ints(used), "cpu_ns": ints(int(min(1.0, cpu) * NS) for cpu in used.values())}
+        return replace(
+            block, threads={name: ints(values) for name, values in threads.items()}, slots=of_slots
+        )
+
+
+def ints(values: Iterable[int]) -> bytes:
+    return array("q", values).tobytes()
 
 
 class TrueAccount(IdealAccount):
@@ -125,7 +171,7 @@ def tried(scenario: Scenario, seconds: int) -> Iterator[Course]:
     """Its course, again and again as it goes on (each second); the last one is whole."""
     rates = scenario.rates(False, seconds)
     modelled_tps = THREAD_TPS * scenario.model
-    model = Model("work", ModelSlot(), (Point(1, modelled_tps, 0.75, 0.1),))
+    model = Model("work", ModelSlot(), (Point(1, modelled_tps, WORK_CPU, 0.1),))
     settings = ControllerSettings(
         run="scenario", version="0.1.0", headroom=HEADROOM, max_vms=VMS,
         initial=tuple(machine(n) for n in range(1, FIRST_VMS + 1)), spare=machine(0),
@@ -135,7 +181,11 @@ def tried(scenario: Scenario, seconds: int) -> Iterator[Course]:
     delays = Delays(1.0, LATE_VM_S if scenario.machines == "late" else 2.0)
     course = Course(float(seconds), rates, letters.carried, letters.held, [], static_slots(max(rates)))
     last_s = 0.0
-    for moment in IdealWorld(loop, TrueAccount(letters), delays, wall_ns=WALL_NS + NS).moments(seconds):
+    sampler = TrueSampler(letters)
+    sampler.world = world = IdealWorld(
+        loop, TrueAccount(letters), delays, wall_ns=WALL_NS + NS, sampler=sampler
+    )
+    for moment in world.moments(seconds):
         at_s = letters.at_s(moment.now)
         note_alarms(course.alarms, set(moment.loop.knowledge.alarms), at_s)
         if at_s - last_s >= 1:

@@ -72,6 +72,11 @@ def test_a_wrong_model_is_seen_in_what_is_carried_though_no_plan_says_so() -> No
     assert right.carried[0][1] >= 20 > 10 >= wrong.carried[0][1]
 
 
+def test_what_rows_really_cost_is_in_the_samples_so_that_a_wrong_model_is_put_right() -> None:
+    found = tried(Scenario("x", "", steps((0, 20.0)), model=3.0), 90)
+    assert found.carried[-1][1] >= 20 and found.plans_s[-1] < 60
+
+
 def test_a_vm_that_takes_half_a_minute_is_used() -> None:
     found = tried(Scenario("late", "", STEP.rate, machines="late"), 90)
     assert found.note.startswith("VMs used 4 of 4 times, after at most 3"), found.note
