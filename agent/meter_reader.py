@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from agent.hang import Call, HangReading
 from agent.strikes import UnderWay
-from topology_runtime.latency_buckets import BUCKETS, bucket_ns
+from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import SourceStatus
 from topology_runtime.worker import meter as mt
 
@@ -197,16 +197,3 @@ def _source(now: Counts, names: tuple[str, ...]) -> SourceStatus:
         oldest_ns=now[mt.SOURCE_OLDEST_NS],
         seen_ns=now[mt.SOURCE_SEEN_NS],
     )
-
-
-def quantiles_ns(buckets: Buckets, counted: int, shares: tuple[float, float]) -> tuple[int, int]:
-    """The latencies below which these shares (ascending) of the `counted` ones lie; 0 when there are none."""
-    if not counted:
-        return 0, 0
-    found: list[int] = []
-    seen = 0
-    for bucket, count in buckets:
-        seen += count
-        while len(found) < 2 and seen >= shares[len(found)] * counted:
-            found.append(bucket_ns(bucket))
-    return found[0], found[1]

@@ -16,11 +16,11 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from agent.meter_reader import Counts, MeterReader, ThreadDelta, quantiles_ns
+from agent.meter_reader import Counts, MeterReader, ThreadDelta
 from agent.sink_log_parts import FinishedTail
 from topology_runtime import proc
 from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS
+from topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS, percentiles_ns
 from topology_runtime.messages import (
     LINK_COLUMNS,
     SAMPLE_COLUMNS,
@@ -251,7 +251,7 @@ def _counts(delta: ThreadDelta) -> tuple[int, ...]:
         now[mt.TUPLES_OUT] - before[mt.TUPLES_OUT],
         now[mt.QUEUE],
         mean_ns,
-        *quantiles_ns(latency, counted, (0.50, 0.99)),
+        *map(round, percentiles_ns(latency, counted, (0.50, 0.99))),
         now[mt.BUSY_NS] - before[mt.BUSY_NS],
         now[mt.WAIT_NS] - before[mt.WAIT_NS],
         now[mt.BYTES_IN] - before[mt.BYTES_IN],

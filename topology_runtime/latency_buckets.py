@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 BUCKETS = 160
 LATENCY_COLUMNS = ("task", "bucket", "rows")  # of rows in a task, as samples tell them; task: its number
 
@@ -26,15 +28,20 @@ def bucket_ns(bucket: int) -> int:
     return (lowest_ns(bucket) + lowest_ns(bucket + 1)) // 2
 
 
-def percentile_ns(buckets: list[int], share: float) -> int:
-    """The latency below which `share` of the counted ones lie (0 when there are none)."""
-    total = sum(buckets)
-    if total == 0:
-        return 0
-    want = share * total
+def percentiles_ns(counts: Iterable[tuple[int, int]], counted: int, shares: Sequence[float]) -> list[float]:
+    """The latencies below which these shares (ascending) of the `counted` ones lie, which are spread evenly inside a
+    bucket; 0 when there are none. counts: (bucket, how many), by bucket."""
+    found: list[float] = []
     seen = 0
-    for bucket, count in enumerate(buckets):
+    for bucket, count in counts:
+        while count and len(found) < len(shares) and seen + count >= shares[len(found)] * counted:
+            part = max(0.0, shares[len(found)] * counted - seen) / count
+            low = lowest_ns(bucket)
+            found.append(low + part * (lowest_ns(bucket + 1) - low))
         seen += count
-        if count and seen >= want:
-            return bucket_ns(bucket)
-    return bucket_ns(BUCKETS - 1)
+    return found + [found[-1] if found else 0.0] * (len(shares) - len(found))
+
+
+def percentile_ns(buckets: Sequence[int], share: float) -> float:
+    """The latency below which `share` of the counted ones lie (0 when there are none)."""
+    return percentiles_ns(enumerate(buckets), sum(buckets), (share,))[0]

@@ -23,7 +23,7 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.records import Rollout, RolloutStarted
 from controller.knowledge.windows import SERIES_STEP_S, SlotWindow, Window
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.latency_buckets import BUCKETS, bucket_ns, percentile_ns
+from topology_runtime.latency_buckets import BUCKETS, lowest_ns, percentile_ns
 from topology_runtime.profiles import ProfileSpec
 from topology_runtime.topology import Topology
 
@@ -304,11 +304,12 @@ class RunView:
 
     @cached_property
     def latency_ms(self) -> dict[str, float | None]:
-        """End to end over all sinks, from the intended emit time, since the run began; None without tuples."""
+        """End to end over all sinks, from the intended emit time, since the run began; max: none was longer. None
+        without tuples."""
         sums = [sum(counts) for counts in zip(*self.latency.values(), strict=True)] or [0] * BUCKETS
         if not any(sums):
             return {"p50": None, "p95": None, "p99": None, "max": None}
         highest = max(bucket for bucket, count in enumerate(sums) if count)
         shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
         found = {name: round(percentile_ns(sums, share) / MS, 3) for name, share in shares.items()}
-        return {**found, "max": round(bucket_ns(highest) / MS, 3)}
+        return {**found, "max": round(lowest_ns(highest + 1) / MS, 3)}

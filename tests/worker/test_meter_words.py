@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from examples import searching
 from hypothesis import given
@@ -82,6 +83,17 @@ def test_percentiles_are_those_of_the_list(latencies: list[int], share: float) -
         buckets[bucket_of(ns)] += 1
     exact = sorted(latencies)[max(0, -int(-share * len(latencies) // 1) - 1)]
     assert percentile_ns(buckets, share) == pytest.approx(exact, rel=0.3, abs=1024)
+
+
+@pytest.mark.parametrize("median_ms", [0.3, 3.1, 50.0, 720.0])
+def test_percentiles_are_finer_than_buckets(median_ms: float) -> None:
+    """By numpy, of latencies as they are: many a little slower, a few much."""
+    drawn = np.random.default_rng(5).lognormal(np.log(median_ms * 1e6), 0.6, 20_000)
+    buckets = [0] * BUCKETS
+    for ns in drawn:
+        buckets[bucket_of(int(ns))] += 1
+    for share in (0.5, 0.95, 0.99):
+        assert percentile_ns(buckets, share) == pytest.approx(np.quantile(drawn, share), rel=0.02)
 
 
 def test_percentile_of_nothing() -> None:

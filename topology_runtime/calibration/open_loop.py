@@ -14,7 +14,7 @@ from statistics import fmean
 import msgspec
 
 from topology_runtime.calibration.watched import WatchedRig
-from topology_runtime.latency_buckets import BUCKETS, lowest_ns
+from topology_runtime.latency_buckets import BUCKETS, percentile_ns
 from topology_runtime.schedule import NS, Schedule
 from topology_runtime.stability.evidence import Bin, Evidence, Verdict
 from topology_runtime.stability.trial import Finding, Trial, looks_for
@@ -120,27 +120,12 @@ def run_trial(
 
 def bin_of(before: LoopReading, after: LoopReading, queue: float) -> Bin:
     """What happened between two readings."""
-    latency_s = quantile_s(since(before, after), 0.5)
-    return Bin(after.t_s, latency_s, queue, after.offered - before.offered, after.done - before.done)
+    latency_s = percentile_ns(since(before, after), 0.5) / NS
+    return Bin(after.t_s, latency_s or None, queue, after.offered - before.offered, after.done - before.done)
 
 
 def since(before: LoopReading, after: LoopReading) -> list[int]:
     return [b - a for a, b in zip(before.latencies, after.latencies, strict=True)]
-
-
-def quantile_s(buckets: Sequence[int], share: float) -> float | None:
-    """The latency below which `share` of the counted ones lie, evenly spread within a bucket; None when
-    there are none. (percentile_ns gives the bucket's middle: too coarse for a slope.)"""
-    total = sum(buckets)
-    if total == 0:
-        return None
-    want, seen = share * total, 0
-    for number, count in enumerate(buckets):
-        if count and seen + count >= want:
-            low, high = lowest_ns(number), lowest_ns(number + 1)
-            return (low + (want - seen) / count * (high - low)) / NS
-        seen += count
-    return None
 
 
 def result(
@@ -150,7 +135,7 @@ def result(
     first = next(r for r in readings if r.t_s >= finding.evidence.from_s)  # before the last: a third is kept
     seconds = last.t_s - first.t_s
     buckets = since(first, last)
-    p50_s, p95_s, p99_s = (quantile_s(buckets, share) or 0.0 for share in (0.5, 0.95, 0.99))
+    p50_s, p95_s, p99_s = (percentile_ns(buckets, share) / NS for share in (0.5, 0.95, 0.99))
     return TrialResult(
         verdict=finding.verdict,
         evidence=finding.evidence,
