@@ -62,6 +62,10 @@ class LiveSource:
         waits, rows that it gave before wait too."""
         raise NotImplementedError
 
+    def came(self, row: Row) -> float | None:
+        """When this row came (UTC, seconds), if it says so; None: when it was taken. Latency counts from then."""
+        return None
+
 
 class Hold:
     """A task that keeps rows in buckets and lets a bucket go at once: join, window, batch.

@@ -294,7 +294,8 @@ class SimSource(SimThread):
         before = kept.end
         with suppress(OSError):
             kept.accept()
-            kept.append(self.logic.poll(limit), self.world.wall_ns)
+            rows = self.logic.poll(limit)
+            kept.append(rows, [self.world.wall_ns] * len(rows))
         vm, accepted = self.worker.agent.name, self.world.account.accepted
         accepted.update((row[:3], vm) for row in kept.read(before, kept.end - before))
 

@@ -47,6 +47,9 @@ class Udp(LiveSource):
                 break
         return rows
 
+    def came(self, row):
+        return int(row.split()[1]) / 1e9
+
     def close(self):
         self.socket.close()
 """

@@ -238,7 +238,7 @@ def test_who_leaves_and_is_started_anew_reads_up_to_its_successor(tmp_path: Path
 
 def test_what_an_ended_thread_left_is_accepted_anew(tmp_path: Path) -> None:
     old = Spool(str(tmp_path / "old"), 10)
-    old.append(["done", "a", "b"], arrived_ns=77)
+    old.append(["done", "a", "b"], [77, 77, 77])
     old.done_below(11, S)
     with pytest.raises(BlockingIOError):
         Left(str(tmp_path / "old"))

@@ -15,6 +15,7 @@ from topology_runtime.logic import Exhausted, LiveSource
 from topology_runtime.messages import SourceStatus
 from topology_runtime.schedule import NS
 from topology_runtime.worker import meter as mt
+from topology_runtime.worker.row_times import times_of
 from topology_runtime.worker.source import SourceTask
 from topology_runtime.worker.spool import Owner, Spool, folder_of
 from topology_runtime.worker.spools_left import SpoolsLeft
@@ -38,6 +39,7 @@ class SourceWork(ThreadWork):
         self._spool: Spool | None = None
         self._spools_left: SpoolsLeft | None = None
         self._trouble = ""
+        self._times_wrong = False  # said once
         self._waited_at = -1
         self._arrived_ns = 0  # when a row came last (monotonic)
         self._over = False  # no row will come any more
@@ -155,8 +157,13 @@ class SourceWork(ThreadWork):
             return
         with self.thread.watch.calling(mt.READ):
             events = self.thread.logic.poll(limit)
+            times, wrong = times_of(self.thread.logic, events, wall_ns())
+            if wrong and not self._times_wrong:
+                self._times_wrong = True
+                text = f"headgate: source {self.task.name}: {wrong}; rows like this count from when they are taken"
+                print(text, file=sys.stderr, flush=True)
             with self._to_disk():
-                for _, refused in spool.append(events, wall_ns()):
+                for _, refused in spool.append(events, times):
                     self._say(f"an event was left out: {refused}")
 
     def _takes(self, spool: Spool) -> bool:

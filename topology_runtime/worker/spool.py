@@ -87,12 +87,14 @@ class Spool:
         self._rows = {p: row for p, row in rows.items() if self.acked <= p < self.end}
         self._held_bytes = sum(len(data) for _, data in self._rows.values())
 
-    def append(self, rows: Sequence[Any], arrived_ns: int = 0) -> list[tuple[int, BadRow]]:
-        """Accept rows that came at `arrived_ns` (UTC): they are in the file before this returns. Those that are
-        not plain values are not taken: (place, why) of each. When the disk does not take them they wait, and
-        OSError says so."""
+    def append(self, rows: Sequence[Any], came_ns: Sequence[int] = ()) -> list[tuple[int, BadRow]]:
+        """Accept rows that came at these times (UTC; empty: nobody says): they are in the file before this returns.
+        Those that are not plain values are not taken: (place, why) of each. When the disk does not take them they wait,
+        and OSError says so."""
         good, bad = wire.good_rows(rows)
-        self._waiting += [(arrived_ns, wire.write([rows[place]], wire.NESTED)) for place in good]
+        self._waiting += [
+            (came_ns[place] if came_ns else 0, wire.write([rows[place]], wire.NESTED)) for place in good
+        ]
         if self._waiting:
             self.accept()
         return bad
