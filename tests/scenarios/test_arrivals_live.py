@@ -22,7 +22,10 @@ STEPS = ((20.0, 6.0), (100.0, 9.0), (50.0, 7.0))
 RUN_S = 26.0
 LOOK_S = 2.5  # a present rate is the mean of at most so long
 LATE_S = 1.0  # a look is told so much later at most
-SEEN_MS = {"p50": 5.0, "p95": 10.0}  # 1.5 beside a load of 8: its sink may lose the CPU between writing and telling
+SEEN_MS = {
+    "p50": 5.0,
+    "p95": 10.0,
+}  # 1.5 beside a load of 8: its sink may lose the CPU between writing and telling
 
 
 @pytest.fixture(scope="module")
