@@ -152,8 +152,17 @@ def _arrivals(rates: Floats, lasting_s: int) -> tuple[float, float]:
     seconds, short_tps = rates[::_S], float(rates[: _S * (lasting_s - 1) + 1].min())
     mean_tps = float(seconds.mean())
     sure_tps = max(_least(short_tps, 1), _least(mean_tps, len(seconds)))
-    stepped = _least(short_tps, 1) > mean_tps
-    return sure_tps, float(rates[:2].max()) if stepped else mean_tps
+    return sure_tps, max(mean_tps, _stepped(seconds, float(rates[:2].max())))
+
+
+def _stepped(seconds: Floats, newest_tps: float) -> float:
+    """The rate since a step up within these seconds, newest first, that chance does not make; 0: there is none."""
+    level_tps = 0.0
+    for since in range(1, len(seconds)):
+        recent, before = float(seconds[:since].mean()), float(seconds[since:].mean())
+        if recent - before > CHANCE * math.sqrt(recent / since + before / (len(seconds) - since)):
+            level_tps = max(level_tps, newest_tps if since == 1 else recent)
+    return level_tps
 
 
 def _lasting(forecast: RateForecast, level_tps: float) -> float:

@@ -32,6 +32,15 @@ def test_a_step_of_what_comes_is_planned_for_within_three_seconds() -> None:
     assert world.planned_tps < 140 and world.rates["source_kind"] == "arriving"
 
 
+def test_a_step_of_few_rows_is_one_plan() -> None:
+    world = running(20.0, 20.0)
+    plans = world.durable.next_epoch
+    world.comes_tps = 60.0
+    world.run(12)
+    assert world.durable.next_epoch == plans + 1
+    assert 66 <= world.planned_tps < 80
+
+
 def test_what_comes_above_the_plan_for_long_is_no_chance_and_planned_for_without_an_alarm() -> None:
     """A third more than planned for: of so few rows chance brings as much in five seconds, in twenty it does not."""
     world = ArrivingWorld(30.0, 20.0)
