@@ -244,4 +244,57 @@ JOURNAL = (
     ),
 )
 
-OF_PLANS: tuple[Plant, ...] = (*PLANS, *FENCING, *JOURNAL)
+CORRECTED = "tests/enactment/test_models_corrected.py"
+LEDGER = (
+    one(
+        "a corrected model is quicker for being too quick",
+        "controller/knowledge/corrections.py",
+        "return replace(point, rate_tps=point.rate_tps / slower,",
+        "return replace(point, rate_tps=point.rate_tps * slower,",
+        test=CORRECTED,
+    ),
+    one(
+        "what a corrected model did counts against it once more",
+        "controller/analyze/bias.py",
+        "return (use[0], use[1] / task.cpu_factor) if use is not None else None",
+        "return (use[0], use[1]) if use is not None else None",
+        test=CORRECTED,
+    ),
+    one(
+        "rows of a slow VM count against the model",
+        "controller/analyze/bias.py",
+        "for vm in task.vms if vm not in slow and",
+        "for vm in task.vms if",
+        test="tests/analysis/test_bias.py",
+    ),
+    one(
+        "a slot's CPU is all of the first task's",
+        "controller/core/task_shares.py",
+        "cpu = {g: used.cpu * measured[g] / total for g in modelled}",
+        "cpu = {g: used.cpu for g in modelled}",
+        test="tests/enactment/test_plans_accounted.py",
+    ),
+    one(
+        "a torn line takes the next entry with it",
+        "controller/recording/ledger_file.py",
+        'lines = b"\\n" + lines  # after what',
+        "pass  # after what",
+        test="tests/traces/test_ledger_file.py",
+    ),
+    one(
+        "slots are full together or not at all",
+        "controller/plan/surely.py",
+        "total += weight * math.prod(",
+        "total += weight * min(",
+        test="tests/planning/test_sure_plans.py",
+    ),
+    one(
+        "a learned bias makes a plan surer",
+        "controller/plan/surely.py",
+        "slots[math.floor((math.log(limit_tps / rate_tps) - mean)",
+        "slots[math.floor((math.log(limit_tps / rate_tps) + mean)",
+        test="tests/planning/test_sure_plans.py",
+    ),
+)
+
+OF_PLANS: tuple[Plant, ...] = (*PLANS, *FENCING, *JOURNAL, *LEDGER)

@@ -18,14 +18,14 @@ from controller.knowledge.certainty import ErrorSpread, Sure
 from controller.knowledge.corrections import version_of
 from controller.knowledge.models import Model
 from controller.knowledge.plan_data import plan_data, plan_of
-from controller.knowledge.plans import Plan
+from controller.knowledge.plans import Bundle, Placement, Plan
 from controller.knowledge.prediction_ledger import LedgerEntry, RateKept, TaskKept
 from controller.offline.tables import headline
 from controller.plan.load import load_of
 from controller.plan.planner import PlanRequest, make_plan, model_names, plan_acquiring
 from controller.plan.surely import certain_rate, chance_of
 from controller.plan.verify import faults_of
-from topology_runtime.cluster import Vm
+from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible
 
 MODELS = {
@@ -102,6 +102,20 @@ def test_where_models_err_each_for_itself_it_is_at_least_as_sure_as_is_said(prob
     assert plan.prediction.sure is not None and plan.prediction.sure.chance >= probability
     assert share >= plan.prediction.sure.chance - mistake(share)
     assert plan.prediction.sure.margin > make_plan(asked(probability)).prediction.sure.margin  # type: ignore[union-attr]
+
+
+def test_slots_that_are_not_alike_full_are_each_reckoned_with() -> None:
+    """Three slots that are full at 99 tuples/s and three at 102, by many draws of what each is off by."""
+    models = {"a": model_of("a", (1, 33.0, 1.0, 0.1)), "b": model_of("b", (1, 34.0, 1.0, 0.1))}
+    placement = Placement(tuple(Bundle(Slot("vm1", n), "ab"[n // 3], 1) for n in range(6)))
+    load = load_of(chain("a", "b"), models, placement, (Vm("vm1", 6),), True)
+    chance = np.random.default_rng(8)
+    z, own = chance.standard_normal((DRAWS, 1)), chance.standard_normal((DRAWS, 6))
+    most = np.array([99.0] * 3 + [102.0] * 3) * np.exp(-0.05 * z - 0.053 * own)
+    for rate_tps in (80.0, 90.0, 95.0, 99.0):
+        share = float((most >= rate_tps).all(axis=1).mean())
+        found = chance_of(load, load.even_shares(), rate_tps, ErrorSpread(), {"a": "a", "b": "b"})
+        assert found == pytest.approx(share, abs=0.005 + mistake(share))
 
 
 def test_without_it_a_plan_that_just_carries_its_rate_fails_in_most_worlds() -> None:
