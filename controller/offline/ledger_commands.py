@@ -35,12 +35,16 @@ _topology = click.option("--topology", help="Only plans of this topology.")
 @click.option(
     "--last", type=click.IntRange(1, 100_000), default=LAST, show_default=True, help="So many plans."
 )
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
 @format_options
-def list_plans(traces: Path, topology: str | None, last: int, output: Format) -> None:
+def list_plans(traces: Path, topology: str | None, last: int, plot: Path | None, output: Format) -> None:
     """List the plans that were in force for a while: what they were predicted to carry and use, and what they did.
 
     A rate says something of a plan only where about as much was offered as it carries, or it fell short. CPU is a
     mean over its slots. Lines of a ledger that are none are named and left out."""
+    from controller.offline.answers import refuse_picture
+
+    refuse_picture(plot)
     entries, faults = entries_of(traces, topology)
     rows = [plan_row(entry) for entry in entries][-last:]
     if output == "table":
@@ -50,6 +54,10 @@ def list_plans(traces: Path, topology: str | None, last: int, output: Format) ->
     else:
         emit(output, {"schema": "headgate/ledger-list/v1", "plans": rows, "faults": faults}, rows)
     say_faults(faults)
+    if plot is not None:
+        from controller.offline.pictures.predicted_measured import ledger_picture
+
+        ledger_picture(entries[-last:], plot)
 
 
 @click.command("show")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from costed_world import BY_CPU, TASK, CostedWorld, times
 from enactment_world import MODELS, vm
 from msgspec.structs import replace
 
 from controller.core.deciding import plan_for
+from controller.knowledge.config import ControllerSettings
 from controller.knowledge.corrections import corrected, correction_of, version_of
 from controller.knowledge.model_data import model_data, model_of
 from controller.knowledge.models import Model
@@ -57,6 +60,8 @@ def test_the_next_run_begins_with_what_the_ones_before_it_found() -> None:
     first = CostedWorld(BY_CPU, said, rate_tps=150.0).start().run(180)
     told = speaking_of(latest(first.entries), "line", (said,))
     assert [len(entry.slots) for entry in told] == [0, 0]
+    recorded = msgspec.to_builtins(replace(first.settings, ledger=told))
+    assert msgspec.convert(json.loads(json.dumps(recorded)), ControllerSettings).ledger == told, "for replays"
     world = CostedWorld(BY_CPU, said, rate_tps=150.0, ledger=told).start().run(10)
     assert model_in_use(world).points[0].rate_tps == pytest.approx(100.0, rel=0.05)
     assert world.rollout.plan.slots.used == 2 and events(world, "corrected")

@@ -77,6 +77,18 @@ def test_all_about_one_plan(traces: Path) -> None:
     assert plan["tasks"][0]["vms"] == {"vm1": [1.5, 0.5]} and plan["schema"] == "headgate/ledger/v1"
 
 
+def test_a_picture_of_predicted_and_measured(traces: Path) -> None:
+    assert asked(list_plans, traces, "--plot", str(traces / "a.svg")).exit_code == 0
+    drawn = (traces / "a.svg").read_text()
+    assert drawn.startswith("<?xml") and drawn.count("<use ") > 6, (
+        "three plans of two slots each, and one short"
+    )
+    asked(list_plans, traces, "--plot", str(traces / "b.svg"))
+    assert (traces / "b.svg").read_text() == drawn
+    assert asked(list_plans, traces / "a", "--plot", str(traces / "c.svg")).exit_code == 0, "of nothing, too"
+    assert asked(list_plans, traces, "--plot", "x.bmp").exit_code != 0
+
+
 def test_by_how_much_models_were_off(traces: Path) -> None:
     """Rows of xml took 1.5 slots where 0.5 were predicted, in every plan."""
     found = json.loads(asked(list_models, traces, "-o", "json").stdout)
