@@ -160,7 +160,7 @@ def take_corrections(directory: Path, fresh: Path) -> list[str]:
         if found is None or _kept(before) in (None, found):
             continue
         number = 1 + sum(1 for _ in directory.glob(f"{path.name}.v*"))
-        os.link(before, before.with_name(f"{path.name}.v{number}"))
+        before.with_name(f"{path.name}.v{number}").write_bytes(before.read_bytes())
         save(directory, found)
         taken.append(path.stem)
     return taken
