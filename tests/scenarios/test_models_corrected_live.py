@@ -66,7 +66,9 @@ def test_a_model_that_promises_three_times_the_rate_is_named_and_corrected(proje
     listed = subprocess.run([*HEADGATE, "ledger", "models", "-o", "json"], capture_output=True, check=True)
     (row,) = json.loads(listed.stdout)["learned"]
     assert row["name"] == "work" and row["off"] and row["runs"] == 1
+    with open(project / "traces" / "works" / "ledger.jsonl", "ab") as file:
+        file.write(b'{"schema":"headgate/led')  # what a machine that went down left of a line
     again, said = run("--rates", "60", "--seconds", "8")
-    assert "the model of work is corrected" in said
+    assert "the model of work is corrected" in said and "the prediction ledger is spoiled" in said
     assert again["plans"][0]["slots"] == 2, "by the model that was given one would do"
     assert again["tuples"]["lost"] == summary["tuples"]["lost"] == 0
