@@ -297,4 +297,50 @@ LEDGER = (
     ),
 )
 
-OF_PLANS: tuple[Plant, ...] = (*PLANS, *FENCING, *JOURNAL, *LEDGER)
+ROLLBACK = "tests/enactment/test_rollback.py"
+BROUGHT_BACK = (
+    one(
+        "a plan that was brought back proves itself or goes",
+        "controller/execute/probation.py",
+        "if held is not None and rollout is not None and held.epoch == rollout.epoch:",
+        "if held is not None and rollout is None:",
+        test=ROLLBACK,
+    ),
+    one(
+        "a plan that could not be built is held",
+        FOLDING,
+        "    if r.undoes:\n        d = _held_but(d, r.undoes)\n",
+        "",
+        test=ROLLBACK,
+    ),
+    one(
+        "a hold keeps lost VMs from being planned round",
+        "controller/core/deciding.py",
+        "k.durable.held_plan and diagnosis.reason not in FAULTS else",
+        "k.durable.held_plan else",
+        test=ROLLBACK,
+    ),
+    one(
+        "the second operator wins",
+        "controller/core/rollback.py",
+        "if held is not None and held.plan != plan.id and not instead:",
+        "if held is not None and held.plan == plan.id and not instead:",
+        test=ROLLBACK,
+    ),
+    one(
+        "advice of a time that nobody knows",
+        "controller/advising/advisor.py",
+        "if self.offer.known_at(now.at_s):",
+        "if self.offer.known_at(now.at_s) or True:",
+        test="tests/backtest/test_advice.py",
+    ),
+    one(
+        "a value stands for the second after it",
+        "controller/advising/server_follower.py",
+        "                self.began_s = at_s - step_s\n",
+        "                self.began_s = at_s - 2 * step_s\n",
+        test="tests/backtest/test_advice.py",
+    ),
+)
+
+OF_PLANS: tuple[Plant, ...] = (*PLANS, *FENCING, *JOURNAL, *LEDGER, *BROUGHT_BACK)

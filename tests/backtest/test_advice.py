@@ -4,6 +4,7 @@ rate; of what is not known it says nothing, and goes on."""
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from enactment_world import World
-from prometheus_made import MadeServer, made_server
+from prometheus_made import MadeServer, made_server, real_server
 
 from controller.advise_cli import advise
 from controller.advising.advisor import Advice, Advisor
@@ -31,6 +32,7 @@ from controller.core.tracing import run_of
 from dashboards.cli import only_advises
 from topology_runtime.errors import InvalidInput, Unreachable, UsageError
 from topology_runtime.rates import read
+from topology_runtime.utc import utc_iso
 
 QUESTION: BacktestQuestion = question_of(
     {"topology": "linear", "models": None, "paths": (), "enact_s": 1.0, "machine_s": 2.0}
@@ -90,6 +92,18 @@ def test_nothing_is_advised_of_a_time_of_which_nothing_is_known() -> None:
         found += advisor.hear(second + 1.0, 300.0)
     later = found[1:]
     assert later and all(one.at_s > 160 for one in later) and later[-1].plan.rate_tps > 300
+
+
+def test_a_rate_that_stands_in_for_what_is_not_known_is_no_evidence() -> None:
+    """It fell three seconds before nothing was known any more: that it stayed low nobody saw."""
+    advisor = Advisor(QUESTION, HEADROOM)
+    found = []
+    for second in range(200):
+        found += advisor.hear(
+            second + 1.0, 300.0 if second < 60 else 50.0 if second < 63 or second >= 150 else None
+        )
+    lowered = [one.at_s for one in found[1:]]
+    assert lowered and lowered[0] > 150
 
 
 def test_what_no_vms_carry_is_said_once() -> None:
@@ -200,6 +214,28 @@ def test_once_says_what_would_run_now() -> None:
         assert isinstance(asked(*words, "-o", "json").exception, UsageError)
         server.series.clear()
         assert isinstance(asked(*words, "--once").exception, InvalidInput)
+
+
+@pytest.mark.live
+@pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")), reason="Debian's package prometheus has it"
+)
+def test_a_real_server_gives_what_a_backtest_plans(tmp_path: Path) -> None:
+    """After the last value the server repeats it for five minutes: what is advised then is nobody's series."""
+    series, began_s = short("sine-120s"), int(time.time()) - LONG_S
+    samples = [(float(began_s + n + 1), repr(rate_at(series, n))) for n in range(LONG_S)]
+    with real_server({"requests": [samples]}, tmp_path) as url:
+        past_s = str(time.time() - began_s + 5)
+        words = ["linear", "--from-prometheus", url, "--query", "sum(requests)", "--past", past_s, "--once"]
+        done = asked(*words, "-o", "json")
+        assert done.exit_code == 0, done.exception
+        told = json.loads(done.stdout)
+    found = [row for row in told["advice"] if row["reason"] != "start" and row["at_s"] <= LONG_S]
+    expected = planned_by_backtest(series)
+    assert [(row["at_s"], row["rate_tps"]) for row in found] == [
+        (at_s, round(tps, 3)) for at_s, tps in expected
+    ]
+    assert told["advice"][0]["time"][:19] == utc_iso(began_s * 10**9)[:19]
 
 
 def test_a_file_of_rates_is_no_trace(tmp_path: Path) -> None:

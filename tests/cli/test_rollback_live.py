@@ -120,3 +120,5 @@ def test_a_run_is_brought_back_held_and_let_go(run: Running) -> None:
     run.ask("stop", "--controller", "state")
     assert run.up.wait(60) == 0, run.log()
     assert json.loads((run.folder / "up.json").read_text())["tuples"]["lost"] == 0
+    (trace,) = (run.folder / "traces" / "count").iterdir()
+    assert run.data("replay", str(trace))["equal"], "an operator's word is part of what is replayed"
