@@ -327,11 +327,13 @@ class SimSource(SimThread):
 
     def gone(self, killed: bool) -> None:
         if self.spool is not None:
+            self._left.close()
             self.spool.drop() if killed else self.spool.close()
 
     def end(self) -> None:
         super().end()
         if self.spool is not None:
+            self._left.close()
             self.spool.close()
 
     def _count(self) -> None:

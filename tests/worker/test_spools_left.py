@@ -104,3 +104,15 @@ def test_a_kill_in_between_brings_them_twice_and_loses_none(tmp_path: Path) -> N
     del left  # its process is killed
     mine.drop()
     assert taken(tmp_path, orders(7)) == ["run 3", "run 3"]
+
+
+def test_who_ends_before_it_is_done_with_one_leaves_it_to_the_next(tmp_path: Path) -> None:
+    """In a worker that stays, or a simulated one: nothing else lets go of it."""
+    left_by(tmp_path, MINE._replace(thread=3))
+    mine, left = accepted(tmp_path, MINE), SpoolsLeft(str(tmp_path), MINE)
+    left.look(orders(7))
+    assert left.take(mine, S) == 1
+    mine.drop()
+    left.close()
+    assert taken(tmp_path, orders(7)) == ["run 3", "run 3"], "it was accepted, and not forgotten yet"
+    left.close()

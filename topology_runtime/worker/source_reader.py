@@ -61,6 +61,8 @@ class SourceWork(ThreadWork):
         self.host.meter.words[self.thread.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
 
     def close(self) -> None:
+        if self._spools_left is not None:
+            self._spools_left.close()
         if self._spool is not None:
             if self._spool.waiting:
                 self._say(f"{self._spool.waiting} events were read that the disk never took: they are lost")

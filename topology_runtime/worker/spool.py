@@ -246,6 +246,10 @@ class Left:
         acked = _read_acked(folder)
         self.rows = [row for position, row in found.items() if position >= acked]
 
+    def drop(self) -> None:
+        """As if its process were killed."""
+        self._lock.release()
+
     def forget(self) -> None:
         """All of it has been accepted anew: remove the folder, segments first. Raises OSError."""
         for name in sorted(os.listdir(self._folder)):

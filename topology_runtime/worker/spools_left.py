@@ -59,3 +59,9 @@ class SpoolsLeft:
         number = len(self._taken.rows)
         spool.take(self._taken)
         return number
+
+    def close(self) -> None:
+        """Its thread ends: what is not forgotten yet is for the next one."""
+        if self._taken is not None:
+            self._taken.drop()
+            self._taken = None
