@@ -1,8 +1,9 @@
 """What the prediction ledger teaches of models and VMs: by how much they are off, and how surely. Pure.
 
 One observation is one run: the mean, over its plans, of ln(measured / predicted) of what a row costs, for plans of one
-run share the mood of their machine. Of n runs with mean m and variance s² (that of the trials that models were judged
-by, `SPREAD`, counts as `PRIOR_RUNS` runs besides):
+run share the mood of their machine; over those since the model was corrected last, which show what that led to. Of n
+runs with mean m and variance s² (that of the trials that models were judged by, `SPREAD`, counts as `PRIOR_RUNS` runs
+besides):
 
     error² = s² / n
     bias   = m · max(0, 1 − error² / m²)
@@ -12,7 +13,8 @@ competitors, JASA 68, 1973): what may be chance is taken off, so a few per cent 
 three stays what it is. Factors are bounded (`MOST`). A model or VM is called off when it is by more than `WORTH` with
 two errors to spare.
 
-What a row costs is CPU, or time where a model says that threads are full before their slot is. A VM is judged by the
+What a row costs is CPU, or time where a model says that threads are full before their slot is; less CPU than a model
+says counts only as far as threads are less busy, too. A VM is judged by the
 same rows on others: slow is one whose rows cost more than theirs do, and more than the models say. Models are judged
 without slow VMs.
 """
@@ -133,8 +135,9 @@ class _Seen:
 
     def __init__(self) -> None:
         self.cpu: dict[str, list[float]] = defaultdict(list)
-        self.time: dict[str, list[float]] = defaultdict(list)
+        self.cost: dict[str, list[float]] = defaultdict(list)
         self.by_time = False
+        self.corrected: dict[str, float] = {}  # run → by what, when it was measured last
         self.plans: list[str] = []
 
     def add(self, entry: LedgerEntry, tasks: Sequence[TaskKept], slow: frozenset[str]) -> None:
@@ -142,18 +145,29 @@ class _Seen:
         cpu = _ratio(uses)
         busy = _ratio([(task.busy, task.predicted_busy / task.time_factor) for task in tasks])
         self.by_time = all(task.waits for task in tasks)
+        if self.corrected.setdefault(entry.run, tasks[0].time_factor) != tasks[0].time_factor:
+            self.corrected[entry.run] = tasks[0].time_factor
+            self.cpu.pop(entry.run, None)
+            self.cost.pop(entry.run, None)
         if cpu is not None:
             self.cpu[entry.run].append(cpu)
-        if busy is not None:
-            self.time[entry.run].append(busy)
+        if (cost := busy if self.by_time else _dearer(cpu, busy)) is not None:
+            self.cost[entry.run].append(cost)
         self.plans.append(f"{entry.run}/{entry.epoch}/{entry.plan[:8]}")
 
     def bias(self, model: str, version: str) -> ModelBias | None:
-        cost = self.time if self.by_time else self.cpu
-        if not cost:
+        if not self.cost:
             return None
         cpu = learned(self.cpu) if self.cpu else None
-        return ModelBias(model, version, self.by_time, learned(cost), cpu, tuple(self.plans))
+        return ModelBias(model, version, self.by_time, learned(self.cost), cpu, tuple(self.plans))
+
+
+def _dearer(cpu: float | None, busy: float | None) -> float | None:
+    """Of a task that is said to end at its slot's CPU: rows that take less CPU than is said need not come faster, if
+    its threads are as busy as is said."""
+    if cpu is None or busy is None:
+        return cpu if cpu is not None and cpu >= 0 else None
+    return max(cpu, busy)
 
 
 def _base_use(task: TaskKept, vm: str) -> tuple[float, float] | None:

@@ -107,6 +107,18 @@ def test_a_model_is_judged_by_what_its_rows_cost_in_all_its_tasks() -> None:
     assert bias.cost.raw == pytest.approx(3.0) and bias.cost.runs == 2 and len(bias.plans) == 2
 
 
+def test_less_cpu_than_is_said_makes_no_task_quicker_whose_threads_are_busy() -> None:
+    """A task that sleeps, of a model that says it computes: its rate is right."""
+    sleeps = task({"vm1": (0.05, 1.0)}, busy=0.5, predicted_busy=0.5)
+    (bias,) = biases([entry("a", sleeps)]).values()
+    assert bias.cost.factor == 1.0
+    quick = task({"vm1": (0.3, 1.0)}, busy=0.15, predicted_busy=0.5)
+    (bias,) = biases([entry("a", quick)]).values()
+    assert bias.cost.raw == pytest.approx(0.3)
+    unknown = task({"vm1": (0.3, 1.0)}, busy=0.0, predicted_busy=0.05)
+    assert biases([entry("a", unknown)]) == {}
+
+
 def test_where_threads_are_full_first_time_counts() -> None:
     (bias,) = biases([entry("a", task({}, busy=0.9, predicted_busy=0.3, waits=True))]).values()
     assert bias.by_time and bias.cost.raw == pytest.approx(3.0) and bias.cpu is None
@@ -116,6 +128,14 @@ def test_what_a_corrected_model_did_speaks_of_the_one_it_comes_from() -> None:
     """Twice as dear as a model that was corrected by 1.5: three times as the first one says."""
     (bias,) = biases([entry("a", task({"vm1": (2.0, 1.0)}, time_factor=1.5, cpu_factor=1.5))]).values()
     assert bias.cost.raw == pytest.approx(3.0)
+
+
+def test_a_correction_that_made_rows_dear_is_judged_by_what_it_led_to() -> None:
+    """Rows that come seldom are quick; those of the plan that this led to are nearly as slow as was said."""
+    seldom = entry("a", task({"vm1": (0.5, 1.0)}, busy=0.2, predicted_busy=0.4))
+    often = task({"vm1": (1.8, 1.0)}, busy=0.9, predicted_busy=0.5, time_factor=0.5, cpu_factor=0.5)
+    (bias,) = biases([seldom, entry("a", often, epoch=2)]).values()
+    assert bias.cost.raw == pytest.approx(0.9) and bias.cost.off_from(0.5) and not bias.cost.off
 
 
 def test_little_says_nothing() -> None:

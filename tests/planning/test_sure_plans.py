@@ -187,7 +187,7 @@ def entries(costs: list[float], model: Model) -> list[LedgerEntry]:
     found = []
     for n, cost in enumerate(costs):
         uses = {"vm1": (cost, 1.0)}
-        task = TaskKept("b", "b", version_of(model), 100.0, cost, 1.0, 0.5, 0.5, False, uses)
+        task = TaskKept("b", "b", version_of(model), 100.0, cost, 1.0, cost / 2, 0.5, False, uses)
         found.append(LedgerEntry("", "t", "d", f"run{n}", 1, "plan1", "", 40.0, rate, {}, (), (task,), {}))
     return found
 

@@ -24,7 +24,7 @@ def kept(scene: Scene, costs: list[float]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     for run, cost in enumerate(costs):
         uses = {"vm1": (cost, 1.0)}
-        task = TaskKept("parse", "parse", version_of(model), 100.0, cost, 1.0, 0.5, 0.5, False, uses)
+        task = TaskKept("parse", "parse", version_of(model), 100.0, cost, 1.0, cost / 2, 0.5, False, uses)
         rate = RateKept(100.0, 100.0, 110.0, None, "no")
         when = utc_iso(wall_ns())
         entry = LedgerEntry(when, "flow", "d", f"r{run}", 1, "plan1", "", 40.0, rate, {}, (), (task,), {})
