@@ -19,9 +19,11 @@ from controller.offline.waiting import waited
 from scenarios import live, virtual
 from scenarios.course import Course, row
 from scenarios.shapes import SCENARIOS, Scenario
+from topology_runtime.errors import HeadgateError
 from topology_runtime.output import write_table
 
 SCHEMA = "headgate/bench/v1"
+FAILED_MOST = 2000  # letters of what a run said that failed
 SHOWN = (
     "scenario", "where", "seconds", "of_static", "short_share", "late_share", "plans", "most_in_a_minute", "lost",
     "pause_p95_ms", "pause_max_ms", "alarms",
@@ -38,6 +40,10 @@ def in_virtual_time(scenario: Scenario, seconds: int) -> Course:
     return course
 
 
+def nothing(scenario: Scenario, where: str, why: str) -> dict[str, Any]:
+    return dict.fromkeys(SHOWN) | {"scenario": scenario.name, "where": where, "note": why}
+
+
 def one(scenario: Scenario, where: str, seconds: int | None) -> dict[str, Any]:
     """Its row; one without figures, and with the reason, where it cannot be tried."""
     try:
@@ -46,8 +52,9 @@ def one(scenario: Scenario, where: str, seconds: int | None) -> dict[str, Any]:
         else:
             course = in_virtual_time(scenario, seconds or scenario.long_s)
     except FileNotFoundError as error:
-        nothing = dict.fromkeys(SHOWN) | {"scenario": scenario.name, "where": where}
-        return nothing | {"note": f"skipped: {error.filename} is not there"}
+        return nothing(scenario, where, f"skipped: {error.filename} is not there")
+    except (RuntimeError, HeadgateError) as error:
+        return nothing(scenario, where, f"failed: {str(error)[-FAILED_MOST:]}")
     return row(scenario.name, where, course)
 
 
@@ -98,6 +105,8 @@ def main() -> None:
         show(rows, options.output)
         raise SystemExit(130) from None
     show(rows, options.output)
+    if any(found["note"].startswith("failed") for found in rows):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

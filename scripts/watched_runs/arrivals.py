@@ -159,13 +159,16 @@ def _watched(folder: Path, port: int, steps: Steps, up: subprocess.Popen[bytes],
     words = [sys.executable, "-c", SENDER, str(port), json.dumps(steps), str(folder / "sent.json")]
     looks = []
     with subprocess.Popen(words) as sender:
-        while sender.poll() is None:
-            time.sleep(LOOK_EVERY_S)
-            stage.beside(up.pid, folder)
-            asked_ns = time.time_ns()
-            found = asked(str(folder / "state"), "status")
-            if time.time_ns() - asked_ns < SOON_NS:  # else it is not known of when it is
-                looks.append((asked_ns, found))
+        try:
+            while sender.poll() is None:
+                time.sleep(LOOK_EVERY_S)
+                stage.beside(up.pid, folder)
+                asked_ns = time.time_ns()
+                found = asked(str(folder / "state"), "status")
+                if time.time_ns() - asked_ns < SOON_NS:  # else it is not known of when it is
+                    looks.append((asked_ns, found))
+        finally:
+            sender.kill()  # where somebody interrupts us; else it has ended
     sent = json.loads((folder / "sent.json").read_text())
     if up.wait(END_S) != 0:
         raise RuntimeError(log.read_text())
