@@ -1,7 +1,7 @@
 """A scenario live: a sender process at its own pace, `headgate up` with real agents and workers, a sink with a clock.
 
 What is counted comes from the sender's clock, the sink's, and the processes there are. Two things are taken from the
-run: when a plan was in force and what it is predicted to carry, and how long moved threads paused.
+run: when a plan with how many threads was in force, and how long moved threads paused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from scenarios.shapes import LATE_VM_S, Scenario
 from watched_runs.arrivals import HEADGATE, Followed, S, Stage, followed
 from watched_runs.trials import ROLES
 
-THREAD_TPS = 10.0  # what a thread is modelled for; it does 12
+THREAD_TPS, TRUE_TPS = 10.0, 12.0  # what a thread is modelled for, and what it does
+WORK_CPU, SLOT_CORES = 0.7, 0.12  # of its slot; the slots of `up`
 SPARE_S = 8.0  # of the run, for a sender that begins late
 SLOW_VM = "vm2"
 WATCH_S = 0.02
@@ -39,7 +40,7 @@ class work:
         self.each_s = {each_s} * ({slow} if {vm!r} in context.directory.split("/") else 1)
 
     def __call__(self, row):
-        over, spun = time.monotonic() + self.each_s, time.thread_time() + 0.005
+        over, spun = time.monotonic() + self.each_s, time.thread_time() + {cpu_s}
         while time.thread_time() < spun:
             pass
         time.sleep(max(0.0, over - time.monotonic()))
@@ -112,8 +113,10 @@ def tried(scenario: Scenario, seconds: int) -> Course:
     steps = [(tps, float(len(list(same)))) for tps, same in groupby(rates)]
     machines, over = Machines(LATE_VM_S), threading.Event()
     slow = scenario.machines == "slow"
-    work = WORK.format(each_s=1 / (1.2 * THREAD_TPS), slow=2 if slow else 1, vm=SLOW_VM)
-    models = {"work": (THREAD_TPS * scenario.model, 0.75), "store": (1000.0, 0.1)}
+    work = WORK.format(
+        each_s=1 / TRUE_TPS, cpu_s=WORK_CPU * SLOT_CORES / THREAD_TPS, slow=2 if slow else 1, vm=SLOW_VM
+    )
+    models = {"work": (THREAD_TPS * scenario.model, WORK_CPU), "store": (1000.0, 0.1)}
     late = scenario.machines == "late"
     options = ("--max-vms", "3") if late else ()
     with tempfile.TemporaryDirectory(prefix="headgate-scenario-") as name:
@@ -137,12 +140,12 @@ def course_of(run: Followed, rates: Sequence[float], machines: Machines, scenari
     came = [0.0] * ceil(seconds + 1e-9)
     for at_ns in run.sent:
         came[min(len(came) - 1, (at_ns - begin_ns) // S)] += 1
-    plans = in_force(run)
+    plans = in_force(run, scenario)
     peak_tps = max(rates)
     course = Course(
         seconds,
         came,
-        [(max(0.0, (at_ns - begin_ns) / S), tps / scenario.model) for at_ns, tps, _ in plans],
+        [(max(0.0, (at_ns - begin_ns) / S), tps) for at_ns, tps, _ in plans],
         [(max(0.0, (at_ns - begin_ns) / S), float(many)) for at_ns, many in machines.workers],
         [((stored - sent) / S, 1.0) for _, sent, stored in run.stored],
         ceil(round(peak_tps * HEADROOM / THREAD_TPS, 6)),
@@ -167,15 +170,36 @@ def told(trace: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def in_force(run: Followed) -> list[tuple[int, float, float]]:
-    """(UTC ns from which, tuples/s that it is predicted to carry, pause in ms) of each plan that came into force."""
-    decided = iter([d for d in run.decisions() if d["action"] == "plan"])
-    found: list[tuple[int, float, float]] = []
-    for plan in run.summary["plans"]:
-        decision: dict[str, Any] = next(
-            d for d in decided if abs(d["plan"]["rate_tps"] - plan["rate_tps"]) < 0.01
-        )
-        if plan["in_force"]:
-            at_s = datetime.fromisoformat(decision["time"]).timestamp() + plan["enacted_s"]
-            found.append((int(at_s * S), decision["plan"]["predicted_tps"], plan["pause_ms"]))
+def in_force(run: Followed, scenario: Scenario) -> list[tuple[int, float, float]]:
+    """(UTC ns from which, tuples/s that it truly carries, pause in ms) of each plan that came into force."""
+    whole = {
+        plan["id"]: plan for plan in map(whole_plan, (run.trace / "plans.jsonl").read_text().splitlines())
+    }
+    decided = [d for d in run.decisions() if d["plan"] and d["action"] == "plan"]
+    times = {id(d): datetime.fromisoformat(d["time"]).timestamp() for d in decided}
+    plans = run.summary["plans"]
+    first = next((plan for plan in plans[1:] if of_rate(decided, plan)), None)
+    began_s = times[id(of_rate(decided, first)[0])] - first["at_s"] if first is not None else 0.0
+    found = []
+    for plan in plans:
+        if plan["in_force"] and (same := of_rate(decided, plan)):
+            at_s = began_s + plan["at_s"] + plan["enacted_s"] if found else 0.0
+            found.append((int(at_s * S), carries(whole[same[0]["plan"]["id"]], scenario), plan["pause_ms"]))
     return found
+
+
+def whole_plan(line: str) -> dict[str, Any]:
+    plan: dict[str, Any] = json.loads(line)["plan"]
+    return plan
+
+
+def of_rate(decided: Sequence[dict[str, Any]], plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Decisions for this plan's rate; one that was taken back comes again without one of its own."""
+    return [d for d in decided if abs(d["plan"]["rate_tps"] - plan["rate_tps"]) < 0.01]
+
+
+def carries(plan: dict[str, Any], scenario: Scenario) -> float:
+    """Its threads have equal shares of the rows; the slowest says how many there can be."""
+    threads = [(bundle["vm"], bundle["threads"].get("work", 0)) for bundle in plan["placement"]]
+    slow = scenario.machines == "slow" and any(many for vm, many in threads if vm == SLOW_VM)
+    return sum(many for _, many in threads) * TRUE_TPS * (0.5 if slow else 1.0)
