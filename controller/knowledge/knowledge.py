@@ -255,7 +255,6 @@ class Knowledge:
     counts: RunCounts = field(default_factory=RunCounts)
     machines_desired: tuple[str, ...] = ()
     machines_running: tuple[str, ...] = ()
-    machines_known: bool = False
     spools: dict[str, tuple[SpoolLeft, ...]] = field(default_factory=dict)  # VM → what is in its spools
     spools_again_ns: int = 0  # no plan is made before for events that nobody reads
     incarnations: dict[Slot, int] = field(default_factory=dict)  # highest ever reported

@@ -29,10 +29,6 @@ class Spans:
         self._begins[first:last], self._ends[first:last] = [begin], [end]
         return fresh
 
-    def holds(self, number: int) -> bool:
-        at = bisect_right(self._begins, number) - 1
-        return at >= 0 and number < self._ends[at]
-
     @property
     def end(self) -> int:
         """Above the highest."""

@@ -26,17 +26,10 @@ class Clock:
         self._number = 0
         self._heap: list[tuple[int, int, str, Callable[[], None]]] = []
 
-    @property
-    def wall_ns(self) -> int:
-        return WALL0_NS + self.now_ns
-
     def at(self, when_ns: int, what: str, do: Callable[[], None]) -> None:
         self._number += 1
         now_ns = self.now_ns
         heappush(self._heap, (when_ns if when_ns > now_ns else now_ns, self._number, what, do))
-
-    def later(self, delay_ns: int, what: str, do: Callable[[], None]) -> None:
-        self.at(self.now_ns + delay_ns, what, do)
 
     def say(self, text: str) -> None:
         """A line of the trail; part of the hash."""

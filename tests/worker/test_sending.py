@@ -380,7 +380,6 @@ def test_a_part_of_runs_is_the_part_of_their_rows(runs: list[r.Run], start: int,
     rows = list(r.single(runs))
     assert list(r.single(r.part(runs, start, stop))) == rows[start:stop]
     assert list(r.single(r.joined(rows))) == rows and len(r.joined(rows)) <= len(runs)
-    assert r.rows_in(runs) == len(rows)
 
 
 def test_names_tell_ways_apart() -> None:

@@ -76,7 +76,6 @@ class Bench(WatchedRig):
     ) -> None:
         self._task, self._threads, self._place, self._stop = task, threads, place, stop
         self.what = f"task {task!r}"
-        self._rows_a_frame = rows_a_frame
         places = {t.name: [SLOT] * threads if t.name == task else [FEEDER] for t in topology.tasks}
         waiting = WAITING_FRAMES * rows_a_frame * threads
         super().__init__(

@@ -90,10 +90,6 @@ def joined(rows: Iterable[tuple[int, int, int]]) -> list[Run]:
     return out
 
 
-def rows_in(runs: Sequence[Run]) -> int:
-    return sum(run[2] for run in runs)
-
-
 def fits(frame: Frame) -> bool:
     """Do the runs of a peer's frame name its rows and its roots? Asked before it is believed."""
     roots, left = len(frame.roots), len(frame.rows)
