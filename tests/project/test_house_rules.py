@@ -119,6 +119,13 @@ def test_no_private_place_is_named():
             assert not private.search(path.read_text("utf-8")), path
 
 
+def test_every_decision_has_a_number_of_its_own():
+    files = sorted((ROOT / "docs/decisions").glob("*.md"))
+    numbers = [int(path.name[:4]) for path in files]
+    titles = [int(path.read_text("utf-8").partition(".")[0].removeprefix("# ")) for path in files]
+    assert len(set(numbers)) == len(numbers) and titles == numbers
+
+
 def test_links_in_documents_lead_somewhere():
     for path in (
         ROOT / "README.md",
