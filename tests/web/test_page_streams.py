@@ -135,7 +135,7 @@ def test_a_feed_that_fails_is_shown_as_stale_and_closed() -> None:
 
     with page(Broken(None)) as one, one.client.websocket_connect(STREAM) as socket:
         assert socket.receive_json()["why"] == "the feed ended: no"
-    assert one.feed.closed  # told first, closed a moment later in the feed's own thread, which the page waits for
+    assert one.feed.closed  # a moment after that was told, in the feed's own thread: the page waits for it
 
 
 def test_a_slow_client_gets_the_whole_again_and_keeps_little() -> None:
