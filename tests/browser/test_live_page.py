@@ -332,8 +332,10 @@ def test_a_planner_that_does_not_answer_is_asked_again_but_not_at_every_tick(pag
         for n in range(8):
             feed.tick(changed(n + 1))
             page.wait_for_timeout(300)
+        page.goto("about:blank")  # it asks no more: each refusal is a line on the console, and meant
+        page.wait_for_timeout(100)
         page.faults.clear()
-        assert len(asked) <= 3
+        assert 1 <= len(asked) <= 3
 
 
 def test_what_is_not_known_is_not_invented(page):
