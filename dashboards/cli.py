@@ -104,6 +104,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model show": ("controller.offline.models:show", "every point of a model, as a table or a picture"),
     "model compare": ("controller.offline.models:compare", "two sets of models, point by point"),
     "model import": ("controller.offline.models:import_models", "check models and copy them into a folder"),
+    "package": (
+        "dashboards.terminal.package:package",
+        "task code as one signed file, for hosts that have it not",
+    ),
+    "package show": ("dashboards.terminal.package:show", "what is in a package, and whose key signed it"),
+    "package verify": (
+        "dashboards.terminal.package:verify",
+        "is a package whole, and signed by whom one trusts?",
+    ),
+    "package key": ("dashboards.terminal.package:key", "make the key that signs packages"),
     "sim": (
         "controller.simulation.sim_cli:sim",
         "the real cores in virtual time under faults, by the seed: is anything lost?",
@@ -232,7 +242,7 @@ def static_answer(arguments: list[str]) -> str | None:
     if first == "--version":
         return f"headgate {VERSION}\n"
     group = [name for name in COMMANDS if name.startswith(first + " ")]
-    if group and (len(arguments) == 1 or arguments[1] in ("--help", "-h")):
+    if group and first not in COMMANDS and (len(arguments) == 1 or arguments[1] in ("--help", "-h")):
         return f"Usage: headgate {first} COMMAND [OPTIONS]\n\nCommands:\n{listing(group)}\n"
     return None
 

@@ -1,0 +1,158 @@
+"""What goes into a package, what stays behind, and that the same content is the same package."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+from package_made import FILES, KEY, built, folder
+
+from topology_runtime.packages import building
+from topology_runtime.packages.manifest import PACKAGE_MOST_BYTES, BadPackage
+
+
+def test_the_same_content_is_the_same_file_whatever_its_times_modes_and_order(tmp_path: Path) -> None:
+    one = built(tmp_path / "one")
+    two = folder(tmp_path / "two" / "code", dict(reversed(FILES.items())))
+    os.utime(two / "words.py", (1, 1))
+    (two / "words.py").chmod(0o755)
+    other = building.build(building.contents_of(two), KEY, tmp_path / "two.package", "0.1.0")
+    assert other.digest == one.digest and other.path.read_bytes() == one.path.read_bytes()
+    (two / "words.py").write_bytes(b"def count(x): return 1\n")
+    changed = building.build(building.contents_of(two), KEY, tmp_path / "three.package", "0.1.0")
+    assert changed.digest != one.digest
+
+
+def test_what_is_no_code_stays_behind_and_secrets_are_named(tmp_path: Path) -> None:
+    unwanted = (".git/config", ".env", ".venv/x.py", "__pycache__/a.pyc", "a.pyc", "traces/run/run.json",
+                "node_modules/x.js", "x.egg-info/PKG-INFO", "old.package", "env/pyvenv.cfg", "env/lib.py")  # fmt: skip
+    secrets = {"deploy.key": b"x", "id_ed25519": b"x", "conf/tls.pem": b"x", "credentials.json": b"{}",
+               "notes.txt": b"a\n-----BEGIN OPENSSH PRIVATE KEY-----\nb\n"}  # fmt: skip
+    place = folder(
+        tmp_path / "flow", {**dict.fromkeys(unwanted, b"x"), **secrets, "a.py": b"1", "public.txt": b"2"}
+    )
+    contents = building.contents_of(place)
+    assert set(contents.files) == {"a.py", "public.txt"} and contents.name == "flow"
+    assert sorted(line.partition(":")[0] for line in contents.left_out) == sorted(secrets)
+
+
+def test_links_and_what_is_no_file_are_refused_by_name(tmp_path: Path) -> None:
+    place = folder(tmp_path / "flow", {"a.py": b"1"})
+    (place / "link.py").symlink_to("a.py")
+    (place / "deep").symlink_to("/etc")
+    os.mkfifo(place / "pipe")
+    with pytest.raises(BadPackage) as error:
+        building.contents_of(place)
+    assert [fault.split()[0] for fault in error.value.faults] == ["deep", "link.py", "pipe"]
+
+
+def test_a_file_that_becomes_a_link_while_it_is_packed_is_not_followed(tmp_path: Path) -> None:
+    place = folder(tmp_path / "flow", {"a.py": b"1"})
+    contents = building.contents_of(place)
+    (place / "a.py").unlink()
+    (place / "a.py").symlink_to("/etc/hostname")
+    with pytest.raises(BadPackage, match=r"a\.py cannot be read"):
+        building.build(contents, KEY, tmp_path / "p", "0.1.0")
+
+
+def test_a_file_that_changes_while_it_is_packed_is_noticed_and_nothing_is_left(tmp_path: Path) -> None:
+    place = folder(tmp_path / "flow", {"a.py": b"1"})
+    contents = building.contents_of(place)
+    opened, times = contents.files["a.py"], []
+
+    def changing():
+        times.append(1)
+        (place / "a.py").write_bytes(str(len(times)).encode())
+        return opened()
+
+    contents.files["a.py"] = changing
+    with pytest.raises(BadPackage, match="is not the file"):
+        building.build(contents, KEY, tmp_path / "p", "0.1.0")
+    assert [path.name for path in tmp_path.iterdir()] == ["flow"]
+
+
+@pytest.mark.parametrize("place", ["nothing", "file.txt", "empty"])
+def test_what_cannot_be_packed_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file.txt").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadPackage, match="cannot be packed"):
+        building.contents_of(tmp_path / place)
+
+
+def test_too_much_is_refused_by_the_file_that_was_too_much(tmp_path: Path) -> None:
+    place = folder(tmp_path / "flow", {"a.py": b"1"})
+    with (place / "big.bin").open("wb") as file:
+        file.truncate(PACKAGE_MOST_BYTES)
+    with pytest.raises(BadPackage, match="too large") as error:
+        building.build(building.contents_of(place), KEY, tmp_path / "p", "0.1.0")
+    assert "big.bin" in str(error.value.cause)
+
+
+def test_requirements_are_kept_and_need_hashes(tmp_path: Path) -> None:
+    text = b"# by hand\nnumpy==2.0 \\\n  --hash=sha256:aa \\\n  --hash=sha256:bb\n\nsix==1.16 --hash=sha256:cc  # six\n"
+    manifest = built(tmp_path / "one", {"a.py": b"", "requirements.txt": text}).manifest
+    assert manifest.requirements == (
+        "numpy==2.0 --hash=sha256:aa --hash=sha256:bb",
+        "six==1.16 --hash=sha256:cc",
+    )
+    with pytest.raises(BadPackage) as error:
+        built(tmp_path / "two", {"a.py": b"", "requirements.txt": b"numpy\n-r more.txt\n"})
+    assert len(error.value.faults) == 2
+
+
+# ── wheels ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def wheel(where: Path, files: dict[str, bytes], link: str = "") -> Path:
+    path = where / "words_count-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as whole:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = (stat.S_IFLNK if name == link else stat.S_IFREG) << 16
+            whole.writestr(entry, data, zipfile.ZIP_DEFLATED)
+    return path
+
+
+def test_a_wheel_is_what_pip_would_unpack(tmp_path: Path) -> None:
+    given = {
+        "words/__init__.py": b"",
+        "words/count.py": b"x = 1\n" * 99,
+        "words_count-1.0.dist-info/METADATA": b"M",
+    }
+    contents = building.contents_of(wheel(tmp_path, given))
+    packed = building.build(contents, KEY, tmp_path / "p", "0.1.0")
+    assert packed.manifest.name == "words_count"
+    assert {file.path: file.size for file in packed.manifest.files} == {k: len(v) for k, v in given.items()}
+
+
+@pytest.mark.parametrize(
+    ("files", "link"),
+    [
+        ({"../evil.py": b""}, ""),
+        ({"/evil.py": b""}, ""),
+        ({"a/../../b.py": b""}, ""),
+        ({"link.py": b"/etc/passwd"}, "link.py"),
+        ({"w.data/scripts/x": b""}, ""),
+        ({}, ""),
+    ],
+)
+def test_wheels_that_lead_elsewhere_are_refused(tmp_path: Path, files: dict[str, bytes], link: str) -> None:
+    with pytest.raises(BadPackage, match="cannot be packed"):
+        building.contents_of(wheel(tmp_path, files, link))
+
+
+def test_a_wheel_that_unpacks_into_too_much_is_refused_without_unpacking_all_of_it(tmp_path: Path) -> None:
+    bomb = wheel(tmp_path, {"a.py": b"", "zeros.bin": bytes(PACKAGE_MOST_BYTES + 1)})
+    assert bomb.stat().st_size < 200_000
+    with pytest.raises(BadPackage, match="too large"):
+        building.build(building.contents_of(bomb), KEY, tmp_path / "p", "0.1.0")
+
+
+def test_a_wheel_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    path = wheel(tmp_path, {"a.py": os.urandom(9999)})
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(BadPackage, match="cannot be read"):
+        building.contents_of(path)
