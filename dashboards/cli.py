@@ -123,6 +123,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "controller run": ("controller.cli:run", "one controller (`up` starts it for you)"),
     "controller capacity": ("controller.capacity:capacity", "the highest input rate that fits given VMs"),
     "agent run": ("agent.cli:run", "the agent of one VM (`up` starts them for you)"),
+    "cluster check": (
+        "dashboards.cluster.check_command:check",
+        "are these hosts fit for a cluster, and do they reach each other?",
+    ),
     "analyze": ("dashboards.analytics.analyze_cli:analyze", "what runs did, from their traces, with Spark"),
     "doctor": ("dashboards.terminal.doctor:doctor", "what this machine offers and what is missing"),
     "completion": ("dashboards.completion:completion", "print a shell's completion script"),

@@ -1,0 +1,223 @@
+"""A link to a host: ssh with the user's own agent, configuration and known hosts; of `local`, a process here.
+
+At its far end runs `on_host/host_side.py`, sent as text, as root where that can be had without a password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shlex
+from collections.abc import AsyncIterator
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol
+
+from dashboards.cluster.host_failures import HostFailed
+from dashboards.cluster.hosts_file import Reached
+from topology_runtime.clock import wall_ns
+
+CONNECT_S, ASK_S, LONG_S = 10.0, 60.0, 1900.0
+KEEPALIVE_S = 5.0
+NOISE_LINES = 200  # that a login shell may print before the first answer
+CLOCK_ROUNDS = 8
+MARK = b"headgate: "
+MODULES = ("doing", "machine", "ports_here", "services_here", "host_side")  # each after those that it imports
+PACKAGE = "dashboards.cluster.on_host"
+NO_PYTHON = "headgate-no-python"
+
+FAR_END = (
+    "import json,sys,types\n"
+    "for n,t in json.loads(sys.stdin.buffer.readline()):\n"
+    " m=types.ModuleType(n);sys.modules[n]=m;exec(compile(t,n,'exec'),m.__dict__)\n"
+    "m.main()"
+)
+PYTHONS = "python3.14 python3.13 python3.12 python3.11 python3"
+LOGIN = """\
+for p in {pythons}; do
+  p=$(command -v "$p") && "$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
+  p=
+done
+if [ -z "$p" ]; then echo "{no_python} $(python3 --version 2>&1 || true)"; exit 1; fi
+s=
+if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then s="sudo -n"; fi
+exec $s "$p" -c {far_end}
+"""
+
+
+class FarInput(Protocol):
+    def write(self, data: bytes) -> None: ...
+    async def drain(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class FarOutput(Protocol):
+    async def readline(self) -> bytes: ...
+
+
+class HostLink:
+    """One host: asked one thing at a time."""
+
+    def __init__(self, on: Reached, to: FarInput, answers: FarOutput) -> None:
+        self.on, self.to, self.answers = on, to, answers
+        self._turn = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Its far end. Raises HostFailed."""
+        folder = resources.files(PACKAGE)
+        texts = [(f"{PACKAGE}.{name}", (folder / f"{name}.py").read_text("utf-8")) for name in MODULES]
+        self.to.write(json.dumps(texts).encode() + b"\n")
+        await self._answer(CONNECT_S)
+
+    async def ask(
+        self, do: str, body: bytes = b"", timeout_s: float = ASK_S, **arguments: Any
+    ) -> dict[str, Any]:
+        """Raises HostFailed."""
+        async with self._turn:
+            self.to.write(json.dumps({"do": do, "bytes": len(body), **arguments}).encode() + b"\n" + body)
+            answer = await self._answer(timeout_s)
+        if "error" in answer:
+            raise self.failed(answer["error"], answer.get("hint", ""))
+        return answer
+
+    async def _answer(self, timeout_s: float) -> dict[str, Any]:
+        """The next line that is one; login shells may print others."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.to.drain()
+                for _ in range(NOISE_LINES):
+                    line = await self.answers.readline()
+                    if line.startswith(MARK):
+                        found: dict[str, Any] = json.loads(line.removeprefix(MARK))
+                        return found
+                    if line.startswith(NO_PYTHON.encode()):
+                        raise self._old_python(line.decode("utf-8", "replace"))
+                    if not line:
+                        break
+        except TimeoutError as error:
+            raise self.failed(f"no answer for {timeout_s:g} s", "is the host up?") from error
+        except HostFailed:
+            raise
+        except Exception as error:  # of asyncssh or of the system: the host's line says which
+            raise self.failed(f"the link broke: {error}") from error
+        raise self.failed("the link ended", "run it again; does the login shell print much, or end?", "true")
+
+    def _old_python(self, line: str) -> HostFailed:
+        there = line.removeprefix(NO_PYTHON).strip() or "none"
+        hint = "install Python 3.11 or newer, or name it in hosts.toml: python = …"
+        return self.failed(f"no Python that will do ({there})", hint, "python3 --version")
+
+    async def clock(self) -> tuple[float, float]:
+        """(seconds that its clock is ahead of this machine's, by how much that may be off): the quickest of a few."""
+        rounds = []
+        for _ in range(CLOCK_ROUNDS):
+            before = wall_ns()
+            there = (await self.ask("clock"))["wall_ns"]
+            after = wall_ns()
+            rounds.append(((after - before) / 2e9, (there - (before + after) / 2) / 1e9))
+        error_s, offset_s = min(rounds)
+        return offset_s, error_s
+
+    def failed(self, what: str, hint: str = "", see: str = "") -> HostFailed:
+        return HostFailed(what, hint=hint, see=see_command(self.on, see))
+
+
+def see_command(on: Reached, command: str = "") -> str:
+    """The command, for people, that shows what is wrong there."""
+    if on.is_local:
+        return command
+    return f"{on.shell_words()} {shlex.quote(command)}" if command else on.shell_words()
+
+
+def login_command(on: Reached) -> str:
+    pythons = shlex.quote(on.python) if on.python else PYTHONS
+    return LOGIN.format(pythons=pythons, no_python=NO_PYTHON, far_end=shlex.quote(FAR_END))
+
+
+@contextlib.asynccontextmanager
+async def linked(on: Reached) -> AsyncIterator[HostLink]:
+    """A link for as long as the block lasts. Raises HostFailed."""
+    opening = local_link(on) if on.is_local else ssh_link(on)
+    async with opening as link:
+        await link.begin()
+        yield link
+
+
+@contextlib.asynccontextmanager
+async def local_link(on: Reached) -> AsyncIterator[HostLink]:
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", login_command(on),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 24,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield HostLink(on, process.stdin, process.stdout)
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def ssh_link(on: Reached) -> AsyncIterator[HostLink]:
+    """Raises HostFailed, InvalidInput when asyncssh is missing."""
+    asyncssh = ssh_library()
+    options: dict[str, Any] = {"connect_timeout": CONNECT_S, "keepalive_interval": KEEPALIVE_S}
+    options |= {"username": on.user} if on.user else {}
+    options |= {"port": on.ssh_port} if on.ssh_port else {}
+    try:
+        connection = await asyncssh.connect(on.host, **options)
+    except Exception as error:  # each kind that is known gets its remedy; the rest its own words
+        raise refused(on, error) from error
+    async with connection:
+        process = await connection.create_process(login_command(on), encoding=None, stderr=asyncssh.DEVNULL)
+        yield HostLink(on, process.stdin, process.stdout)
+        process.stdin.write_eof()
+
+
+def ssh_library() -> Any:
+    """asyncssh, imported when it is needed. Raises InvalidInput."""
+    try:
+        import asyncssh
+    except ImportError as error:
+        from topology_runtime.errors import InvalidInput
+
+        raise InvalidInput(
+            "`headgate cluster` needs asyncssh", hint='pip install "headgate[cluster]"'
+        ) from error
+    return asyncssh
+
+
+def refused(on: Reached, error: Exception) -> HostFailed:
+    """Why a host did not let us in, and what to try."""
+    asyncssh = ssh_library()
+    if isinstance(error, asyncssh.HostKeyNotVerifiable):
+        what, hint = key_trouble(on, str(error))
+    elif isinstance(error, asyncssh.PermissionDenied):
+        what = "it does not let this user in"
+        hint = f"is your key in the ssh agent (ssh-add -l)? ssh-copy-id {on.login}"
+    elif isinstance(error, TimeoutError | asyncio.TimeoutError):
+        what, hint = f"no answer within {CONNECT_S:g} s", "is it up, and does a firewall let ssh through?"
+    elif isinstance(error, ConnectionRefusedError):
+        what, hint = "nothing listens for ssh there", "is sshd running, on this port?"
+    elif isinstance(error, OSError):
+        what, hint = error.strerror or str(error), "is the name or address right?"
+    else:
+        what, hint = f"ssh: {error}", "does ssh itself get in?"
+    return HostFailed(what, hint=hint, see=see_command(on))
+
+
+def key_trouble(on: Reached, words: str) -> tuple[str, str]:
+    """A key that nobody has seen, or another one than before: then it may be another machine."""
+    port = on.ssh_port or 22
+    name = on.host if port == 22 else f"[{on.host}]:{port}"
+    try:
+        known = ssh_library().read_known_hosts(str(Path.home() / ".ssh" / "known_hosts"))
+        seen = bool(known.match(on.host, "", port)[0])
+    except (OSError, ValueError):
+        seen = False
+    if not seen:
+        return "its host key is unknown", f"{on.shell_words()} once, and compare the key ({words})"
+    return "its host key has CHANGED, it may be another machine", (
+        f"find out why; where it was set up anew: ssh-keygen -R {shlex.quote(name)}, and log in once"
+    )

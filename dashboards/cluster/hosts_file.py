@@ -1,0 +1,242 @@
+"""`hosts.toml`: which hosts a cluster has. Pure: from text to entries, or to every fault with its place."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from topology_runtime.faults.words import Suggestions, shown
+
+SCHEMA = "headgate/hosts/v1"
+NAME = re.compile(r"(?!\.*$)[A-Za-z0-9_.-]{1,64}")
+HOST = re.compile(
+    r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254}"
+)  # a name, an IPv4 or IPv6 address, an alias of ~/.ssh/config
+USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+PATH = re.compile(r"/[A-Za-z0-9_./+@-]{1,200}")
+SLOTS_MOST, VMS_MOST, PRICE_MOST = 256, 1024, 100_000.0
+LOCAL = "local"  # this machine, without ssh
+PORTS = (7311, 7312, 7313)  # of the controller: agents, commands, stream
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """One host: how to log in, where headgate lives there, which Python it uses ("": the newest that will do)."""
+
+    host: str
+    user: str = ""
+    ssh_port: int = 0
+    directory: str = "/var/lib/headgate"
+    python: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        return self.host == LOCAL
+
+    @property
+    def login(self) -> str:
+        return f"{self.user}@{self.host}" if self.user else self.host
+
+    def shell_words(self) -> str:
+        """The ssh command that leads there, for people."""
+        return " ".join(["ssh", *(["-p", str(self.ssh_port)] if self.ssh_port else []), self.login])
+
+
+class ControllerEntry(msgspec.Struct, frozen=True):
+    """address: where the others reach it."""
+
+    on: Reached
+    address: str
+    port: int = PORTS[0]
+    command_port: int = PORTS[1]
+    stream_port: int = PORTS[2]
+
+
+class VmEntry(msgspec.Struct, frozen=True):
+    name: str
+    on: Reached
+    address: str
+    slots: int = 4
+    slot_cores: float = 1.0
+    slot_memory: str = ""
+    rack: str = "r1"
+    usd_per_hour: float = 0.0
+
+
+class ClusterHosts(msgspec.Struct, frozen=True):
+    """All of a hosts file. name: the cluster's."""
+
+    name: str
+    controller: ControllerEntry
+    vms: tuple[VmEntry, ...]
+
+    def hosts(self) -> tuple[Reached, ...]:
+        """Each host once, the controller's first: a VM may be on it too."""
+        return tuple({on.host: on for on in (self.controller.on, *(vm.on for vm in self.vms))}.values())
+
+    def vms_on(self, host: str) -> tuple[VmEntry, ...]:
+        return tuple(vm for vm in self.vms if vm.on.host == host)
+
+
+Judge = Callable[[Any], str | None]  # what was expected, where it is not that
+
+
+def _text(pattern: re.Pattern[str], expected: str) -> Judge:
+    return lambda value: None if isinstance(value, str) and pattern.fullmatch(value) else expected
+
+
+def _whole(low: int, high: int) -> Judge:
+    expected = f"a whole number from {low} to {high}"
+    is_whole: Callable[[Any], bool] = lambda v: isinstance(v, int) and not isinstance(v, bool)  # noqa: E731
+    return lambda value: None if is_whole(value) and low <= value <= high else expected
+
+
+def _number(low: float, high: float, open_low: bool) -> Judge:
+    expected = (
+        f"a number {'above' if open_low else 'from'} {low:g} {'and at most' if open_low else 'to'} {high:g}"
+    )
+
+    def judge(value: Any) -> str | None:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return expected
+        return None if low <= value <= high and not (open_low and value == low) else expected
+
+    return judge
+
+
+_PORT = _whole(1, 65535)
+_REACHED: dict[str, Judge] = {
+    "user": _text(USER, "a user's name"),
+    "ssh_port": _PORT,
+    "directory": _text(PATH, "an absolute path of letters, digits and ._/+@-"),
+    "python": _text(PATH, "the absolute path of a Python"),
+}
+_SIZED: dict[str, Judge] = {
+    "slots": _whole(1, SLOTS_MOST),
+    "slot_cores": _number(0, 1, True),
+    "slot_memory": _text(re.compile(r"\d+(\.\d+)?\s*[KMGT]?(i?B)?"), "an amount of memory, for example 512M"),
+}
+_HOST = _text(HOST, f"a host's name or address, or {LOCAL}")
+_KEYS: dict[str, dict[str, Judge]] = {
+    "": {"schema": lambda value: None if value == SCHEMA else SCHEMA, "name": _text(NAME, "a name")},
+    "defaults": {**_REACHED, **_SIZED},
+    "controller": {
+        "host": _HOST, "address": _HOST, **_REACHED, "port": _PORT, "command_port": _PORT, "stream_port": _PORT,
+    },
+    "vm": {
+        "name": _text(NAME, "a name of 1 to 64 letters, digits, '.', '_' and '-'"),
+        "host": _HOST, "address": _HOST, **_REACHED, **_SIZED,
+        "rack": _text(NAME, "a name"), "usd_per_hour": _number(0, PRICE_MOST, False),
+    },
+}  # fmt: skip
+_REQUIRED = {"controller": ("host",), "vm": ("name", "host")}
+
+
+def parse(text: str, name: str) -> tuple[ClusterHosts | None, list[str]]:
+    """(the hosts, faults): None when there is any. name: the cluster's, where the file tells none."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return None, [f"it is no TOML: {error}"]
+    faults = list(_faults(data))
+    return (None, faults) if faults else (_hosts(data, name), [])
+
+
+def _faults(data: dict[str, Any]) -> Iterator[str]:
+    suggestions = Suggestions()
+    tables = {**_KEYS[""], "defaults": _table, "controller": _table, "vm": _tables}
+    if "schema" not in data:
+        yield f'schema: missing; the file begins with schema = "{SCHEMA}"'
+    yield from _of_table(data, tables, "", suggestions)
+    for part in ("defaults", "controller"):
+        if isinstance(data.get(part), dict):
+            yield from _of_table(data[part], _KEYS[part], part, suggestions)
+    if "controller" not in data:
+        yield "controller: missing; it is a table with the key host"
+    vms = data.get("vm")
+    if vms is None:
+        yield "vm: missing; each VM is a table [[vm]] with name and host"
+    elif isinstance(vms, list):
+        if not 1 <= len(vms) <= VMS_MOST:
+            yield f"vm: expected 1 to {VMS_MOST} VMs, got {len(vms)}"
+        for number, vm in enumerate(vms):
+            if isinstance(vm, dict):
+                yield from _of_table(vm, _KEYS["vm"], f"vm[{number}]", suggestions)
+        yield from _twice([vm for vm in vms if isinstance(vm, dict)])
+    if isinstance(data.get("controller"), dict):
+        yield from _ports(data["controller"])
+
+
+def _table(value: Any) -> str | None:
+    return None if isinstance(value, dict) else "a table"
+
+
+def _tables(value: Any) -> str | None:
+    whole = isinstance(value, list) and all(isinstance(one, dict) for one in value)
+    return None if whole else "tables [[vm]]"
+
+
+def _of_table(
+    data: dict[str, Any], known: dict[str, Judge], place: str, suggestions: Suggestions
+) -> Iterator[str]:
+    """Keys that are unknown, missing, or have a value that is none."""
+    inside = f"{place}." if place else ""
+    for key, value in data.items():
+        if key not in known:
+            near = suggestions.text(key, known) or f" (known: {', '.join(known)})"
+            yield f"{inside}{shown(key)[1:-1]}: unknown key{near}"
+        elif (expected := known[key](value)) is not None:
+            yield f"{inside}{key}: expected {expected}, got {shown(value)}"
+    for key in _REQUIRED.get(place.partition("[")[0], ()):
+        if key not in data:
+            yield f"{inside}{key}: missing"
+
+
+def _twice(vms: list[dict[str, Any]]) -> Iterator[str]:
+    for key in ("name", "host"):
+        first: dict[str, int] = {}
+        for number, vm in enumerate(vms):
+            value = vm.get(key)
+            if isinstance(value, str) and first.setdefault(value, number) != number:
+                yield f"vm[{number}].{key}: {shown(value)} is there twice, also as vm[{first[value]}]"
+
+
+def _ports(controller: dict[str, Any]) -> Iterator[str]:
+    names = ("port", "command_port", "stream_port")
+    ports = [controller.get(name, default) for name, default in zip(names, PORTS, strict=True)]
+    for name, port in zip(names, ports, strict=True):
+        if isinstance(port, int) and ports.count(port) > 1:
+            yield f"controller.{name}: {port} is used twice"
+
+
+def _hosts(data: dict[str, Any], name: str) -> ClusterHosts:
+    """Of data without faults."""
+    defaults = data.get("defaults", {})
+    told = data["controller"]
+    controller = ControllerEntry(
+        on=_reached(told, defaults),
+        address=_address(told),
+        **{key: told[key] for key in ("port", "command_port", "stream_port") if key in told},
+    )
+    vms = tuple(_vm({**defaults, **vm}, _reached(vm, defaults), _address(vm)) for vm in data["vm"])
+    return ClusterHosts(data.get("name", name), controller, vms)
+
+
+def _vm(told: dict[str, Any], on: Reached, address: str) -> VmEntry:
+    given: dict[str, Any] = {key: told[key] for key in ("slots", "slot_memory", "rack") if key in told}
+    given |= {key: float(told[key]) for key in ("slot_cores", "usd_per_hour") if key in told}
+    return VmEntry(told["name"], on, address, **given)
+
+
+def _reached(told: dict[str, Any], defaults: dict[str, Any]) -> Reached:
+    both = {**defaults, **told}
+    return Reached(host=told["host"], **{key: both[key] for key in _REACHED if key in both})
+
+
+def _address(told: dict[str, Any]) -> str:
+    """Where the others reach it."""
+    host: str = told.get("address", told["host"])
+    return "127.0.0.1" if host == LOCAL else host

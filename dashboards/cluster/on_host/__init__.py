@@ -1,0 +1,1 @@
+"""What runs on a host itself, sent there over ssh: Python's own library and nothing else."""
