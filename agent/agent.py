@@ -33,8 +33,10 @@ from topology_runtime import channels, failpoints
 from topology_runtime.channels import ServerChannel, Waiter, Waker
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
-from topology_runtime.errors import BadMessage, Conflict, HeadgateError
+from topology_runtime.errors import BadMessage, Conflict
 from topology_runtime.finished_kept import FinishedKept
+from topology_runtime.keys.pairs import Who
+from topology_runtime.keys.worker_keys import WorkerKeys
 from topology_runtime.messages import (
     DesiredState,
     FromAgentToWorker,
@@ -45,8 +47,6 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
-from topology_runtime.slots.binding import SlotBinding, choose
-from topology_runtime.slots.size import SlotSize
 
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks round at least this often
@@ -108,19 +108,20 @@ class Agent:
         undo.callback(os.close, start_up.lock(config.directory, config.vm))
         boot = start_up.next_boot(config.directory, self.disk)
         start_up.raise_file_limit()
-        self.binding, why = self._bind_slots()
+        self.binding, why = start_up.bind_slots(config)
         undo.callback(self._give_back)
         undo.callback(channels.context().term)  # waits for the last words to leave
         now_ns = monotonic_ns()
+        keys = WorkerKeys()
         self.workers_channel: ServerChannel[FromAgentToWorker, FromWorker] = ServerChannel(
-            channels.from_worker
+            channels.from_worker, keys.guard
         )
         undo.callback(self.workers_channel.close, 0)
-        self.uplink = Uplink(config.controller, config.vm, now_ns)
+        self.uplink = Uplink(start_up.contact(config), now_ns)
         undo.callback(self.uplink.close)
         self.sampler = Sampler(config.vm, boot, self.binding, config.directory, now_ns)
         undo.callback(self.sampler.close)
-        self.supervisor = Supervisor(config, self.binding, self.workers_channel.endpoint)
+        self.supervisor = Supervisor(config, self.binding, self.workers_channel.endpoint, keys)
         undo.callback(self._end_workers)
         self.spare = SpareSlot(config, self.binding)
         undo.callback(self.spare.close)
@@ -168,18 +169,6 @@ class Agent:
             log.warning("the worker of slot %d was killed", worker.slot)
 
     # ── startup ─────────────────────────────────────────────────────────────────────────────────
-
-    def _bind_slots(self) -> tuple[SlotBinding, str]:
-        c = self.config
-        binding, why = choose(SlotSize(c.run, c.vm, c.slots, c.slot_cores, c.slot_memory_bytes))
-        try:
-            binding.prepare()
-        except OSError as error:
-            binding.cleanup()
-            raise HeadgateError(
-                "the slots cannot be made", cause=str(error), hint="`headgate doctor` says what is missing"
-            ) from error
-        return binding, why
 
     def _hello(self, boot: int) -> Hello:
         c = self.config
@@ -261,12 +250,13 @@ class Agent:
                 return
             self._on_worker(*came)
 
-    def _on_worker(self, peer: bytes, message: WorkerHello | WorkerReport) -> None:
-        worker = self.supervisor.present(message.slot.number, message.incarnation)
-        if worker is None or message.slot.vm != self.config.vm:
-            return  # a worker that is no more
+    def _on_worker(self, peer: bytes, who: Who, message: WorkerHello | WorkerReport) -> None:
+        worker = self.supervisor.speaking(who, message)
+        if worker is None:
+            return
+        if worker.slot in self.peers or isinstance(message, WorkerHello):
+            self.peers[worker.slot] = peer  # its link may be a new one
         if isinstance(message, WorkerHello):
-            self.peers[worker.slot] = peer
             try:
                 self.supervisor.bind(worker)
             except OSError as error:

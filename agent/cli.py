@@ -10,6 +10,7 @@ import click
 @click.command("run")
 @click.option("--controller", required=True, metavar="tcp://HOST:PORT", help="Where the controller listens.")
 @click.option("--vm", required=True, metavar="NAME", help="This VM's name, unique in the run.")
+@click.option("--key", default="", metavar="FILE", help="Its key: `headgate keys add agent VM` makes one.")
 @click.option("--slots", type=int, default=4, show_default=True, help="How many slots it has.")
 @click.option("--slot-cores", type=float, default=1.0, show_default=True, help="Cores of each, at most 1.")
 @click.option("--slot-memory", metavar="BYTES|512M", help="Memory of each [default: equal parts of 80 %].")

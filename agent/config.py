@@ -29,6 +29,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     directory: str
     run: str = "local"
     host: str = "127.0.0.1"
+    key: str = ""  # the file of its key
     owner: int = 0
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None  # none: no metrics; 0: any
@@ -48,6 +49,10 @@ def faults(config: AgentConfig) -> list[str]:
     port = ENDPOINT.fullmatch(config.controller)
     if port is None or not 0 < int(port[1]) < 65536:
         found.append(f"--controller: {config.controller!r} is not tcp://HOST:PORT")
+    if not config.key:
+        found.append(
+            f"--key: none is given; `headgate keys add agent {config.vm}` on the controller's host makes one"
+        )
     for option, name in (("--vm", config.vm), ("--run", config.run)):
         if not NAME.fullmatch(name) or name in (".", ".."):
             found.append(f"{option}: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")

@@ -7,10 +7,16 @@ import fcntl
 import os
 import resource
 import signal
+from pathlib import Path
 
+from agent.config import AgentConfig
 from topology_runtime.clock import wall_ns
 from topology_runtime.disk import DiskTroubles
-from topology_runtime.errors import Conflict, HeadgateError
+from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
+from topology_runtime.keys.keyring import read_key
+from topology_runtime.keys.pairs import Contact
+from topology_runtime.slots.binding import SlotBinding, choose
+from topology_runtime.slots.size import SlotSize
 
 FILES_LEAST, FILES_WANTED = 4096, 65_536  # one schedstat file per thread, sockets, meters
 PR_SET_PDEATHSIG = 1
@@ -39,6 +45,31 @@ def end_with(owner: int) -> None:
             f"process {owner} is not the owner of this agent (any more)",
             cause=f"the parent is process {os.getppid()}",
         )
+
+
+def bind_slots(config: AgentConfig) -> tuple[SlotBinding, str]:
+    """What keeps workers to their slots, made ready, and why it is this one. Raises HeadgateError."""
+    c = config
+    binding, why = choose(SlotSize(c.run, c.vm, c.slots, c.slot_cores, c.slot_memory_bytes))
+    try:
+        binding.prepare()
+    except OSError as error:
+        binding.cleanup()
+        raise HeadgateError(
+            "the slots cannot be made", cause=str(error), hint="`headgate doctor` says what is missing"
+        ) from error
+    return binding, why
+
+
+def contact(config: AgentConfig) -> Contact:
+    """To the controller, by this VM's key. Raises InvalidInput."""
+    key = read_key(Path(config.key))
+    if (key.role, key.name) != ("agent", config.vm):
+        raise InvalidInput(
+            f"{config.key} is the key of {key.role} {key.name}, not of agent {config.vm}",
+            hint=f"`headgate keys add agent {config.vm}` on the controller's host makes one",
+        )
+    return key.contact(config.controller)
 
 
 def lock(directory: str, vm: str) -> int:

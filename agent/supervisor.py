@@ -25,9 +25,12 @@ from agent.hang import Hang, HangWatch
 from agent.meter_reader import MeterReader
 from topology_runtime import proc
 from topology_runtime.disk import DiskTroubles
+from topology_runtime.keys.handing import handing
+from topology_runtime.keys.pairs import Who
+from topology_runtime.keys.worker_keys import WorkerKeys
 from topology_runtime.letters_kept import forget, left_before, left_by
 from topology_runtime.logs import open_log, trim
-from topology_runtime.messages import DeadLetter
+from topology_runtime.messages import DeadLetter, WorkerHello, WorkerReport
 from topology_runtime.slots.binding import SlotBinding
 from topology_runtime.worker import meter as mt
 
@@ -71,10 +74,11 @@ class WorkerEnd(NamedTuple):
 
 
 class Supervisor:
-    """The workers of one VM. `endpoint`: where they find their agent."""
+    """The workers of one VM, and their keys. `endpoint`: where they find their agent."""
 
-    def __init__(self, config: AgentConfig, binding: SlotBinding, endpoint: str) -> None:
-        self._config, self._binding, self._endpoint = config, binding, endpoint
+    def __init__(self, config: AgentConfig, binding: SlotBinding, endpoint: str, keys: WorkerKeys) -> None:
+        self._config, self._binding, self._endpoint = config, binding, keys.endpoint(endpoint)
+        self._keys = keys
         self.workers: dict[int, WorkerProcess] = {}
 
     def spawn(self, slot: int, incarnation: int) -> WorkerProcess:
@@ -84,8 +88,10 @@ class Supervisor:
             try:
                 reader = MeterReader(fd)
                 on_failure.callback(reader.close)
-                command = self._binding.command(slot, self._command(slot, incarnation, fd))
-                process, log_from = self._start(slot, command, fd)
+                on_failure.callback(self._keep_keys)
+                with handing(self._keys.make(self._config.vm, slot, incarnation)) as key_fd:
+                    command = self._binding.command(slot, self._command(slot, incarnation, fd, key_fd))
+                    process, log_from = self._start(slot, command, (fd, key_fd))
             finally:
                 os.close(fd)
             on_failure.callback(process.wait)
@@ -97,7 +103,13 @@ class Supervisor:
         self.workers[slot] = worker
         return worker
 
-    def _command(self, slot: int, incarnation: int, meter_fd: int) -> list[str]:
+    def _keep_keys(self) -> None:
+        """Of workers that are no more none counts."""
+        self._keys.keep(
+            (self._config.vm, worker.slot, worker.incarnation) for worker in self.workers.values()
+        )
+
+    def _command(self, slot: int, incarnation: int, meter_fd: int, key_fd: int) -> list[str]:
         config = self._config
         options = {
             "--agent": self._endpoint,
@@ -105,6 +117,7 @@ class Supervisor:
             "--slot": slot,
             "--incarnation": incarnation,
             "--meter-fd": meter_fd,
+            "--key-fd": key_fd,
             "--directory": config.directory,
             "--host": config.host,
             "--owner": os.getpid(),
@@ -112,7 +125,9 @@ class Supervisor:
         words = [str(word) for pair in options.items() for word in pair]
         return [sys.executable, "-P", "-m", "topology_runtime.worker", *words]
 
-    def _start(self, slot: int, command: list[str], meter_fd: int) -> tuple[subprocess.Popen[bytes], int]:
+    def _start(
+        self, slot: int, command: list[str], fds: tuple[int, ...]
+    ) -> tuple[subprocess.Popen[bytes], int]:
         """The process, and how long its log is already."""
         words = open_log(self.log_path(slot))
         log_from = os.fstat(words).st_size
@@ -122,7 +137,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=words,
                 stderr=words,
-                pass_fds=(meter_fd,),
+                pass_fds=fds,
                 env={**dict.fromkeys(ONE_THREAD, "1"), **os.environ},
                 start_new_session=True,
             )
@@ -137,6 +152,12 @@ class Supervisor:
         """The slot's worker if it is this incarnation."""
         worker = self.workers.get(slot)
         return worker if worker is not None and worker.incarnation == incarnation else None
+
+    def speaking(self, who: Who, message: WorkerHello | WorkerReport) -> WorkerProcess | None:
+        """Whose message it is; None of a worker that is no more, or that speaks for another."""
+        if who.name != f"{message.slot}#{message.incarnation}":
+            return None
+        return self.present(message.slot.number, message.incarnation)
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
 
@@ -162,6 +183,7 @@ class Supervisor:
         self._binding.kill(worker.slot)
         os.close(worker.pidfd)
         del self.workers[worker.slot]
+        self._keep_keys()
         return self._end(worker, code)
 
     def letters_left(self, worker: WorkerProcess, told: int) -> tuple[DeadLetter, ...]:

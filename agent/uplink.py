@@ -13,6 +13,7 @@ from topology_runtime import channels
 from topology_runtime.channels import LINGER_MS, ClientChannel
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.errors import BadMessage
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.messages import FromAgent, FromController
 
 NS = 1_000_000_000
@@ -27,15 +28,15 @@ log = logging.getLogger("headgate.agent")
 class Uplink:
     """One controller's endpoint, by one connection at a time. bad: messages that could not be read."""
 
-    def __init__(self, endpoint: str, vm: str, now_ns: int) -> None:
-        self._endpoint, self._name = endpoint, vm.encode()
+    def __init__(self, contact: Contact, now_ns: int) -> None:
+        self._contact = contact
         self.bad = 0
         self._heard_ns = self._opened_ns = now_ns
         self._ever_heard = False
         self.channel = self._open()
 
     def _open(self) -> ClientChannel[FromAgent, FromController]:
-        return ClientChannel(channels.from_controller, self._endpoint, self._name)
+        return ClientChannel(channels.from_controller, self._contact)
 
     def send(self, message: FromAgent) -> None:
         """What is too long for the controller would cost the connection: it is left out, and said."""
@@ -69,7 +70,8 @@ class Uplink:
         if now_ns - max(self._heard_ns, self._opened_ns) < SILENT_NS:
             return False
         if self._opened_ns <= self._heard_ns:  # the first time in this silence
-            log.warning("the controller at %s does not answer", self._endpoint)
+            why = "does not let this key in" if self.channel.refused else "does not answer"
+            log.warning("the controller at %s %s", self._contact.endpoint, why)
         self.channel.close(linger_ms=0)
         self.channel = self._open()
         self._opened_ns = now_ns

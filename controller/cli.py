@@ -68,6 +68,9 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first tuple.")
 @click.option("--user-path", "user_paths", multiple=True, help="Where workers find the user's code.")
 @click.option("--strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
+@click.option(
+    "--keys", type=click.Path(path_type=Path), help="Folder of keys, made if not there [STATE/keys]."
+)
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="For agents; 0: any.")
 @click.option("--command-port", default=0, type=click.IntRange(0, 65535), help="For commands; 0: any.")
 @click.option("--stream-port", default=0, type=click.IntRange(0, 65535), help="Of the picture's changes.")
@@ -86,6 +89,7 @@ def start(options: dict[str, Any]) -> None:
     from controller.files.machines import FileMachines, NoMachines
     from controller.files.plan_files import read_plan
     from controller.knowledge.config import ControllerSettings
+    from topology_runtime.keys.keyring import KEYS, Keyring
     from topology_runtime.logs import hold_out
     from topology_runtime.messages import DataPlaneSettings as DataPlane
     from topology_runtime.owner import die_with
@@ -124,7 +128,14 @@ def start(options: dict[str, Any]) -> None:
     told = options["metrics_port"]
     metrics = (options["metrics_host"], told) if told is not None else None
     place = ControllerPlace(
-        state, options["trace_dir"], *ports, options["owner"], keep, metrics, options["stream_port"]
+        state,
+        options["trace_dir"],
+        *ports,
+        options["owner"],
+        keep,
+        metrics,
+        options["stream_port"],
+        Keyring.at(options["keys"] or state / KEYS),
     )
     Controller(Loop(settings, submitted).step, place, machines).run()
 

@@ -30,7 +30,7 @@ from controller.files.tally_file import TallyFile
 from controller.knowledge import turns as t
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import PhaseEntered, Record, RolloutStarted
-from controller.monitor.border import BorderGate, Conduct, check
+from controller.ports import ControllerPorts
 from controller.recording.recorder import Recorder
 from controller.recording.trace import RatesRow
 from controller.viewers import Viewers
@@ -38,25 +38,15 @@ from topology_runtime import channels, failpoints
 from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles, words_of, write_whole
-from topology_runtime.errors import BadMessage, HeadgateError
-from topology_runtime.messages import (
-    DesiredState,
-    FromAgent,
-    FromController,
-    Reply,
-    Request,
-    Welcome,
-    refusal,
-)
+from topology_runtime.errors import HeadgateError
+from topology_runtime.keys.keyring import KEYS, Keyring
 from topology_runtime.owner import orphaned
 from topology_runtime.trace_keep import Keep
 from topology_runtime.trace_tables import DEAD_LETTERS
 
 NS = 1_000_000_000
 TICK_NS = NS // 4
-MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
 MACHINES_EVERY_NS = NS
-LINGER_MS = 200  # last words to agents and clients are given this long to leave
 IMPORT_AHEAD_S = 3.0  # then what a re-plan needs and a first plan does not is imported (0.7 s)
 JOURNAL = "the journal"
 EARLY_INPUTS = 1000  # events before there is a topology, kept for the trace
@@ -68,7 +58,7 @@ Step = Callable[[t.Event, t.Now], Sequence[t.Instruction]]
 class ControllerPlace:
     """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
     process it dies with (0: none), which older traces stay, (host, port) of its metrics (None: none), the
-    port of its picture's changes (0: any)."""
+    port of its picture's changes (0: any), its keys."""
 
     state: Path
     trace: Path | None = None
@@ -78,6 +68,7 @@ class ControllerPlace:
     keep: Keep = Keep()
     metrics: tuple[str, int] | None = None
     stream_port: int = 0
+    keys: Keyring | None = None  # none: those in its state directory
 
 
 class Controller:
@@ -90,26 +81,17 @@ class Controller:
         self._store = TallyFile(home / "tallies.bin")
         self._letters = LetterFile(home / DEAD_LETTERS)
         self._endpoint = home / "endpoint"
-        self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(
-            channels.from_agent, port=place.control_port, max_bytes=channels.FROM_AGENT_MAX_BYTES
-        )
-        self._commands: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
-            channels.requests, port=place.command_port, max_bytes=channels.REQUEST_MAX_BYTES, untyped=True
-        )
         self._wake = channels.Waker()
-        self._viewers = Viewers(self._wake, place.stream_port, place.metrics)
-        self._waiter = channels.Waiter([self._control, self._commands], [self._wake.fd])
+        ring = place.keys or Keyring.at(place.state / KEYS)
+        self._ports = ControllerPorts(ring, place.control_port, place.command_port, self._do)
+        self._viewers = Viewers(self._wake, self._ports.clients, place.stream_port, place.metrics)
+        self._waiter = channels.Waiter(self._ports.channels, [self._wake.fd])
         self._signals = self._signals_told = 0
-        self._peers: dict[str, bytes] = {}
-        self._clients: dict[int, bytes] = {}
-        self._asked = 0
-        self._conduct, self._gate = Conduct(), BorderGate()
         self._events: deque[t.Event] = deque()
         self._recorder: Recorder | None = None
         self._early: deque[tuple[t.Now, t.Event]] = deque(maxlen=EARLY_INPUTS)
         self._machines_seen: Listing | None = None
         self._next_tick_ns = self._next_machines_ns = 0
-        self._encoded: tuple[DesiredState | None, bytes] = (None, b"")
         self._finish: t.Finish | None = None
         self._disk = DiskTroubles()
         self._disk_told: t.DiskSeen = t.DiskSeen(())
@@ -141,17 +123,19 @@ class Controller:
         """One look round."""
         self._waiter.wait((self._next_tick_ns - monotonic_ns()) / NS)
         self._wake.clear()
-        self._hear_agents()
-        self._hear_clients()
+        self._ports.hear_agents(self._viewers.view)
+        self._ports.hear_clients(self._viewers.snapshot)
         self._look_at_signals()
         if monotonic_ns() >= self._next_machines_ns:
             self._look_at_machines()
             self._look_at_disk()
         if monotonic_ns() >= self._next_tick_ns:
+            if self._ports.look_at_keys():
+                self._viewers.ask_again()
             self._next_tick_ns = max(self._next_tick_ns + TICK_NS, monotonic_ns() + TICK_NS // 2)
             self._do(t.Tick())
         for number, reply in self._viewers.answers():
-            self._answer(number, reply)
+            self._ports.answer(number, reply)
 
     def result(self, finish: t.Finish) -> dict[str, Any] | None:
         """Write the summary for `up`; raise what ended the run."""
@@ -173,8 +157,7 @@ class Controller:
     def shutdown(self) -> None:
         with self._disk.writing("the endpoint", self._endpoint):
             self._endpoint.unlink(missing_ok=True)
-        self._control.close(LINGER_MS)
-        self._commands.close(LINGER_MS)
+        self._ports.close()
         self._viewers.close(over=self._finish is not None)
         self._wake.close()
         if self._recorder is not None:
@@ -185,8 +168,7 @@ class Controller:
 
     def _where(self) -> dict[str, Any]:
         return {
-            "commands": self._commands.endpoint,
-            "control": self._control.endpoint,
+            **self._ports.endpoints,
             "pid": os.getpid(),
             "metrics": self._viewers.metrics_address,
         }
@@ -203,51 +185,6 @@ class Controller:
         while self._signals_told < min(self._signals, 2):
             self._signals_told += 1
             self._do(t.Stopping("asked by a signal"))
-
-    def _hear_agents(self) -> None:
-        for _ in range(MESSAGES_A_TURN):
-            peer = b""
-            try:
-                received = self._control.receive()
-                if received is None:
-                    return
-                peer, message = received
-                if self._conduct.banned(peer, monotonic_ns()):
-                    continue
-                check(message)
-                if not self._gate.admits(message, monotonic_ns()):
-                    continue
-            except BadMessage as error:
-                self._blame(error.peer or peer, error.what)
-                continue
-            self._peers[message.vm] = peer
-            self._do(t.FromVm(message))
-
-    def _blame(self, peer: bytes, why: str) -> None:
-        """A bad message is dropped and counted; too many: its peer is told why and not heard for a while."""
-        if self._conduct.blame(peer, why, monotonic_ns()):
-            view = self._viewers.view
-            boot, run = (view.boot, view.run) if view is not None else (0, "")
-            words = f"too many bad messages ({why}): not heard for a minute"
-            self._control.send(peer, Welcome(boot, run, wall_ns(), words))
-            self._do(t.Troubled("messages of agents", f"of peer {peer!r}: {why}"))
-
-    def _hear_clients(self) -> None:
-        for _ in range(MESSAGES_A_TURN):
-            try:
-                received = self._commands.receive()
-            except BadMessage as error:
-                self._commands.send(error.peer, refusal(error))
-                continue
-            if received is None:
-                return
-            client, request = received
-            if request.command == "snapshot":
-                self._commands.send(client, self._viewers.snapshot())
-                continue
-            self._asked += 1
-            self._clients[self._asked] = client
-            self._do(t.Command(self._asked, request))
 
     def _look_at_machines(self) -> None:
         self._next_machines_ns = monotonic_ns() + MACHINES_EVERY_NS
@@ -330,13 +267,13 @@ class Controller:
         with self._troubles(type(instruction).__name__.lower()):
             match instruction:
                 case t.Send(vm, message):
-                    self._send(vm, message)
+                    self._ports.send(vm, message)
                 case t.Answer(number, reply):
-                    self._answer(number, reply)
+                    self._ports.answer(number, reply)
                 case t.AnswerLater(number, work):
                     self._viewers.think(number, work)
                 case t.Show(view):
-                    self._gate.know(view.known, len(view.vms))
+                    self._ports.know(view)
                     self._viewers.show(view)
                 case t.Finish():
                     self._finish = instruction
@@ -352,7 +289,7 @@ class Controller:
                 case t.ReleaseMachine(name):
                     self._machines.release(name)
                 case t.Distrust(vm, why):
-                    self._blame(self._peers.get(vm, vm.encode()), why)
+                    self._ports.distrust(vm, why, self._viewers.view)
                 case t.Say(level, text):
                     _say(level, text)
                 case _:
@@ -371,22 +308,6 @@ class Controller:
             self._letters.append(records)
         if self._recorder is not None:
             self._recorder.letters(records)
-
-    def _send(self, vm: str, message: FromController) -> None:
-        """To a VM that is not connected: nothing; it gets the newest state when it is back."""
-        peer = self._peers.get(vm, vm.encode())
-        if not isinstance(message, DesiredState):
-            self._control.send(peer, message)
-            return
-        if self._encoded[0] is not message:
-            self._encoded = message, channels.encode(message)
-        self._control.send(peer, self._encoded[1])
-        failpoints.reach(f"controller.{message.phase}-told-one", message.token.epoch)
-
-    def _answer(self, number: int, reply: Reply) -> None:
-        client = self._clients.pop(number, None)
-        if client is not None:
-            self._commands.send(client, reply)
 
     # ── the trace ───────────────────────────────────────────────────────────────────────────────
 

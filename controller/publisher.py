@@ -15,6 +15,7 @@ from controller.knowledge.run_view import RunView
 from controller.views.snapshots import SnapshotMaker
 from topology_runtime import channels
 from topology_runtime.clock import monotonic_ns
+from topology_runtime.keys.pairs import KeyGuard
 from topology_runtime.snapshot import Delta
 
 LINGER_MS = 200
@@ -26,14 +27,18 @@ REST_MOST_NS = 1_000_000_000  # … but no more: two seconds of silence are take
 class Publisher:
     """A picture on its channel."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, guard: KeyGuard, port: int = 0) -> None:
         self._picture = SnapshotMaker()
         self._view: RunView | None = None
         self._told: RunView | None = None
-        self._channel = channels.PublisherChannel(port=port)
+        self._channel = channels.PublisherChannel(guard, port=port)
         self.endpoint = self._channel.endpoint
         self._rested_ns = self._whole_ns = 0
         self._record: Callable[[bytes], None] | None = None
+
+    def ask_again(self) -> None:
+        """Whoever listens must come in anew, if he may still."""
+        self._channel.ask_again()
 
     def record(self, write: Callable[[bytes], None]) -> None:
         """From now on `write` gets a line for each delta, and now and then a snapshot in place of one."""

@@ -14,6 +14,7 @@ from controller.publisher import Publisher
 from controller.views.metrics import families
 from topology_runtime.channels import Waker
 from topology_runtime.errors import Conflict, HeadgateError
+from topology_runtime.keys.pairs import KeyGuard
 from topology_runtime.messages import Reply, refusal
 
 if TYPE_CHECKING:
@@ -26,14 +27,16 @@ Work = Callable[[], Any]
 
 class Viewers:
     """Lives in the controller's thread, but for the one that thinks. wake: what wakes the controller.
-    metrics: (host, port) to tell them on; raises Unreachable when it cannot be had."""
+    guard: who may look. metrics: (host, port) to tell them on; raises Unreachable when it cannot be had."""
 
-    def __init__(self, wake: Waker, port: int = 0, metrics: tuple[str, int] | None = None) -> None:
+    def __init__(
+        self, wake: Waker, guard: KeyGuard, port: int = 0, metrics: tuple[str, int] | None = None
+    ) -> None:
         self._wake = wake
         self.view: RunView | None = None  # the newest
         self._metrics = self._metrics_port(*metrics) if metrics else None
         self.metrics_address = self._metrics.address if self._metrics is not None else None
-        self._publisher: Publisher | None = Publisher(port)
+        self._publisher: Publisher | None = Publisher(guard, port)
         self._questions: Queue[tuple[int, Work]] = Queue(WAITING_MOST)
         self._answers: Queue[tuple[int, Reply]] = Queue()
         self._thinker: threading.Thread | None = None
@@ -44,6 +47,12 @@ class Viewers:
         if self._publisher is not None:
             with self._costing():
                 self._publisher.show(view)
+
+    def ask_again(self) -> None:
+        """Somebody may come in no more: all who listen must come in anew."""
+        if self._publisher is not None:
+            with self._costing():
+                self._publisher.ask_again()
 
     def record(self, write: Callable[[bytes], None]) -> None:
         """Record from now on what is sent: see `Publisher.record`."""

@@ -53,6 +53,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "have their rows processed once more: the cause is mended",
     ),
     "deadletter drop": ("dashboards.terminal.deadletter:drop", "forget some of them"),
+    "keys init": ("dashboards.terminal.keys:init", "a folder of keys for controllers off this machine"),
+    "keys add": ("dashboards.terminal.keys:add", "a key for an agent, an operator or a viewer"),
+    "keys rotate": ("dashboards.terminal.keys:rotate", "a new key in place of somebody's old one"),
+    "keys revoke": (
+        "dashboards.terminal.keys:revoke",
+        "let a key in no more; a running controller sees it at once",
+    ),
+    "keys list": ("dashboards.terminal.keys:list_keys", "who may come in"),
+    "keys export": ("dashboards.terminal.keys:export", "the one file that somebody needs"),
+    "context add": (
+        "dashboards.terminal.context:add",
+        "remember a controller and the key to speak to it with",
+    ),
+    "context use": ("dashboards.terminal.context:use", "the controller that commands speak to"),
+    "context list": ("dashboards.terminal.context:list_contexts", "the controllers that are remembered"),
     "rate set": (
         "dashboards.terminal.run_control:set_rate",
         "change the input rate of a running topology",

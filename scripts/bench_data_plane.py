@@ -25,6 +25,8 @@ sys.path.insert(0, str(HERE))
 import bench_tasks as bt  # noqa: E402
 from topology_runtime import messages as m  # noqa: E402
 from topology_runtime.channels import PullChannel, PushChannel, encode  # noqa: E402
+from topology_runtime.curve import new_pair  # noqa: E402
+from topology_runtime.keys.pairs import Contact, KeyGuard, Who, contact_at  # noqa: E402
 from topology_runtime.latency_buckets import percentile_ns  # noqa: E402
 from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
 from topology_runtime.worker import rows as wire  # noqa: E402
@@ -58,8 +60,8 @@ def bare_loop(seconds: float) -> float:
     return done / (now - start)
 
 
-def _pass_on(endpoint: str, seconds: float) -> None:
-    push, source, done, end = PushChannel(endpoint), bt.Numbers(), 0, time.perf_counter() + seconds
+def _pass_on(contact: Contact, seconds: float) -> None:
+    push, source, done, end = PushChannel(contact), bt.Numbers(), 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         rows = [bt.f1(row) for row in source.read(done, FRAME)]
         push.send_bytes(wire.write(rows, wire.TUPLES))
@@ -72,8 +74,11 @@ def _pass_on(endpoint: str, seconds: float) -> None:
 
 def bare_pair(seconds: float) -> float:
     """Tuples/s of two processes and one ZeroMQ pair, frames of 512, no acks."""
-    pull = PullChannel()
-    process = mp.get_context("spawn").Process(target=_pass_on, args=(pull.endpoint, seconds))
+    own, pusher = new_pair(), new_pair()
+    pull = PullChannel(KeyGuard(own, {pusher.public: Who("worker", "bench")}.get))
+    process = mp.get_context("spawn").Process(
+        target=_pass_on, args=(contact_at(pull.endpoint, pusher), seconds)
+    )
     process.start()
     done, start = 0, 0.0
     while True:
@@ -129,8 +134,8 @@ def our_latency(seconds: float) -> tuple[float, float]:
             rig.stop()
 
 
-def _echo(endpoint: str, count: int, gap_s: float) -> None:
-    push = PushChannel(endpoint)
+def _echo(contact: Contact, count: int, gap_s: float) -> None:
+    push = PushChannel(contact)
     time.sleep(0.3)
     due = time.time_ns()
     for _ in range(count):
@@ -143,8 +148,11 @@ def _echo(endpoint: str, count: int, gap_s: float) -> None:
 
 def bare_hop(seconds: float) -> tuple[float, float]:
     """(p50, p99) in ms of one bare ZeroMQ hop at 200 messages/s, from the intended send time."""
-    pull = PullChannel()
-    process = mp.get_context("spawn").Process(target=_echo, args=(pull.endpoint, int(seconds * 200), 0.005))
+    own, pusher = new_pair(), new_pair()
+    pull = PullChannel(KeyGuard(own, {pusher.public: Who("worker", "bench")}.get))
+    process = mp.get_context("spawn").Process(
+        target=_echo, args=(contact_at(pull.endpoint, pusher), int(seconds * 200), 0.005)
+    )
     process.start()
     late: list[float] = []
     while data := pull.receive_bytes(10.0):

@@ -25,8 +25,10 @@ from typing import Any
 from websockets.sync.client import connect
 
 sys.path.insert(0, str(Path(__file__).parent))
+from dashboards.terminal.connection import contact_of
 from telling import parser_of, tell
 from topology_runtime import channels
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.messages import Request
 
 HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
@@ -73,7 +75,7 @@ class Viewer(threading.Thread):
 class Part:
     """Shares of a core while something goes on, and how long the controller takes to answer."""
 
-    def __init__(self, pids: dict[str, int], commands: str, seconds: float) -> None:
+    def __init__(self, pids: dict[str, int], commands: Contact, seconds: float) -> None:
         begin, cpu = time.monotonic(), {name: cpu_s(pid) for name, pid in pids.items()}
         pings = []
         while time.monotonic() - begin < seconds:
@@ -116,14 +118,14 @@ def measured(pid: int, log: Path, folder: Path, seconds: float) -> dict[str, Any
     port, there = int(found[1]), children(pid)
     pids = {"server": there["dashboard run"], "controller": there["controller run"]}
     endpoint = next(folder.glob(".headgate/*/controller/endpoint"))
-    commands = json.loads(endpoint.read_bytes())["commands"]
+    commands = contact_of(str(endpoint.parents[1]))
     stream = channels.ask(commands, Request("snapshot"), 10.0).data["stream"]
     parts = {"nobody": Part(pids, commands, seconds).data()}
     viewers = [Viewer(port) for _ in range(CLIENTS)]
     for viewer in viewers:
         viewer.start()
     parts["three"] = Part(pids, commands, seconds).data()
-    deaf = [channels.SubscriberChannel(stream) for _ in range(DEAF)]
+    deaf = [channels.SubscriberChannel(commands.to(stream)) for _ in range(DEAF)]
     parts["fifty_more"] = Part(pids, commands, seconds).data()
     for each in deaf:
         each.close(0)

@@ -22,14 +22,17 @@ from controller.views.snapshots import SnapshotMaker
 from picture_cluster import Cluster
 from telling import parser_of, tell
 from topology_runtime.channels import PublisherChannel, SubscriberChannel
+from topology_runtime.curve import new_pair
+from topology_runtime.keys.pairs import Contact, KeyGuard, Who
 
 WARM = 5
 
 
 def bench(tasks: int, slots: int, ticks: int, subscribers: int) -> dict[str, Any]:
     cluster, picture = Cluster(tasks, slots), SnapshotMaker()
-    channel = PublisherChannel()
-    listening = [SubscriberChannel(channel.endpoint) for _ in range(subscribers)]
+    own, viewer = new_pair(), new_pair()
+    channel = PublisherChannel(KeyGuard(own, {viewer.public: Who("viewer", "bench")}.get))
+    listening = [SubscriberChannel(Contact(channel.endpoint, viewer, own.public)) for _ in range(subscribers)]
     if subscribers:
         time.sleep(1.0)
         assert channel.heard

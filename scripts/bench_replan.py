@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from dashboards.terminal.connection import contact_of
 from topology_runtime.channels import ask
 from topology_runtime.messages import Request
 from watched_runs.trials import Trial, trial
@@ -81,8 +82,7 @@ def replan(cycles: int, folder: Path) -> dict[str, Any]:
 
 
 def command(running: Trial, name: str, **arguments: Any) -> Any:
-    endpoint = json.loads((running.folder / "state" / "controller" / "endpoint").read_text())["commands"]
-    reply = ask(endpoint, Request(name, arguments))
+    reply = ask(contact_of(str(running.folder / "state")), Request(name, arguments))
     if reply.error:
         raise RuntimeError(reply.error[2])
     return reply.data

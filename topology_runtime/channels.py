@@ -1,4 +1,4 @@
-"""Typed channels over ZeroMQ: the only module that imports zmq or turns bytes into types.
+"""Typed channels over ZeroMQ: with `curve.py` the only module that imports zmq; it alone turns bytes into types.
 
 A channel sends one union of messages and receives another; what does not decode is a `BadMessage`.
 One thread owns one channel. Nothing here blocks without a time-out.
@@ -8,6 +8,8 @@ One thread owns one channel. Nothing here blocks without a time-out.
     PullChannel / PushChannel   tuples between workers; send queues are unbounded because the
         ledger's window bounds what is in flight (protocol: Backpressure)
     PublisherChannel (XPUB) / SubscriberChannel (SUB)   the controller's picture; who is slow misses some
+
+Every one is encrypted and knows whom it speaks to (docs/keys.md): a server has a `KeyGuard`, a client a `Contact`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import itertools
 import math
 import os
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
@@ -23,8 +26,10 @@ import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from topology_runtime import curve
 from topology_runtime import messages as m
-from topology_runtime.errors import BadMessage, InvalidInput, Unreachable
+from topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
+from topology_runtime.keys.pairs import Contact, KeyGuard, Who, keyed
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
@@ -32,9 +37,11 @@ CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: 
 TUPLES_MAX_BYTES = 16 * 1024 * 1024
 BEHIND_MOST = 64  # messages that a slow subscriber may be behind; what comes after them it does not get
 LINGER_MS = 1000
+FREED_TRIES, FREED_S = 200, 0.001
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 500, 1500  # by ZeroMQ's own threads, whatever Python does
 CONNECT_TIMEOUT_MS, HANDSHAKE_MS = 500, 1000  # then it is tried afresh: else a cut would outlast itself
 LINK_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+REFUSAL_EVENTS = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 Out = TypeVar("Out")
 In = TypeVar("In")
@@ -95,6 +102,15 @@ def _bind(socket: zmq.Socket[bytes], host: str, port: int) -> str:
     return f"tcp://{host}:{bound}"
 
 
+def _connect(socket: zmq.Socket[bytes], contact: Contact) -> None:
+    try:
+        curve.prove(socket, contact)
+        socket.connect(contact.endpoint)
+    except zmq.ZMQError as error:
+        socket.close(linger=0)
+        raise Unreachable(f"cannot connect to {contact.endpoint}", cause=str(error)) from error
+
+
 def context() -> zmq.Context[zmq.Socket[bytes]]:
     """This process's ZeroMQ context."""
     return zmq.Context.instance()
@@ -112,22 +128,25 @@ class _Channel:
 
 
 class ServerChannel(_Channel, Generic[Out, In]):
-    """Many peers, each named by bytes of its own choosing; sending to an absent peer is refused."""
+    """Many peers, each link named by bytes of ours and each message by whose key it came under; sending to an absent
+    peer is refused. unknown: messages under keys that were good at the handshake and are not any more."""
 
     def __init__(
         self,
         decoder: msgspec.msgpack.Decoder[In],
+        guard: KeyGuard,
         host: str = "127.0.0.1",
         port: int = 0,
         max_bytes: int = CONTROL_MAX_BYTES,
         untyped: bool = False,
     ) -> None:
         """Whoever sends more than `max_bytes` at once is cut off. untyped: messages hold plain values."""
-        self._decoder, self._untyped = decoder, untyped
+        self._decoder, self._untyped, self._guard = decoder, untyped, guard
+        self.unknown = 0
         self._socket = context().socket(zmq.ROUTER)
         _tune(self._socket, max_bytes)
+        curve.guard_server(self._socket, guard)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         try:
             self.endpoint = _bind(self._socket, host, port)
         except Unreachable:
@@ -145,36 +164,52 @@ class ServerChannel(_Channel, Generic[Out, In]):
             raise
         return True
 
-    def receive(self) -> tuple[bytes, In] | None:
-        """(peer, message), or None when there is nothing now. Raises BadMessage (with its `peer`)."""
-        try:
-            parts = self._socket.recv_multipart(zmq.DONTWAIT)
-        except zmq.Again:
-            return None
-        if len(parts) != 2:
-            raise BadMessage(f"a message of {len(parts)} parts", peer=parts[0])
+    def receive(self) -> tuple[bytes, Who, In] | None:
+        """(peer, whose key, message), or None when there is nothing now. Raises BadMessage (with its `peer`)."""
+        while True:
+            try:
+                parts = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
+            except zmq.Again:
+                return None
+            peer, who = parts[0].bytes, self._guard.admits(str(parts[-1].get("User-Id")))
+            if who is not None:
+                return peer, who, self._read(peer, [part.bytes for part in parts[1:]])
+            self.unknown += 1
+
+    def _read(self, peer: bytes, parts: list[bytes]) -> In:
+        if len(parts) != 1:
+            raise BadMessage(f"a message of {len(parts) + 1} parts", peer=peer)
         try:
             if self._untyped:
-                weigh(parts[1])
-            return parts[0], decode(self._decoder, parts[1])
+                weigh(parts[0])
+            return decode(self._decoder, parts[0])
         except BadMessage as error:
-            error.peer = parts[0]
+            error.peer = peer
             raise
 
 
 class ClientChannel(_Channel, Generic[Out, In]):
     """One peer; reconnects by itself, queues while it is away."""
 
-    def __init__(self, decoder: msgspec.msgpack.Decoder[In], endpoint: str, name: bytes) -> None:
+    def __init__(self, decoder: msgspec.msgpack.Decoder[In], contact: Contact) -> None:
         self._decoder = decoder
         self._socket = context().socket(zmq.DEALER)
         _tune(self._socket, CONTROL_MAX_BYTES)
-        self._socket.setsockopt(zmq.IDENTITY, name)
+        self.refusals = LinkWatch(self._socket, REFUSAL_EVENTS)
         try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
-            self._socket.close(linger=0)
-            raise Unreachable(f"cannot connect to {endpoint}", cause=str(error)) from error
+            _connect(self._socket, contact)
+        except Unreachable:
+            self.refusals.close(linger_ms=0)
+            raise
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        super().close(linger_ms)
+        self.refusals.close(linger_ms=0)
+
+    @property
+    def refused(self) -> bool:
+        """Did the server not let this key in? It does not try again then."""
+        return True in self.refusals.changes()
 
     def send(self, message: Out | bytes) -> None:
         self._socket.send(message if isinstance(message, bytes) else encode(message), zmq.DONTWAIT)
@@ -194,12 +229,13 @@ class ClientChannel(_Channel, Generic[Out, In]):
 
 
 class PullChannel(_Channel):
-    """Tuples into one worker, from all its peers."""
+    """Tuples into one worker, from all its peers. endpoint: with the worker's key."""
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, guard: KeyGuard, host: str = "127.0.0.1") -> None:
         self._socket = context().socket(zmq.PULL)
         _tune(self._socket, TUPLES_MAX_BYTES)
-        self.endpoint = _bind(self._socket, host, 0)
+        curve.guard_server(self._socket, guard)
+        self.endpoint = keyed(_bind(self._socket, host, 0), guard.own.public)
         self._timeout_ms = -1
 
     def receive_bytes(self, timeout_s: float) -> bytes | None:
@@ -214,17 +250,17 @@ class PullChannel(_Channel):
 
 
 class LinkWatch(_Channel):
-    """Tells when a connection stands and when it breaks. Made by the thread of the watched socket, before
-    that connects; read by one other. What was written and not received is lost when it breaks."""
+    """Tells when a connection stands and when it breaks (or what else is asked for). Made by the thread of the watched
+    socket, before that connects; read by one other. What was written and not received is lost when it breaks."""
 
-    def __init__(self, watched: zmq.Socket[bytes]) -> None:
+    def __init__(self, watched: zmq.Socket[bytes], events: int = LINK_EVENTS) -> None:
         address = f"inproc://link-{next(_link_numbers)}"
-        watched.monitor(address, LINK_EVENTS)
+        watched.monitor(address, events)
         self._socket = context().socket(zmq.PAIR)
         self._socket.connect(address)
 
     def changes(self) -> list[bool | None]:
-        """Since the last call: True: it stands; False: it broke; None: it is watched no more."""
+        """Since the last call: True: it stands (or what was asked for); False: it broke; None: the watch is over."""
         found: list[bool | None] = []
         while True:
             try:
@@ -232,7 +268,7 @@ class LinkWatch(_Channel):
             except zmq.Again:
                 return found
             stopped = told["event"] == zmq.EVENT_MONITOR_STOPPED
-            found.append(None if stopped else told["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED)
+            found.append(None if stopped else told["event"] != zmq.EVENT_DISCONNECTED)
 
 
 _link_numbers = itertools.count()
@@ -241,27 +277,27 @@ _link_numbers = itertools.count()
 class PushChannel(_Channel):
     """Tuples to one peer worker. Never blocks; closing it drops what a dead peer did not take."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, contact: Contact) -> None:
         self._socket = context().socket(zmq.PUSH)
         _tune(self._socket, TUPLES_MAX_BYTES)
         self.watch = LinkWatch(self._socket)
         try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
-            self._socket.close(linger=0)
+            _connect(self._socket, contact)
+        except Unreachable:
             self.watch.close(linger_ms=0)
-            raise Unreachable(f"cannot connect to {endpoint}", cause=str(error)) from error
+            raise
 
     def send_bytes(self, data: bytes) -> None:
         self._socket.send(data, zmq.DONTWAIT, copy=len(data) < 4096)
 
 
 class PublisherChannel(_Channel):
-    """The same bytes to everyone who listens; never waits for any of them."""
+    """The same bytes to everyone who listens and may; never waits for any of them."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, guard: KeyGuard, host: str = "127.0.0.1", port: int = 0) -> None:
         self._socket = context().socket(zmq.XPUB)
         _tune(self._socket, CONTROL_MAX_BYTES)
+        curve.guard_server(self._socket, guard)
         self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
         self._heard = False
         try:
@@ -269,6 +305,21 @@ class PublisherChannel(_Channel):
         except Unreachable:
             self._socket.close(linger=0)
             raise
+
+    def ask_again(self) -> None:
+        """Break all links: who listens comes back by itself, if he may still. Raises Unreachable."""
+        self._socket.unbind(self.endpoint)
+        host, _, port = self.endpoint.removeprefix("tcp://").rpartition(":")
+        for left in reversed(
+            range(FREED_TRIES)
+        ):  # the port is given back by ZeroMQ's own thread, in a moment
+            try:
+                _bind(self._socket, host, int(port))
+                return
+            except Unreachable:
+                if not left:
+                    raise
+                time.sleep(FREED_S)
 
     @property
     def heard(self) -> bool:
@@ -286,16 +337,12 @@ class PublisherChannel(_Channel):
 class SubscriberChannel(_Channel):
     """What a publisher sends, while this is connected; reconnects by itself."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, contact: Contact) -> None:
         self._socket = context().socket(zmq.SUB)
         _tune(self._socket, CONTROL_MAX_BYTES)
         self._socket.setsockopt(zmq.RCVHWM, BEHIND_MOST)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
-        try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
-            self._socket.close(linger=0)
-            raise Unreachable(f"cannot connect to {endpoint}", cause=str(error)) from error
+        _connect(self._socket, contact)
 
     def receive_bytes(self) -> bytes | None:
         try:
@@ -351,24 +398,29 @@ class Waiter:
         return [what for what, _ in self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000))]
 
 
-def ask(endpoint: str, request: m.Request, timeout_s: float = 5.0) -> m.Reply:
-    """One command to a controller and its reply; `Unreachable` after `timeout_s`."""
+def ask(contact: Contact, request: m.Request, timeout_s: float = 5.0) -> m.Reply:
+    """One command to a controller and its reply; `Unreachable` after `timeout_s`, `Refused` without a key it knows."""
     data = encode(request)
     if len(data) > REQUEST_MAX_BYTES:
         raise InvalidInput(
             f"{request.command} is {len(data):,} bytes long", cause=f"at most {REQUEST_MAX_BYTES:,} are taken"
         )
-    channel: ClientChannel[m.Request, m.Reply] = ClientChannel(replies, endpoint, os.urandom(8))
+    channel: ClientChannel[m.Request, m.Reply] = ClientChannel(replies, contact)
     try:
         channel.send(data)
-        if not Waiter([channel]).wait(timeout_s):
-            raise Unreachable(
-                f"no answer from the controller at {endpoint} in {timeout_s:g} s",
-                hint="is it running? `headgate up` or `headgate controller run` starts one",
-            )
+        Waiter([channel, channel.refusals]).wait(timeout_s)
         reply = channel.receive()
+        if reply is None and channel.refused:
+            raise Refused(
+                f"the controller at {contact.endpoint} does not let this key in",
+                cause="it does not know the key, or another controller listens there now",
+                hint="`headgate keys list` on its host shows who may come in",
+            )
     finally:
         channel.close(linger_ms=0)
     if reply is None:
-        raise Unreachable(f"no answer from the controller at {endpoint}")
+        raise Unreachable(
+            f"no answer from the controller at {contact.endpoint} in {timeout_s:g} s",
+            hint="is it running? `headgate up` or `headgate controller run` starts one",
+        )
     return reply

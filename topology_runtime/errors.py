@@ -67,6 +67,12 @@ class Unreachable(HeadgateError):
     exit_code = 5
 
 
+class Refused(Unreachable):
+    """A controller does not let this key in, or the key's role may not do this."""
+
+    code = "HG-REFUSED"
+
+
 class Conflict(HeadgateError):
     """The plan is stale, or something else is running already."""
 

@@ -6,7 +6,6 @@ again. Used by one thread.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from dashboards.feeding.items import Change, Document, Item, Stale, Whole
 from topology_runtime import channels
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.errors import BadMessage
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.messages import Reply, Request
 from topology_runtime.picturing.merge_patch import advanced
 
@@ -24,13 +24,13 @@ AGAIN_S = 0.5  # between two questions for the whole
 
 
 class LiveFeed:
-    """Of the controller whose command port is `endpoint`."""
+    """Of the controller on whose command port `contact` ends."""
 
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
+    def __init__(self, contact: Contact) -> None:
+        self._contact = contact
         self.document: Document | None = None
         self._asking: channels.ClientChannel[Request, Reply] = channels.ClientChannel(
-            channels.replies, endpoint, os.urandom(8)
+            channels.replies, contact
         )
         self._stream: channels.SubscriberChannel | None = None
         self._stream_at = ""
@@ -101,7 +101,7 @@ class LiveFeed:
             return
         if self._stream is not None:
             self._stream.close(linger_ms=0)
-        self._stream, self._stream_at = channels.SubscriberChannel(stream), stream
+        self._stream, self._stream_at = channels.SubscriberChannel(self._contact.to(stream)), stream
         self._waiter = channels.Waiter([self._asking, self._stream])
 
     def _published(self) -> Change | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, controller_option, endpoint_of
+from dashboards.terminal.connection import asked, contact_of, controller_option
 from dashboards.terminal.dead_letters import from_trace
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.output import Format, emit, format_options
@@ -48,10 +48,10 @@ def list_letters(controller: str | None, trace: Path | None, task: str | None, o
 
 def from_controller(where: str | None, task: str | None) -> dict[str, Any]:
     """All that are kept, part by part."""
-    endpoint, letters = endpoint_of(where), list[dict[str, Any]]()
+    contact, letters = contact_of(where), list[dict[str, Any]]()
     while True:
         after = letters[-1]["id"] if letters else 0
-        found: dict[str, Any] = asked(endpoint, "deadletters", {"after": after, "task": task})
+        found: dict[str, Any] = asked(contact, "deadletters", {"after": after, "task": task})
         letters += found["letters"]
         if not found["letters"]:
             return {**found, "letters": letters}

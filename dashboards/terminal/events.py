@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, controller_option, endpoint_of
+from dashboards.terminal.connection import asked, contact_of, controller_option
 from topology_runtime.errors import Unreachable
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.output import Format, emit, emit_line, format_options
 
 EVERY_S = 0.5  # how old a followed event may be
@@ -24,15 +25,15 @@ EVERY_S = 0.5  # how old a followed event may be
 @format_options
 def events(controller: str | None, follow: bool, since: int, output: Format) -> None:
     """List the events of a run: VMs that join and leave, plans, deaths of workers, dead letters, alarms."""
-    endpoint = endpoint_of(controller)
+    contact = contact_of(controller)
     if follow:
-        for event in following(endpoint, since):
+        for event in following(contact, since):
             if output == "table":
                 click.echo(line_of(event))
             else:
                 emit_line(event)
         return
-    found = asked(endpoint, "events", {"since": since})
+    found = asked(contact, "events", {"since": since})
     if output == "table":
         for event in found["events"]:
             click.echo(line_of(event))
@@ -44,14 +45,14 @@ def line_of(event: dict[str, Any]) -> str:
     return f"{event['time']}  {event['kind']:<16} {event['text']}"
 
 
-def following(endpoint: str, since: int) -> Iterator[dict[str, Any]]:
+def following(contact: Contact, since: int) -> Iterator[dict[str, Any]]:
     """Events as they come, until the controller is gone. Raises Unreachable when it never was there."""
-    found = asked(endpoint, "events", {"since": since})
+    found = asked(contact, "events", {"since": since})
     while True:
         yield from found["events"]
         time.sleep(EVERY_S)
         try:
-            found = asked(endpoint, "events", {"since": found["last"]})
+            found = asked(contact, "events", {"since": found["last"]})
         except Unreachable:
-            click.echo(f"the controller at {endpoint} has ended", err=True)
+            click.echo(f"the controller at {contact.endpoint} has ended", err=True)
             return

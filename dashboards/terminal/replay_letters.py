@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, controller_option, endpoint_of
+from dashboards.terminal.connection import asked, contact_of, controller_option
 from dashboards.terminal.dead_letters import rows_from_trace
 from topology_runtime.errors import CheckFailed, InvalidInput, Unreachable, UsageError
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.output import Format, emit, format_options
 
 LOOK_S = 0.5
@@ -56,22 +57,22 @@ def replay(
         raise UsageError("say which dead letters to replay", hint=hint)
     skip = flags["skip_unreadable"]
     parts, left_out = _parts_of(trace, numbers, task, skip) if trace is not None else ([], 0)
-    endpoint = endpoint_of(controller)
+    contact = contact_of(controller)
     if trace is not None:
         count = sum(map(len, parts))
         for part in parts:
-            asked(endpoint, "deadletter_take_in", {"run": _run_of(trace), "letters": part, "dry": True})
+            asked(contact, "deadletter_take_in", {"run": _run_of(trace), "letters": part, "dry": True})
     else:
         desired = {"ids": list(numbers), "task": task, "all": everything, "skip": skip}
-        found = asked(endpoint, "deadletter_replay", {**desired, "dry": True})
+        found = asked(contact, "deadletter_replay", {**desired, "dry": True})
         ids, count, left_out = found["ids"], len(found["ids"]), len(found["unreadable"])
     if left_out:
         click.echo(f"{left_out:,} are left out: their rows were not kept", err=True)
     if count and not flags["yes"]:
         _confirm(count)
     if trace is not None:
-        ids = list(_taken_in(endpoint, _run_of(trace), parts))
-    done = _replayed(endpoint, ids) if ids else {"waiting": 0, "done": 0, "died_again": []}
+        ids = list(_taken_in(contact, _run_of(trace), parts))
+    done = _replayed(contact, ids) if ids else {"waiting": 0, "done": 0, "died_again": []}
     _say(done, len(ids), left_out, output)
 
 
@@ -125,21 +126,21 @@ def _parts_of(
     return parts, len(chosen) - len(readable)
 
 
-def _taken_in(endpoint: str, run: str, parts: Sequence[list[dict[str, Any]]]) -> Iterator[int]:
+def _taken_in(contact: Contact, run: str, parts: Sequence[list[dict[str, Any]]]) -> Iterator[int]:
     for part in parts:
-        yield from asked(endpoint, "deadletter_take_in", {"run": run, "letters": part})["ids"]
+        yield from asked(contact, "deadletter_take_in", {"run": run, "letters": part})["ids"]
 
 
 # ── until they are done ─────────────────────────────────────────────────────────────────────────
 
 
-def _replayed(endpoint: str, ids: list[int]) -> dict[str, Any]:
+def _replayed(contact: Contact, ids: list[int]) -> dict[str, Any]:
     """Ask for them, and wait until each is done or has died again."""
-    asked(endpoint, "deadletter_replay", {"ids": ids})
+    asked(contact, "deadletter_replay", {"ids": ids})
     told_s, drawn = time.monotonic(), False
     try:
         while True:
-            done: dict[str, Any] = asked(endpoint, "deadletter_replaying", {"ids": ids})
+            done: dict[str, Any] = asked(contact, "deadletter_replaying", {"ids": ids})
             if not done["waiting"] or done["stage"] not in ("running", "ending", "draining"):
                 return done
             line = f"{done['done']:,} of {len(ids):,} done, {len(done['died_again']):,} died again"

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dashboards.terminal.connection import controller_option, data_of, endpoint_of
+from dashboards.terminal.connection import contact_of, controller_option, data_of
 from topology_runtime.channels import ask
 from topology_runtime.errors import HeadgateError, UsageError
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.messages import Request
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def top(controller: str | None) -> None:
         from dashboards.terminal.top_app import Top
     except ModuleNotFoundError as error:
         raise missing(error) from error
-    reader = StatusReader(endpoint_of(controller))
+    reader = StatusReader(contact_of(controller))
     reader.read()  # what is wrong is said before the screen is taken
     Top(reader.read_or_none, time.monotonic).run()
 
@@ -53,8 +54,8 @@ def missing(error: ModuleNotFoundError) -> UsageError:
 class StatusReader:
     """Asks a controller for its status, its decisions, and the events since the last time."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
+    def __init__(self, contact: Contact) -> None:
+        self._contact = contact
         self._events: deque[Mapping[str, Any]] = deque(maxlen=EVENTS_MOST)
         self._last = self._boot = 0
 
@@ -79,4 +80,4 @@ class StatusReader:
             return None
 
     def _ask(self, command: str, **arguments: Any) -> Any:
-        return data_of(ask(self._endpoint, Request(command, arguments), ANSWER_S))
+        return data_of(ask(self._contact, Request(command, arguments), ANSWER_S))

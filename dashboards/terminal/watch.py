@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, controller_option, endpoint_of
+from dashboards.terminal.connection import asked, contact_of, controller_option
 from dashboards.terminal.live_view import tick_line
 from dashboards.up.screens import TerminalPicture
 from topology_runtime.errors import Unreachable
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.output import Format, emit_line, format_options
 
 
@@ -28,7 +29,7 @@ from topology_runtime.output import Format, emit_line, format_options
 @format_options
 def watch(controller: str | None, every_s: float, seconds: float | None, output: Format) -> None:
     """Watch a run until it ends. With -o json or jsonl: one status per line."""
-    statuses = ticks(endpoint_of(controller), every_s, seconds)
+    statuses = ticks(contact_of(controller), every_s, seconds)
     if output in ("json", "jsonl"):
         for status in statuses:
             emit_line(status)
@@ -39,16 +40,16 @@ def watch(controller: str | None, every_s: float, seconds: float | None, output:
             click.echo(tick_line(status))
 
 
-def ticks(endpoint: str, every_s: float, seconds: float | None) -> Iterator[dict[str, Any]]:
+def ticks(contact: Contact, every_s: float, seconds: float | None) -> Iterator[dict[str, Any]]:
     """Statuses until the run has ended. Raises Unreachable when there never was an answer."""
-    yield asked(endpoint, "status")
+    yield asked(contact, "status")
     began = time.monotonic()
     while seconds is None or time.monotonic() - began + every_s <= seconds:
         time.sleep(every_s)
         try:
-            yield asked(endpoint, "status")
+            yield asked(contact, "status")
         except Unreachable:
-            click.echo(f"the controller at {endpoint} has ended", err=True)
+            click.echo(f"the controller at {contact.endpoint} has ended", err=True)
             return
 
 

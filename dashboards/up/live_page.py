@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards.up.places import HOST, Places, free_ports
 from dashboards.up.supervisor import Child, ChildRefused, GaveUp, headgate_command, owner_option
+from topology_runtime.keys.keyring import LOCAL, Keyring
 
 
 class LivePage:
@@ -15,7 +16,8 @@ class LivePage:
         check_installed()
         self._port = port or free_ports(1)[0]
         self._token_file = places.state / "page-token"
-        words = ["--controller", places.commands, "--port", str(self._port)]
+        key = Keyring.at(places.keys).path("operator", LOCAL)
+        words = ["--controller", places.commands, "--key", str(key), "--port", str(self._port)]
         words += ["--token-file", str(self._token_file), *owner_option()]
         self.child = Child("the page", headgate_command("dashboard", "run", *words), places.log("page"))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dashboards.up.settings import UpSettings
 from topology_runtime.errors import Conflict, InvalidInput
+from topology_runtime.keys.keyring import KEYS
 
 HOST = "127.0.0.1"
 CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # ports that the kernel gives to connections
@@ -44,6 +45,10 @@ class Places:
     @property
     def machines(self) -> Path:
         return self.state / "machines"
+
+    @property
+    def keys(self) -> Path:
+        return self.state / KEYS
 
     @property
     def wanted_before(self) -> bool:

@@ -28,6 +28,7 @@ from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Vm
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import HeadgateError, Unreachable
+from topology_runtime.keys.keyring import LOCAL, Keyring
 from topology_runtime.slots.cgroups import remove_run
 
 TURN_S = 0.05  # machines are reconciled, children looked at so often
@@ -91,12 +92,14 @@ class Session:
         self.machines = LocalMachines(self.places.machines, self.agent_for)
         settings = self.settings
         self.page = LivePage(self.places, settings.dashboard_port) if settings.dashboard else None
-        self.feed = StatusFeed(self.places.commands)
+        self.keys = Keyring.at(self.places.keys)
+        self.feed = StatusFeed(self.keys.key("operator", LOCAL).contact(self.places.commands))
 
     def agent_for(self, vm: Vm) -> Child:
         """The agent of a VM, not started."""
         options = [
             *("--controller", self.places.control),
+            *("--key", str(self.keys.ensure("agent", vm.vm))),
             *("--vm", vm.vm, "--slots", str(vm.slots), "--slot-cores", str(vm.slot_cores)),
             *("--slot-memory", str(vm.slot_memory_bytes)),
             *("--directory", str(self.places.state / "agents" / vm.vm)),

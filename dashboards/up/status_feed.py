@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from topology_runtime import channels
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.messages import Reply, Request
 
 NS = 1_000_000_000
@@ -16,8 +17,7 @@ PATIENCE_NS = 2 * NS  # then the answer is not coming: the controller was restar
 class StatusFeed:
     """`latest`: the newest status. `take_events`: events not taken yet, each once."""
 
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
+    def __init__(self, contact: Contact) -> None:
         self.latest: dict[str, Any] | None = None
         self.fresh = False
         self._events: list[dict[str, Any]] = []
@@ -26,7 +26,7 @@ class StatusFeed:
         self._asked_ns = 0
         self._answers_due = 0
         self._channel: channels.ClientChannel[Request, Reply] = channels.ClientChannel(
-            channels.replies, endpoint, b"headgate-up"
+            channels.replies, contact
         )
         self._waiter = channels.Waiter([self._channel])
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dashboards.terminal.connection import contact_of, controller_option
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.keys.pairs import Contact
 
 if TYPE_CHECKING:
     from dashboards.web.api import Ask
@@ -20,7 +22,7 @@ TOKEN_LEAST, TOKEN_MOST = 16, 256  # characters of a token that is given
 
 
 @click.command()
-@click.option("--controller", metavar="WHERE", help="tcp://HOST:PORT or a state directory [the newest run].")
+@controller_option
 @click.option("--trace", type=click.Path(path_type=Path), metavar="DIR", help="Show a recorded run instead.")
 @click.option("--speed", type=click.FloatRange(0, 1000, min_open=True), help="Of the trace [1].")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: any.")
@@ -57,7 +59,6 @@ def start(options: dict[str, Any]) -> None:
     from dashboards.feeding.items import Feed
     from dashboards.feeding.live_feed import LiveFeed
     from dashboards.feeding.trace_feed import TraceFeed
-    from dashboards.terminal.connection import endpoint_of
     from dashboards.web.server import Web, hosts_of, listening, serve
 
     feed: Feed
@@ -66,8 +67,8 @@ def start(options: dict[str, Any]) -> None:
     if options["trace"] is not None:
         feed = TraceFeed(options["trace"], options["speed"] or 1.0)
     else:
-        endpoint = endpoint_of(options["controller"])
-        feed, ask, token = LiveFeed(endpoint), asking(endpoint), token_of(options["token_file"])
+        contact = contact_of(options["controller"])
+        feed, ask, token = LiveFeed(contact), asking(contact), token_of(options["token_file"])
     sock = listening(options["port"])
     hosts = hosts_of(sock)
     address = f"http://{hosts[0]}/"
@@ -76,7 +77,7 @@ def start(options: dict[str, Any]) -> None:
     serve(Web(feed, ask, token, hosts, options["clients_most"]), sock)
 
 
-def asking(endpoint: str) -> Ask:
+def asking(contact: Contact) -> Ask:
     """Asks the controller without holding up the server."""
     import asyncio
 
@@ -85,7 +86,7 @@ def asking(endpoint: str) -> Ask:
     from topology_runtime.messages import Request
 
     async def asked(command: str, arguments: dict[str, Any], seconds: float) -> Any:
-        return data_of(await asyncio.to_thread(ask, endpoint, Request(command, arguments), seconds))
+        return data_of(await asyncio.to_thread(ask, contact, Request(command, arguments), seconds))
 
     return asked
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from dashboards.terminal.connection import contact_of
 from topology_runtime.channels import ask
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import Request
@@ -42,11 +43,7 @@ class CountedRun(Trial):
 
     def command(self, name: str, *, answer_s: float = 2.0, **arguments: Any) -> Any:
         """What the controller answers within so many seconds; raises HeadgateError when it refuses or is not there."""
-        try:
-            text = (self.folder / "state" / "controller" / "endpoint").read_text()
-        except FileNotFoundError as error:
-            raise HeadgateError("no controller") from error
-        reply = ask(json.loads(text)["commands"], Request(name, arguments), answer_s)
+        reply = ask(contact_of(str(self.folder / "state")), Request(name, arguments), answer_s)
         if reply.error:
             raise HeadgateError(reply.error[2])
         return reply.data

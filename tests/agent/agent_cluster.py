@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from keys_made import MadeKeys
+
 from topology_runtime import channels, proc
 from topology_runtime import messages as m
 from topology_runtime.channels import ServerChannel, Waiter
@@ -21,6 +23,7 @@ from topology_runtime.topology import Edge, Static, Task, Topology
 
 HERE = str(Path(__file__).parent)
 VM = "vm1"
+KEYS = MadeKeys("agent", VM)
 LIMIT_S = 10.0
 NS = 1_000_000_000
 Message = TypeVar("Message", m.Hello, m.Report, m.SampleBlock, m.DeadLetters, m.Goodbye)
@@ -47,7 +50,9 @@ class Cluster:
         self.run = f"test-{os.getpid()}-{folder.name}"
         self.rows = folder / "rows"
         self.rows.mkdir()
-        self.channel: ServerChannel[m.FromController, m.FromAgent] = ServerChannel(channels.from_agent)
+        self.channel: ServerChannel[m.FromController, m.FromAgent] = ServerChannel(
+            channels.from_agent, KEYS.guard
+        )
         self.waiter = Waiter([self.channel])
         self.heard: list[m.FromAgent] = []
         self.peer = b""
@@ -62,7 +67,8 @@ class Cluster:
     def command(self) -> list[str]:
         """The agent's command line, without an owner."""
         words = [sys.executable, "-P", "-m", "dashboards.cli", "agent", "run", "--vm", VM, "--run", self.run]
-        words += ["--controller", self.channel.endpoint, "--slots", "2", "--slot-cores", "0.4"]
+        key = str(KEYS.file(self.folder / "vm1.key"))
+        words += ["--controller", self.channel.endpoint, "--key", key, "--slots", "2", "--slot-cores", "0.4"]
         return [*words, "--slot-memory", "256M", "--directory", str(self.folder / "vm1")]
 
     def start_agent(self) -> None:
@@ -75,7 +81,7 @@ class Cluster:
     def pump(self, seconds: float = 0.02) -> None:
         self.waiter.wait(seconds)
         while (came := self.channel.receive()) is not None:
-            self.peer, message = came
+            self.peer, _, message = came
             self.heard.append(message)
             if isinstance(message, m.Hello | m.Report):
                 self.channel.send(self.peer, m.Welcome(self.boot, self.run, time.time_ns()))

@@ -19,6 +19,8 @@ from topology_runtime import channels, proc
 from topology_runtime import messages as m
 from topology_runtime.channels import ClientChannel
 from topology_runtime.cluster import Slot
+from topology_runtime.curve import new_pair
+from topology_runtime.keys.pairs import contact_at
 
 pytestmark = pytest.mark.live
 
@@ -137,12 +139,13 @@ def test_ctrl_c_and_hostile_bytes(cluster: Cluster) -> None:
     workers = cluster.pids()
     words = (proc.read(f"/proc/{workers[0]}/cmdline") or b"").decode().split("\0")
     stranger: ClientChannel[bytes, m.FromAgentToWorker] = ClientChannel(
-        channels.from_agent_to_worker, words[words.index("--agent") + 1], b"stranger"
+        channels.from_agent_to_worker, contact_at(words[words.index("--agent") + 1], new_pair())
     )
     report = m.WorkerReport(Slot(VM, 9), 1, m.Token(), True)
     for _ in range(2000):
         stranger.send(b"\xc1 flood")
         stranger.send(channels.encode(report))
+    assert stranger.refused, "the key of its agent is no secret; a worker's own is"
     stranger.close()
     cluster.tell_new()
     cluster.wait(lambda: cluster.report.token.counter == cluster.counter)

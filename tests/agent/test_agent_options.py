@@ -18,7 +18,7 @@ from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import Conflict, HeadgateError, UsageError
 from topology_runtime.logs import KEPT_BYTES, open_log
 
-GOOD = c.AgentConfig("tcp://127.0.0.1:5000", "vm1", 4, 0.2, 512 << 20, "state")
+GOOD = c.AgentConfig("tcp://127.0.0.1:5000", "vm1", 4, 0.2, 512 << 20, "state", key="vm1.key")
 
 
 def test_good_options_are_taken_and_the_folder_is_absolute() -> None:
@@ -30,7 +30,7 @@ def test_every_fault_is_listed() -> None:
     with pytest.raises(UsageError) as caught:
         c.checked(bad)
     options = [fault.split(":")[0] for fault in caught.value.faults]
-    assert options == ["--controller", "--vm", "--run", "--slots", "--slot-cores", "--slot-memory"]
+    assert options == ["--controller", "--key", "--vm", "--run", "--slots", "--slot-cores", "--slot-memory"]
     assert caught.value.exit_code == 2
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from keys_made import MadeKeys
 
 from agent.uplink import Uplink
 from topology_runtime import channels
@@ -15,19 +16,20 @@ from topology_runtime.channels import ServerChannel, Waiter
 from topology_runtime.errors import Unreachable
 
 NS = 1_000_000_000
+KEYS = MadeKeys("agent", "vm1")
 Server = ServerChannel[m.FromController, m.FromAgent]
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    server: Server = ServerChannel(channels.from_agent)
+    server: Server = ServerChannel(channels.from_agent, KEYS.guard)
     yield server
     server.close(linger_ms=0)
 
 
 @pytest.fixture
 def uplink(server: Server) -> Iterator[Uplink]:
-    uplink = Uplink(server.endpoint, "vm1", 0)
+    uplink = Uplink(KEYS.contact(server.endpoint), 0)
     yield uplink
     uplink.channel.close(linger_ms=0)
 
@@ -37,7 +39,7 @@ def again_on(port: int) -> Server:
     end = time.monotonic() + 5.0
     while True:
         try:
-            return ServerChannel(channels.from_agent, port=port)
+            return ServerChannel(channels.from_agent, KEYS.guard, port=port)
         except Unreachable:
             if time.monotonic() > end:
                 raise
@@ -45,15 +47,17 @@ def again_on(port: int) -> Server:
 
 def came(server: Server) -> tuple[bytes, m.FromAgent]:
     assert Waiter([server]).wait(5.0)
-    message = server.receive()
-    assert message is not None
-    return message
+    found = server.receive()
+    assert found is not None
+    peer, who, message = found
+    assert who == KEYS.who
+    return peer, message
 
 
 def test_both_ways_and_bytes_that_are_no_message_are_counted(server: Server, uplink: Uplink) -> None:
     uplink.send(m.Goodbye("vm1", 1))
     peer, message = came(server)
-    assert message == m.Goodbye("vm1", 1) and peer == b"vm1"
+    assert message == m.Goodbye("vm1", 1)
     welcome = m.Welcome(1, "run", 5)
     for data in (b"\xc1", channels.encode(m.Quit()), channels.encode(welcome)):
         server.send(peer, data)
@@ -81,7 +85,7 @@ def test_what_was_queued_for_a_controller_that_is_away_is_dropped() -> None:
     with socket.socket() as held:  # bound, not listening: refuses, and no other test gets the port
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
-        uplink = Uplink(f"tcp://127.0.0.1:{port}", "vm1", 0)
+        uplink = Uplink(KEYS.contact(f"tcp://127.0.0.1:{port}"), 0)
         for n in range(100):
             uplink.send(m.Goodbye("vm1", n))
         assert uplink.refresh(4 * NS)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keys_made import agent, operator
 
 from topology_runtime import channels
 from topology_runtime import messages as m
@@ -47,7 +48,8 @@ class Process:
         raise AssertionError("no endpoint")
 
     def ask(self, command: str, **arguments: Any) -> m.Reply:
-        return channels.ask(self.where()["commands"], m.Request(command, arguments), LIMIT_S)
+        self.where()
+        return channels.ask(operator(self.state), m.Request(command, arguments), LIMIT_S)
 
     def end(self, number: int) -> tuple[int, str]:
         """Signal it; its exit code and what it said."""
@@ -154,7 +156,7 @@ def test_a_peer_that_talks_nonsense_is_told_so_and_not_heard(tmp_path: Path) -> 
     with controller(tmp_path) as one:
         where = one.where()
         peer: channels.ClientChannel[m.FromAgent, m.FromController] = channels.ClientChannel(
-            channels.from_controller, where["control"], b"vm1"
+            channels.from_controller, agent(tmp_path, "vm1").contact(where["control"])
         )
         try:
             for _ in range(10):
@@ -171,8 +173,9 @@ def test_a_peer_that_talks_nonsense_is_told_so_and_not_heard(tmp_path: Path) -> 
 
 def test_nonsense_on_the_command_port_gets_an_error(tmp_path: Path) -> None:
     with controller(tmp_path) as one:
+        one.where()
         client: channels.ClientChannel[m.Request, m.Reply] = channels.ClientChannel(
-            channels.replies, one.where()["commands"], b"x"
+            channels.replies, operator(one.state)
         )
         try:
             client.send(b"\xc1 nothing")

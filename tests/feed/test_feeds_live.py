@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keys_made import operator
 
 from dashboards.feeding.items import Change, Stale, Whole
 from dashboards.feeding.live_feed import LiveFeed
 from topology_runtime import channels
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.messages import Request
 from topology_runtime.picturing.merge_patch import advanced
 
@@ -33,16 +35,17 @@ class Controller:
         words = ["controller", "run", "--state-dir", str(state), *options]
         command = [sys.executable, "-P", "-m", "dashboards.cli", *words]
         self.popen = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        self.commands = self._commands(state / "controller" / "endpoint")
+        self.contact = self._contact(state)
 
-    def _commands(self, endpoint: Path) -> str:
+    def _contact(self, state: Path) -> Contact:
+        endpoint = state / "controller" / "endpoint"
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             assert self.popen.poll() is None
             if endpoint.exists():
                 found = json.loads(endpoint.read_bytes())
                 if found["pid"] == self.popen.pid:
-                    return str(found["commands"])
+                    return operator(state)
             time.sleep(0.01)
         raise AssertionError("no endpoint")
 
@@ -67,21 +70,21 @@ def until(feed: LiveFeed, kind: type[Any]) -> Any:
 
 
 def test_changes_follow_the_whole_and_add_up_to_the_next_whole(tmp_path: Path) -> None:
-    with controller(tmp_path) as one, closing(LiveFeed(one.commands)) as feed:
+    with controller(tmp_path) as one, closing(LiveFeed(one.contact)) as feed:
         known = until(feed, Whole).document
         assert known["stage"] == "idle" and "plan" not in known
         for _ in range(4):
             item = until(feed, Change)
             known = advanced(known, json.loads(item.data))
             assert known == item.document
-        asked = channels.ask(one.commands, Request("snapshot"), LIMIT_S).data["snapshot"]
+        asked = channels.ask(one.contact, Request("snapshot"), LIMIT_S).data["snapshot"]
         assert asked["number"] - known["number"] in (0, 1) and asked["boot"] == known["boot"]
 
 
 def test_a_controller_that_vanishes_is_stale_within_three_seconds_and_whole_when_it_is_back(
     tmp_path: Path,
 ) -> None:
-    with controller(tmp_path) as one, closing(LiveFeed(one.commands)) as feed:
+    with controller(tmp_path) as one, closing(LiveFeed(one.contact)) as feed:
         assert until(feed, Whole).document["boot"] == 1
         until(feed, Change)
         one.popen.send_signal(signal.SIGKILL)
@@ -89,31 +92,31 @@ def test_a_controller_that_vanishes_is_stale_within_three_seconds_and_whole_when
         gone = time.monotonic()
         until(feed, Stale)
         assert time.monotonic() - gone < STALE_S
-        with controller(tmp_path, "--command-port", one.commands.rsplit(":", 1)[1]):
+        with controller(tmp_path, "--command-port", one.contact.endpoint.rsplit(":", 1)[1]):
             assert until(feed, Whole).document["boot"] == 2
             until(feed, Change)
 
 
 def test_the_last_that_is_heard_of_a_run_is_that_it_is_over(tmp_path: Path) -> None:
-    with controller(tmp_path) as one, closing(LiveFeed(one.commands)) as feed:
+    with controller(tmp_path) as one, closing(LiveFeed(one.contact)) as feed:
         until(feed, Change)
-        channels.ask(one.commands, Request("stop"), LIMIT_S)
+        channels.ask(one.contact, Request("stop"), LIMIT_S)
         until(feed, Stale)
         assert feed.document is not None and feed.document["stage"] == "over"
         assert one.popen.wait(LIMIT_S) == 0
 
 
 def test_listeners_that_read_nothing_neither_hold_up_the_controller_nor_each_other(tmp_path: Path) -> None:
-    with controller(tmp_path) as one, closing(LiveFeed(one.commands)) as feed:
+    with controller(tmp_path) as one, closing(LiveFeed(one.contact)) as feed:
         until(feed, Whole)
-        stream = channels.ask(one.commands, Request("snapshot"), LIMIT_S).data["stream"]
-        deaf = [channels.SubscriberChannel(stream) for _ in range(50)]
+        stream = channels.ask(one.contact, Request("snapshot"), LIMIT_S).data["stream"]
+        deaf = [channels.SubscriberChannel(one.contact.to(stream)) for _ in range(50)]
         try:
             times = []
             for _ in range(6):
                 until(feed, Change)
                 begin = time.monotonic()
-                channels.ask(one.commands, Request("ping"), LIMIT_S)
+                channels.ask(one.contact, Request("ping"), LIMIT_S)
                 times.append(time.monotonic() - begin)
             assert sorted(times)[len(times) // 2] < 0.25
         finally:
@@ -123,8 +126,8 @@ def test_listeners_that_read_nothing_neither_hold_up_the_controller_nor_each_oth
 
 def test_a_senseless_what_if_is_refused_and_the_next_one_answered(tmp_path: Path) -> None:
     with controller(tmp_path) as one:
-        refused = channels.ask(one.commands, Request("whatif", {"rates": "all"}), LIMIT_S)
+        refused = channels.ask(one.contact, Request("whatif", {"rates": "all"}), LIMIT_S)
         assert refused.error is not None and refused.error[0] == "HG-INVALID"
-        idle = channels.ask(one.commands, Request("whatif", {"rates": [1.0]}), LIMIT_S)
+        idle = channels.ask(one.contact, Request("whatif", {"rates": [1.0]}), LIMIT_S)
         assert idle.error is not None and "topology" in idle.error[2]
-        assert channels.ask(one.commands, Request("ping"), LIMIT_S).error is None
+        assert channels.ask(one.contact, Request("ping"), LIMIT_S).error is None

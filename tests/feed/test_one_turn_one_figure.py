@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from arriving_world import ArrivingWorld
 from enactment_world import World
+from keys_made import MadeKeys
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -69,7 +70,7 @@ def shown(world: TickingWorld, capsys: pytest.CaptureFixture[str]) -> Shown:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collected())  # type: ignore[arg-type]
     told = generate_latest(registry).decode()
-    with closing(Publisher()) as publisher:
+    with closing(Publisher(MadeKeys().guard)) as publisher:
         publisher.show(show.view)
         page = json.loads(json.dumps(publisher.snapshot()["snapshot"]))
     status, summary = world.replied

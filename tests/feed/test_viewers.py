@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from enactment_world import World
+from keys_made import MadeKeys
 
 from controller.viewers import WAITING_MOST, Viewers
 from topology_runtime.channels import Waker
@@ -27,7 +28,7 @@ def wake() -> Iterator[Waker]:
 
 @pytest.fixture
 def viewers(wake: Waker) -> Iterator[Viewers]:
-    made = Viewers(wake)
+    made = Viewers(wake, MadeKeys().guard)
     yield made
     made.close()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from keys_made import MadeKeys
 from recorded_runs import settings, submitted
 
 from controller.core.loop import Loop
@@ -40,7 +41,7 @@ def recorded(folder: Path, lives: int = 1, asked: bool = True) -> list[Document]
     world = IdealWorld(run, IdealAccount(), wall_ns=BEGAN_S * 1_000_000_000)
     moments = iter(world.moments(SECONDS))
     for life in range(1, lives + 1):
-        with closing(Publisher()) as publisher:
+        with closing(Publisher(MadeKeys().guard)) as publisher:
             publisher.record(lines.append)
             for moment in moments:
                 for instruction in moment.instructions:

@@ -17,7 +17,8 @@ class BrokenLine:
     again, as TCP would do it."""
 
     def __init__(self, endpoint: str) -> None:
-        self._host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        where, _, key = endpoint.partition("#")
+        self._host, _, port = where.removeprefix("tcp://").rpartition(":")
         self._port, self._mode = int(port), "open"
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -25,7 +26,7 @@ class BrokenLine:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._server = self._do(self._listen())
-        self.endpoint = f"tcp://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.endpoint = f"tcp://127.0.0.1:{self._server.sockets[0].getsockname()[1]}#{key}"
         self.become("open")
 
     def become(self, mode: Mode) -> None:

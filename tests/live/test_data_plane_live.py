@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from topology_runtime import messages as m
+from topology_runtime.keys.worker_keys import WorkerKeys
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.rig import Rig
@@ -38,10 +39,13 @@ def with_store(topology: Topology, folder: Path) -> Topology:
     return Topology(topology.name, tasks, topology.edges)
 
 
-def rig_of(topology: Topology, places: Mapping[str, Sequence[int]], tmp_path: Path) -> Rig:
+def rig_of(
+    topology: Topology, places: Mapping[str, Sequence[int]], tmp_path: Path, keys: WorkerKeys | None = None
+) -> Rig:
     (tmp_path / "out").mkdir()
     topology = with_store(topology, tmp_path / "out")
-    return Rig(topology, places, str(tmp_path), (HERE,), m.DataPlaneSettings(strict=True))
+    strict, keys = m.DataPlaneSettings(strict=True), keys or WorkerKeys()
+    return Rig(topology, places, str(tmp_path), (HERE,), strict, keys=keys)
 
 
 def stored(tmp_path: Path) -> Counter[int]:

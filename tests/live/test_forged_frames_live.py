@@ -12,6 +12,9 @@ from test_data_plane_live import line, rig_of, run, stored
 
 from topology_runtime import channels
 from topology_runtime import messages as m
+from topology_runtime.curve import new_pair
+from topology_runtime.keys.pairs import KeyPair, contact_at
+from topology_runtime.keys.worker_keys import WorkerKeys
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.rig import Rig
 
@@ -45,15 +48,30 @@ def forged(rig: Rig, incarnation: int, sequence: int) -> bytes:
     return channels.encode(m.WireFrame(frame, shape, msgspec.Raw(wire.write(rows, shape))))
 
 
+class KeptKeys(WorkerKeys):
+    """Of whom one worker's secret was stolen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stolen: dict[int, KeyPair] = {}
+
+    def make(self, vm: str, slot: int, incarnation: int) -> KeyPair:
+        self.stolen[slot] = super().make(vm, slot, incarnation)
+        return self.stolen[slot]
+
+
+@pytest.mark.parametrize("stolen", [False, True])
 @pytest.mark.parametrize("named", [False, True])
-def test_a_frame_of_an_incarnation_that_is_not_named_reaches_nobody(named: bool, tmp_path: Path) -> None:
-    """The frame is a good one: with the number of the true worker it is taken (until there are keys)."""
-    rig = rig_of(line("left"), {"source": [0], "left": [1], "store": [0]}, tmp_path)
+def test_a_frame_of_nobody_who_is_named_reaches_nobody(named: bool, stolen: bool, tmp_path: Path) -> None:
+    """The frame is a good one: with the key and the number of the true worker it is taken."""
+    keys = KeptKeys()
+    rig = rig_of(line("left"), {"source": [0], "left": [1], "store": [0]}, tmp_path, keys)
     try:
         rig.start()
         assert rig.desired is not None
         at = {worker.slot.number: worker for worker in rig.desired.workers}
-        stranger = channels.PushChannel(at[0].endpoint)
+        pair = keys.stolen[1] if stolen else new_pair()
+        stranger = channels.PushChannel(contact_at(at[0].endpoint, pair))
         for sequence in range(FRAMES):
             stranger.send_bytes(forged(rig, at[1].incarnation + (0 if named else 1), sequence))
         emitted = run(rig, 500.0, 1.0)
@@ -62,5 +80,5 @@ def test_a_frame_of_an_incarnation_that_is_not_named_reaches_nobody(named: bool,
     finally:
         rig.stop()
     rows = stored(tmp_path)
-    assert rows.pop(FORGED, 0) == (FRAMES if named else 0)
+    assert rows.pop(FORGED, 0) == (FRAMES if named and stolen else 0)
     assert rows == Counter(range(emitted))

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+from keys_made import operator
 
 from topology_runtime import channels
 from topology_runtime.messages import Request
@@ -32,8 +33,7 @@ def bound() -> bool:
 
 
 def ask(running: Trial, command: str, **arguments: object) -> Any:
-    endpoint = json.loads((running.folder / "state" / "controller" / "endpoint").read_text())["commands"]
-    reply = channels.ask(endpoint, Request(command, dict(arguments)))
+    reply = channels.ask(operator(running.folder / "state"), Request(command, dict(arguments)))
     assert reply.error is None, reply.error
     return reply.data
 

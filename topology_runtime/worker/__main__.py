@@ -16,14 +16,25 @@ def main() -> int:
     parser.add_argument("--slot", type=int, required=True)
     parser.add_argument("--incarnation", type=int, required=True)
     parser.add_argument("--meter-fd", type=int, required=True)
+    parser.add_argument("--key-fd", type=int, required=True)
     parser.add_argument("--directory", required=True)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--owner", type=int, default=os.getppid())
     a = parser.parse_args()
+    from topology_runtime.keys.handing import handed
+    from topology_runtime.keys.pairs import contact_at
     from topology_runtime.worker.worker import WorkerPlace, run
 
     return run(
-        WorkerPlace(a.agent, Slot(a.vm, a.slot), a.incarnation, a.meter_fd, a.directory, a.host, a.owner)
+        WorkerPlace(
+            contact_at(a.agent, handed(a.key_fd)),
+            Slot(a.vm, a.slot),
+            a.incarnation,
+            a.meter_fd,
+            a.directory,
+            a.host,
+            a.owner,
+        )
     )
 
 

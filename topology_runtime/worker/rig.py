@@ -19,6 +19,8 @@ from topology_runtime import messages as m
 from topology_runtime.channels import ServerChannel, Waiter
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import EnactmentFailed
+from topology_runtime.keys.handing import handing
+from topology_runtime.keys.worker_keys import WorkerKeys
 from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import KEY_RANGES, Topology
@@ -36,6 +38,7 @@ class _Process:
     incarnation: int
     endpoint: str = ""
     report: m.WorkerReport | None = None
+    peer: bytes = b""
 
 
 @dataclass
@@ -50,10 +53,13 @@ class Rig:
     settings: m.DataPlaneSettings = field(default_factory=m.DataPlaneSettings)
     modelled_tps: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    keys: WorkerKeys = field(default_factory=WorkerKeys)
     through: Callable[[int, str], str] = lambda slot, endpoint: endpoint  # how peers reach a worker
 
     def __post_init__(self) -> None:
-        self._channel: ServerChannel[m.FromAgentToWorker, m.FromWorker] = ServerChannel(channels.from_worker)
+        self._channel: ServerChannel[m.FromAgentToWorker, m.FromWorker] = ServerChannel(
+            channels.from_worker, self.keys.guard
+        )
         self._waiter = Waiter([self._channel])
         self._workers: dict[int, _Process] = {}
         self._letters: list[m.DeadLetter] = []
@@ -81,10 +87,13 @@ class Rig:
         """Start (or start again) the worker of a slot."""
         fd = mt.create()
         incarnation = time.time_ns()
-        command = [sys.executable, "-P", "-m", "topology_runtime.worker", "--agent", self._channel.endpoint]
+        agent = self.keys.endpoint(self._channel.endpoint)
+        command = [sys.executable, "-P", "-m", "topology_runtime.worker", "--agent", agent]
         command += ["--vm", VM, "--slot", str(slot), "--incarnation", str(incarnation), "--meter-fd", str(fd)]
         command += ["--directory", self.directory, "--owner", str(os.getpid())]
-        popen = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL)
+        with handing(self.keys.make(VM, slot, incarnation)) as key_fd:
+            command += ["--key-fd", str(key_fd)]
+            popen = subprocess.Popen(command, pass_fds=[fd, key_fd], stdin=subprocess.DEVNULL)
         self._workers[slot] = _Process(popen, mt.Meter(fd), fd, incarnation)
 
     def pid_of(self, slot: int) -> int:
@@ -134,8 +143,8 @@ class Rig:
         return bool(sources) and all(source.stopped for source in sources)
 
     def stop(self) -> None:
-        for slot in self._workers:
-            self._channel.send(str(Slot(VM, slot)).encode(), m.Quit("the rig stops"))
+        for worker in self._workers.values():
+            self._channel.send(worker.peer, m.Quit("the rig stops"))
         deadline = time.monotonic() + 2.0
         for worker in self._workers.values():
             try:
@@ -178,9 +187,9 @@ class Rig:
         words = [channels.encode(self.desired)]
         if self.desired.holders:
             words.append(channels.encode(m.Lease(LEASED_UNTIL_NS)))
-        for slot in self._workers:
+        for worker in self._workers.values():
             for word in words:
-                self._channel.send(str(Slot(VM, slot)).encode(), word)
+                self._channel.send(worker.peer, word)
 
     def _routes(self) -> tuple[m.Route, ...]:
         routes = []
@@ -261,10 +270,11 @@ class Rig:
     def _hear(self, timeout_s: float) -> None:
         self._waiter.wait(min(timeout_s, 0.05))
         while (got := self._channel.receive()) is not None:
-            message = got[1]
+            peer, _, message = got
             worker = self._workers.get(message.slot.number)
             if worker is None or message.incarnation != worker.incarnation:
                 continue
+            worker.peer = peer
             if isinstance(message, m.WorkerHello):
                 worker.endpoint = worker.endpoint or self.through(message.slot.number, message.endpoint)
             else:

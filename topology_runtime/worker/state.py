@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from topology_runtime.cluster import Slot
+from topology_runtime.keys.pairs import Who, key_of
 from topology_runtime.messages import (
     DesiredState,
     Frame,
@@ -115,6 +116,10 @@ class WorkerState:
     ended: set[int] = field(default_factory=set)
     peers: dict[Slot, WorkerAt] = field(default_factory=dict)
     known: dict[Slot, int] = field(default_factory=dict)  # highest incarnation ever named
+    keys: dict[str, Who] = field(
+        default_factory=dict
+    )  # public keys of these; asked at handshakes, by another thread
+    _key: dict[Slot, str] = field(default_factory=dict)
     places: dict[int, Slot] = field(default_factory=dict)  # where threads are, or were: they do not move
     answered: set[tuple[Slot, int]] = field(default_factory=set)
     losses: int = 0
@@ -275,6 +280,11 @@ class WorkerState:
             self.known[peer.slot] = peer.incarnation
             if peer.slot in self.peers:  # else the one before left in order, or there was none
                 out += [self._part(peer.slot), Fault(f"worker {peer.slot} was replaced")]
+        if public := key_of(peer.endpoint):
+            self.keys[public] = Who("worker", f"{peer.slot}#{peer.incarnation}")
+            if (old := self._key.get(peer.slot, public)) != public:
+                del self.keys[old]
+            self._key[peer.slot] = public
         if peer.endpoint and peer.slot not in self.peers:
             self.peers[peer.slot] = peer
             out.append(Connect(peer))

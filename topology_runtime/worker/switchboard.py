@@ -17,7 +17,8 @@ import msgspec
 from topology_runtime.channels import LinkWatch, PullChannel, PushChannel, encode
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
-from topology_runtime.errors import BadRow, Unreachable
+from topology_runtime.errors import BadRow, HeadgateError
+from topology_runtime.keys.pairs import KeyPair, contact_at
 from topology_runtime.messages import (
     Ack,
     Acks,
@@ -130,8 +131,11 @@ class Over:
 class Sender(threading.Thread):
     """Owns the sockets to the peers; writes frames and batches of acks."""
 
-    def __init__(self, board: Switchboard, meter: mt.Meter, records: dict[int, int], wake: Any) -> None:
+    def __init__(
+        self, board: Switchboard, meter: mt.Meter, records: dict[int, int], wake: Any, own: KeyPair
+    ) -> None:
         super().__init__(name="sender", daemon=True)
+        self._own = own
         self._board, self._meter, self._records, self._wake = board, meter, records, wake
         self.watches: SimpleQueue[tuple[WorkerAt, LinkWatch]] = SimpleQueue()  # of links, for who reads them
         self._peers: dict[Slot, PushChannel] = {}
@@ -186,8 +190,8 @@ class Sender(threading.Thread):
         if isinstance(what, WorkerAt):
             self._drop_peer(what.slot)
             try:
-                channel = self._peers[what.slot] = PushChannel(what.endpoint)
-            except Unreachable:
+                channel = self._peers[what.slot] = PushChannel(contact_at(what.endpoint, self._own))
+            except HeadgateError:
                 self.dropped += 1
                 return True
             self.watches.put((what, channel.watch))

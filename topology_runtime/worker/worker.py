@@ -23,6 +23,7 @@ from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import BadMessage, BadRow
+from topology_runtime.keys.pairs import Contact, KeyGuard
 from topology_runtime.letters_kept import LettersKept
 from topology_runtime.logs import hold_out
 from topology_runtime.messages import (
@@ -70,9 +71,9 @@ LEAVING_NS = 4_000_000_000  # … when nobody waits for this worker's end but it
 
 @dataclass(frozen=True)
 class WorkerPlace:
-    """Where this worker is, from its command line."""
+    """Where this worker is, from its command line. agent: the way to it."""
 
-    agent: str
+    agent: Contact
     slot: Slot
     incarnation: int
     meter_fd: int
@@ -95,8 +96,8 @@ class Worker:
         self.threads: dict[int, TaskThread] = {}
         self.closing: dict[int, TaskThread] = {}
         self.pings: SimpleQueue[Ping] = SimpleQueue()
-        self.sender = Sender(self.board, self.meter, self.records, self.wake)
-        self.pull = PullChannel(place.host)
+        self.sender = Sender(self.board, self.meter, self.records, self.wake, place.agent.own)
+        self.pull = PullChannel(KeyGuard(place.agent.own, self.state.keys.get, later=True), place.host)
         self.receiver = Receiver(self.board, self.pull, self.state, self.pings, self.wake)
         self.links = Links(self.sender.watches)
         self.endpoint = self.pull.endpoint
@@ -119,7 +120,7 @@ class Worker:
     def startup(self) -> None:
         self.meter.words[mt.H_INCARNATION] = self.place.incarnation
         self.agent: ClientChannel[FromWorker, FromAgentToWorker] = ClientChannel(
-            channels.from_agent_to_worker, self.place.agent, str(self.place.slot).encode()
+            channels.from_agent_to_worker, self.place.agent
         )
         self.waiter = Waiter([self.agent], [self.wake.fd])
         self.sender.start()

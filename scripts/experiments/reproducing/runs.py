@@ -17,13 +17,14 @@ import msgspec
 
 from controller.knowledge.plan_data import plan_data
 from controller.knowledge.plans import Plan
-from dashboards.terminal.connection import ENDPOINT
+from dashboards.terminal.connection import contact_of
 from experiments.reproducing.stair import Pace, Stair
 from topology_runtime.calibration.awake import Awake
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.speed import Reference
 from topology_runtime.channels import ask
 from topology_runtime.errors import HeadgateError, Unreachable
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.messages import Request
 from topology_runtime.reading import document_of
 from topology_runtime.topology import Topology
@@ -214,13 +215,13 @@ class Up:
             f"the run ended with exit code {code}", cause="\n  ".join(lines), hint=str(self.log)
         )
 
-    def _endpoint(self) -> str:
+    def _endpoint(self) -> Contact:
         """Where the controller takes commands, once it does."""
-        file, deadline = self._state / ENDPOINT, time.monotonic() + START_S
+        deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             self.check()
             try:
-                return str(json.loads(file.read_bytes())["commands"])
-            except (FileNotFoundError, ValueError):
+                return contact_of(str(self._state))
+            except Unreachable:
                 time.sleep(LOOK_S)
         raise Unreachable(f"the controller was not there within {START_S:g} s", hint=str(self.log))

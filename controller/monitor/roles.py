@@ -1,0 +1,40 @@
+"""Who may say and ask what, by whose key it came under. Pure."""
+
+from __future__ import annotations
+
+from topology_runtime.errors import BadMessage, HeadgateError, Refused
+from topology_runtime.keys.pairs import Who
+from topology_runtime.messages import FromAgent
+
+LOOKING = frozenset(
+    [
+        "ping",
+        "status",
+        "summary",
+        "explain",
+        "events",
+        "whatif",
+        "plans",
+        "snapshot",
+        "deadletters",
+        "deadletter",
+    ]
+)
+CLIENTS = ("operator", "viewer")
+
+
+def check_name(message: FromAgent, who: Who) -> None:
+    """An agent speaks for its own VM only. Raises BadMessage."""
+    if message.vm != who.name:
+        raise BadMessage(f"the agent of {who.name} speaks for another VM", cause=repr(message.vm))
+
+
+def refused_to(who: Who, command: str) -> HeadgateError | None:
+    """Why he may not ask this; None when he may: a viewer looks and changes nothing."""
+    if who.role == "operator" or (who.role == "viewer" and command in LOOKING):
+        return None
+    return Refused(
+        f"{command} is not for the {who}",
+        cause="a viewer's key looks and changes nothing",
+        hint="use an operator's key: --key FILE",
+    )

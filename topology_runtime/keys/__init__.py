@@ -1,0 +1,1 @@
+"""Who may speak to whom: keys, and the folder that holds them."""

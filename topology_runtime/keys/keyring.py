@@ -1,0 +1,252 @@
+"""A folder of keys: who may come in (`trust.json`), and a file for each that has a key.
+
+    trust.json            the public keys: role, name, since when, revoked when
+    controller.key        the controller's own pair
+    agent.vm1.key …       what whoever it names needs: his pair and the controller's public key; it goes to his host
+
+The folder is its owner's alone (0700, files 0600), and one change is made at a time. A running controller sees a change
+within a second (`trust.py`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from topology_runtime.curve import new_pair
+from topology_runtime.errors import Conflict, InvalidInput
+from topology_runtime.keys.names import fault_of
+from topology_runtime.keys.pairs import GIVEN, Contact, KeyPair, Role
+from topology_runtime.utc import utc_iso
+
+KEY_SCHEMA, TRUST_SCHEMA = "headgate/key/v1", "headgate/trust/v1"
+TRUST, CONTROLLER = "trust.json", "controller.key"
+KEYS = "keys"  # in a run's state directory
+LOCAL = "local"  # the operator who made the folder
+FILE_MOST_BYTES = 16 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file: all that whoever it names needs. controller: its public key."""
+
+    role: Role
+    name: str
+    public: str
+    secret: str
+    controller: str
+    schema: str = KEY_SCHEMA
+
+    @property
+    def pair(self) -> KeyPair:
+        return KeyPair(self.public, self.secret)
+
+    def __repr__(self) -> str:
+        return f"KeyFile({self.role} {self.name} {self.public!r})"
+
+    def contact(self, endpoint: str) -> Contact:
+        return Contact(endpoint, self.pair, self.controller)
+
+
+class Trusted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A public key and whose it is; times in UTC. revoked "": it may come in."""
+
+    role: Role
+    name: str
+    public: str
+    since: str
+    revoked: str = ""
+
+
+class TrustFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    controller: str
+    keys: tuple[Trusted, ...] = ()
+    schema: str = TRUST_SCHEMA
+
+    def of(self, role: str, name: str) -> Trusted | None:
+        """His key that is not revoked."""
+        found = (key for key in self.keys if (key.role, key.name, key.revoked) == (role, name, ""))
+        return next(found, None)
+
+
+class Keyring:
+    """The folder. It must be there: `make` makes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def make(cls, folder: Path) -> Keyring:
+        """A new folder with a controller's key and nobody else's. Raises Conflict when it holds keys, InvalidInput."""
+        ring = cls(folder)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            with ring._alone():
+                if (folder / TRUST).exists():
+                    raise Conflict(f"{folder} holds keys already", hint=f"headgate keys list --keys {folder}")
+                pair = new_pair()
+                ring._keep(
+                    CONTROLLER, KeyFile("controller", "controller", pair.public, pair.secret, pair.public)
+                )
+                ring._keep(TRUST, TrustFile(pair.public))
+        except OSError as error:
+            raise InvalidInput(f"keys cannot be written to {folder}", cause=error.strerror) from error
+        return ring
+
+    @classmethod
+    def at(cls, folder: Path) -> Keyring:
+        """The folder's keys; a new folder gets a controller's key and one for whoever runs it. Raises InvalidInput."""
+        if (folder / TRUST).exists():
+            return cls(folder)
+        ring = cls.make(folder)
+        ring.ensure("operator", LOCAL)
+        return ring
+
+    def trust(self) -> TrustFile:
+        """Who may come in. Raises InvalidInput."""
+        return read_whole(self.folder / TRUST, TrustFile)
+
+    def controller(self) -> KeyPair:
+        return read_key(self.folder / CONTROLLER).pair
+
+    def path(self, role: str, name: str) -> Path:
+        return self.folder / (CONTROLLER if role == "controller" else f"{role}.{name}.key")
+
+    def key(self, role: str, name: str) -> KeyFile:
+        """Raises InvalidInput when there is none."""
+        return read_key(self.path(role, name))
+
+    def add(self, role: Role, name: str) -> Path:
+        """A key for somebody new; its file. Raises Conflict when he has one, UsageError."""
+        with self._alone():
+            trust = self.trust()
+            if trust.of(role, name) is not None:
+                hint = f"headgate keys export {role} {name}, or rotate it"
+                raise Conflict(f"{role} {name} has a key", hint=hint)
+            return self._give(trust, role, name)
+
+    def ensure(self, role: Role, name: str) -> Path:
+        """His key's file, made if he has none."""
+        with self._alone():
+            trust = self.trust()
+            held = trust.of(role, name) is not None and self.path(role, name).exists()
+            return self.path(role, name) if held else self._give(_without(trust, role, name), role, name)
+
+    def rotate(self, role: Role, name: str) -> Path:
+        """A new key in place of his old one, which counts no more. Raises InvalidInput when he has none."""
+        with self._alone():
+            trust = self.trust()
+            if role == "controller":
+                return self._rotate_controller(trust)
+            self._held(trust, role, name)
+            return self._give(_without(trust, role, name), role, name)
+
+    def revoke(self, role: Role, name: str) -> None:
+        """His key counts no more. Raises InvalidInput when he has none."""
+        with self._alone():
+            trust = self.trust()
+            self._held(trust, role, name)
+            self._keep(TRUST, _without(trust, role, name))
+            self.path(role, name).unlink(missing_ok=True)
+
+    def _held(self, trust: TrustFile, role: str, name: str) -> None:
+        if trust.of(role, name) is None:
+            raise InvalidInput(
+                f"{role} {name} has no key in {self.folder}", hint=f"headgate keys list --keys {self.folder}"
+            )
+
+    def _give(self, trust: TrustFile, role: Role, name: str) -> Path:
+        """The file first: who is trusted has one."""
+        if (fault := fault_of(role, name)) is not None:
+            raise InvalidInput(fault)
+        pair, path = new_pair(), self.path(role, name)
+        self._keep(path.name, KeyFile(role, name, pair.public, pair.secret, trust.controller))
+        entry = Trusted(role, name, pair.public, utc_iso(time.time_ns()))
+        self._keep(TRUST, msgspec.structs.replace(trust, keys=(*trust.keys, entry)))
+        return path
+
+    def _rotate_controller(self, trust: TrustFile) -> Path:
+        """Everybody's file names the new one; a controller takes it when it starts."""
+        pair = new_pair()
+        self._keep(CONTROLLER, KeyFile("controller", "controller", pair.public, pair.secret, pair.public))
+        self._keep(TRUST, msgspec.structs.replace(trust, controller=pair.public))
+        for path in sorted(self.folder.glob("*.*.key")):
+            self._keep(path.name, msgspec.structs.replace(read_key(path), controller=pair.public))
+        return self.folder / CONTROLLER
+
+    def _keep(self, name: str, what: msgspec.Struct) -> None:
+        keep_whole(self.folder / name, what)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else changes it meanwhile. Raises InvalidInput when the disk does not take it."""
+        try:
+            lock = os.open(self.folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError as error:
+            hint = f"headgate keys init {self.folder}"
+            raise InvalidInput(f"{self.folder} holds no keys", cause=error.strerror, hint=hint) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        except OSError as error:
+            raise InvalidInput(f"keys cannot be written to {self.folder}", cause=error.strerror) from error
+        finally:
+            os.close(lock)
+
+
+def _without(trust: TrustFile, role: str, name: str) -> TrustFile:
+    """His keys revoked now."""
+    now = utc_iso(time.time_ns())
+    keys = tuple(
+        msgspec.structs.replace(key, revoked=now)
+        if (key.role, key.name, key.revoked) == (role, name, "")
+        else key
+        for key in trust.keys
+    )
+    return msgspec.structs.replace(trust, keys=keys)
+
+
+def keep_whole(path: Path, what: msgspec.Struct) -> None:
+    """By rename, for its owner alone from the first byte on. Raises OSError."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(what), indent=1) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+
+
+def read_key(path: Path) -> KeyFile:
+    """Raises InvalidInput when it is none, or others may read it."""
+    found = read_whole(path, KeyFile)
+    if (found.role not in GIVEN and found.role != "controller") or fault_of(
+        found.role, found.name
+    ) is not None:
+        raise InvalidInput(f"{path} is no key of headgate", cause=f"of {found.role!r} {found.name!r}")
+    return found
+
+
+def read_whole(path: Path, kind: type[T]) -> T:
+    """Raises InvalidInput when it is not there, not such a file, or others may read it."""
+    try:
+        status = path.stat()
+        if status.st_mode & 0o077:
+            raise InvalidInput(f"others may read {path}", hint=f"chmod 600 {path}")
+        if status.st_size > FILE_MOST_BYTES:
+            raise InvalidInput(f"{path} is no file of keys", cause=f"{status.st_size:,} bytes")
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read", cause=error.strerror) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is no file of keys", cause=str(error)) from error

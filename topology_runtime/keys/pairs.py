@@ -1,0 +1,86 @@
+"""Keys and names as plain values.
+
+A key pair is Curve25519; both halves are 32 bytes, written as 40 characters of Z85. The public half names somebody,
+the secret half proves it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from topology_runtime.errors import InvalidInput
+
+Role = Literal["controller", "agent", "operator", "viewer", "worker"]
+GIVEN: tuple[Role, ...] = (
+    "agent",
+    "operator",
+    "viewer",
+)  # roles that a person gives; the others come by themselves
+Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+
+
+class KeyPair(msgspec.Struct, frozen=True):
+    """Never shown: what prints it prints its public half."""
+
+    public: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"KeyPair({self.public!r})"
+
+
+class Who(msgspec.Struct, frozen=True):
+    """Whose key it is. name: of an agent its VM's; of a worker VM/SLOT#INCARNATION."""
+
+    role: Role
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name}"
+
+
+class Contact(msgspec.Struct, frozen=True):
+    """How a client reaches a server: where it listens, the client's own pair, and the server's public key: it speaks to
+    nobody else."""
+
+    endpoint: str
+    own: KeyPair
+    server: str
+
+    def to(self, endpoint: str) -> Contact:
+        """To another endpoint of the same server."""
+        return Contact(endpoint, self.own, self.server)
+
+
+Admits = Callable[[str], Who | None]  # a public key → whose it is; None: nobody's who may come in
+
+
+class KeyGuard(msgspec.Struct, frozen=True):
+    """What a server needs: its own pair, and who may come in. later: whom nobody knows is told to come again, because
+    he may be known in a moment (a worker's peers learn of each other one after the other)."""
+
+    own: KeyPair
+    admits: Admits
+    later: bool = False
+
+
+def keyed(endpoint: str, public: str) -> str:
+    """An endpoint with the public key of who listens there: `tcp://127.0.0.1:4711#KEY`."""
+    return f"{endpoint}#{public}"
+
+
+def contact_at(endpoint: str, own: KeyPair) -> Contact:
+    """To who listens at an endpoint with a key. Raises InvalidInput when it has none."""
+    where, _, public = endpoint.partition("#")
+    if not Z85.fullmatch(public):
+        raise InvalidInput(f"{where} comes without the key of who listens there")
+    return Contact(where, own, public)
+
+
+def key_of(endpoint: str) -> str:
+    """The key of who listens there; "" when none is told."""
+    return endpoint.partition("#")[2]
