@@ -83,4 +83,5 @@ def contact_at(endpoint: str, own: KeyPair) -> Contact:
 
 def key_of(endpoint: str) -> str:
     """The key of who listens there; "" when none is told."""
-    return endpoint.partition("#")[2]
+    public = endpoint.partition("#")[2]
+    return public if Z85.fullmatch(public) else ""

@@ -283,7 +283,7 @@ class WorkerState:
         if public := key_of(peer.endpoint):
             self.keys[public] = Who("worker", f"{peer.slot}#{peer.incarnation}")
             if (old := self._key.get(peer.slot, public)) != public:
-                del self.keys[old]
+                self.keys.pop(old, None)  # an agent that lies may have told one key of two workers
             self._key[peer.slot] = public
         if peer.endpoint and peer.slot not in self.peers:
             self.peers[peer.slot] = peer
