@@ -22,6 +22,7 @@ from agent import events as e
 from agent import spools, start_up, struck_file
 from agent.config import AgentConfig
 from agent.metrics import AgentMetricsPort
+from agent.packages import Packages
 from agent.sampler import Sampler
 from agent.spare_slot import SpareSlot
 from agent.stacks import line_of, of_thread
@@ -47,6 +48,7 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
+from topology_runtime.packages.wire import PackageOffer, PackagePart
 
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks round at least this often
@@ -119,6 +121,8 @@ class Agent:
         undo.callback(self.workers_channel.close, 0)
         self.uplink = Uplink(start_up.contact(config), now_ns)
         undo.callback(self.uplink.close)
+        self.packages = Packages(config, boot, self.uplink.send)
+        undo.callback(self.packages.close)
         self.sampler = Sampler(config.vm, boot, self.binding, config.directory, now_ns)
         undo.callback(self.sampler.close)
         self.supervisor = Supervisor(config, self.binding, self.workers_channel.endpoint, keys)
@@ -157,6 +161,7 @@ class Agent:
         if now_ns >= self.state.wake_ns:
             self._read_sources()
             self.do(e.Tick())
+        self.packages.tick(now_ns)
         if self.uplink.refresh(now_ns):
             self._watch_all()
 
@@ -218,19 +223,19 @@ class Agent:
             since_ns = self.uplink.heard(monotonic_ns())
             if since_ns is not None:
                 self.sampler.finished.rewind(since_ns)
-            if isinstance(message, DesiredState):
-                self._learn(message)
-                self._reach(message, "heard")
-                self.do(e.WantedArrived(message, data))
-                self._reach(message, "obeyed")
+            if isinstance(message, PackageOffer | PackagePart):
+                self.packages.hear(message, monotonic_ns())
+            elif isinstance(message, DesiredState):
+                if (here := self.packages.local(message, data, monotonic_ns())) is not None:
+                    self._obey(*here)
             elif isinstance(message, FinishedKept):
                 with self.disk.writing("the logs of finished rows", self.config.directory):
                     self.sampler.trim(message)
             else:
                 self.do(message)
 
-    def _learn(self, desired: DesiredState) -> None:
-        """What the topology says about names and limits."""
+    def _obey(self, desired: DesiredState, data: bytes) -> None:
+        """First what the topology says about names and limits."""
         self.sampler.obey(desired)
         with self.disk.writing("the note of the run", self.config.directory):
             self.sampler.finished.begin(desired.run)  # tried again with the next state
@@ -238,6 +243,9 @@ class Agent:
         self._names = tuple(task.name for task in tasks)
         self._sources = tuple(task.name for task in desired.topology.sources)
         self._max_call_ns = {number: int(task.max_call_s * NS) for number, task in enumerate(tasks)}
+        self._reach(desired, "heard")
+        self.do(e.WantedArrived(desired, data))
+        self._reach(desired, "obeyed")
 
     def _hear_workers(self) -> None:
         for _ in range(WORKER_MESSAGES_MOST):
@@ -306,7 +314,8 @@ class Agent:
     def _look_for_hung(self, now_ns: int) -> None:
         self.supervisor.trim_logs(self.disk)
         left = spools.left_over(self.config.directory) if self.state.spools_left else None
-        if (seen := e.DiskSeen(self.disk.texts(), left)) != self._disk_told or left is not None:
+        seen = e.DiskSeen(self.disk.texts() + self.packages.troubles(), left)
+        if seen != self._disk_told or left is not None:
             self._disk_told = seen
             self.do(seen)
         for worker in self.supervisor.workers.values():

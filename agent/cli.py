@@ -17,6 +17,14 @@ import click
 @click.option("--directory", help="The agent's own folder [default: .headgate/RUN/agents/VM].")
 @click.option("--run", default="local", show_default=True, help="The run's name, for control groups.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address for tuples between workers.")
+@click.option(
+    "--trust-signer",
+    "signers",
+    multiple=True,
+    metavar="FILE",
+    help="A public key (signing.pub) whose packages are run here; several may be given [none].",
+)
+@click.option("--packages", default="", metavar="DIR", help="Where packages are kept [DIRECTORY/packages].")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Prometheus metrics; 0: any [none].")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Their address.")
 @click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")

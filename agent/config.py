@@ -33,6 +33,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     owner: int = 0
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None  # none: no metrics; 0: any
+    packages: str = ""  # the folder of its packages; none: in its own
+    signers: tuple[str, ...] = ()  # files of public keys whose packages it runs
 
 
 def checked(config: AgentConfig) -> AgentConfig:

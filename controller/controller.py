@@ -33,6 +33,7 @@ from controller.knowledge.records import PhaseEntered, Record, RolloutStarted
 from controller.ports import ControllerPorts
 from controller.recording.recorder import Recorder
 from controller.recording.trace import RatesRow
+from controller.shelf import FOLDER
 from controller.viewers import Viewers
 from topology_runtime import channels, failpoints
 from topology_runtime.calibration import store as model_store
@@ -83,7 +84,8 @@ class Controller:
         self._endpoint = home / "endpoint"
         self._wake = channels.Waker()
         ring = place.keys or Keyring.at(place.state / KEYS)
-        self._ports = ControllerPorts(ring, place.control_port, place.command_port, self._do)
+        ports = place.control_port, place.command_port
+        self._ports = ControllerPorts(ring, *ports, place.state / FOLDER, self._do)
         self._viewers = Viewers(self._wake, self._ports.clients, place.stream_port, place.metrics)
         self._waiter = channels.Waiter(self._ports.channels, [self._wake.fd])
         self._signals = self._signals_told = 0
@@ -132,6 +134,7 @@ class Controller:
         if monotonic_ns() >= self._next_tick_ns:
             if self._ports.look_at_keys():
                 self._viewers.ask_again()
+            self._ports.offer_packages()
             self._next_tick_ns = max(self._next_tick_ns + TICK_NS, monotonic_ns() + TICK_NS // 2)
             self._do(t.Tick())
         for number, reply in self._viewers.answers():

@@ -6,11 +6,13 @@ What comes in is checked here, as far as one message alone can be: by whose key,
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from controller.knowledge import turns as t
 from controller.knowledge.run_view import RunView
 from controller.monitor.border import BorderGate, Conduct, check
 from controller.monitor.roles import CLIENTS, check_name, refused_to
+from controller.shelf import Shelf
 from topology_runtime import channels, failpoints
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.errors import BadMessage
@@ -26,8 +28,10 @@ from topology_runtime.messages import (
     Welcome,
     refusal,
 )
+from topology_runtime.packages.wire import PackageAt
 
 MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
+CONNECTED_NS = 3 * 1_000_000_000
 LINGER_MS = 200  # last words to agents and clients are given this long to leave
 
 
@@ -36,7 +40,9 @@ class ControllerPorts:
 
     Raises InvalidInput without keys, Unreachable when a port cannot be had."""
 
-    def __init__(self, ring: Keyring, control: int, commands: int, do: Callable[[t.Event], None]) -> None:
+    def __init__(
+        self, ring: Keyring, control: int, commands: int, packages: Path, do: Callable[[t.Event], None]
+    ) -> None:
         self._trust, self._do, own = Trust(ring), do, ring.controller()
         agents = KeyGuard(own, self._trust.admits("agent"))
         self.clients = KeyGuard(own, self._trust.admits(*CLIENTS))
@@ -52,6 +58,7 @@ class ControllerPorts:
         self._asked_by: dict[int, bytes] = {}
         self._asked = 0
         self._told = ""
+        self._shelf, self._heard_ns = Shelf(packages, self.send), dict[str, int]()
         self._conduct, self._gate = Conduct(), BorderGate()
         self._encoded: tuple[DesiredState | None, bytes] = (None, b"")
 
@@ -72,8 +79,11 @@ class ControllerPorts:
             except BadMessage as error:
                 self._blame(error.peer or peer, error.what, view)
                 continue
-            self._peers[message.vm] = peer
-            self._do(t.FromVm(message))
+            self._peers[message.vm], self._heard_ns[message.vm] = peer, monotonic_ns()
+            if not isinstance(message, PackageAt):
+                self._do(t.FromVm(message))
+            elif trouble := self._shelf.heard(message):
+                self._do(t.Troubled("packages", trouble))
 
     def hear_clients(self, snapshot: Callable[[], Reply]) -> None:
         """snapshot: the picture whole; it is no matter of the core."""
@@ -90,6 +100,8 @@ class ControllerPorts:
                 self._commands.send(client, refusal(no))
             elif request.command == "snapshot":
                 self._commands.send(client, snapshot())
+            elif (reply := self._shelf.answer(request, self._connected())) is not None:
+                self._commands.send(client, reply)
             else:
                 self._asked += 1
                 self._asked_by[self._asked] = client
@@ -104,6 +116,14 @@ class ControllerPorts:
             self._told = self._trust.trouble
             self._do(t.Troubled("keys", self._told or "they can be read again"))
         return gone
+
+    def offer_packages(self) -> None:
+        self._shelf.tick(self._connected())
+
+    def _connected(self) -> list[str]:
+        """VMs that were heard lately: agents say something twice a second."""
+        since_ns = monotonic_ns() - CONNECTED_NS
+        return [vm for vm in self._peers if self._heard_ns[vm] >= since_ns]
 
     def know(self, view: RunView) -> None:
         """Which VMs are known now."""
@@ -121,6 +141,7 @@ class ControllerPorts:
         if not isinstance(message, DesiredState):
             self._control.send(peer, message)
             return
+        self._shelf.runs(message.package)
         if self._encoded[0] is not message:
             self._encoded = message, channels.encode(message)
         self._control.send(peer, self._encoded[1])
@@ -132,6 +153,7 @@ class ControllerPorts:
             self._commands.send(client, reply)
 
     def close(self) -> None:
+        self._shelf.close()
         self._control.close(LINGER_MS)
         self._commands.close(LINGER_MS)
 

@@ -22,6 +22,8 @@ from topology_runtime.letters import DeadLetters as DeadLetters
 from topology_runtime.letters import LettersTaken as LettersTaken
 from topology_runtime.letters import SendAgain as SendAgain
 from topology_runtime.letters import SentAgain as SentAgain
+from topology_runtime.packages.wire import PackageAt as PackageAt
+from topology_runtime.packages.wire import PackageOffer, PackagePart
 from topology_runtime.profiles import Profiled, ProfileSpec
 from topology_runtime.samples import LINK_COLUMNS as LINK_COLUMNS
 from topology_runtime.samples import SAMPLE_COLUMNS as SAMPLE_COLUMNS
@@ -144,6 +146,7 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     holders: tuple[int, ...] = ()
     keepers: tuple[Keepers, ...] = ()
     strikes: tuple[tuple[str, VmStrikes], ...] = ()  # by VM: a row is tried three times in all
+    package: str = ""  # the digest of the package with the user's code; none: it is in `user_paths`
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -165,7 +168,9 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     leased: tuple[int, int] = (0, 0)
 
 
-FromController = DesiredState | Shutdown | Welcome | LettersTaken | SendAgain | FinishedKept
+FromController = (
+    DesiredState | Shutdown | Welcome | LettersTaken | SendAgain | FinishedKept | PackageOffer | PackagePart
+)
 
 
 # ── agent → controller ──────────────────────────────────────────────────────────────────────────
@@ -274,7 +279,7 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
     boot: int
 
 
-FromAgent = Hello | Report | SampleBlock | DeadLetters | Profiled | Goodbye
+FromAgent = Hello | Report | SampleBlock | DeadLetters | Profiled | Goodbye | PackageAt
 
 
 # ── agent ⇄ worker ──────────────────────────────────────────────────────────────────────────────

@@ -61,6 +61,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     period_s: float = 0.0
     user_paths: tuple[str, ...] = ()
     uncapped: bool = False
+    package: str = ""
 
 
 def answer(run: Run, turn: Turn, command: Command) -> None:
@@ -156,6 +157,7 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
         given.user_paths,
         turn.now.wall_ns,
         given.uncapped,
+        given.package,
     )
     run.submit(turn, submitted)
     return {"topology": given.topology.name, "run": k.settings.run}

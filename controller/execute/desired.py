@@ -71,6 +71,7 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         holders=tuple(holder.thread for holder in holders(d, threads)),
         keepers=keepers,
         strikes=tuple(sorted(k.strikes.items())),
+        package=d.run.package,
     )
     if desired == k.desired and desired.token.epoch == d.rollout.epoch and desired.token.boot == d.boot:
         return k.desired

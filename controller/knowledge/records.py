@@ -45,6 +45,7 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     user_paths: tuple[str, ...]
     wall_ns: int
     uncapped: bool = False
+    package: str = ""  # the digest of the package with its code
 
 
 class Modelled(msgspec.Struct, frozen=True, tag="modelled"):

@@ -57,6 +57,10 @@ def check(message: m.FromAgent) -> None:
             _texts("a profile", message.error)
         case m.Goodbye():
             _numbers("a goodbye", message.boot)
+        case m.PackageAt():
+            _numbers("a package", message.boot, message.taken)
+            _texts("a package", message.digest, most=NAME_MOST)
+            _texts("a package", message.refused)
 
 
 def _numbers(what: str, *numbers: int) -> None:

@@ -18,6 +18,7 @@ from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
 from topology_runtime.cluster import Vm
 from topology_runtime.finished_kept import FinishedKept
+from topology_runtime.packages.wire import PackageOffer, PackagePart
 from topology_runtime.worker.spool import Owner, folder_of
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ class SimAgent:
         if isinstance(message, m.DesiredState):
             self.world.checks.known_to_agent(message)
             self.do(e.WantedArrived(message, self.world.letter_of(message)))
-        elif not isinstance(message, FinishedKept):  # simulated sinks have no logs
+        elif not isinstance(
+            message, FinishedKept | PackageOffer | PackagePart
+        ):  # no logs of sinks, no packages
             self.do(message)
 
     def from_worker(self, worker: SimWorker, message: m.FromWorker) -> None:

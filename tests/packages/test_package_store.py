@@ -120,13 +120,20 @@ def test_a_name_that_is_no_digest_reaches_no_file(store: PackageStore, digest: s
     assert sorted(os.listdir(store.folder)) == ["parts"]
 
 
-def test_few_come_at_once(store: PackageStore) -> None:
-    for n in range(PARTS_MOST):
-        store.taken(f"{n:064x}")
+def test_few_come_at_once_and_one_that_stands_still_makes_way(store: PackageStore) -> None:
+    names = [f"{n:064x}" for n in range(PARTS_MOST)]
+    for name in names:
+        store.taken(name)
     with pytest.raises(Conflict):
         store.taken(DIGEST)
-    store.forget(f"{0:064x}")
+    os.utime(store.folder / "parts" / names[1], (1e9, 1e9))
     assert store.taken(DIGEST) == 0
+    assert sorted(os.listdir(store.folder / "parts")) == sorted({*names, DIGEST} - {names[1]})
+    store.close()
+    again = PackageStore(store.folder, unpacks=True)
+    with pytest.raises(Conflict):  # what came in an earlier life counts
+        again.taken(names[1])
+    again.close()
 
 
 # ── what happens to it later ────────────────────────────────────────────────────────────────────

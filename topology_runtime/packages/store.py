@@ -27,7 +27,8 @@ from topology_runtime.packages.manifest import DIGEST, BadPackage, PackageManife
 
 PACKAGE, CODE, PARTS, NEW = "package.tar", "code", "parts", "new-"
 KEPT_MOST, KEPT_NS = 8, 30 * 24 * 3600 * 1_000_000_000  # packages that nobody uses
-PARTS_MOST = 4  # that are coming at once
+PARTS_MOST = 4  # that are coming at once …
+IDLE_NS = 60 * 1_000_000_000  # … and of which something has come in this time
 READ_BYTES = 256 * 1024
 
 
@@ -145,11 +146,21 @@ class PackageStore:
         if digest not in self._coming:
             if not DIGEST.fullmatch(digest):
                 raise BadPackage("a package is named by its digest", cause="64 hexadecimal digits")
-            if len(self._coming) >= PARTS_MOST:
-                hint = "wait until one of them is there"
-                raise Conflict(f"{PARTS_MOST} packages are coming already", hint=hint)
+            self._make_room(digest)
             self._coming[digest] = self._taken_up(digest)
         return self._coming[digest]
+
+    def _make_room(self, digest: str) -> None:
+        """For one more that comes: one of which nothing has come for a while makes way."""
+        others = [part for part in (self.folder / PARTS).iterdir() if part.name != digest]
+        if len(others) < PARTS_MOST:
+            return
+        oldest = min(others, key=lambda part: part.stat().st_mtime_ns)
+        if wall_ns() - oldest.stat().st_mtime_ns < IDLE_NS:
+            raise Conflict(
+                f"{PARTS_MOST} packages are coming already", hint="wait until one of them is there"
+            )
+        self.forget(oldest.name)
 
     def _taken_up(self, digest: str) -> IncomingPackage:
         """What came in an earlier life, as far as it is sound."""
@@ -165,7 +176,7 @@ class PackageStore:
         return IncomingPackage(file, reading)
 
     def _settle(self, digest: str, coming: IncomingPackage) -> None:
-        """Everything onto the disk, then the name."""
+        """The archive onto the disk, then the name."""
         manifest, new = coming.reading.manifest, self.folder / f"{NEW}{digest}"
         assert manifest is not None
         os.fsync(coming.file.fileno())
@@ -217,20 +228,15 @@ def _write(file: BinaryIO, data: bytes) -> None:
 
 
 def _unpack(coming: IncomingPackage, folder: Path) -> None:
-    """The files where they belong, each on the disk. Raises OSError."""
+    """The files where they belong. Whether all of them outlived a power cut, the check of the next life tells. Raises
+    OSError."""
     folder.mkdir()
-    folders = {folder}
     for file, at in archive.places(coming.reading.manifest_bytes, coming.reading.signature_bytes):
         path = folder / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        folders.add(path.parent)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444), "wb") as out:
             for start in range(at, at + file.size, READ_BYTES):
                 out.write(os.pread(coming.file.fileno(), min(READ_BYTES, at + file.size - start), start))
-            out.flush()
-            os.fsync(out.fileno())
-    for one in folders:
-        sync_directory(one)
 
 
 def _as_named(manifest: PackageManifest, folder: Path) -> bool:

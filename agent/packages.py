@@ -1,0 +1,144 @@
+"""The agent's packages: fetches what is offered or needed, checks whose it is, and says where its code is.
+
+A desired state whose package is not here is not obeyed yet: the controller says it again twice a second. One whose
+package is here is obeyed with the folders of this host in the place of the package, so nothing behind the agent knows
+of packages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from agent.config import AgentConfig
+from agent.package_fetch import PackageFetch
+from topology_runtime import channels
+from topology_runtime.errors import Conflict
+from topology_runtime.messages import DesiredState, Token
+from topology_runtime.packages.manifest import SHORT, BadPackage
+from topology_runtime.packages.params import placed
+from topology_runtime.packages.signing_keys import read_signer
+from topology_runtime.packages.store import PackageStore
+from topology_runtime.packages.wire import PackageAt, PackageOffer, PackagePart
+
+FOLDER = "packages"  # in an agent's own
+
+log = logging.getLogger("headgate.agent")
+
+
+class Packages:
+    """Of one VM. Without trusted signers it runs none. Raises InvalidInput."""
+
+    def __init__(self, config: AgentConfig, boot: int, send: Callable[[PackageAt], None]) -> None:
+        self._vm, self._send = config.vm, send
+        self._folder = Path(config.packages or Path(config.directory) / FOLDER)
+        self._trusted = {read_signer(Path(file)).public for file in config.signers}
+        self._fetch = PackageFetch(config.vm, boot)
+        self._made: PackageStore | None = None
+        self._desired = self._running = ""
+        self._last: tuple[Token, DesiredState, bytes] | None = None
+
+    @property
+    def _store(self) -> PackageStore:
+        """Made with the first package. Raises OSError."""
+        if self._made is None:
+            self._made = PackageStore(self._folder, unpacks=True)
+        return self._made
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    def troubles(self) -> tuple[str, ...]:
+        """Why what is desired cannot be run here."""
+        why = self._fetch.refusal(self._desired)
+        return (why,) if why else ()
+
+    def hear(self, message: PackageOffer | PackagePart, now_ns: int) -> None:
+        """Of the controller."""
+        if isinstance(message, PackageOffer):
+            self._want(message.digest, now_ns)
+        elif self._fetch.wanted(message.digest, message.offset) and message.data:
+            self._trying(message.digest, now_ns, lambda: self._take(message, now_ns))
+        self.tick(now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        for said in self._fetch.due(now_ns):
+            self._send(said)
+
+    def local(self, desired: DesiredState, data: bytes, now_ns: int) -> tuple[DesiredState, bytes] | None:
+        """What this host makes of a desired state; None while its package is not here."""
+        self._desired = digest = desired.package
+        if not digest:
+            return desired, data
+        self._want(digest, now_ns)
+        self.tick(now_ns)
+        if digest not in self._fetch.here:
+            return None
+        if self._last is None or self._last[0] != desired.token:
+            code = str(self._store.code(digest))
+            here = replace(desired, user_paths=(code,), topology=placed(desired.topology, code))
+            self._last = desired.token, here, channels.encode(here)
+        if digest != self._running:
+            self._running = digest
+            self._trying(digest, now_ns, lambda: self._store.used(digest))
+        return self._last[1], self._last[2]
+
+    def _want(self, digest: str, now_ns: int) -> None:
+        if self._fetch.want(digest, now_ns):
+            self._trying(digest, now_ns, lambda: self._look(digest, now_ns))
+
+    def _trying(self, digest: str, now_ns: int, what: Callable[[], None]) -> None:
+        """What cannot be done is said, by the names of host and package."""
+        try:
+            what()
+        except BadPackage as error:
+            self._refuse(digest, f"{error.what}: {error.cause or '; '.join(error.faults)}", now_ns)
+        except Conflict as error:
+            self._refuse(digest, error.what, now_ns)
+        except OSError as error:
+            self._refuse(digest, f"it cannot be kept: {error.strerror} ({self._folder})", now_ns)
+
+    def _refuse(self, digest: str, why: str, now_ns: int) -> None:
+        text = f"{self._vm} does not take package {digest[:SHORT]}: {why}"
+        log.warning("%s", text)
+        self._fetch.refuse(digest, text, now_ns)
+
+    def _look(self, digest: str, now_ns: int) -> None:
+        """What of it is here already?"""
+        if self._store.manifest(digest) is not None:
+            self._admit(self._store.signer(digest))
+            self._fetch.has(digest, self._store.size(digest), now_ns, whole=True)
+        else:
+            self._go_on(digest, now_ns)
+
+    def _take(self, part: PackagePart, now_ns: int) -> None:
+        if self._store.add(part.digest, part.offset, part.data):
+            self._fetch.has(part.digest, part.offset + len(part.data), now_ns, whole=True)
+            log.info("package %s is here", part.digest[:SHORT])
+            for gone in self._store.collect(self._fetch.under_way | {self._running}):
+                log.info("package %s is here no more: nobody has used it for long", gone[:SHORT])
+        else:
+            self._go_on(part.digest, now_ns)
+
+    def _go_on(self, digest: str, now_ns: int) -> None:
+        """The rest of it, if what has come is of somebody who is trusted."""
+        reading = self._store.coming(digest)
+        if reading.signature is not None:
+            try:
+                self._admit(reading.signature.signer)
+            except BadPackage:
+                self._store.forget(digest)
+                raise
+        self._fetch.has(digest, reading.taken, now_ns)
+
+    def _admit(self, signer: str) -> None:
+        """Raises BadPackage."""
+        if signer not in self._trusted:
+            trusted = "it trusts other signers" if self._trusted else "it trusts no signer"
+            raise BadPackage(
+                f"key {signer} signed it, and {trusted}", cause="agent run --trust-signer FILE adds one"
+            )

@@ -1,0 +1,128 @@
+"""`headgate submit` with a package: the code goes to the controller, from there to every host, and then it is run."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dashboards.terminal.package import packed_of, read
+from topology_runtime.errors import Unreachable
+from topology_runtime.faults.words import counted
+from topology_runtime.loading import Loaded, check_runs, load
+from topology_runtime.packages.files_named import travelling
+from topology_runtime.packages.manifest import SHORT, BadPackage
+from topology_runtime.packages.params import placed
+from topology_runtime.packages.store import PackageStore
+from topology_runtime.packages.wire import PART_BYTES
+from topology_runtime.progress import bar
+from topology_runtime.references import module_of_file
+from topology_runtime.topology import Topology
+
+STANDING_S = 30.0  # a host that has taken nothing for so long is not waited for
+LOOK_EVERY_S = 0.1
+
+Ask = Callable[[str, dict[str, Any]], Any]
+
+
+class Shipment:
+    """A topology and the package with its code, on this machine's disk until it is closed."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="headgate-package-")
+        self.file = Path(self._folder.name) / "made.package"
+        self.digest = ""  # none: nothing is shipped
+
+    def __enter__(self) -> Shipment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def pack(self, reference: str, loaded: Loaded, key: Path | None, everywhere: Sequence[str]) -> Topology:
+        """The folder that `reference` is imported from. Raises InvalidInput, BadPackage."""
+        root = root_of(reference)
+        packed = packed_of(root, key, self.file, None)
+        files = {file.path for file in packed.manifest.files}
+        what = f"{counted(len(files), 'file')}, {packed.manifest.size:,} bytes"
+        print(f"packed {root}: {what}, package {packed.digest[:SHORT]}", file=sys.stderr)
+        for left in packed.left_out:
+            print(f"left out: {left}", file=sys.stderr)
+        return self._checked(travelling(loaded.topology, root, files, everywhere))
+
+    def take(self, reference: str, file: Path, everywhere: Sequence[str]) -> Topology:
+        """A package that was made before; `reference` is module:attribute in it. Raises InvalidInput, BadPackage."""
+        self.file = file
+        code, files = self._unpacked()
+        topology = load(reference, [str(code)], runs=True).topology
+        return self._checked(travelling(topology, code, files, everywhere))
+
+    def _unpacked(self) -> tuple[Path, set[str]]:
+        reading = read(self.file)
+        assert reading.digest is not None and reading.manifest is not None
+        store = PackageStore(Path(self._folder.name) / "store", unpacks=True)
+        if store.manifest(reading.digest) is None:
+            store.add(reading.digest, 0, self.file.read_bytes())
+        store.close()
+        self.digest = reading.digest
+        return store.code(reading.digest), {file.path for file in reading.manifest.files}
+
+    def _checked(self, topology: Topology) -> Topology:
+        """Its code can be imported from the package alone. Raises InvalidInput."""
+        code, _ = self._unpacked()
+        check_runs(placed(topology, str(code)), [str(code)])
+        return topology
+
+    def send(self, ask: Ask) -> None:
+        """To the controller, and wait until every host has it. Raises BadPackage that names hosts, Unreachable."""
+        self._upload(ask)
+        self._spread(ask)
+
+    def _upload(self, ask: Ask) -> None:
+        """From where the controller has it on; nothing of what it has is sent again."""
+        size = self.file.stat().st_size
+        at = ask("package_put", {"digest": self.digest})
+        with bar("bytes to the controller", size) as step, self.file.open("rb") as file:
+            while not at["whole"]:
+                file.seek(at["taken"])
+                data = file.read(PART_BYTES)
+                at = ask("package_put", {"digest": self.digest, "offset": at["taken"], "data": data})
+                step(at["taken"], len(data))
+
+    def _spread(self, ask: Ask) -> None:
+        moved_s, before = time.monotonic(), -1
+        while True:
+            stands = ask("package_at", {"digest": self.digest})
+            vms = stands["vms"]
+            refused = [vm["refused"] for vm in vms if vm["refused"]]
+            lacking = [vm for vm in vms if not vm["whole"] and not vm["refused"]]
+            if not lacking and refused:
+                raise BadPackage(f"package {self.digest[:SHORT]} is not taken by every host", faults=refused)
+            if not lacking:
+                return
+            taken = sum(vm["taken"] for vm in vms)
+            if taken != before:
+                moved_s, before = time.monotonic(), taken
+            if time.monotonic() - moved_s > STANDING_S:
+                names = ", ".join(
+                    f"{vm['vm']} has {vm['taken']:,} of {stands['size']:,} bytes" for vm in lacking
+                )
+                raise Unreachable(f"package {self.digest[:SHORT]} does not get on", cause=names)
+            time.sleep(LOOK_EVERY_S)
+
+
+def root_of(reference: str) -> Path:
+    """The folder that is packed for `FILE.py:attribute` or a topology's file. Raises BadPackage."""
+    path, _, _ = reference.rpartition(":")
+    if path.endswith(".py"):
+        return module_of_file(Path(path))[1]
+    if Path(reference).is_file():
+        return Path(reference).resolve().parent
+    raise BadPackage(
+        f"no folder is known for {reference!r}",
+        cause="FILE.py:attribute or a topology's file says what is to be packed",
+        hint="`headgate package DIR`, then `headgate submit MODULE:ATTRIBUTE --package FILE`",
+    )
