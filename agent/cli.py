@@ -24,6 +24,12 @@ import click
     metavar="FILE",
     help="A public key (signing.pub) whose packages are run here; several may be given [none].",
 )
+@click.option(
+    "--package-index",
+    default="",
+    metavar="URL",
+    help="Where pip finds what packages require [only wheels that travel in them].",
+)
 @click.option("--packages", default="", metavar="DIR", help="Where packages are kept [DIRECTORY/packages].")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Prometheus metrics; 0: any [none].")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Their address.")

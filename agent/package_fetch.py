@@ -20,6 +20,7 @@ FETCHED_MOST = 4  # at once; of more, the one that was asked for first is forgot
 class _Fetch:
     taken: int
     whole: bool = False
+    busy: bool = False
     refused: str = ""
     refused_ns: int = 0
     say_ns: int = 0  # when it is to be said how it stands
@@ -51,11 +52,11 @@ class PackageFetch:
     def wanted(self, digest: str, taken: int) -> bool:
         """Is this the part that was asked for?"""
         fetch = self._now.get(digest)
-        return fetch is not None and not fetch.settled and fetch.taken == taken
+        return fetch is not None and not fetch.settled and not fetch.busy and fetch.taken == taken
 
-    def has(self, digest: str, taken: int, now_ns: int, whole: bool = False) -> None:
-        """So much of it is there now."""
-        self._stands(digest, _Fetch(taken, whole, say_ns=now_ns))
+    def has(self, digest: str, taken: int, now_ns: int, whole: bool = False, busy: bool = False) -> None:
+        """So much of it is there now; whole: it may be run; busy: what it needs is being installed."""
+        self._stands(digest, _Fetch(taken, whole, busy, say_ns=now_ns))
 
     def refuse(self, digest: str, why: str, now_ns: int) -> None:
         self._stands(digest, _Fetch(0, refused=why, refused_ns=now_ns, say_ns=now_ns))
@@ -70,8 +71,11 @@ class PackageFetch:
         for digest, fetch in self._now.items():
             if 0 <= fetch.say_ns <= now_ns:
                 fetch.say_ns = -1 if fetch.settled else now_ns + AGAIN_NS
-                out.append(PackageAt(self._vm, self._boot, digest, fetch.taken, fetch.whole, fetch.refused))
+                out.append(self._said(digest, fetch))
         return out
+
+    def _said(self, digest: str, fetch: _Fetch) -> PackageAt:
+        return PackageAt(self._vm, self._boot, digest, fetch.taken, fetch.whole, fetch.refused, fetch.busy)
 
     def refusal(self, digest: str) -> str:
         """Why it is not taken; nothing when it is, or may be."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agent.config import AgentConfig
+from agent.dependencies import SITE, WHEELS, Install, needed
 from agent.package_fetch import PackageFetch
 from topology_runtime import channels
 from topology_runtime.errors import Conflict
@@ -38,6 +39,9 @@ class Packages:
         self._trusted = {read_signer(Path(file)).public for file in config.signers}
         self._fetch = PackageFetch(config.vm, boot)
         self._made: PackageStore | None = None
+        self._index = config.package_index
+        self._installs: list[str] = []  # one after the other
+        self._install: Install | None = None
         self._desired = self._running = ""
         self._last: tuple[Token, DesiredState, bytes] | None = None
 
@@ -49,6 +53,8 @@ class Packages:
         return self._made
 
     def close(self) -> None:
+        if self._install is not None:
+            self._install.end()
         if self._made is not None:
             self._made.close()
 
@@ -66,6 +72,11 @@ class Packages:
         self.tick(now_ns)
 
     def tick(self, now_ns: int) -> None:
+        if (running := self._install) is not None:
+            self._trying(running.digest, now_ns, lambda: self._look_at(running, now_ns))
+        elif self._installs:
+            digest = self._installs.pop(0)
+            self._trying(digest, now_ns, lambda: self._begin(digest, now_ns))
         for said in self._fetch.due(now_ns):
             self._send(said)
 
@@ -80,7 +91,9 @@ class Packages:
             return None
         if self._last is None or self._last[0] != desired.token:
             code = str(self._store.code(digest))
-            here = replace(desired, user_paths=(code,), topology=placed(desired.topology, code))
+            site = self._store.code(digest).parent / SITE
+            paths = (code, str(site)) if site.is_dir() else (code,)
+            here = replace(desired, user_paths=paths, topology=placed(desired.topology, code))
             self._last = desired.token, here, channels.encode(here)
         if digest != self._running:
             self._running = digest
@@ -102,6 +115,32 @@ class Packages:
         except OSError as error:
             self._refuse(digest, f"it cannot be kept: {error.strerror} ({self._folder})", now_ns)
 
+    def _prepare(self, digest: str, now_ns: int) -> None:
+        """It is here and trusted; what it needs may have to be installed first. Raises BadPackage, OSError."""
+        manifest, folder = self._store.manifest(digest), self._store.code(digest).parent
+        assert manifest is not None
+        ready = not needed(manifest) or (folder / SITE).is_dir()
+        if not ready and digest not in self._installs:
+            self._installs.append(digest)
+        self._fetch.has(digest, self._store.size(digest), now_ns, whole=ready, busy=not ready)
+
+    def _begin(self, digest: str, now_ns: int) -> None:
+        manifest, code = self._store.manifest(digest), self._store.code(digest)
+        if manifest is not None:
+            lines = needed(manifest)
+            self._install = Install(digest, code.parent, code / WHEELS, self._index, lines, now_ns)
+            log.info("what package %s needs is being installed", digest[:SHORT])
+
+    def _look_at(self, install: Install, now_ns: int) -> None:
+        try:
+            over = install.over(now_ns)
+        except (BadPackage, OSError):
+            self._install = None
+            raise
+        if over:
+            self._install = None
+            self._prepare(install.digest, now_ns)
+
     def _refuse(self, digest: str, why: str, now_ns: int) -> None:
         text = f"{self._vm} does not take package {digest[:SHORT]}: {why}"
         log.warning("%s", text)
@@ -111,13 +150,13 @@ class Packages:
         """What of it is here already?"""
         if self._store.manifest(digest) is not None:
             self._admit(self._store.signer(digest))
-            self._fetch.has(digest, self._store.size(digest), now_ns, whole=True)
+            self._prepare(digest, now_ns)
         else:
             self._go_on(digest, now_ns)
 
     def _take(self, part: PackagePart, now_ns: int) -> None:
         if self._store.add(part.digest, part.offset, part.data):
-            self._fetch.has(part.digest, part.offset + len(part.data), now_ns, whole=True)
+            self._prepare(part.digest, now_ns)
             log.info("package %s is here", part.digest[:SHORT])
             for gone in self._store.collect(self._fetch.under_way | {self._running}):
                 log.info("package %s is here no more: nobody has used it for long", gone[:SHORT])

@@ -90,6 +90,7 @@ class Shelf:
                     "vm": vm,
                     "taken": said.taken if said is not None else 0,
                     "whole": said is not None and said.whole,
+                    "busy": said is not None and said.busy,
                     "refused": said.refused if said is not None else "",
                 }
                 for vm, said in stands.items()

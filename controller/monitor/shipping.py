@@ -57,7 +57,7 @@ class Shipping:
         offered = self._offered.get(said.digest)
         if offered is not None and (said.vm in offered.said or len(offered.said) < VMS_MOST):
             offered.said[said.vm] = said
-        return not _settled(said) and self._may_send(said.vm, now_ns)
+        return not _settled(said) and not said.busy and self._may_send(said.vm, now_ns)
 
     def _may_send(self, vm: str, now_ns: int) -> bool:
         left, at_ns = self._sent.get(vm, (float(PARTS_A_SECOND), now_ns))

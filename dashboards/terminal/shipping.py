@@ -104,7 +104,7 @@ class Shipment:
             if not lacking:
                 return
             taken = sum(vm["taken"] for vm in vms)
-            if taken != before:
+            if taken != before or any(vm["busy"] for vm in lacking):  # an agent limits how long it installs
                 moved_s, before = time.monotonic(), taken
             if time.monotonic() - moved_s > STANDING_S:
                 names = ", ".join(

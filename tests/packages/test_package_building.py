@@ -92,11 +92,13 @@ def test_too_much_is_refused_by_the_file_that_was_too_much(tmp_path: Path) -> No
 
 
 def test_requirements_are_kept_and_need_hashes(tmp_path: Path) -> None:
-    text = b"# by hand\nnumpy==2.0 \\\n  --hash=sha256:aa \\\n  --hash=sha256:bb\n\nsix==1.16 --hash=sha256:cc  # six\n"
-    manifest = built(tmp_path / "one", {"a.py": b"", "requirements.txt": text}).manifest
+    a, b = "aa" * 32, "bb" * 32
+    text = f"# by hand\nnumpy==2.0 \\\n  --hash=sha256:{a} \\\n  --hash=sha256:{b}\n\n"
+    text += f"six==1.16 --hash=sha256:{a}  # six\n"
+    manifest = built(tmp_path / "one", {"a.py": b"", "requirements.txt": text.encode()}).manifest
     assert manifest.requirements == (
-        "numpy==2.0 --hash=sha256:aa --hash=sha256:bb",
-        "six==1.16 --hash=sha256:cc",
+        f"numpy==2.0 --hash=sha256:{a} --hash=sha256:{b}",
+        f"six==1.16 --hash=sha256:{a}",
     )
     with pytest.raises(BadPackage) as error:
         built(tmp_path / "two", {"a.py": b"", "requirements.txt": b"numpy\n-r more.txt\n"})

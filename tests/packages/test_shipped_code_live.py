@@ -2,163 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from keys_made import agent, operator
-from package_made import digest_of, folder, package_of
+from package_made import digest_of, package_of
+from shipped_hosts import Hosts
 
-from topology_runtime import channels
-from topology_runtime.messages import Reply, Request
-from topology_runtime.packages import signing_keys
 from topology_runtime.packages.wire import PART_BYTES
 
 pytestmark = pytest.mark.live
-
-LIMIT_S = 30.0
-FLOW = b"""
-from pathlib import Path
-
-from shipped_words import loud
-from topology_runtime.topology import Edge, Static, Task, Topology
-
-ONE = Static(threads=1, cpu=0.1, memory=0.1)
-
-
-class Note:
-    def __init__(self, folder):
-        self.file = Path(folder, "rows")
-
-    def __call__(self, row):
-        with self.file.open("a") as file:
-            file.write(f"{loud(row[1])} {__file__}\\n")
-        return row
-
-
-def flow():
-    return Topology(
-        "shipped",
-        (
-            Task("lines", run="topology_runtime.tasks.file_lines:FileLines", kind="source", static=ONE,
-                 params={"path": "data/lines.txt"}),
-            Task("note", run="shipped_flow:Note", params={"folder": FOLDER}, static=ONE),
-        ),
-        (Edge("lines", "note"),),
-    )
-"""
-CODE = {
-    "shipped_words.py": b"def loud(text):\n    return text.upper()\n",
-    "data/lines.txt": b"one\ntwo\n",
-    "data/large.bin": os.urandom(3 * PART_BYTES),
-}
-
-
-def headgate(*words: str | Path) -> list[str]:
-    return [sys.executable, "-P", "-m", "dashboards.cli", *map(str, words)]
-
-
-class Hosts:
-    """A controller and its agents, each with a folder of its own; the code is in none of them."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.state = root, root / "state"
-        self.elsewhere = root / "elsewhere"
-        self.elsewhere.mkdir()
-        self.rows = root / "rows"
-        self.rows.mkdir()
-        (root / "models").mkdir()
-        source = f"FOLDER = {str(self.rows)!r}\n".encode() + FLOW
-        self.code = folder(root / "mine", {**CODE, "shipped_flow.py": source})
-        signing_keys.make(root / "ann", "ann")
-        signing_keys.make(root / "eve", "eve")
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.start_controller()
-
-    def start(self, *words: str | Path) -> subprocess.Popen[bytes]:
-        log = (self.root / f"{words[0]}.log").open("ab")
-        with log:
-            process = subprocess.Popen(
-                headgate(*words), cwd=self.elsewhere, stdin=subprocess.DEVNULL, stderr=log
-            )
-        self.processes.append(process)
-        return process
-
-    def start_controller(self) -> None:
-        options = ("--state-dir", self.state, "--run", f"ship-{os.getpid()}", "--initial-vms", "vm1=2")
-        self.controller = self.start(
-            "controller", "run", *options, "--slot-cores", "0.4", "--owner", str(os.getpid())
-        )
-        self.wait(lambda: self.where().get("pid") == self.controller.pid)
-
-    def where(self) -> dict[str, Any]:
-        path = self.state / "controller" / "endpoint"
-        return json.loads(path.read_bytes()) if path.exists() else {}
-
-    def start_agent(self, vm: str, *options: str | Path) -> subprocess.Popen[bytes]:
-        agent(self.state, vm)
-        key = self.state / "keys" / f"agent.{vm}.key"
-        own = (
-            "--vm",
-            vm,
-            "--slots",
-            "2",
-            "--slot-cores",
-            "0.4",
-            "--run",
-            f"ship-{os.getpid()}-{vm}",
-            "--key",
-            key,
-        )
-        place = (
-            "--directory",
-            self.root / vm,
-            "--controller",
-            self.where()["control"],
-            "--owner",
-            str(os.getpid()),
-        )
-        return self.start("agent", "run", *own, *place, *options)
-
-    def ask(self, command: str, **arguments: Any) -> Reply:
-        return channels.ask(operator(self.state), Request(command, arguments), LIMIT_S)
-
-    def submit(self, *options: str | Path) -> subprocess.CompletedProcess[str]:
-        given = ("--controller", self.state, "--models", self.root / "models", "--rates", "20")
-        words = headgate("submit", *given, "--on-every-host", "note.folder", *options)
-        return subprocess.run(words, cwd=self.elsewhere, capture_output=True, text=True, timeout=90)
-
-    def vms(self) -> list[str]:
-        return [vm["vm"] for vm in self.ask("status").data["vms"]]
-
-    def wait(self, what: Callable[[], bool], seconds: float = LIMIT_S) -> None:
-        end = time.monotonic() + seconds
-        while not what():
-            logs = "\n".join(path.read_text() for path in sorted(self.root.glob("*.log")))
-            assert time.monotonic() < end, logs
-            time.sleep(0.05)
-
-    def noted(self) -> list[str]:
-        path = self.rows / "rows"
-        return path.read_text().splitlines() if path.exists() else []
-
-    def close(self) -> None:
-        for process in reversed(self.processes):
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import msgspec
 
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import NAME, shown
+from topology_runtime.packages.requirements import faults_of_lines
 
 SCHEMA = "headgate/package/v1"
 FILES_MOST = 4096
@@ -99,7 +100,7 @@ def faults_of(manifest: PackageManifest) -> Iterator[str]:
     yield from _order_faults([file.path for file in manifest.files])
     if manifest.size > PACKAGE_MOST_BYTES:
         yield f"{manifest.size:,} bytes: a package has at most {PACKAGE_MOST_BYTES:,}"
-    yield from requirement_faults(manifest.requirements)
+    yield from faults_of_lines(manifest.requirements)
 
 
 def fault_of_path(path: str) -> str | None:
@@ -129,13 +130,3 @@ def _order_faults(paths: Sequence[str]) -> Iterator[str]:
         parts = path.split("/")
         if any("/".join(parts[:n]) in files for n in range(1, len(parts))):
             yield f"{shown(path)}: another file stands where it needs a folder"
-
-
-def requirement_faults(lines: Sequence[str]) -> Iterator[str]:
-    """A requirement names what it is by its hashes; anything else could become something else."""
-    for line in lines:
-        if line.startswith("-") or "--hash=" not in line or not line.isprintable():
-            yield (
-                f"requirements.txt: {shown(line)} is no NAME==VERSION --hash=sha256:…, "
-                "as `pip-compile --generate-hashes` writes it"
-            )

@@ -26,8 +26,8 @@ class PackagePart(msgspec.Struct, frozen=True, tag="package_part"):
 
 
 class PackageAt(msgspec.Struct, frozen=True, tag="package_at"):
-    """How a package stands on a VM: `taken` bytes are there and more is asked for, or it is whole, or it is refused and
-    why."""
+    """How a package stands on a VM: `taken` bytes are there and more is asked for; or all of them, and what it needs is
+    being installed (`busy`); or it may be run (`whole`); or it is refused and why."""
 
     vm: str
     boot: int
@@ -35,3 +35,4 @@ class PackageAt(msgspec.Struct, frozen=True, tag="package_at"):
     taken: int = 0
     whole: bool = False
     refused: str = ""
+    busy: bool = False
