@@ -22,7 +22,7 @@ import click
     "signers",
     multiple=True,
     metavar="FILE",
-    help="A public key (signing.pub) whose packages are run here; several may be given [none].",
+    help="A public key (signing.pub) whose packages are run here too; several may be given [those of its key].",
 )
 @click.option(
     "--package-index",

@@ -18,6 +18,7 @@ from agent.dependencies import SITE, WHEELS, Install, needed
 from agent.package_fetch import PackageFetch
 from topology_runtime import channels
 from topology_runtime.errors import Conflict
+from topology_runtime.keys.keyring import read_key
 from topology_runtime.messages import DesiredState, Token
 from topology_runtime.packages.manifest import SHORT, BadPackage
 from topology_runtime.packages.params import placed
@@ -31,12 +32,15 @@ log = logging.getLogger("headgate.agent")
 
 
 class Packages:
-    """Of one VM. Without trusted signers it runs none. Raises InvalidInput."""
+    """Of one VM. It trusts the signers that it was told of and those that its key names; without any it runs none.
+
+    Raises InvalidInput."""
 
     def __init__(self, config: AgentConfig, boot: int, send: Callable[[PackageAt], None]) -> None:
         self._vm, self._send = config.vm, send
         self._folder = Path(config.packages or Path(config.directory) / FOLDER)
         self._trusted = {read_signer(Path(file)).public for file in config.signers}
+        self._trusted |= set(read_key(Path(config.key)).signers)
         self._fetch = PackageFetch(config.vm, boot)
         self._made: PackageStore | None = None
         self._index = config.package_index

@@ -12,6 +12,7 @@ from topology_runtime.errors import Conflict, InvalidInput
 from topology_runtime.keys.keyring import LOCAL, KeyFile, Keyring, keep_whole
 from topology_runtime.keys.pairs import GIVEN, Role
 from topology_runtime.output import Format, emit, format_options
+from topology_runtime.packages import signing_keys
 
 role_argument = click.argument("role", type=click.Choice(GIVEN))
 name_argument = click.argument("name")
@@ -34,12 +35,15 @@ def keys_option(command: Any) -> Any:
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path), required=False)
 def init(directory: Path | None) -> None:
-    """Make a folder of keys: the controller's own, and one for you (operator local).
+    """Make a folder of keys: the controller's own, one for you (operator local), and one that signs packages of code.
 
-    Give it to `headgate controller run --keys DIR`. Each agent needs a key of its own: `headgate keys add agent VM`.
+    Give it to `headgate controller run --keys DIR`. Each agent needs a key of its own: `headgate keys add agent VM`; by
+    that key it trusts the packages that you sign.
     """
     folder = directory or default_folder()
     Keyring.make(folder).ensure("operator", LOCAL)
+    if not (folder / signing_keys.SECRET).exists():
+        signing_keys.make(folder, signing_keys.own_name())
     click.echo(f"{folder}: a controller's key, and yours ({Keyring(folder).path('operator', LOCAL)})")
     click.echo(f"next: headgate keys add agent vm1 --keys {folder}")
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
-from topology_runtime.errors import HeadgateError, InvalidInput
+from dashboards.terminal.keys import default_folder
+from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import NAME, counted
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.packages import building, signing_keys
@@ -18,11 +17,6 @@ from topology_runtime.packages.archive import Reading
 from topology_runtime.packages.manifest import SHORT, BadPackage
 
 READ_BYTES = 256 * 1024
-
-
-def default_keys() -> Path:
-    """Where a user's keys are."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "headgate" / "keys"
 
 
 def signing_key_option(command: Any) -> Any:
@@ -66,7 +60,7 @@ def package(place: Path, to: Path | None, name: str | None, signing_key: Path | 
 
 def packed_of(place: Path, signing_key: Path | None, to: Path | None, name: str | None) -> building.Packed:
     """Written and signed. Raises InvalidInput."""
-    key = signing_keys.read_key(signing_key or default_keys() / signing_keys.SECRET)
+    key = signing_keys.read_key(signing_key or default_folder() / signing_keys.SECRET)
     contents = building.contents_of(place)
     if name is not None:
         if not NAME.fullmatch(name):
@@ -174,15 +168,8 @@ def init(name: str | None, keys: Path | None) -> None:
 
     Whoever has the secret half can have any code run on the hosts that trust it: it stays yours alone (0600).
     """
-    public = signing_keys.make(keys or default_keys(), name or _user())
+    public = signing_keys.make(keys or default_folder(), name or signing_keys.own_name())
     click.echo(f"{public.with_name(signing_keys.SECRET)}: your signing key; keep it to yourself")
     click.echo(
         f"{public}: its public half, for every host: headgate agent run --trust-signer {public.name} …"
     )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError) as error:
-        raise HeadgateError("nobody knows who you are", cause=str(error), hint="--name NAME") from error

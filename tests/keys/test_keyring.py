@@ -142,8 +142,29 @@ def test_what_the_commands_print_holds_no_secret(tmp_path: Path) -> None:
         done = CliRunner().invoke(*words)  # type: ignore[arg-type]
         assert done.exit_code == 0, done.output
         said += done.output
-    secrets = {read_key(path).secret for path in [Path(out), *(tmp_path / "k").glob("*.key")]}
-    assert len(secrets) == 3 and not any(secret in said for secret in secrets)
+    files = [Path(out), *(tmp_path / "k").glob("*.key")]
+    secrets = {json.loads(path.read_text())["secret"] for path in files}
+    assert len(secrets) == 4 and not any(secret in said for secret in secrets)
     listed = json.loads(CliRunner().invoke(command.list_keys, ["--keys", folder, "-o", "json"]).output)
     assert [bool(key["revoked"]) for key in listed["keys"]] == [False, True, True]
     assert stat.S_IMODE(Path(out).stat().st_mode) == 0o600
+
+
+def test_an_agents_key_names_whose_code_it_runs_and_others_name_nobody(tmp_path: Path) -> None:
+    made = CliRunner().invoke(command.init, [str(tmp_path / "keys")], catch_exceptions=False)
+    assert made.exit_code == 0
+    ring = Keyring(tmp_path / "keys")
+    signer = json.loads((ring.folder / "signing.pub").read_text())["public"]
+    assert stat.S_IMODE((ring.folder / "signing.key").stat().st_mode) == 0o600
+    assert read_key(ring.add("agent", "vm1")).signers == (signer,)
+    assert read_key(ring.add("viewer", "eve")).signers == ()
+    assert ring.key("operator", "local").signers == ()
+    (ring.folder / "signing.pub").unlink()
+    assert read_key(ring.rotate("agent", "vm1")).signers == ()
+    written = json.loads(ring.path("agent", "vm1").read_text())
+    del written["signers"]  # as one that was made before
+    ring.path("agent", "vm1").write_text(json.dumps(written))
+    assert ring.key("agent", "vm1").signers == ()
+    (ring.folder / "signing.pub").write_text("{}")
+    with pytest.raises(InvalidInput, match=r"signing\.pub"):
+        ring.add("agent", "vm2")

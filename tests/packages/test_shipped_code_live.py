@@ -26,7 +26,9 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 
 
 def test_workers_run_code_that_is_nowhere_but_in_their_agents_store(hosts: Hosts) -> None:
-    hosts.start_agent("vm1", "--trust-signer", hosts.root / "ann" / "signing.pub")
+    """Whose code it runs stands in the agent's key."""
+    shutil.copy(hosts.root / "ann" / "signing.pub", hosts.state / "keys")
+    hosts.start_agent("vm1")
     hosts.wait(lambda: "vm1" in hosts.vms())
     signed = ("--ship", "--sign", hosts.root / "ann" / "signing.key")
     done = hosts.submit(hosts.code / "shipped_flow.py:flow", *signed)
@@ -41,7 +43,7 @@ def test_workers_run_code_that_is_nowhere_but_in_their_agents_store(hosts: Hosts
     agent_pid.send_signal(signal.SIGKILL)
     agent_pid.wait()
     before = len(hosts.noted())
-    hosts.start_agent("vm1", "--trust-signer", hosts.root / "ann" / "signing.pub")
+    hosts.start_agent("vm1")
     hosts.wait(lambda: len(hosts.noted()) >= before + 20)
     assert (hosts.root / "agent.log").read_text().count("is here") == 1, "it was fetched again"
 

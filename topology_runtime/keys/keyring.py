@@ -2,6 +2,7 @@
 
     trust.json            the public keys: role, name, since when, revoked when
     controller.key        the controller's own pair
+    signing.key, .pub     the key that signs packages of code, if one was made here; keys of agents name its public half
     agent.vm1.key …       what whoever it names needs: his pair and the controller's public key; it goes to his host
 
 The folder is its owner's alone (0700, files 0600), and one change is made at a time. A running controller sees a change
@@ -24,6 +25,7 @@ from topology_runtime.curve import new_pair
 from topology_runtime.errors import Conflict, InvalidInput
 from topology_runtime.keys.names import fault_of
 from topology_runtime.keys.pairs import GIVEN, Contact, KeyPair, Role
+from topology_runtime.packages.signing_keys import PUBLIC, read_signer
 from topology_runtime.utc import utc_iso
 
 KEY_SCHEMA, TRUST_SCHEMA = "headgate/key/v1", "headgate/trust/v1"
@@ -36,13 +38,15 @@ T = TypeVar("T")
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file: all that whoever it names needs. controller: its public key."""
+    """One file: all that whoever it names needs. controller: its public key. signers: of an agent, the public keys of
+    those whose packages it runs."""
 
     role: Role
     name: str
     public: str
     secret: str
     controller: str
+    signers: tuple[str, ...] = ()
     schema: str = KEY_SCHEMA
 
     @property
@@ -169,10 +173,16 @@ class Keyring:
         if (fault := fault_of(role, name)) is not None:
             raise InvalidInput(fault)
         pair, path = new_pair(), self.path(role, name)
-        self._keep(path.name, KeyFile(role, name, pair.public, pair.secret, trust.controller))
+        signers = self._signers() if role == "agent" else ()
+        self._keep(path.name, KeyFile(role, name, pair.public, pair.secret, trust.controller, signers))
         entry = Trusted(role, name, pair.public, utc_iso(time.time_ns()))
         self._keep(TRUST, msgspec.structs.replace(trust, keys=(*trust.keys, entry)))
         return path
+
+    def _signers(self) -> tuple[str, ...]:
+        """Whose signing key is in this folder. Raises InvalidInput."""
+        path = self.folder / PUBLIC
+        return (read_signer(path).public,) if path.exists() else ()
 
     def _rotate_controller(self, trust: TrustFile) -> Path:
         """Everybody's file names the new one; a controller takes it when it starts."""

@@ -1,11 +1,13 @@
 """Keys that sign packages, as files: the secret one is its owner's alone, the public one goes to every host.
 
 signing.key   headgate/signing-key/v1, 0600: whoever has it can have any code run on hosts that trust it
-signing.pub   headgate/signer/v1: whose packages a host runs (`headgate agent run --trust-signer FILE`)
+signing.pub   headgate/signer/v1: whose packages a host runs (`headgate agent run --trust-signer FILE`;
+                  in a folder of `headgate keys` the keys of agents name it)
 """
 
 from __future__ import annotations
 
+import getpass
 import os
 import secrets
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from topology_runtime.errors import Conflict, InvalidInput
+from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from topology_runtime.faults.words import name_faults
 from topology_runtime.packages.signing import KEY, public_of
 
@@ -42,6 +44,14 @@ class Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     public: str
     schema: str = SIGNER_SCHEMA
+
+
+def own_name() -> str:
+    """The name of whoever runs this. Raises HeadgateError."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError) as error:
+        raise HeadgateError("nobody knows who you are", cause=str(error), hint="--name NAME") from error
 
 
 def make(folder: Path, name: str) -> Path:
