@@ -16,7 +16,6 @@ import click
 @click.option("--slot-memory", metavar="BYTES|512M", help="Memory of each [default: equal parts of 80 %].")
 @click.option("--directory", help="The agent's own folder [default: .headgate/RUN/agents/VM].")
 @click.option("--run", default="local", show_default=True, help="The run's name, for control groups.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address for tuples between workers.")
 @click.option(
     "--trust-signer",
     "signers",
@@ -31,17 +30,23 @@ import click
     help="Where pip finds what packages require [only wheels that travel in them].",
 )
 @click.option("--packages", default="", metavar="DIR", help="Where packages are kept [DIRECTORY/packages].")
+@click.option("--listen", "--host", metavar="HOST", help="Address for tuples between workers [loopback].")
+@click.option("--advertise", metavar="HOST", help="Under which other VMs reach it [as --listen].")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Prometheus metrics; 0: any [none].")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Their address.")
 @click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
-def run(slot_memory: str | None, directory: str | None, **options: Any) -> None:
+def run(
+    slot_memory: str | None, directory: str | None, listen: str | None, advertise: str | None, **options: Any
+) -> None:
     """Keep one VM as the controller wants it: workers in slots, watched and sampled.
 
     `headgate up` starts agents by itself; this is for VMs of your own."""
     from agent import config as c
+    from topology_runtime.addresses import listening
 
     config = c.AgentConfig(
         slot_memory_bytes=c.parse_bytes(slot_memory) if slot_memory else c.default_memory(options["slots"]),
+        at=listening(listen, advertise),
         directory=directory or c.default_directory(options["run"], options["vm"]),
         **options,
     )

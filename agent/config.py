@@ -8,10 +8,10 @@ import re
 
 import msgspec
 
+from topology_runtime.addresses import ENDPOINT, Listening
 from topology_runtime.errors import UsageError
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-ENDPOINT = re.compile(r"tcp://[^\s:/]+:(\d{1,5})")
 BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 SLOTS_MOST = 256  # more slots than that on one VM is a slip of the finger
 SLOT_MEMORY_LEAST = 32 * 1024 * 1024  # below this a Python worker cannot even import what it needs
@@ -28,7 +28,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     slot_memory_bytes: int
     directory: str
     run: str = "local"
-    host: str = "127.0.0.1"
+    at: Listening = Listening()  # for tuples between workers
     key: str = ""  # the file of its key
     owner: int = 0
     metrics_host: str = "127.0.0.1"
@@ -50,7 +50,7 @@ def faults(config: AgentConfig) -> list[str]:
     """What is wrong with the options, one sentence each."""
     found = []
     port = ENDPOINT.fullmatch(config.controller)
-    if port is None or not 0 < int(port[1]) < 65536:
+    if port is None or not 0 < int(port[2]) < 65536:
         found.append(f"--controller: {config.controller!r} is not tcp://HOST:PORT")
     if not config.key:
         found.append(

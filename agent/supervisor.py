@@ -119,7 +119,8 @@ class Supervisor:
             "--meter-fd": meter_fd,
             "--key-fd": key_fd,
             "--directory": config.directory,
-            "--host": config.host,
+            "--listen": config.at.listen,
+            "--advertise": config.at.advertise,
             "--owner": os.getpid(),
         }
         words = [str(word) for pair in options.items() for word in pair]

@@ -14,8 +14,10 @@ from typing import Any
 import click
 import msgspec
 
+from topology_runtime.addresses import Listening, listening
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.keys.keyring import TRUST
 from topology_runtime.trace_keep import DEFAULT, parse_keep
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -71,6 +73,10 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option(
     "--keys", type=click.Path(path_type=Path), help="Folder of keys, made if not there [STATE/keys]."
 )
+@click.option(
+    "--listen", metavar="HOST", help="Address for agents, commands, stream [loopback]; off it with --keys."
+)
+@click.option("--advertise", metavar="HOST", help="Under which others reach it [as --listen].")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="For agents; 0: any.")
 @click.option("--command-port", default=0, type=click.IntRange(0, 65535), help="For commands; 0: any.")
 @click.option("--stream-port", default=0, type=click.IntRange(0, 65535), help="Of the picture's changes.")
@@ -100,6 +106,7 @@ def start(options: dict[str, Any]) -> None:
     name, initial, keep = options["run_name"], vms_of(options), parse_keep(options["trace_keep"])
     if not NAME.fullmatch(name):
         raise UsageError(f"--run: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+    at = address_of(options)  # before there are any keys
     state = options["state_dir"] or Path(".headgate") / name
     grows = options["max_vms"] > len(initial)
     plan = read_plan(options["plan"]) if options["plan"] else None
@@ -136,8 +143,21 @@ def start(options: dict[str, Any]) -> None:
         metrics,
         options["stream_port"],
         Keyring.at(options["keys"] or state / KEYS),
+        at,
     )
     Controller(Loop(settings, submitted).step, place, machines).run()
+
+
+def address_of(options: dict[str, Any]) -> Listening:
+    """Off loopback only with keys that somebody made for that. Raises UsageError."""
+    at, keys = listening(options["listen"], options["advertise"]), options["keys"]
+    if at.off_loopback and (keys is None or not (keys / TRUST).exists()):
+        folder = keys or "DIR"
+        raise UsageError(
+            f"--listen {at.listen}: other machines could reach this controller, and no keys say who may",
+            hint=f"`headgate keys init {folder}`, then --keys {folder}",
+        )
+    return at
 
 
 def vms_of(options: dict[str, Any]) -> tuple[Vm, ...]:

@@ -36,6 +36,7 @@ from controller.recording.trace import RatesRow
 from controller.shelf import FOLDER
 from controller.viewers import Viewers
 from topology_runtime import channels, failpoints
+from topology_runtime.addresses import Listening
 from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles, words_of, write_whole
@@ -59,7 +60,7 @@ Step = Callable[[t.Event, t.Now], Sequence[t.Instruction]]
 class ControllerPlace:
     """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
     process it dies with (0: none), which older traces stay, (host, port) of its metrics (None: none), the
-    port of its picture's changes (0: any), its keys."""
+    port of its picture's changes (0: any), its keys, its address."""
 
     state: Path
     trace: Path | None = None
@@ -70,6 +71,7 @@ class ControllerPlace:
     metrics: tuple[str, int] | None = None
     stream_port: int = 0
     keys: Keyring | None = None  # none: those in its state directory
+    at: Listening = channels.HERE
 
 
 class Controller:
@@ -85,8 +87,8 @@ class Controller:
         self._wake = channels.Waker()
         ring = place.keys or Keyring.at(place.state / KEYS)
         ports = place.control_port, place.command_port
-        self._ports = ControllerPorts(ring, *ports, place.state / FOLDER, self._do)
-        self._viewers = Viewers(self._wake, self._ports.clients, place.stream_port, place.metrics)
+        self._ports = ControllerPorts(ring, place.at, *ports, place.state / FOLDER, self._do)
+        self._viewers = Viewers(self._wake, self._ports.clients, place.stream_port, place.metrics, place.at)
         self._waiter = channels.Waiter(self._ports.channels, [self._wake.fd])
         self._signals = self._signals_told = 0
         self._events: deque[t.Event] = deque()

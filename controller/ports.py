@@ -14,6 +14,7 @@ from controller.monitor.border import BorderGate, Conduct, check
 from controller.monitor.roles import CLIENTS, check_name, refused_to
 from controller.shelf import Shelf
 from topology_runtime import channels, failpoints
+from topology_runtime.addresses import Listening
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.errors import BadMessage
 from topology_runtime.keys.keyring import Keyring
@@ -41,16 +42,22 @@ class ControllerPorts:
     Raises InvalidInput without keys, Unreachable when a port cannot be had."""
 
     def __init__(
-        self, ring: Keyring, control: int, commands: int, packages: Path, do: Callable[[t.Event], None]
+        self,
+        ring: Keyring,
+        at: Listening,
+        control: int,
+        commands: int,
+        packages: Path,
+        do: Callable[[t.Event], None],
     ) -> None:
         self._trust, self._do, own = Trust(ring), do, ring.controller()
         agents = KeyGuard(own, self._trust.admits("agent"))
         self.clients = KeyGuard(own, self._trust.admits(*CLIENTS))
         self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(
-            channels.from_agent, agents, port=control, max_bytes=channels.FROM_AGENT_MAX_BYTES
+            channels.from_agent, agents, at, control, max_bytes=channels.FROM_AGENT_MAX_BYTES
         )
         self._commands: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
-            channels.requests, self.clients, port=commands, max_bytes=channels.REQUEST_MAX_BYTES, untyped=True
+            channels.requests, self.clients, at, commands, max_bytes=channels.REQUEST_MAX_BYTES, untyped=True
         )
         self.channels = self._control, self._commands
         self.endpoints = {"commands": self._commands.endpoint, "control": self._control.endpoint}

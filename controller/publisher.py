@@ -14,6 +14,8 @@ import msgspec
 from controller.knowledge.run_view import RunView
 from controller.views.snapshots import SnapshotMaker
 from topology_runtime import channels
+from topology_runtime.addresses import Listening
+from topology_runtime.channels import HERE
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.keys.pairs import KeyGuard
 from topology_runtime.snapshot import Delta
@@ -27,11 +29,11 @@ REST_MOST_NS = 1_000_000_000  # … but no more: two seconds of silence are take
 class Publisher:
     """A picture on its channel."""
 
-    def __init__(self, guard: KeyGuard, port: int = 0) -> None:
+    def __init__(self, guard: KeyGuard, port: int = 0, at: Listening = HERE) -> None:
         self._picture = SnapshotMaker()
         self._view: RunView | None = None
         self._told: RunView | None = None
-        self._channel = channels.PublisherChannel(guard, port=port)
+        self._channel = channels.PublisherChannel(guard, at, port)
         self.endpoint = self._channel.endpoint
         self._rested_ns = self._whole_ns = 0
         self._record: Callable[[bytes], None] | None = None

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from controller.knowledge.run_view import RunView
 from controller.publisher import Publisher
 from controller.views.metrics import families
-from topology_runtime.channels import Waker
+from topology_runtime.addresses import Listening
+from topology_runtime.channels import HERE, Waker
 from topology_runtime.errors import Conflict, HeadgateError
 from topology_runtime.keys.pairs import KeyGuard
 from topology_runtime.messages import Reply, refusal
@@ -30,13 +31,18 @@ class Viewers:
     guard: who may look. metrics: (host, port) to tell them on; raises Unreachable when it cannot be had."""
 
     def __init__(
-        self, wake: Waker, guard: KeyGuard, port: int = 0, metrics: tuple[str, int] | None = None
+        self,
+        wake: Waker,
+        guard: KeyGuard,
+        port: int = 0,
+        metrics: tuple[str, int] | None = None,
+        at: Listening = HERE,
     ) -> None:
         self._wake = wake
         self.view: RunView | None = None  # the newest
         self._metrics = self._metrics_port(*metrics) if metrics else None
         self.metrics_address = self._metrics.address if self._metrics is not None else None
-        self._publisher: Publisher | None = Publisher(guard, port)
+        self._publisher: Publisher | None = Publisher(guard, port, at)
         self._questions: Queue[tuple[int, Work]] = Queue(WAITING_MOST)
         self._answers: Queue[tuple[int, Reply]] = Queue()
         self._thinker: threading.Thread | None = None

@@ -28,6 +28,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from topology_runtime import curve
 from topology_runtime import messages as m
+from topology_runtime.addresses import Listening, parted, tcp
 from topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
 from topology_runtime.keys.pairs import Contact, KeyGuard, Who, keyed
 
@@ -36,6 +37,7 @@ FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
 CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: each becomes 230 bytes
 TUPLES_MAX_BYTES = 16 * 1024 * 1024
 BEHIND_MOST = 64  # messages that a slow subscriber may be behind; what comes after them it does not get
+HERE = Listening()  # loopback
 LINGER_MS = 1000
 FREED_TRIES, FREED_S = 200, 0.001
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 500, 1500  # by ZeroMQ's own threads, whatever Python does
@@ -88,23 +90,31 @@ def _tune(socket: zmq.Socket[bytes], max_bytes: int) -> None:
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
 
 
-def _bind(socket: zmq.Socket[bytes], host: str, port: int) -> str:
+def _bind(socket: zmq.Socket[bytes], at: Listening, port: int) -> str:
+    """Where others find it. Raises Unreachable."""
     try:
-        bound = socket.bind_to_random_port(f"tcp://{host}") if port == 0 else port
-        if port:
-            socket.bind(f"tcp://{host}:{port}")
+        socket.setsockopt(zmq.IPV6, int(":" in at.listen))
+        socket.bind(tcp(at.listen, port or "*"))
     except zmq.ZMQError as error:
         raise Unreachable(
-            f"cannot listen on {host}:{port}",
+            f"cannot listen on {at.listen}:{port}",
             cause=str(error),
             hint="choose another port, or stop what uses it",
         ) from error
-    return f"tcp://{host}:{bound}"
+    return tcp(at.advertise, _bound(socket).rpartition(":")[2])
+
+
+def _bound(socket: zmq.Socket[bytes]) -> str:
+    """By ZeroMQ's own words."""
+    found = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(found, bytes)
+    return found.rstrip(b"\0").decode("ascii")
 
 
 def _connect(socket: zmq.Socket[bytes], contact: Contact) -> None:
     try:
         curve.prove(socket, contact)
+        socket.setsockopt(zmq.IPV6, int("[" in contact.endpoint))
         socket.connect(contact.endpoint)
     except zmq.ZMQError as error:
         socket.close(linger=0)
@@ -135,7 +145,7 @@ class ServerChannel(_Channel, Generic[Out, In]):
         self,
         decoder: msgspec.msgpack.Decoder[In],
         guard: KeyGuard,
-        host: str = "127.0.0.1",
+        at: Listening = HERE,
         port: int = 0,
         max_bytes: int = CONTROL_MAX_BYTES,
         untyped: bool = False,
@@ -148,7 +158,7 @@ class ServerChannel(_Channel, Generic[Out, In]):
         curve.guard_server(self._socket, guard)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         try:
-            self.endpoint = _bind(self._socket, host, port)
+            self.endpoint = _bind(self._socket, at, port)
         except Unreachable:
             self._socket.close(linger=0)
             raise
@@ -231,11 +241,11 @@ class ClientChannel(_Channel, Generic[Out, In]):
 class PullChannel(_Channel):
     """Tuples into one worker, from all its peers. endpoint: with the worker's key."""
 
-    def __init__(self, guard: KeyGuard, host: str = "127.0.0.1") -> None:
+    def __init__(self, guard: KeyGuard, at: Listening = HERE) -> None:
         self._socket = context().socket(zmq.PULL)
         _tune(self._socket, TUPLES_MAX_BYTES)
         curve.guard_server(self._socket, guard)
-        self.endpoint = keyed(_bind(self._socket, host, 0), guard.own.public)
+        self.endpoint = keyed(_bind(self._socket, at, 0), guard.own.public)
         self._timeout_ms = -1
 
     def receive_bytes(self, timeout_s: float) -> bytes | None:
@@ -294,27 +304,27 @@ class PushChannel(_Channel):
 class PublisherChannel(_Channel):
     """The same bytes to everyone who listens and may; never waits for any of them."""
 
-    def __init__(self, guard: KeyGuard, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, guard: KeyGuard, at: Listening = HERE, port: int = 0) -> None:
         self._socket = context().socket(zmq.XPUB)
         _tune(self._socket, CONTROL_MAX_BYTES)
         curve.guard_server(self._socket, guard)
         self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
-        self._heard = False
+        self._heard, self._at = False, at
         try:
-            self.endpoint = _bind(self._socket, host, port)
+            self.endpoint = _bind(self._socket, at, port)
         except Unreachable:
             self._socket.close(linger=0)
             raise
 
     def ask_again(self) -> None:
         """Break all links: who listens comes back by itself, if he may still. Raises Unreachable."""
-        self._socket.unbind(self.endpoint)
-        host, _, port = self.endpoint.removeprefix("tcp://").rpartition(":")
+        self._socket.unbind(_bound(self._socket))
+        port = parted(self.endpoint)[1]
         for left in reversed(
             range(FREED_TRIES)
         ):  # the port is given back by ZeroMQ's own thread, in a moment
             try:
-                _bind(self._socket, host, int(port))
+                _bind(self._socket, self._at, port)
                 return
             except Unreachable:
                 if not left:

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from keys_made import agent, operator
 
 from topology_runtime import channels
 from topology_runtime import messages as m
+from topology_runtime.keys.keyring import Keyring
 
 pytestmark = pytest.mark.live
 
@@ -200,3 +202,23 @@ def test_senseless_options_are_refused(tmp_path: Path, options: list[str], code:
     with controller(tmp_path, *options) as one:
         said = one.popen.communicate(timeout=LIMIT_S)[1]
         assert one.popen.returncode == code and said.startswith("error[HG-")
+
+
+def test_off_loopback_without_keys_is_refused_with_the_command_that_makes_them(tmp_path: Path) -> None:
+    off = ("--listen", "0.0.0.0", "--advertise", "127.0.0.1")
+    for more in ((), ("--keys", str(tmp_path / "keys"))):
+        with controller(tmp_path / "a", *off, *more) as one:
+            said = one.popen.communicate(timeout=LIMIT_S)[1]
+            assert one.popen.returncode == 2 and "try: `headgate keys init" in said
+    assert not (tmp_path / "a").exists(), "nothing is left behind"
+    key = Keyring.at(tmp_path / "keys").key("operator", "local")
+    with controller(tmp_path / "a", *off, "--keys", str(tmp_path / "keys")) as one:
+        where = one.where()
+        assert where["commands"].startswith("tcp://127.0.0.1:") and not (tmp_path / "a" / "keys").exists()
+        assert channels.ask(key.contact(where["commands"]), m.Request("ping"), LIMIT_S).error is None
+        listening = {
+            each.laddr.ip
+            for each in psutil.Process(one.popen.pid).net_connections()
+            if each.status == "LISTEN"
+        }
+        assert listening == {"0.0.0.0"}

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+from topology_runtime.addresses import LOOPBACK, Listening
 from topology_runtime.cluster import Slot
 
 
@@ -18,7 +19,8 @@ def main() -> int:
     parser.add_argument("--meter-fd", type=int, required=True)
     parser.add_argument("--key-fd", type=int, required=True)
     parser.add_argument("--directory", required=True)
-    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--listen", default=LOOPBACK)
+    parser.add_argument("--advertise", default=LOOPBACK)
     parser.add_argument("--owner", type=int, default=os.getppid())
     a = parser.parse_args()
     from topology_runtime.keys.handing import handed
@@ -32,7 +34,7 @@ def main() -> int:
             a.incarnation,
             a.meter_fd,
             a.directory,
-            a.host,
+            Listening(a.listen, a.advertise),
             a.owner,
         )
     )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from topology_runtime import channels, failpoints
+from topology_runtime.addresses import Listening
 from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Waker
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
@@ -78,7 +79,7 @@ class WorkerPlace:
     incarnation: int
     meter_fd: int
     directory: str
-    host: str
+    at: Listening
     owner: int
 
 
@@ -97,7 +98,7 @@ class Worker:
         self.closing: dict[int, TaskThread] = {}
         self.pings: SimpleQueue[Ping] = SimpleQueue()
         self.sender = Sender(self.board, self.meter, self.records, self.wake, place.agent.own)
-        self.pull = PullChannel(KeyGuard(place.agent.own, self.state.keys.get, later=True), place.host)
+        self.pull = PullChannel(KeyGuard(place.agent.own, self.state.keys.get, later=True), place.at)
         self.receiver = Receiver(self.board, self.pull, self.state, self.pings, self.wake)
         self.links = Links(self.sender.watches)
         self.endpoint = self.pull.endpoint
