@@ -1,4 +1,4 @@
-"""Names that keys are for: an agent's is its VM's, others' are people's or machines'."""
+"""Names that keys are for: an agent's is its VM's, others' are people's or machines'. Pure."""
 
 from __future__ import annotations
 

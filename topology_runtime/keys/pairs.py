@@ -1,4 +1,4 @@
-"""Keys and names as plain values.
+"""Keys and names as plain values. Pure.
 
 A key pair is Curve25519; both halves are 32 bytes, written as 40 characters of Z85. The public half names somebody,
 the secret half proves it.
