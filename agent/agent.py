@@ -186,6 +186,7 @@ class Agent:
             binding=self.binding.name,
             pid=os.getpid(),
             spools=spools.left_over(c.directory),
+            only_signed=self.packages.only_signed,
         )
 
     def _watch_all(self) -> None:

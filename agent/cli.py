@@ -24,6 +24,9 @@ import click
     help="A public key (signing.pub) whose packages are run here too; several may be given [those of its key].",
 )
 @click.option(
+    "--allow-folders", is_flag=True, help="Run code of folders too: not only what a trusted signer signed."
+)
+@click.option(
     "--package-index",
     default="",
     metavar="URL",

@@ -35,6 +35,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     metrics_port: int | None = None  # none: no metrics; 0: any
     packages: str = ""  # the folder of its packages; none: in its own
     signers: tuple[str, ...] = ()  # files of public keys whose packages it runs
+    allow_folders: bool = False  # run code from folders too, although there are signers
     package_index: str = ""  # where requirements come from; none: from the packages alone
 
 

@@ -24,6 +24,7 @@ from topology_runtime.packages.manifest import SHORT, BadPackage
 from topology_runtime.packages.params import placed
 from topology_runtime.packages.signing_keys import read_signer
 from topology_runtime.packages.store import PackageStore
+from topology_runtime.packages.topology_file import topology_in
 from topology_runtime.packages.wire import PackageAt, PackageOffer, PackagePart
 
 FOLDER = "packages"  # in an agent's own
@@ -41,6 +42,8 @@ class Packages:
         self._folder = Path(config.packages or Path(config.directory) / FOLDER)
         self._trusted = {read_signer(Path(file)).public for file in config.signers}
         self._trusted |= set(read_key(Path(config.key)).signers)
+        self.only_signed = bool(self._trusted) and not config.allow_folders
+        self._unsigned = False  # is something desired that nobody signed?
         self._fetch = PackageFetch(config.vm, boot)
         self._made: PackageStore | None = None
         self._index = config.package_index
@@ -65,6 +68,8 @@ class Packages:
     def troubles(self) -> tuple[str, ...]:
         """Why what is desired cannot be run here."""
         why = self._fetch.refusal(self._desired)
+        if self._unsigned:
+            why = f"{self._vm} runs signed packages only: `headgate submit --ship`, or agent run --allow-folders"
         return (why,) if why else ()
 
     def hear(self, message: PackageOffer | PackagePart, now_ns: int) -> None:
@@ -88,21 +93,34 @@ class Packages:
         """What this host makes of a desired state; None while its package is not here."""
         self._desired = digest = desired.package
         if not digest:
-            return desired, data
+            self._unsigned = self.only_signed
+            return None if self.only_signed else (desired, data)
+        self._unsigned = False
         self._want(digest, now_ns)
         self.tick(now_ns)
         if digest not in self._fetch.here:
             return None
         if self._last is None or self._last[0] != desired.token:
-            code = str(self._store.code(digest))
-            site = self._store.code(digest).parent / SITE
-            paths = (code, str(site)) if site.is_dir() else (code,)
-            here = replace(desired, user_paths=paths, topology=placed(desired.topology, code))
-            self._last = desired.token, here, channels.encode(here)
+            self._trying(digest, now_ns, lambda: self._place(desired))
+            if digest not in self._fetch.here or self._last is None:
+                return None
         if digest != self._running:
             self._running = digest
             self._trying(digest, now_ns, lambda: self._store.used(digest))
         return self._last[1], self._last[2]
+
+    def _place(self, desired: DesiredState) -> None:
+        """What runs is what was signed: its code, and its topology. Raises BadPackage, OSError."""
+        code = self._store.code(desired.package)
+        signed = topology_in(code)
+        if desired.topology != signed:
+            raise BadPackage(
+                "the topology that is desired is not the one that was signed", cause="submit it again"
+            )
+        site = code.parent / SITE
+        paths = (str(code), str(site)) if site.is_dir() else (str(code),)
+        here = replace(desired, user_paths=paths, topology=placed(signed, str(code)))
+        self._last = desired.token, here, channels.encode(here)
 
     def _want(self, digest: str, now_ns: int) -> None:
         if self._fetch.want(digest, now_ns):

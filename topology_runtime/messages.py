@@ -200,6 +200,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     protocol: int = PROTOCOL
     version: str = ""
     spools: tuple[SpoolLeft, ...] = ()
+    only_signed: bool = False  # it runs packages of signers that it trusts, and no code from folders
 
 
 class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):

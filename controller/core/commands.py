@@ -145,6 +145,11 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
         given = msgspec.convert(arguments, Submission, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput("the submission is not one", cause=str(error)) from error
+    strict = [member.vm.vm for member in run.members.up() if member.only_signed]
+    if strict and not given.package:
+        raise InvalidInput(
+            f"{', '.join(sorted(strict))} runs signed packages only", hint="headgate submit --ship"
+        )
     if not given.steps or not all(math.isfinite(x) and x >= 0 for step in given.steps for x in step):
         raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, tuples/s), from 0 s on")
     here = (*present(k, run.members), *k.settings.initial)[:1]

@@ -61,6 +61,7 @@ class Member:
     binding: str = ""
     pid: int = 0
     version: str = ""
+    only_signed: bool = False
     report: Report | None = None
 
     @property
@@ -119,6 +120,7 @@ class Membership:
         before = self.members.get(hello.vm)
         member = Member(self._sized(hello), hello.boot, "joined", now.mono_ns)
         member.binding, member.pid, member.version = hello.binding, hello.pid, hello.version
+        member.only_signed = hello.only_signed
         self.members[hello.vm] = member
         self.roster += before is None or before.vm != member.vm
         seen = before.report if before is not None and before.up else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import click
 from dashboards.terminal.keys import default_folder
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import NAME, counted
+from topology_runtime.loading import load
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.packages import building, signing_keys
 from topology_runtime.packages.archive import Reading
+from topology_runtime.packages.files_named import travelling
 from topology_runtime.packages.manifest import SHORT, BadPackage
 
 READ_BYTES = 256 * 1024
@@ -33,10 +36,24 @@ def signing_key_option(command: Any) -> Any:
 @click.argument("place", metavar="DIR|WHEEL", type=click.Path(path_type=Path))
 @click.option("-o", "--output", "to", type=click.Path(path_type=Path), help="The file [NAME-DIGEST.package].")
 @click.option("--name", help="The package's name [that of DIR or WHEEL].")
+@click.option(
+    "--topology", metavar="REFERENCE", help="The topology that is to be run by this code: sign it too."
+)
+@click.option(
+    "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
+)
 @signing_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print what it is as JSON.")
-def package(place: Path, to: Path | None, name: str | None, signing_key: Path | None, as_json: bool) -> None:
-    """Pack the modules of DIR, or of WHEEL, into one signed file.
+def package(
+    place: Path,
+    to: Path | None,
+    name: str | None,
+    topology: str | None,
+    on_every_host: tuple[str, ...],
+    signing_key: Path | None,
+    as_json: bool,
+) -> None:
+    """Pack the modules of DIR, or of WHEEL, into one signed file. `headgate submit --ship` does so by itself.
 
     \b
     headgate package key init     make the key that signs (once)
@@ -46,7 +63,16 @@ def package(place: Path, to: Path | None, name: str | None, signing_key: Path | 
     The same content has the same digest. Hidden files, caches and traces stay behind; what looks like a secret does
     too, and is named. Links are refused. At most 64 MiB and 4,096 files.
     """
-    packed = packed_of(place, signing_key, to, name)
+    contents = building.contents_of(place)
+    if name is not None:
+        if not NAME.fullmatch(name):
+            raise InvalidInput(f"--name: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+        contents = replace(contents, name=name)
+    if topology is not None:
+        root = place.resolve() if place.is_dir() else Path.cwd()
+        found = load(topology, [str(root)], runs=True).topology
+        contents = building.with_topology(contents, travelling(found, root, contents.files, on_every_host))
+    packed = packed_of(contents, signing_key, to)
     for left in packed.left_out:
         click.echo(f"left out: {left}", err=True)
     if as_json:
@@ -58,14 +84,11 @@ def package(place: Path, to: Path | None, name: str | None, signing_key: Path | 
     click.echo(f"digest {packed.digest}")
 
 
-def packed_of(place: Path, signing_key: Path | None, to: Path | None, name: str | None) -> building.Packed:
+def packed_of(
+    contents: building.PackageContents, signing_key: Path | None, to: Path | None
+) -> building.Packed:
     """Written and signed. Raises InvalidInput."""
     key = signing_keys.read_key(signing_key or default_folder() / signing_keys.SECRET)
-    contents = building.contents_of(place)
-    if name is not None:
-        if not NAME.fullmatch(name):
-            raise InvalidInput(f"--name: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
-        contents = building.PackageContents(name, contents.files, contents.left_out)
     try:
         return building.build(contents, key, to, version("headgate"))
     except OSError as error:

@@ -12,11 +12,13 @@ from typing import Any
 from dashboards.terminal.package import packed_of, read
 from topology_runtime.errors import Unreachable
 from topology_runtime.faults.words import counted
-from topology_runtime.loading import Loaded, check_runs, load
+from topology_runtime.loading import check_runs
+from topology_runtime.packages import building
 from topology_runtime.packages.files_named import travelling
 from topology_runtime.packages.manifest import SHORT, BadPackage
 from topology_runtime.packages.params import placed
 from topology_runtime.packages.store import PackageStore
+from topology_runtime.packages.topology_file import topology_in
 from topology_runtime.packages.wire import PART_BYTES
 from topology_runtime.progress import bar
 from topology_runtime.references import module_of_file
@@ -42,25 +44,31 @@ class Shipment:
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
 
-    def pack(self, reference: str, loaded: Loaded, key: Path | None, everywhere: Sequence[str]) -> Topology:
-        """The folder that `reference` is imported from. Raises InvalidInput, BadPackage."""
+    def pack(
+        self, reference: str, topology: Topology, key: Path | None, everywhere: Sequence[str]
+    ) -> Topology:
+        """The folder that `reference` is imported from, and the topology. Raises InvalidInput, BadPackage."""
         root = root_of(reference)
-        packed = packed_of(root, key, self.file, None)
-        files = {file.path for file in packed.manifest.files}
-        what = f"{counted(len(files), 'file')}, {packed.manifest.size:,} bytes"
-        print(f"packed {root}: {what}, package {packed.digest[:SHORT]}", file=sys.stderr)
+        contents = (
+            building.contents_of(root) if root is not None else building.PackageContents("topology", {})
+        )
+        sent = travelling(topology, root or Path.cwd(), contents.files, everywhere)
+        packed = packed_of(building.with_topology(contents, sent), key, self.file)
+        what = f"{counted(len(packed.manifest.files), 'file')}, {packed.manifest.size:,} bytes"
+        print(f"packed {root or reference}: {what}, package {packed.digest[:SHORT]}", file=sys.stderr)
         for left in packed.left_out:
             print(f"left out: {left}", file=sys.stderr)
-        return self._checked(travelling(loaded.topology, root, files, everywhere))
+        return self.take(self.file)
 
-    def take(self, reference: str, file: Path, everywhere: Sequence[str]) -> Topology:
-        """A package that was made before; `reference` is module:attribute in it. Raises InvalidInput, BadPackage."""
+    def take(self, file: Path) -> Topology:
+        """A package; the topology in it, whose code can be imported from it alone. Raises InvalidInput, BadPackage."""
         self.file = file
-        code, files = self._unpacked()
-        topology = load(reference, [str(code)], runs=True).topology
-        return self._checked(travelling(topology, code, files, everywhere))
+        code = self._unpacked()
+        topology = topology_in(code)
+        check_runs(placed(topology, str(code)), [str(code)])
+        return topology
 
-    def _unpacked(self) -> tuple[Path, set[str]]:
+    def _unpacked(self) -> Path:
         reading = read(self.file)
         assert reading.digest is not None and reading.manifest is not None
         store = PackageStore(Path(self._folder.name) / "store", unpacks=True)
@@ -68,13 +76,7 @@ class Shipment:
             store.add(reading.digest, 0, self.file.read_bytes())
         store.close()
         self.digest = reading.digest
-        return store.code(reading.digest), {file.path for file in reading.manifest.files}
-
-    def _checked(self, topology: Topology) -> Topology:
-        """Its code can be imported from the package alone. Raises InvalidInput."""
-        code, _ = self._unpacked()
-        check_runs(placed(topology, str(code)), [str(code)])
-        return topology
+        return store.code(reading.digest)
 
     def send(self, ask: Ask) -> None:
         """To the controller, and wait until every host has it. Raises BadPackage that names hosts, Unreachable."""
@@ -114,15 +116,18 @@ class Shipment:
             time.sleep(LOOK_EVERY_S)
 
 
-def root_of(reference: str) -> Path:
-    """The folder that is packed for `FILE.py:attribute` or a topology's file. Raises BadPackage."""
+def root_of(reference: str) -> Path | None:
+    """The folder that is packed for `FILE.py:attribute` or a topology's file; none for an example of headgate. Raises
+    BadPackage."""
     path, _, _ = reference.rpartition(":")
     if path.endswith(".py"):
         return module_of_file(Path(path))[1]
     if Path(reference).is_file():
         return Path(reference).resolve().parent
+    if ":" not in reference:
+        return None
     raise BadPackage(
         f"no folder is known for {reference!r}",
         cause="FILE.py:attribute or a topology's file says what is to be packed",
-        hint="`headgate package DIR`, then `headgate submit MODULE:ATTRIBUTE --package FILE`",
+        hint=f"`headgate package DIR --topology {reference}`, then `headgate submit --package FILE`",
     )

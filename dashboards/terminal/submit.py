@@ -15,14 +15,14 @@ from dashboards.terminal.package import signing_key_option
 from dashboards.terminal.shipping import Shipment
 from dashboards.up.settings import parse_rate_scale
 from topology_runtime import rates
-from topology_runtime.errors import InvalidInput
+from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.loading import Loaded, load
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.topology import Topology
 
 
 @click.command()
-@click.argument("topology")
+@click.argument("topology", required=False)
 @click.option("--models", type=click.Path(path_type=Path), required=True, help="A folder of models.")
 @click.option(
     "--rates",
@@ -36,7 +36,10 @@ from topology_runtime.topology import Topology
     "--ship", is_flag=True, help="Pack the code and send it to every host, not only its folder's name."
 )
 @click.option(
-    "--package", type=click.Path(path_type=Path), metavar="FILE", help="Send this one: TOPOLOGY is in it."
+    "--package",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Send this one, with the topology in it.",
 )
 @click.option(
     "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
@@ -44,22 +47,25 @@ from topology_runtime.topology import Topology
 @signing_key_option
 @controller_option
 @format_options
-def submit(topology: str, models: Path, offered: str | None, output: Format, **options: Any) -> None:
+def submit(topology: str | None, models: Path, offered: str | None, output: Format, **options: Any) -> None:
     """Run TOPOLOGY on a controller that has none yet (`headgate controller run` without --topology).
 
     One controller runs one topology: a second submit ends 6. Workers on this machine import its code from your
     folders. With --ship, and always when the controller is on another machine, the folder of TOPOLOGY is packed, signed
     (`headgate package key init`) and sent to every host; it runs where agents trust the signer.
     """
+    if (topology is None) == (options["package"] is None):
+        raise UsageError("give either TOPOLOGY or --package FILE")
     contact = contact_of(options["controller"])
     with Shipment() as shipment:
         if options["package"] is not None:
-            found = Loaded(shipment.take(topology, options["package"], options["on_every_host"]), ())
+            found = Loaded(shipment.take(options["package"]), ())
         else:
+            assert topology is not None
             found = load(topology, runs=True)
             if options["ship"] or not is_here(contact.endpoint):
                 key, everywhere = options["signing_key"], options["on_every_host"]
-                found = Loaded(shipment.pack(topology, found, key, everywhere), ())
+                found = Loaded(shipment.pack(topology, found.topology, key, everywhere), ())
         offer = offer_of(found.topology, offered, options["rate_scale"], options["time_scale"])
         arguments = {
             "topology": msgspec.to_builtins(found.topology),

@@ -126,6 +126,14 @@ class Hosts:
     def ask(self, command: str, **arguments: Any) -> Reply:
         return channels.ask(operator(self.state), Request(command, arguments), LIMIT_S)
 
+    def packed(self) -> Path:
+        """The code and its topology, signed by ann."""
+        made, topology = self.root / "made.package", self.code / "shipped_flow.py:flow"
+        sign = ("--sign", self.root / "ann" / "signing.key", "--on-every-host", "note.folder")
+        words = headgate("package", self.code, "--topology", topology, "-o", made, *sign)
+        subprocess.run(words, cwd=self.elsewhere, check=True, capture_output=True, timeout=60)
+        return made
+
     def submit(self, *options: str | Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
         """path: where the submitter's own Python finds what the code needs."""
         client = self.start_submit(*options, path=path)
@@ -134,7 +142,8 @@ class Hosts:
 
     def start_submit(self, *options: str | Path, path: Path | None = None) -> subprocess.Popen[str]:
         given = ("--controller", self.state, "--models", self.root / "models", "--rates", "20")
-        words = headgate("submit", *given, "--on-every-host", "note.folder", *options)
+        here = () if "--package" in options else ("--on-every-host", "note.folder")
+        words = headgate("submit", *given, *here, *options)
         env = {**os.environ, "PYTHONPATH": str(path or "")}
         pipe = subprocess.PIPE
         return subprocess.Popen(words, cwd=self.elsewhere, stdout=pipe, stderr=pipe, text=True, env=env)

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from package_made import digest_of, package_of
 from shipped_hosts import Hosts
 
 from topology_runtime.packages.wire import PART_BYTES
+from topology_runtime.topology import Edge, Static, Task, Topology
 
 pytestmark = pytest.mark.live
 
@@ -30,10 +32,10 @@ def test_workers_run_code_that_is_nowhere_but_in_their_agents_store(hosts: Hosts
     shutil.copy(hosts.root / "ann" / "signing.pub", hosts.state / "keys")
     hosts.start_agent("vm1")
     hosts.wait(lambda: "vm1" in hosts.vms())
-    signed = ("--ship", "--sign", hosts.root / "ann" / "signing.key")
-    done = hosts.submit(hosts.code / "shipped_flow.py:flow", *signed)
-    assert done.returncode == 0, done.stderr
+    made = hosts.packed()
     shutil.rmtree(hosts.code)
+    done = hosts.submit("--package", made)
+    assert done.returncode == 0, done.stderr
     hosts.wait(lambda: len(hosts.noted()) >= 20)
     store = hosts.root / "vm1" / "packages"
     assert {line.split()[0] for line in hosts.noted()} == {"ONE", "TWO"}
@@ -104,3 +106,35 @@ def test_an_upload_goes_on_where_a_killed_controller_had_it_and_is_not_sent_twic
     for bad in ({}, {"digest": "../x"}, {"digest": 7}, {"digest": digest, "offset": "x", "data": 3}):
         reply = hosts.ask("package_put", **bad)
         assert reply.error is not None or reply.data["whole"]
+
+
+def test_who_may_command_but_not_sign_has_nothing_run(hosts: Hosts) -> None:
+    """An operator's key, and a package that a trusted signer made for another topology."""
+    hosts.start_agent("vm1", "--trust-signer", hosts.root / "ann" / "signing.pub")
+    hosts.wait(lambda: "vm1" in hosts.vms())
+    given = {"steps": [[0.0, 20.0]], "models": []}
+    static, path = Static(threads=1, cpu=0.1, memory=0.1), {"path": str(hosts.code / "data" / "lines.txt")}
+    lines = "topology_runtime.tasks.file_lines:FileLines"
+    trace = hosts.rows / "evil"
+    (hosts.code / "data" / "lines.txt").write_text(f"touch {trace}\n")
+    evil = Topology(
+        "evil",
+        (
+            Task("lines", run=lines, kind="source", params=path, static=static),
+            Task("do", run="subprocess:getoutput", static=static),
+        ),
+        (Edge("lines", "do"),),
+    )
+    folders = [str(hosts.code)]
+    reply = hosts.ask("submit", topology=to_builtins(evil), user_paths=folders, **given)
+    assert reply.error is not None and "vm1 runs signed packages only" in reply.error[2]
+    data = hosts.packed().read_bytes()
+    digest, at = digest_of(data), {"whole": False, "taken": 0}
+    while not at["whole"]:
+        part = data[at["taken"] : at["taken"] + PART_BYTES]
+        at = hosts.ask("package_put", digest=digest, offset=at["taken"], data=part).data
+    reply = hosts.ask("submit", topology=to_builtins(evil), package=digest, user_paths=folders, **given)
+    assert reply.error is not None and "not from both" in reply.error[2]
+    assert hosts.ask("submit", topology=to_builtins(evil), package=digest, **given).error is None
+    hosts.wait(lambda: "not the one that was signed" in str(hosts.ask("status").data))
+    assert not trace.exists() and "worker-0.log" not in str(list((hosts.root / "vm1").rglob("*")))

@@ -8,6 +8,7 @@ a link is refused, because what it leads to may be another thing on another host
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import stat
@@ -15,16 +16,21 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import msgspec
+
 from topology_runtime.packages import archive
 from topology_runtime.packages import manifest as mf
 from topology_runtime.packages.manifest import BadPackage, PackagedFile, PackageManifest
+from topology_runtime.packages.params import TOPOLOGY
 from topology_runtime.packages.signing import signed
 from topology_runtime.packages.signing_keys import SigningKey
+from topology_runtime.reading import document_of
+from topology_runtime.topology import Topology
 
 SUFFIX = ".package"
 REQUIREMENTS = "requirements.txt"
@@ -145,6 +151,14 @@ def _requirements(contents: PackageContents) -> tuple[str, ...]:
     text = data.decode("utf-8", "replace").replace("\\\n", " ")
     lines = (" ".join(line.partition("#")[0].split()) for line in text.splitlines())
     return tuple(line for line in lines if line)
+
+
+def with_topology(contents: PackageContents, topology: Topology) -> PackageContents:
+    """The topology beside its code. Raises BadPackage when something of that name is there."""
+    if TOPOLOGY in contents.files:
+        raise BadPackage(f"{contents.name} holds a {TOPOLOGY} already")
+    data = msgspec.json.encode(document_of(topology))
+    return replace(contents, files={**contents.files, TOPOLOGY: lambda: io.BytesIO(data)})
 
 
 # ── what is packed ──────────────────────────────────────────────────────────────────────────────

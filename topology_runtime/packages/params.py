@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from topology_runtime.topology import Topology
 
 IN_PACKAGE = "package:"
+TOPOLOGY = ".headgate-topology.json"  # the topology itself, so that it is signed with the code
 
 Changed = Callable[[str, str], str]  # (TASK.PARAM, text) → text
 
