@@ -14,8 +14,8 @@ from watched_runs.failpoints import MOMENTS, PHASES, POINTS, share_of
 
 ROOT = Path(__file__).resolve().parents[2]
 POINT = "worker.switched-heard"
-SHELLS = {"controller": "controller/controller.py", "agent": "agent/agent.py"}
-SHELLS |= {"worker": "topology_runtime/worker/worker.py"}
+SHELLS = {"controller": ("controller/controller.py", "controller/ports.py"), "agent": ("agent/agent.py",)}
+SHELLS |= {"worker": ("topology_runtime/worker/worker.py",)}
 
 
 def reach(epoch: int, folder: Path | None) -> int:
@@ -39,7 +39,7 @@ def test_the_first_that_reaches_an_armed_point_dies_and_no_other(tmp_path: Path)
 def test_every_point_of_the_list_is_one_that_a_shell_reaches() -> None:
     """Its moment is a word of that role's shell; its phase comes with the desired state or the record."""
     for role, moments in MOMENTS.items():
-        text = (ROOT / SHELLS[role]).read_text()
+        text = "".join((ROOT / file).read_text() for file in SHELLS[role])
         assert all(moment in text for moment in moments), role
     assert len(POINTS) == len(set(POINTS)) == 36
 
