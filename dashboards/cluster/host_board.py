@@ -19,7 +19,7 @@ FRAMES_PER_S = 8
 
 @dataclass
 class HostBoard:
-    """One row per host: the step it is at, or why it failed. quiet: nothing is shown but failures."""
+    """One row per host: the step it is at, or why it failed. quiet: nothing is shown."""
 
     quiet: bool = False
     steps: dict[str, str] = field(default_factory=dict)
@@ -32,12 +32,12 @@ class HostBoard:
 
     def fail(self, host: str, failure: HostFailed) -> None:
         self.failures[host] = failure
-        self._show(host, f"FAILED: {failure.line()}", True)
+        self._show(host, f"FAILED: {failure.line()}")
 
-    def _show(self, host: str, text: str, always: bool = False) -> None:
+    def _show(self, host: str, text: str) -> None:
         if self._live is not None:
             self._live.update(self.table())
-        elif always or not self.quiet:
+        elif not self.quiet:
             sys.stderr.write(f"{host}: {text}\n")
             sys.stderr.flush()
 

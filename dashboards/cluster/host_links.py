@@ -67,24 +67,24 @@ class HostLink:
         """Its far end. Raises HostFailed."""
         folder = resources.files(PACKAGE)
         texts = [(f"{PACKAGE}.{name}", (folder / f"{name}.py").read_text("utf-8")) for name in MODULES]
-        self.to.write(json.dumps(texts).encode() + b"\n")
-        await self._answer(CONNECT_S)
+        await self._answer(json.dumps(texts).encode() + b"\n", CONNECT_S)
 
     async def ask(
         self, do: str, body: bytes = b"", timeout_s: float = ASK_S, **arguments: Any
     ) -> dict[str, Any]:
         """Raises HostFailed."""
         async with self._turn:
-            self.to.write(json.dumps({"do": do, "bytes": len(body), **arguments}).encode() + b"\n" + body)
-            answer = await self._answer(timeout_s)
+            line = json.dumps({"do": do, "bytes": len(body), **arguments}).encode() + b"\n"
+            answer = await self._answer(line + body, timeout_s)
         if "error" in answer:
             raise self.failed(answer["error"], answer.get("hint", ""))
         return answer
 
-    async def _answer(self, timeout_s: float) -> dict[str, Any]:
-        """The next line that is one; login shells may print others."""
+    async def _answer(self, request: bytes, timeout_s: float) -> dict[str, Any]:
+        """The next line that is one; login shells may print others. Raises HostFailed."""
         try:
             async with asyncio.timeout(timeout_s):
+                self.to.write(request)
                 await self.to.drain()
                 for _ in range(NOISE_LINES):
                     line = await self.answers.readline()
@@ -163,6 +163,7 @@ async def ssh_link(on: Reached) -> AsyncIterator[HostLink]:
     """Raises HostFailed, InvalidInput when asyncssh is missing."""
     asyncssh = ssh_library()
     options: dict[str, Any] = {"connect_timeout": CONNECT_S, "keepalive_interval": KEEPALIVE_S}
+    options |= {"compression_algs": None}  # wheels are compressed
     options |= {"username": on.user} if on.user else {}
     options |= {"port": on.ssh_port} if on.ssh_port else {}
     try:

@@ -77,6 +77,10 @@ class ClusterHosts(msgspec.Struct, frozen=True):
         """Each host once, the controller's first: a VM may be on it too."""
         return tuple({on.host: on for on in (self.controller.on, *(vm.on for vm in self.vms))}.values())
 
+    def home(self, on: Reached) -> str:
+        """The cluster's folder there."""
+        return f"{on.directory}/{self.name}"
+
     def vms_on(self, host: str) -> tuple[VmEntry, ...]:
         return tuple(vm for vm in self.vms if vm.on.host == host)
 

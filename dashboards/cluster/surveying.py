@@ -55,11 +55,6 @@ def read_hosts(path: Path) -> ClusterHosts:
     return hosts
 
 
-def home_on(hosts: ClusterHosts, link: HostLink) -> str:
-    """The cluster's folder there."""
-    return f"{link.on.directory}/{hosts.name}"
-
-
 async def survey(
     hosts: ClusterHosts, links: dict[str, HostLink], board: HostBoard, asked: Mapping[str, AskedFor]
 ) -> dict[str, HostFacts]:
@@ -69,7 +64,7 @@ async def survey(
         board.step(link.on.host, "look round")
         wanted = asked.get(link.on.host, AskedFor())
         told: dict[str, Any] = await link.ask(
-            "facts", home=home_on(hosts, link), files=wanted.files, services=wanted.services
+            "facts", home=hosts.home(link.on), files=wanted.files, services=wanted.services
         )
         offset_s, error_s = await link.clock()
         told |= {"clock_offset_s": offset_s, "clock_error_s": error_s}

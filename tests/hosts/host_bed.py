@@ -41,11 +41,12 @@ mount -t tmpfs tmpfs /run
 mkdir -p /run/bed /run/sshd
 cp {folder}/* /run/bed/
 chmod 600 /run/bed/host_key
+mkdir /run/seen && mount --bind {bed} /run/seen
 mount --bind /run/bed/passwd /etc/passwd
 mount -t tmpfs -o mode=755,size={size} tmpfs /var/lib
 mount -t tmpfs tmpfs /tmp
-mount -t tmpfs tmpfs /home
-mkdir /home/ops && chown 1999:1999 /home/ops
+mkdir -p {bed} && mount --bind /run/seen {bed}
+mkdir /run/ops && chown 1999:1999 /run/ops
 {more}
 hostname {name}
 exec {sshd} -D -e -f /run/bed/sshd_config 2>/run/bed/log
@@ -104,7 +105,8 @@ class BedHost:
 
 @dataclass
 class Bed:
-    """All of them, and the home of whoever gives commands: his ssh key and the hosts' keys are in it."""
+    """All of them, and the home of whoever gives commands: his ssh key and the hosts' keys are in it. folder: the only
+    one that all hosts have in common, beside what is not theirs: programs, /root, the tests."""
 
     folder: Path
     network: str  # 10.x.y
@@ -145,9 +147,9 @@ class Bed:
             (own / program).chmod(0o755)
         (own / "passwd").write_text(
             "root:*:0:0:root:/root:/bin/sh\nsshd:*:998:65534::/run/sshd:/usr/sbin/nologin\n"
-            "nobody:*:65534:65534::/nonexistent:/usr/sbin/nologin\nops:*:1999:1999::/home/ops:/bin/sh\n"
+            "nobody:*:65534:65534::/nonexistent:/usr/sbin/nologin\nops:*:1999:1999::/run/ops:/bin/sh\n"
         )
-        script = INIT.format(folder=own, size=size, name=name, more=more, sshd=SSHD)
+        script = INIT.format(folder=own, bed=self.folder, size=size, name=name, more=more, sshd=SSHD)
         spaces = ["--net", "--mount", "--uts", "--pid", "--fork", "--kill-child"]
         process = subprocess.Popen([*DIES, "unshare", *spaces, "sh", "-c", script], stdin=subprocess.DEVNULL)
         self.stack.callback(process.wait, UP_S)

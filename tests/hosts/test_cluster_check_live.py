@@ -126,7 +126,7 @@ def test_a_user_without_root_is_told_what_he_can_do(hosts: Bed) -> None:
     code, found, said = check(hosts, path)
     assert "cannot be written: Permission denied" in faults(found)[hosts.hosts[1].address], said
     assert code == 101 and "sudo without a password" in said
-    assert check(hosts, write_hosts(hosts, "good1", "good2", user="ops", directory="/home/ops/x"))[0] == 0
+    assert check(hosts, write_hosts(hosts, "good1", "good2", user="ops", directory="/run/ops/x"))[0] == 0
 
 
 def test_a_bed_leaves_nothing_behind_when_its_test_is_killed(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import io
 import json
 import os
 import platform
@@ -17,7 +16,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Callable
@@ -161,6 +159,7 @@ class HostSide:
 
     def do_lock(self, request: Data) -> Data:
         """For as long as this link stands. Refused with the holder's name."""
+        self.services = ServicesHere(Path(request["home"]))
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         held = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -200,25 +199,6 @@ class HostSide:
         os.replace(new, path)
         return {}
 
-    def do_wheels(self, request: Data) -> Data:
-        """A tar of wheels into the folder of wheels, each whole or not at all."""
-        folder = self.home / "wheels"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tarfile.open(fileobj=io.BytesIO(request["body"])) as tar:
-            for member in tar:
-                data = tar.extractfile(member)
-                if data is None or os.path.basename(member.name) != member.name:
-                    raise NotDone(f"{member.name!r} is no wheel")
-                new = folder / f"{member.name}.new"
-                try:
-                    with open(new, "wb") as file:
-                        shutil.copyfileobj(data, file)
-                except OSError:
-                    new.unlink(missing_ok=True)
-                    raise
-                os.replace(new, folder / member.name)
-        return {}
-
     def do_remove(self, request: Data) -> Data:
         """Files and folders below home; "." is home itself."""
         for name in request["names"]:
@@ -229,6 +209,17 @@ class HostSide:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+        return {}
+
+    def do_clear(self, request: Data) -> Data:
+        """All of the cluster but what shall be kept."""
+        kept = [name for name in request["keep"] if (self.home / name).exists()]
+        for path in [] if not self.home.is_dir() else list(self.home.iterdir()):
+            if path.name not in kept:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        for folder in (self.home, self.home.parent):  # the latter is of all clusters
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
         return {}
 
     # versions
@@ -256,10 +247,11 @@ class HostSide:
         )
         python = str(folder / "bin" / "python")
         pip = [python, "-c", start, str(pips[-1])] if pips else [python, "-m", "pip"]
+        wanted = [request["requirement"], *(["pip"] if pips else [])]  # what packages need is installed by it
         where = ["--no-index"] if request["offline"] else []
         words = ["install", "--quiet", "--no-input", "--no-compile", "--disable-pip-version-check"]
         run(
-            [*pip, *words, *where, "--no-cache-dir", "--find-links", str(wheels), request["requirement"]],
+            [*pip, *words, *where, "--no-cache-dir", "--find-links", str(wheels), *wanted],
             "install",
         )
         run([python, "-P", "-c", "import dashboards.cli, zmq, pyarrow"], "import what was installed")
@@ -275,8 +267,7 @@ class HostSide:
     # services
 
     def do_start(self, request: Data) -> Data:
-        self.services.start(request["service"], request["systemd"])
-        return {}
+        return {"pid": self.services.start(request["service"], request["systemd"])}
 
     def do_stop(self, request: Data) -> Data:
         self.services.stop(request["service"])

@@ -1,8 +1,8 @@
 """Keeps one service of a cluster running where no systemd does: starts it, starts it again when it ends, stops it.
 
-`keeper.py SERVICE.json` is told {"name", "command", "digest"}; {keeper} in the command is this process, so that the
-service dies with it. Beside that file it keeps SERVICE.lock, held while it lives, and SERVICE.state, what runs now. It
-is one file of its own, run by the host's Python: a version that is replaced does not take it along.
+`keeper.py SERVICE.json` is told {"name", "command", "digest", "signal"}; {keeper} in the command is this process, so
+that the service dies with it. Beside that file it keeps SERVICE.lock, held while it lives, and SERVICE.state: what runs
+now. It is one file of its own, run by the host's Python: a version that is replaced does not take it along.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Keeper:
         told = json.loads(settings.read_bytes())
         self.name: str = told["name"]
         self.digest: str = told["digest"]
+        self.signal = signal.Signals[told["signal"]]  # that ends it
         self.command = [word.replace("{keeper}", str(os.getpid())) for word in told["command"]]
         self.beside = settings.parent
         self.log = settings.parent.parent / "log" / self.name
@@ -63,6 +64,7 @@ class Keeper:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        os.chdir(self.beside.parent)
         wait_s = FIRST_S
         while not self.stopping:
             began = time.monotonic()
@@ -72,7 +74,7 @@ class Keeper:
                 time.sleep(LOOK_S)
                 self.trim()
             if self.stopping:
-                end(process)
+                end(process, self.signal)
                 return
             self.last_exit, self.restarts = process.returncode, self.restarts + 1
             wait_s = FIRST_S if time.monotonic() - began > WELL_S else wait_s
@@ -119,9 +121,9 @@ class Keeper:
             sys.stderr.write(f"{self.log}: {error}\n")
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, and after a while SIGKILL."""
-    process.terminate()
+def end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """This signal, and after a while SIGKILL."""
+    process.send_signal(number)
     try:
         process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:

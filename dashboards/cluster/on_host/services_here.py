@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -68,25 +67,28 @@ class ServicesHere:
             os.close(lock)
         return 0
 
-    def start(self, name: str, systemd: bool) -> None:
-        """By a unit that is written already, or by a keeper of ours that outlives this link. Raises NotDone."""
+    def start(self, name: str, systemd: bool) -> int:
+        """By a unit that is written already, or by a keeper of ours that outlives this link; its process. Raises
+        NotDone."""
         if systemd:
             run(["systemctl", "daemon-reload"], "read the units")
             run(["systemctl", "enable", "--quiet", self.unit(name).name], "enable the unit")
             run(["systemctl", "restart", self.unit(name).name], "start the unit")
-            return
+            return int(self.state(name)["pid"])
         self.stop_keeper(name)
         (self.home / "services" / f"{name}.state").unlink(missing_ok=True)
         settings = self.home / "services" / f"{name}.json"
-        with open(self.home / "log" / f"{name}.keeper", "ab") as log:
-            subprocess.Popen(
-                [sys.executable, "-P", str(self.home / "keeper.py"), str(settings)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.home,
-            )  # fmt: skip
+        command = [sys.executable, "-P", str(self.home / "keeper.py"), str(settings)]
+        log = os.open(self.home / "log" / f"{name}.keeper", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        streams = [(os.POSIX_SPAWN_DUP2, nothing, 0), *((os.POSIX_SPAWN_DUP2, log, n) for n in (1, 2))]
+        os.posix_spawn(sys.executable, command, dict(os.environ), file_actions=streams, setsid=True)
+        os.close(log)
+        os.close(nothing)
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
-            if self.keeper(name) and self.state(name).get("pid"):
-                return
+            if self.keeper(name) and (pid := self.state(name).get("pid")):
+                return int(pid)
             time.sleep(0.02)
         raise NotDone(f"{name} did not start within {START_S:g} s")
 

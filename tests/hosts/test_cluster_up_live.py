@@ -1,0 +1,334 @@
+"""`headgate cluster` from bare hosts to a run and back: namespaces with an sshd each, and nothing installed on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from host_bed import Bed, BedHost, bed, leftovers, missing, wait_for
+from wheelhouse import wheelhouse
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+PYTHON = Path(sys.base_prefix) / "bin" / "python3"
+CLUSTER_S = 300.0
+CGROUPS = Path("/sys/fs/cgroup")
+
+SLOT = {"cores": 0.2, "memory_bytes": 268435456, "machine": "any"}
+
+FLOW = """
+from topology_runtime.builder import topology
+from topology_runtime.tasks.counter import Counter
+from topology_runtime.tasks.collect_to_file import CollectToFile
+
+def double(row):
+    return row * 2
+
+flow = topology("doubles")
+flow.source("numbers", Counter) >> flow.task("double", double) >> flow.task("store", CollectToFile, path={path!r})
+"""
+
+
+class Cluster:
+    """Its hosts, its file, and whoever gives commands."""
+
+    def __init__(self, made: Bed, wheels: Path) -> None:
+        self.bed, self.wheels = made, wheels
+        self.name = f"bed{os.getpid()}"
+        self.file = made.folder / "hosts.toml"
+        self.said = ""  # by the first `up`
+
+    def host(self, name: str) -> BedHost:
+        return next(host for host in self.bed.hosts if host.name == name)
+
+    def write(self, *vms: str, slots: int = 2) -> None:
+        lines = ['schema = "headgate/hosts/v1"', f'name = "{self.name}"', "[defaults]", 'user = "root"']
+        lines += [f"slots = {slots}", "slot_cores = 0.2", 'slot_memory = "256M"', f'python = "{PYTHON}"']
+        lines += ["[controller]", f'host = "{self.bed.hosts[0].address}"']
+        for vm in vms:
+            lines += ["[[vm]]", f'name = "{vm}"', f'host = "{self.host(vm).address}"']
+        self.file.write_text("\n".join(lines) + "\n")
+
+    def run(self, *words: str, code: int | None = 0, within: Path | None = None) -> str:
+        """`headgate WORDS`; what it printed."""
+        ran = subprocess.run(
+            [*HEADGATE, *words], env=self.bed.environment(), cwd=within or self.bed.folder,
+            capture_output=True, text=True, timeout=CLUSTER_S,
+        )  # fmt: skip
+        assert code is None or ran.returncode == code, (
+            f"{words} ended {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+        )
+        return ran.stdout + (ran.stderr if code is None or code else "")
+
+    def cluster(self, command: str, *words: str, code: int | None = 0) -> str:
+        return self.run("cluster", command, str(self.file), *words, code=code)
+
+    def up(self, *words: str, code: int | None = 0) -> str:
+        return self.cluster("up", "--wheelhouse", str(self.wheels), *words, code=code)
+
+    def services(self) -> dict[str, dict[str, Any]]:
+        found = json.loads(self.cluster("status", "-o", "json", code=None).partition("error[")[0])
+        return {row["service"]: row for row in found["services"]}
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("status", "-o", "json"))
+        return found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Five hosts, all bare; its file names three VMs."""
+    try:
+        wheels = wheelhouse()
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no index of packages is reached: {error.stderr[-300:]!r}")
+    folder = tmp_path_factory.mktemp("cluster")
+    with bed(folder) as made:
+        for name in ("control", "vm1", "vm2", "vm3", "vm4"):
+            made.add(name)
+        found = Cluster(made, wheels)
+        found.write("vm1", "vm2", "vm3")
+        yield found
+    assert leftovers() == []
+    for path in control_groups(found.name):  # of hosts that were cut off; namespaces share this machine's
+        path.rmdir()
+
+
+def control_groups(name: str) -> list[Path]:
+    """Of slots of this cluster, the deepest first."""
+    found = [path for path in CGROUPS.rglob("*") if name in str(path) and path.is_dir()]
+    return sorted(found, key=lambda path: -len(path.parts))
+
+
+def test_a_dry_run_shows_what_would_be_done_and_does_nothing(cluster: Cluster) -> None:
+    said = cluster.up("--dry-run")
+    assert said.count("+ service agent.vm") == 3 and said.count("+ service controller: start it") == 1
+    assert said.count("into a virtual environment of its own") == 4
+    assert cluster.bed.hosts[1].inside("ls", "/var/lib") == ""
+    assert not (cluster.bed.home / ".config").exists()
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Cluster:
+    """Up on three hosts, from bare ones."""
+    began = time.monotonic()
+    cluster.said = cluster.up()
+    print(f"from bare hosts to registered: {time.monotonic() - began:.1f} s\n{cluster.said}")
+    return cluster
+
+
+def test_up_brings_bare_hosts_to_agents_that_are_registered(running: Cluster) -> None:
+    assert "registered: vm1, vm2, vm3 (3 of 3)" in running.said
+    services = running.services()
+    assert {name: row["heard"] for name, row in services.items()} == {
+        "controller": None, "agent.vm1": "joined", "agent.vm2": "joined", "agent.vm3": "joined",
+    }  # fmt: skip
+    assert len({row["version"] for row in services.values()}) == 1
+
+
+def test_each_host_has_its_own_key_and_no_other(running: Cluster) -> None:
+    home = f"/var/lib/headgate/{running.name}"
+    for vm in ("vm1", "vm2"):
+        listed = running.host(vm).inside("find", home, "-name", "*.key", "-printf", "%f %m\n")
+        assert listed == f"agent.{vm}.key 600\n"
+    listed = running.host("control").inside("find", f"{home}/keys", "-type", "f", "-printf", "%f %m\n")
+    assert sorted(listed.split("\n")) == ["", "controller.key 600", "trust.json 600"]
+
+
+def test_a_second_up_changes_nothing_and_says_so(running: Cluster) -> None:
+    before = running.services()
+    began = time.monotonic()
+    said = running.up()
+    print(f"a second up: {time.monotonic() - began:.1f} s")
+    assert said.startswith("no change") and "3 of 3" in said
+    assert running.services() == before
+
+
+def test_two_people_at_once_are_told_of_each_other(running: Cluster) -> None:
+    control = running.bed.hosts[0]
+    home = f"/var/lib/headgate/{running.name}"
+    program = (
+        "import fcntl, os, sys, time\n"
+        f"f = os.open('{home}/lock', os.O_RDWR)\nfcntl.flock(f, fcntl.LOCK_EX)\n"
+        "os.ftruncate(f, 0); os.pwrite(f, b'ann@desk since today: cluster upgrade', 0)\ntime.sleep(60)\n"
+    )
+    holder = subprocess.Popen(
+        [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "nsenter",
+            "-t",
+            str(control.pid),
+            "-m",
+            sys.executable,
+            "-c",
+            program,
+        ]
+    )
+    try:
+        wait_for(lambda: "ann@desk" in control.inside("cat", f"{home}/lock"), "the lock")
+        said = running.up(code=101)
+    finally:
+        holder.kill()
+        holder.wait()
+    assert "locked: ann@desk since today: cluster upgrade" in said
+
+
+def submit(cluster: Cluster, name: str) -> Path:
+    """A topology that doubles numbers, offered 100 a second; where its rows arrive."""
+    folder, rows = cluster.bed.folder / name, cluster.bed.folder / name / "rows.jsonl"
+    (folder / "models").mkdir(parents=True)
+    (folder / "flow.py").write_text(FLOW.format(path=str(rows)))
+    for task in ("double", "store"):
+        points = [{"threads": n, "rate_tps": 40.0, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
+        model = {"schema": "headgate/model/v1", "task": task, "slot": SLOT, "points": points}
+        (folder / "models" / f"{task}.json").write_text(json.dumps(model))
+    cluster.run("submit", f"{name}/flow.py:flow", "--models", f"{name}/models", "--rates", "100")
+    wait_for(lambda: arrived(rows) > 500, "five hundred rows", 60)
+    return rows
+
+
+def arrived(rows: Path) -> int:
+    return rows.read_text().count("\n") if rows.exists() else 0
+
+
+def stopped(cluster: Cluster, rows: Path) -> Counter[int]:
+    """The run's rows, once it has ended and the controller waits for the next."""
+    run = cluster.status()["seconds"]
+    cluster.run("stop")
+
+    def waits() -> bool:
+        try:
+            now = json.loads(cluster.run("status", "-o", "json", code=None).partition("error[")[0] or "{}")
+        except json.JSONDecodeError:
+            return False
+        return bool(now) and now["topology"] is None and now["seconds"] <= run
+
+    wait_for(waits, "a controller that waits for the next topology", 90)
+    return Counter(int(line) for line in rows.read_text().split())
+
+
+def test_rows_flow_over_three_hosts_each_exactly_once(running: Cluster) -> None:
+    rows = submit(running, "first")
+    used = {vm["vm"] for vm in running.status()["vms"] if any(slot["threads"] for slot in vm["slots"])}
+    assert used == {"vm1", "vm2", "vm3"}
+    assert "threads run on vm1" in running.cluster("remove", "vm1", code=6)
+    assert "a topology runs" in running.cluster("down", code=6)
+    found = stopped(running, rows)
+    assert found == Counter(2 * number for number in range(len(found)))
+
+
+def test_an_upgrade_goes_from_host_to_host_while_rows_flow(running: Cluster) -> None:
+    """Another build; rows may come twice where an agent was ended, none is lost."""
+    own = next((running.bed.home / ".cache" / "headgate" / "wheels").glob("*/headgate-*.whl"))
+    other = running.bed.folder / "other" / own.name
+    other.parent.mkdir()
+    shutil.copy(own, other)
+    with zipfile.ZipFile(other, "a") as wheel:
+        wheel.writestr("headgate_other_build.py", "")
+    before = running.services()
+    rows = submit(running, "second")
+    words = ("--wheelhouse", str(running.wheels), "--wheel", str(other))
+    said = running.cluster("upgrade", "--dry-run", *words)
+    assert said.count("service agent.vm") == 3 and "wheels" not in said
+    assert running.services() == before
+    began = time.monotonic()
+    assert "the controller and 3 agents" in running.cluster("upgrade", *words)
+    print(f"upgrade: {time.monotonic() - began:.1f} s")
+    after = running.services()
+    assert {row["version"] for row in after.values()}.isdisjoint({row["version"] for row in before.values()})
+    assert all(after[name]["pid"] != row["pid"] for name, row in before.items())
+    there = arrived(rows)
+    wait_for(lambda: arrived(rows) > there + 200, "rows after it", 60)
+    found = stopped(running, rows)
+    assert found.keys() == {2 * number for number in range(len(found))}
+    running.up()
+
+
+def test_a_killed_agent_comes_back_by_itself(running: Cluster) -> None:
+    vm2 = running.host("vm2")
+    before = running.services()["agent.vm2"]
+    vm2.inside("kill", "-9", str(before["pid"]))
+
+    def back() -> bool:
+        now = running.services()["agent.vm2"]
+        return bool(now["runs"]) and now["pid"] != before["pid"] and now["heard"] == "joined"
+
+    wait_for(back, "vm2", 30)
+    assert running.services()["agent.vm2"]["restarts"] == before["restarts"] + 1
+
+
+def test_a_vm_is_added_and_another_removed_while_the_rest_goes_on(running: Cluster) -> None:
+    before = running.services()
+    running.write("vm1", "vm2", "vm3", "vm4")
+    assert "registered: vm4" in running.cluster("add", "vm4", "--wheelhouse", str(running.wheels))
+    running.cluster("remove", "vm3")
+    running.write("vm1", "vm2", "vm4")
+    after = running.services()
+    assert {name: after[name]["pid"] for name in ("controller", "agent.vm1", "agent.vm2")} == {
+        name: before[name]["pid"] for name in ("controller", "agent.vm1", "agent.vm2")
+    }
+    assert running.host("vm3").inside("find", "/var/lib", "-mindepth", "1") == ""
+
+
+def test_a_host_that_is_gone_fails_alone(running: Cluster) -> None:
+    running.host("vm4").kill()
+    said = running.up(code=101)
+    assert "registered: vm1, vm2 (2 of 3)" in said and f"{running.host('vm4').address}: " in said
+    running.write("vm1", "vm2")
+
+
+def test_logs_and_commands_reach_every_host(running: Cluster) -> None:
+    assert "vm1 | " in running.cluster("logs", "vm1")
+    said = running.cluster("exec", "--", "hostname")
+    assert sorted(line.split(" | ")[1] for line in said.splitlines()) == ["control", "vm1", "vm2"]
+
+
+def test_down_leaves_nothing(running: Cluster) -> None:
+    running.cluster("down", "--traces")
+    for name in ("control", "vm1", "vm2"):
+        assert running.host(name).inside("find", "/var/lib", "-mindepth", "1") == ""
+        assert running.host(name).processes("headgate") == []
+    assert "no running controller" in running.run("status", code=5)
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)
+
+
+def test_the_tutorial_works_word_for_word(cluster: Cluster) -> None:
+    """On the hosts that are bare again; only addresses are others, and the wheels are there already."""
+    text = (ROOT / "docs" / "cluster.md").read_text().partition("## The hosts file")[0]
+    folder = cluster.bed.folder / "tutorial"
+    for path, kind in (("hosts.toml", "toml"), ("flow/words.py", "python"), ("models/double.json", "json")):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(blocks(text, kind)[0])
+    hosts = (folder / "hosts.toml").read_text().replace("[defaults]", f'[defaults]\npython = "{PYTHON}"')
+    for name, address in (("vm1", "10.0.0.11"), ("vm2", "10.0.0.12"), ("control", "10.0.0.1")):
+        hosts = hosts.replace(f'"{address}"', f'"{cluster.host(name).address}"')
+    (folder / "hosts.toml").write_text(hosts)
+    (folder / "wheels").symlink_to(cluster.wheels)
+    said = {}
+    for line in "".join(blocks(text, "sh")).splitlines():
+        if line.startswith("headgate "):
+            said[line] = cluster.run(*shlex.split(line)[1:], within=folder)
+    assert said["headgate cluster up hosts.toml --wheelhouse wheels"].startswith("no change")
+    assert "doubles" in said["headgate status"]
+    assert len(said) == 8
+    for name in ("control", "vm1", "vm2"):
+        assert cluster.host(name).processes("headgate") == []
