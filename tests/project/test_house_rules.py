@@ -29,7 +29,15 @@ VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "base", "mis
 
 def test_only_what_was_asked_for_stands_at_the_top():
     asked = {"pyproject.toml", "agent", "controller", "topology_runtime", "dashboards", "tests", "scripts"}
-    needed = {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs"}
+    needed = {
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "SECURITY.md",
+        "docs",
+    }
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
         capture_output=True, text=True, check=True,
