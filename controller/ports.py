@@ -65,7 +65,7 @@ class ControllerPorts:
         self._asked_by: dict[int, bytes] = {}
         self._asked = 0
         self._told = ""
-        self._shelf, self._heard_ns = Shelf(packages, self.send), dict[str, int]()
+        self._shelf, self._heard_ns = Shelf(packages, not at.off_loopback, self.send), dict[str, int]()
         self._conduct, self._gate = Conduct(), BorderGate()
         self._encoded: tuple[DesiredState | None, bytes] = (None, b"")
 

@@ -22,10 +22,10 @@ FOLDER = "packages"  # in a controller's state directory
 
 
 class Shelf:
-    """send: to a VM. Made with the first package that is asked for."""
+    """send: to a VM. folders: may code be in folders too? Not when others than this machine's users can ask."""
 
-    def __init__(self, folder: Path, send: Callable[[str, FromController], object]) -> None:
-        self._folder, self._send = folder, send
+    def __init__(self, folder: Path, folders: bool, send: Callable[[str, FromController], object]) -> None:
+        self._folder, self._folders, self._send = folder, folders, send
         self._shipping = Shipping()
         self._made: PackageStore | None = None
         self._running = ""
@@ -50,8 +50,8 @@ class Shelf:
                     return Reply(data=self._put(request.arguments))
                 case "package_at":
                     return Reply(data=self._at(request.arguments, vms))
-                case "submit" if request.arguments.get("package"):
-                    self._check(request.arguments)
+                case "submit":
+                    self._look_at(request.arguments)
         except HeadgateError as error:
             return refusal(error)
         except OSError as error:
@@ -96,6 +96,17 @@ class Shelf:
                 for vm, said in stands.items()
             ],
         }
+
+    def _look_at(self, submission: dict[str, Any]) -> None:
+        """Is its code where it may be? Raises BadPackage, InvalidInput."""
+        if submission.get("package"):
+            self._check(submission)
+        elif submission.get("user_paths") and not self._folders:
+            raise InvalidInput(
+                "code comes in packages here, not from folders",
+                cause="the controller listens off loopback",
+                hint="headgate submit --ship",
+            )
 
     def _check(self, arguments: dict[str, Any]) -> None:
         """Is it here? Raises BadPackage, InvalidInput."""

@@ -15,6 +15,7 @@ from dashboards.terminal.package import signing_key_option
 from dashboards.terminal.shipping import Shipment
 from dashboards.up.settings import parse_rate_scale
 from topology_runtime import rates
+from topology_runtime.addresses import is_loopback, parted
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.loading import Loaded, load
 from topology_runtime.output import Format, emit, format_options
@@ -96,8 +97,7 @@ def offer_of(
 
 def is_here(endpoint: str) -> bool:
     """Does the controller listen on this machine alone? Then its agents are here too, and so are their folders."""
-    host = endpoint.removeprefix("tcp://").rpartition(":")[0]
-    return host in ("localhost", "[::1]") or host.startswith("127.")
+    return is_loopback(parted(endpoint)[0])
 
 
 def read_documents(folder: Path) -> list[Any]:

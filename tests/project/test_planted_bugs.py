@@ -23,7 +23,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-for part in ("planting", "plants_of_rows", "plants_of_plans", "plants_of_state"):
+for part in ("planting", "plants_of_rows", "plants_of_plans", "plants_of_state", "plants_of_packages"):
     load(part)
 PLANTS = load("plants").PLANTS
 
