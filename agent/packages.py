@@ -201,5 +201,6 @@ class Packages:
         if signer not in self._trusted:
             trusted = "it trusts other signers" if self._trusted else "it trusts no signer"
             raise BadPackage(
-                f"key {signer} signed it, and {trusted}", cause="agent run --trust-signer FILE adds one"
+                f"key {signer} signed it, and {trusted}",
+                cause="a new key (`headgate keys rotate agent VM`) or `agent run --trust-signer FILE` adds one",
             )

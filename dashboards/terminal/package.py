@@ -172,7 +172,8 @@ def read(file: Path) -> Reading:
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read", cause=error.strerror) from error
     except BadPackage as error:
-        raise BadPackage(f"{file}: {error.what}", cause=error.cause, faults=error.faults) from error
+        what = f"{file}: {error.what}"
+        raise BadPackage(what, cause=error.cause, hint=error.hint, faults=error.faults) from error
     return reading
 
 

@@ -102,7 +102,8 @@ class Shipment:
             refused = [vm["refused"] for vm in vms if vm["refused"]]
             lacking = [vm for vm in vms if not vm["whole"] and not vm["refused"]]
             if not lacking and refused:
-                raise BadPackage(f"package {self.digest[:SHORT]} is not taken by every host", faults=refused)
+                what = f"package {self.digest[:SHORT]} is not taken by every host; nothing was submitted"
+                raise BadPackage(what, faults=refused)
             if not lacking:
                 return
             taken = sum(vm["taken"] for vm in vms)

@@ -64,8 +64,9 @@ def headgate(*words: str | Path) -> list[str]:
 class Hosts:
     """A controller and its agents, each with a folder of its own; the code is in none of them."""
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.state = root, root / "state"
+    def __init__(self, root: Path, listen: str | None = None) -> None:
+        """listen: an address off loopback."""
+        self.root, self.state, self.listen = root, root / "state", listen
         self.elsewhere = root / "elsewhere"
         self.elsewhere.mkdir()
         self.rows = root / "rows"
@@ -76,6 +77,8 @@ class Hosts:
         signing_keys.make(root / "ann", "ann")
         signing_keys.make(root / "eve", "eve")
         self.processes: list[subprocess.Popen[bytes]] = []
+        if listen is not None:
+            subprocess.run(headgate("keys", "init", self.state / "keys"), check=True, capture_output=True)
         self.start_controller()
 
     def start(self, *words: str | Path) -> subprocess.Popen[bytes]:
@@ -88,7 +91,16 @@ class Hosts:
         return process
 
     def start_controller(self) -> None:
-        options = ("--state-dir", self.state, "--run", f"ship-{os.getpid()}", "--initial-vms", "vm1=2")
+        options: list[str | Path] = [
+            "--state-dir",
+            self.state,
+            "--run",
+            f"ship-{os.getpid()}",
+            "--initial-vms",
+            "vm1=2",
+        ]
+        if self.listen is not None:
+            options += ["--listen", self.listen, "--keys", self.state / "keys"]
         self.controller = self.start(
             "controller", "run", *options, "--slot-cores", "0.4", "--owner", str(os.getpid())
         )

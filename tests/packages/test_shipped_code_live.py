@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from msgspec import to_builtins
 from package_made import digest_of, package_of
 from shipped_hosts import Hosts
 
+from topology_runtime.addresses import is_loopback
 from topology_runtime.packages.wire import PART_BYTES
 from topology_runtime.topology import Edge, Static, Task, Topology
 
@@ -138,3 +141,29 @@ def test_who_may_command_but_not_sign_has_nothing_run(hosts: Hosts) -> None:
     assert hosts.ask("submit", topology=to_builtins(evil), package=digest, **given).error is None
     hosts.wait(lambda: "not the one that was signed" in str(hosts.ask("status").data))
     assert not trace.exists() and "worker-0.log" not in str(list((hosts.root / "vm1").rglob("*")))
+
+
+ELSEWHERE = [
+    address.address
+    for addresses in psutil.net_if_addrs().values()
+    for address in addresses
+    if address.family == socket.AF_INET and not is_loopback(address.address)
+]
+
+
+@pytest.mark.skipif(not ELSEWHERE, reason="this machine has no address but loopback")
+def test_to_a_controller_on_another_address_code_is_shipped_without_being_asked(tmp_path: Path) -> None:
+    """By the keys that `keys init` makes, and those that it gives agents; folders are not taken there."""
+    hosts = Hosts(tmp_path, listen=ELSEWHERE[0])
+    try:
+        hosts.start_agent("vm1")
+        hosts.wait(lambda: "vm1" in hosts.vms())
+        reply = hosts.ask("submit", topology={}, models=[], steps=[], user_paths=[str(hosts.code)])
+        assert reply.error is not None and "not from folders" in reply.error[2]
+        signed = ("--sign", hosts.state / "keys" / "signing.key")
+        done = hosts.submit(hosts.code / "shipped_flow.py:flow", *signed)
+        assert done.returncode == 0 and "packed" in done.stderr, done.stderr
+        shutil.rmtree(hosts.code)
+        hosts.wait(lambda: len(hosts.noted()) >= 20)
+    finally:
+        hosts.close()

@@ -105,7 +105,8 @@ class Reading:
     def end(self) -> None:
         """There is no more. Raises BadPackage when it is not whole."""
         if not self.whole:
-            raise BadPackage("the package is cut short", cause=f"it ends after {self.taken:,} bytes")
+            cause = f"it ends after {self.taken:,} bytes"
+            raise BadPackage("the package is cut short", cause=cause, hint="copy it, or pack it, once more")
 
     def _walk(self) -> Steps:
         self.manifest_bytes = yield from self._member(MANIFEST, MANIFEST_MOST_BYTES)
@@ -133,7 +134,8 @@ class Reading:
             size = -1
         if not 0 <= size <= most or found != header(name, size):
             if name == SIGNATURE:
-                _wrong("the package has no signature", "after its manifest comes something else")
+                hint = "`headgate package` signs what it packs"
+                raise BadPackage("the package has no signature", cause="its manifest stands alone", hint=hint)
             _wrong("it is no package of headgate", f"it does not begin with {name}")
         data = yield from _exactly(size)
         yield from _same(padding(size), name)
