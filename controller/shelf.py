@@ -12,7 +12,7 @@ from typing import Any
 
 from controller.monitor.shipping import Shipping
 from topology_runtime.clock import monotonic_ns
-from topology_runtime.errors import HeadgateError, InvalidInput
+from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from topology_runtime.messages import FromController, Reply, Request, refusal
 from topology_runtime.packages.manifest import DIGEST, SHORT, BadPackage
 from topology_runtime.packages.store import PackageStore
@@ -128,8 +128,8 @@ class Shelf:
             if self._store.manifest(said.digest) is None:
                 return f"{said.vm} asks for package {said.digest[:SHORT]}, which is not here: submit it again"
             data = self._store.read(said.digest, said.taken, PART_BYTES)
-        except OSError as error:
-            return f"package {said.digest[:SHORT]} cannot be read: {error.strerror} ({self._folder})"
+        except (OSError, Conflict) as error:
+            return f"package {said.digest[:SHORT]} cannot be read: {error} ({self._folder})"
         self._send(said.vm, PackagePart(said.digest, said.taken, data))
         return ""
 

@@ -286,6 +286,8 @@ class Loop:
             case Profiled():
                 changes = hearing.told(turn, members, members.heard(message.vm, turn.now))
                 spare_profiles.heard(turn, message)
+            case m.PackageAt():
+                return  # the shell's matter
             case m.Goodbye():
                 changes = hearing.told(turn, members, members.goodbye(message.vm, message.boot))
         self._look_at_once(changes)

@@ -19,7 +19,7 @@ from topology_runtime.packages.manifest import SHORT, BadPackage
 from topology_runtime.packages.params import placed
 from topology_runtime.packages.store import PackageStore
 from topology_runtime.packages.topology_file import topology_in
-from topology_runtime.packages.wire import PART_BYTES
+from topology_runtime.packages.wire import BROUGHT_BYTES
 from topology_runtime.progress import bar
 from topology_runtime.references import module_of_file
 from topology_runtime.topology import Topology
@@ -90,7 +90,7 @@ class Shipment:
         with bar("bytes to the controller", size) as step, self.file.open("rb") as file:
             while not at["whole"]:
                 file.seek(at["taken"])
-                data = file.read(PART_BYTES)
+                data = file.read(BROUGHT_BYTES)
                 at = ask("package_put", {"digest": self.digest, "offset": at["taken"], "data": data})
                 step(at["taken"], len(data))
 

@@ -43,7 +43,14 @@ def letter(task: str = "work", position: int = 1, traceback: str = "") -> m.Dead
 
 
 def test_what_agents_say_is_let_in() -> None:
-    for message in (hello(), report(), m.Goodbye("vm1", 3), m.DeadLetters("vm-1.a_b", (letter(),) * 30)):
+    for message in (
+        hello(),
+        report(),
+        m.Goodbye("vm1", 3),
+        m.DeadLetters("vm-1.a_b", (letter(),) * 30),
+        m.PackageAt("vm1", 3, "ab" * 32, 1 << 26),
+        m.PackageAt("vm1", 3, "ab" * 32, refused="no"),
+    ):
         check(message)
 
 
@@ -86,6 +93,12 @@ def test_what_agents_say_is_let_in() -> None:
         m.SampleBlock("vm1", 3, 1, -5, 1, 0, (), {}, {}, {}),
         m.SampleBlock("vm1", 3, 1, 0, 1, 0, (), {}, {}, {}, (), (m.FinishedRuns("a", 1, 1, -8, b""),)),
         m.Goodbye("vm1", (1 << 64) - 1),
+        m.PackageAt("../vm1", 3, "ab" * 32),
+        m.PackageAt("vm1", -1, "ab" * 32),
+        m.PackageAt("vm1", 3, "ab" * 32, -1),
+        m.PackageAt("vm1", 3, "ab" * 32, (1 << 63) + 1),
+        m.PackageAt("vm1", 3, "ab" * 200),
+        m.PackageAt("vm1", 3, "ab" * 32, refused="x" * 20_000),
         m.Report("vm1", 3, 1, m.Token(), (m.WorkerStatus(Slot("vm2", 0), 1, "running"),)),
         m.Report(
             "vm1",

@@ -39,6 +39,7 @@ GOOD: tuple[m.FromAgent, ...] = (
     m.DeadLetters("vm1", (m.DeadLetter("work", 1, "source", 0, 5, "row", "error", "traceback"),)),
     Profiled("vm1", 1, b"{}"),
     m.Goodbye("vm1", 3),
+    m.PackageAt("vm1", 3, "ab" * 32, 9),
 )
 
 

@@ -53,7 +53,7 @@ def flow():
 CODE = {
     "shipped_words.py": b"def loud(text):\n    return text.upper()\n",
     "data/lines.txt": b"one\ntwo\n",
-    "data/large.bin": os.urandom(3 * PART_BYTES),
+    "data/large.bin": os.urandom(3 * PART_BYTES) + b"\x90" * PART_BYTES * 2,
 }
 
 

@@ -11,8 +11,9 @@ import pytest
 from package_made import FILES, digest_of, package_of
 
 from controller.shelf import Shelf
+from topology_runtime import channels
 from topology_runtime.messages import Request
-from topology_runtime.packages.wire import PART_BYTES, PackageAt, PackageOffer, PackagePart
+from topology_runtime.packages.wire import BROUGHT_BYTES, PART_BYTES, PackageAt, PackageOffer, PackagePart
 
 WHOLE = package_of({**FILES, "large.bin": os.urandom(PART_BYTES)})
 DIGEST = digest_of(WHOLE)
@@ -114,6 +115,14 @@ def test_arguments_that_make_no_sense_reach_no_disk(asked: Asked, arguments: dic
 def test_bytes_that_are_no_bytes_change_nothing(asked: Asked) -> None:
     for offset, data in (("0", b"x"), (0, "text"), (None, None), (0, [1]), (-1, b"x"), (1 << 70, b"x")):
         assert asked.data("package_put", digest=DIGEST, offset=offset, data=data)["taken"] == 0
+
+
+def test_whatever_bytes_a_part_holds_it_is_a_command_that_is_taken() -> None:
+    for byte in range(256):
+        part = {"digest": DIGEST, "offset": 1 << 40, "data": bytes([byte]) * BROUGHT_BYTES}
+        data = channels.encode(Request("package_put", part))
+        channels.weigh(data)
+        assert len(data) <= channels.REQUEST_MAX_BYTES
 
 
 def test_a_disk_that_takes_nothing_is_an_answer(asked: Asked) -> None:

@@ -57,6 +57,13 @@ def test_a_package_that_came_in_parts_is_there_with_its_files(store: PackageStor
     assert all(path.stat().st_mode & 0o222 == 0 for path in store.code(DIGEST).rglob("*.py"))
 
 
+def test_two_processes_do_not_share_a_store(store: PackageStore) -> None:
+    with pytest.raises(Conflict, match="another process"):
+        PackageStore(store.folder, unpacks=True)
+    store.close()
+    PackageStore(store.folder, unpacks=True).close()
+
+
 def test_bytes_twice_or_too_early_change_nothing(store: PackageStore) -> None:
     assert not store.add(DIGEST, 100, WHOLE[100:200])
     assert not store.add(DIGEST, 0, WHOLE[:700])

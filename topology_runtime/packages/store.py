@@ -6,11 +6,12 @@
 
 A package gets its name by a rename, when every byte of it was checked and is on the disk. Nothing else is ever read
 under that name: once in the life of whoever uses it, it is checked again, and what is damaged goes and is fetched anew.
-One process has a store to itself.
+One process has a store to itself, by a lock.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -38,13 +39,20 @@ class IncomingPackage(NamedTuple):
 
 
 class PackageStore:
-    """The folder; made when it is not there. unpacks: for whoever imports from it. Raises OSError."""
+    """The folder; made when it is not there. unpacks: for whoever imports from it. Raises Conflict, OSError."""
 
     def __init__(self, folder: Path, unpacks: bool) -> None:
         self.folder, self._unpacks = folder, unpacks
         self._sound: dict[str, PackageManifest] = {}
         self._coming: dict[str, IncomingPackage] = {}
         (folder / PARTS).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(folder / PARTS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            hint = "give each agent a folder of its own: --packages DIR"
+            raise Conflict(f"another process uses the packages in {folder}", hint=hint) from error
         for left in folder.glob(f"{NEW}*"):  # of a process that ended meanwhile
             shutil.rmtree(left)
 
@@ -52,6 +60,9 @@ class PackageStore:
         for coming in self._coming.values():
             coming.file.close()
         self._coming.clear()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     # ── what is here ────────────────────────────────────────────────────────────────────────────
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-PART_BYTES = 256 * 1024
+PART_BYTES = 256 * 1024  # from the controller to an agent
+BROUGHT_BYTES = 128 * 1024  # from a client: a command's bytes are counted as if each could begin a list
 
 
 class PackageOffer(msgspec.Struct, frozen=True, tag="package_offer"):
