@@ -17,7 +17,7 @@ from package_made import digest_of, package_of
 from shipped_hosts import Hosts
 
 from topology_runtime.addresses import is_loopback
-from topology_runtime.packages.wire import PART_BYTES
+from topology_runtime.packages.wire import BROUGHT_BYTES
 from topology_runtime.topology import Edge, Static, Task, Topology
 
 pytestmark = pytest.mark.live
@@ -82,29 +82,29 @@ def test_what_would_not_be_found_on_other_hosts_is_refused_before_anything_is_se
 
 
 def test_an_upload_goes_on_where_a_killed_controller_had_it_and_is_not_sent_twice(hosts: Hosts) -> None:
-    data = package_of({"big.bin": os.urandom(5 * PART_BYTES), "a.py": b""})
+    data = package_of({"big.bin": os.urandom(5 * BROUGHT_BYTES), "a.py": b""})
     digest = digest_of(data)
 
     def put(offset: int) -> Any:
         reply = hosts.ask(
-            "package_put", digest=digest, offset=offset, data=data[offset : offset + PART_BYTES]
+            "package_put", digest=digest, offset=offset, data=data[offset : offset + BROUGHT_BYTES]
         )
         assert reply.error is None, reply.error
         return reply.data
 
-    assert put(0)["taken"] == PART_BYTES
-    assert put(PART_BYTES)["taken"] == 2 * PART_BYTES
+    assert put(0)["taken"] == BROUGHT_BYTES
+    assert put(BROUGHT_BYTES)["taken"] == 2 * BROUGHT_BYTES
     hosts.controller.kill()
     hosts.controller.wait()
     hosts.start_controller()
     at = hosts.ask("package_put", digest=digest).data
-    assert at == {"digest": digest, "taken": 2 * PART_BYTES, "whole": False}
+    assert at == {"digest": digest, "taken": 2 * BROUGHT_BYTES, "whole": False}
     assert hosts.ask("package_at", digest=digest).error is not None, "half a package is none"
     assert hosts.ask("submit", package=digest).error is not None
     while not at["whole"]:
         at = put(at["taken"])
     assert hosts.ask("package_put", digest=digest).data["whole"]
-    wrong = hosts.ask("package_put", digest="0" * 64, offset=0, data=data[:PART_BYTES])
+    wrong = hosts.ask("package_put", digest="0" * 64, offset=0, data=data[:BROUGHT_BYTES])
     assert wrong.error is not None and "another package" in wrong.error[2]
     for bad in ({}, {"digest": "../x"}, {"digest": 7}, {"digest": digest, "offset": "x", "data": 3}):
         reply = hosts.ask("package_put", **bad)
@@ -134,7 +134,7 @@ def test_who_may_command_but_not_sign_has_nothing_run(hosts: Hosts) -> None:
     data = hosts.packed().read_bytes()
     digest, at = digest_of(data), {"whole": False, "taken": 0}
     while not at["whole"]:
-        part = data[at["taken"] : at["taken"] + PART_BYTES]
+        part = data[at["taken"] : at["taken"] + BROUGHT_BYTES]
         at = hosts.ask("package_put", digest=digest, offset=at["taken"], data=part).data
     reply = hosts.ask("submit", topology=to_builtins(evil), package=digest, user_paths=folders, **given)
     assert reply.error is not None and "not from both" in reply.error[2]
