@@ -23,7 +23,7 @@ from dashboards.cluster.wanting import ClusterKeys, asked_for, wanted_on
 from dashboards.cluster.wheels import WheelSet
 from dashboards.terminal.connection import asked
 from topology_runtime.clock import monotonic_ns, wall_ns
-from topology_runtime.errors import HeadgateError
+from topology_runtime.errors import Conflict, HeadgateError
 from topology_runtime.keys.keyring import read_key
 from topology_runtime.keys.pairs import Contact
 from topology_runtime.utc import utc_iso
@@ -90,6 +90,7 @@ async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
                 found.pids |= {name: one.pid for name, one in facts[on.host].services.items()}
         if up.dry:
             return found
+        refuse_restarts(up, found)
 
         async def work(link: HostLink) -> None:
             host = link.on.host
@@ -99,6 +100,23 @@ async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
     if hosts.controller.on.host not in board.failures and not up.staged:
         await registered(up, found, board)
     return found
+
+
+def refuse_restarts(up: BringUp, found: BroughtUp) -> None:
+    """Of all services at once, while rows flow. Raises Conflict."""
+    again = [step for steps in found.steps.values() for step in steps if step.is_restart]
+    if up.staged or up.only is not None or not again:
+        return
+    try:
+        running = asked(contact_of(up.hosts, up.keys), "status")["topology"]
+    except HeadgateError:
+        return  # a controller that does not answer is what `up` is there to mend
+    if running is not None:
+        raise Conflict(
+            f"{running} runs, and services would be started again all at once",
+            faults=[step.line() for step in again],
+            hint="`headgate cluster upgrade` does it one after the other, or `headgate stop` before",
+        )
 
 
 def replace_vms(hosts: ClusterHosts, vms: tuple[VmEntry, ...]) -> ClusterHosts:

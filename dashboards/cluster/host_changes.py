@@ -40,6 +40,11 @@ class HostChange(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     why: str
 
+    @property
+    def is_restart(self) -> bool:
+        """Does it end something that runs well?"""
+        return self.thing == "service" and self.way == "change"
+
     def line(self) -> str:
         named = f" {self.names[0]}" if self.thing in ("version", "file", "service") else ""
         return f"{SIGNS[self.way]} {self.thing}{named}: {self.why}"

@@ -233,6 +233,33 @@ def test_rows_flow_over_three_hosts_each_exactly_once(running: Cluster) -> None:
     assert found == Counter(2 * number for number in range(len(found)))
 
 
+def state_of(cluster: Cluster, vm: str) -> str:
+    """As the controller has it."""
+    return next(str(one["state"]) for one in cluster.status()["vms"] if one["vm"] == vm)
+
+
+@pytest.mark.parametrize("ways", ["both ways", "from the others"])
+def test_a_vm_that_is_cut_off_comes_back_and_no_row_is_lost(running: Cluster, ways: str) -> None:
+    rows = submit(running, f"cut {ways}".replace(" ", "_"))
+    vm2, others = running.host("vm2"), [host for host in running.bed.hosts if host.name != "vm2"]
+    for other in others:
+        vm2.drop_from(other)
+        if ways == "both ways":
+            other.drop_from(vm2)
+    try:
+        wait_for(lambda: state_of(running, "vm2") in ("lost", "held_dead"), "the loss of vm2", 60)
+        there = arrived(rows)
+        wait_for(lambda: arrived(rows) > there + 300, "rows without vm2", 60)
+    finally:
+        for host in running.bed.hosts:
+            host.heal()
+    wait_for(lambda: state_of(running, "vm2") == "joined", "vm2", 60)
+    there = arrived(rows)
+    wait_for(lambda: arrived(rows) > there + 300, "rows after it", 60)
+    found = stopped(running, rows)
+    assert found.keys() == {2 * number for number in range(len(found))}
+
+
 def test_an_upgrade_goes_from_host_to_host_while_rows_flow(running: Cluster) -> None:
     """Another build; rows may come twice where an agent was ended, none is lost."""
     own = next((running.bed.home / ".cache" / "headgate" / "wheels").glob("*/headgate-*.whl"))
@@ -247,6 +274,7 @@ def test_an_upgrade_goes_from_host_to_host_while_rows_flow(running: Cluster) -> 
     said = running.cluster("upgrade", "--dry-run", *words)
     assert said.count("service agent.vm") == 3 and "wheels" not in said
     assert running.services() == before
+    assert "doubles runs, and services would be started again all at once" in running.up(*words, code=6)
     began = time.monotonic()
     assert "the controller and 3 agents" in running.cluster("upgrade", *words)
     print(f"upgrade: {time.monotonic() - began:.1f} s")
