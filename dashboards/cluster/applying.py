@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from dashboards.cluster.host_board import HostBoard
 from dashboards.cluster.host_changes import MODE, HostChange, HostWanted
 from dashboards.cluster.host_links import LONG_S, HostLink
@@ -11,12 +13,19 @@ FOLDERS = ("wheels", "versions", "services", "log")
 UNITS = "/etc/systemd/system"
 
 
+@dataclass
+class HostApplied:
+    """pids: of the services that were started. install_s: what pip took."""
+
+    pids: dict[str, int] = field(default_factory=dict)
+    install_s: float = 0.0
+
+
 async def apply(
     link: HostLink, wanted: HostWanted, steps: tuple[HostChange, ...], wheels: WheelSet, board: HostBoard
-) -> dict[str, int]:
-    """The processes of the services that were started. Raises HostFailed; what was there before goes on then: what
-    is not whole is not switched to."""
-    pids: dict[str, int] = {}
+) -> HostApplied:
+    """Raises HostFailed; what was there before goes on then: what is not whole is not switched to."""
+    done = HostApplied()
     if steps:
         await link.ask("folder", names=FOLDERS)
     for step in steps:
@@ -24,15 +33,15 @@ async def apply(
         if step.thing == "wheels":
             await bring_wheels(link, step.names, wheels, board)
         elif step.thing == "version":
-            await install(link, wanted.home, wheels)
+            done.install_s = await install(link, wanted.home, wheels)
         elif step.thing == "file":
             name = step.names[0]
             await link.ask("put", wanted.files[name], path=name, mode=MODE)
         elif step.thing == "current":
             await link.ask("switch", version=wanted.version)
         elif step.thing == "service":
-            pids[step.names[0]] = await start(link, wanted, step.names[0])
-    return pids
+            done.pids[step.names[0]] = await start(link, wanted, step.names[0])
+    return done
 
 
 async def bring_wheels(link: HostLink, names: tuple[str, ...], wheels: WheelSet, board: HostBoard) -> None:
@@ -41,12 +50,14 @@ async def bring_wheels(link: HostLink, names: tuple[str, ...], wheels: WheelSet,
         await link.ask("put", wheels.others[name].read_bytes(), LONG_S, path=f"wheels/{name}", mode=MODE)
 
 
-async def install(link: HostLink, home: str, wheels: WheelSet) -> None:
+async def install(link: HostLink, home: str, wheels: WheelSet) -> float:
     await link.ask("put", wheels.own.read_bytes(), LONG_S, path=wheels.requirement, mode=MODE)
     requirement = f"{home}/{wheels.requirement}"
-    await link.ask(
+    done = await link.ask(
         "install", timeout_s=LONG_S, version=wheels.version, requirement=requirement, offline=wheels.offline
     )
+    seconds: float = done["seconds"]
+    return seconds
 
 
 async def start(link: HostLink, wanted: HostWanted, name: str) -> int:

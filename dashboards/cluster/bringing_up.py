@@ -34,12 +34,13 @@ STAGED = ("wheels", "version")
 
 @dataclass
 class BroughtUp:
-    """What came of it. steps: per host, what was done (or would be, where nothing is to be changed)."""
+    """What came of it. steps: per host, what was done, or would be. install_s: what pip took where it took longest."""
 
     steps: dict[str, tuple[HostChange, ...]] = field(default_factory=dict)
     others: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)  # of services: as the hosts tell them
     registered: tuple[str, ...] = ()
+    install_s: float = 0.0
 
     @property
     def changed(self) -> bool:
@@ -94,7 +95,9 @@ async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
 
         async def work(link: HostLink) -> None:
             host = link.on.host
-            found.pids |= await apply(link, wanted[host], found.steps[host], up.wheels, board)
+            done = await apply(link, wanted[host], found.steps[host], up.wheels, board)
+            found.pids |= done.pids
+            found.install_s = max(found.install_s, done.install_s)
 
         await on_each({host: links[host] for host in wanted}, board, work)
     if hosts.controller.on.host not in board.failures and not up.staged:

@@ -99,6 +99,8 @@ def print_outcome(up: BringUp, found: BroughtUp, seconds: float) -> None:
     if found.changed:
         done = sum(len(steps) for steps in found.steps.values())
         click.echo(f"{done} steps on {sum(map(bool, found.steps.values()))} hosts in {seconds:.1f} s")
+        if found.install_s:
+            click.echo(f"the longest installation: {found.install_s:.1f} s of them")
     else:
         click.echo(f"no change ({seconds:.1f} s)")
     click.echo(

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from host_bed import Bed, bed, done, leftovers, missing
+
+from watched_runs.host_bed import Bed, bed, done, leftovers, missing
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
@@ -131,19 +132,22 @@ def test_a_user_without_root_is_told_what_he_can_do(hosts: Bed) -> None:
 
 def test_a_bed_leaves_nothing_behind_when_its_test_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom host_bed import bed\n"
+        "import sys, time\nfrom pathlib import Path\nfrom watched_runs.host_bed import bed\n"
         f"with bed(Path({str(tmp_path)!r})) as made:\n"
         " print(made.add('a').pid, made.switch, flush=True)\n time.sleep(60)\n"
     )
     ran = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2] / "scripts",
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert ran.stdout is not None
     pids = [int(word) for word in ran.stdout.readline().split()]
     ran.kill()
     ran.wait()
     ran.stdout.close()
-    from host_bed import clear_leftovers, wait_for
+    from watched_runs.host_bed import clear_leftovers, wait_for
 
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of its processes")
     clear_leftovers()

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from host_bed import wait_for
 
 from dashboards.cluster.on_host import keeper
 from dashboards.cluster.on_host.doing import NotDone
 from dashboards.cluster.on_host.services_here import ServicesHere
+from watched_runs.host_bed import wait_for
 
 pytestmark = pytest.mark.live
 

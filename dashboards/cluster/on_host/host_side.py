@@ -226,7 +226,7 @@ class HostSide:
 
     def do_install(self, request: Data) -> Data:
         """A virtual environment in a folder of its own; marked complete at the very end."""
-        folder = self.home / "versions" / request["version"]
+        folder, began = self.home / "versions" / request["version"], time.monotonic()
         if folder.exists():
             shutil.rmtree(folder)  # half of it, from an installation that was broken off
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ class HostSide:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         (folder / "complete").touch()
-        return {}
+        return {"seconds": time.monotonic() - began}
 
     def pip_into(self, folder: Path, wheels: Path, request: Data) -> None:
         pips = sorted(wheels.glob("pip-*.whl"))
