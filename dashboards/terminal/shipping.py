@@ -95,26 +95,33 @@ class Shipment:
                 step(at["taken"], len(data))
 
     def _spread(self, ask: Ask) -> None:
-        moved_s, before = time.monotonic(), -1
-        while True:
-            stands = ask("package_at", {"digest": self.digest})
-            vms = stands["vms"]
-            refused = [vm["refused"] for vm in vms if vm["refused"]]
-            lacking = [vm for vm in vms if not vm["whole"] and not vm["refused"]]
-            if not lacking and refused:
-                what = f"package {self.digest[:SHORT]} is not taken by every host; nothing was submitted"
-                raise BadPackage(what, faults=refused)
-            if not lacking:
-                return
-            taken = sum(vm["taken"] for vm in vms)
-            if taken != before or any(vm["busy"] for vm in lacking):  # an agent limits how long it installs
-                moved_s, before = time.monotonic(), taken
-            if time.monotonic() - moved_s > STANDING_S:
-                names = ", ".join(
-                    f"{vm['vm']} has {vm['taken']:,} of {stands['size']:,} bytes" for vm in lacking
-                )
-                raise Unreachable(f"package {self.digest[:SHORT]} does not get on", cause=names)
-            time.sleep(LOOK_EVERY_S)
+        """Wait for all hosts, also those that install what it needs: an agent limits how long that takes."""
+        moved_s, before, size = time.monotonic(), -1, self.file.stat().st_size
+        vms, lacking = self._stands(ask)
+        with bar("hosts with the package", len(vms)) as step:
+            ready = 0
+            while lacking:
+                now = len(vms) - len(lacking)
+                step(now, max(0, now - ready))
+                taken, ready = sum(vm["taken"] for vm in vms), now
+                if taken != before or any(vm["busy"] for vm in lacking):
+                    moved_s, before = time.monotonic(), taken
+                if time.monotonic() - moved_s > STANDING_S:
+                    names = ", ".join(f"{vm['vm']} has {vm['taken']:,} of {size:,} bytes" for vm in lacking)
+                    raise Unreachable(f"package {self.digest[:SHORT]} does not get on", cause=names)
+                time.sleep(LOOK_EVERY_S)
+                vms, lacking = self._stands(ask)
+            step(len(vms), len(vms) - ready)
+
+    def _stands(self, ask: Ask) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """All hosts, and those that have not said how it ended. Raises BadPackage when all have and some refuse it."""
+        vms = ask("package_at", {"digest": self.digest})["vms"]
+        lacking = [vm for vm in vms if not vm["whole"] and not vm["refused"]]
+        refused = [vm["refused"] for vm in vms if vm["refused"]]
+        if refused and not lacking:
+            what = f"package {self.digest[:SHORT]} is not taken by every host; nothing was submitted"
+            raise BadPackage(what, faults=refused)
+        return vms, lacking
 
 
 def root_of(reference: str) -> Path | None:

@@ -80,6 +80,8 @@ def submit(topology: str | None, models: Path, offered: str | None, output: Form
         if shipment.digest:
             shipment.send(partial(asked, contact))
         done = asked(contact, "submit", arguments)
+        if shipment.digest:
+            done["package"] = shipment.digest
     if output == "table":
         click.echo(f"{done['topology']} is given to run {done['run']}; `headgate watch` shows it")
     else:
