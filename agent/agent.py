@@ -18,6 +18,8 @@ from collections import deque
 from contextlib import ExitStack
 from types import FrameType
 
+from msgspec import structs
+
 from agent import events as e
 from agent import spools, start_up, struck_file
 from agent.config import AgentConfig
@@ -25,9 +27,7 @@ from agent.metrics import AgentMetricsPort
 from agent.packages import Packages
 from agent.sampler import Sampler
 from agent.spare_slot import SpareSlot
-from agent.stacks import line_of, of_thread
 from agent.state import AgentState
-from agent.strikes import UnderWay
 from agent.supervisor import Supervisor, WorkerEnd, WorkerProcess
 from agent.uplink import Uplink
 from topology_runtime import channels, failpoints
@@ -39,6 +39,7 @@ from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.keys.pairs import Who
 from topology_runtime.keys.worker_keys import WorkerKeys
 from topology_runtime.messages import (
+    ClockOff,
     DesiredState,
     FromAgentToWorker,
     FromWorker,
@@ -164,6 +165,8 @@ class Agent:
         self.packages.tick(now_ns)
         if self.uplink.refresh(now_ns):
             self._watch_all()
+        for slot in self.peers if self.uplink.correct_clock() else ():
+            self._tell(slot, ClockOff(self.uplink.told_ns))
 
     def shutdown(self) -> None:
         """Undo what startup did, as far as it came."""
@@ -266,6 +269,7 @@ class Agent:
         if worker.slot in self.peers or isinstance(message, WorkerHello):
             self.peers[worker.slot] = peer  # its link may be a new one
         if isinstance(message, WorkerHello):
+            self._tell(worker.slot, ClockOff(self.uplink.told_ns))
             try:
                 self.supervisor.bind(worker)
             except OSError as error:
@@ -289,17 +293,10 @@ class Agent:
         self.peers.pop(worker.slot, None)
         self._read_sources_of(worker)
         self.sampler.over(worker.slot, worker.incarnation)
-        state, left = self.state.slots[worker.slot], (self._under_way(worker), worker.reader.unlogged)
+        calls = self.supervisor.under_way(worker, self._names, self._sources)
+        state, left = self.state.slots[worker.slot], (calls, worker.reader.unlogged)
         rest = self.supervisor.letters_left(worker, state.letters), spools.left_over(self.config.directory)
         self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, *rest))
-
-    def _under_way(self, worker: WorkerProcess) -> tuple[UnderWay, ...]:
-        """The calls of user code that its end broke off, with their stacks as far as it wrote them."""
-        calls = worker.reader.under_way(self._names, self._sources)
-        stacks = [of_thread(self.supervisor.words(worker), call.ident) for call in calls]
-        return tuple(
-            call._replace(stack=stack, line=line_of(stack)) for call, stack in zip(calls, stacks, strict=True)
-        )
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 
@@ -374,7 +371,7 @@ class Agent:
             case e.EndProfile():
                 return self._end_profile()
             case e.SendReport(report):
-                self.uplink.send(report)
+                self.uplink.send(structs.replace(report, clock=self.uplink.offset_ns()))
                 if self.state.desired is not None:
                     self._reach(self.state.desired, "reported")
             case e.SendHello(message) | e.SendDeadLetters(message) | e.SendProfiled(message):

@@ -7,7 +7,7 @@ from collections import deque
 from topology_runtime.lease import LEASE_NS
 
 
-class Lease:
+class VmLease:
     """It lasts until `until_ns`: `LEASE_NS` from when the newest report was sent that the controller answered."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from agent import events as e
-from agent.lease import Lease
+from agent.lease import VmLease
 from agent.letters import LetterBox
 from agent.profile_state import ProfileState
 from agent.slot_state import NS, SlotState
@@ -66,7 +66,7 @@ class AgentState:
         self.profile = ProfileState(hello.vm)
         self.strikes = Strikes()
         self.token = Token()
-        self.lease = Lease()
+        self.lease = VmLease()
         self.controller_boot = 0
         self.sequence = 0
         self.stopping = ""

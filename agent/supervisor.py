@@ -23,6 +23,8 @@ from typing import NamedTuple
 from agent.config import AgentConfig
 from agent.hang import Hang, HangWatch
 from agent.meter_reader import MeterReader
+from agent.stacks import line_of, of_thread
+from agent.strikes import UnderWay
 from topology_runtime import proc
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.keys.handing import handing
@@ -159,6 +161,16 @@ class Supervisor:
         if who.name != f"{message.slot}#{message.incarnation}":
             return None
         return self.present(message.slot.number, message.incarnation)
+
+    def under_way(
+        self, worker: WorkerProcess, tasks: tuple[str, ...], sources: tuple[str, ...]
+    ) -> tuple[UnderWay, ...]:
+        """The calls of user code that its end broke off, with their stacks as far as it wrote them."""
+        calls = worker.reader.under_way(tasks, sources)
+        stacks = [of_thread(self.words(worker), call.ident) for call in calls]
+        return tuple(
+            call._replace(stack=stack, line=line_of(stack)) for call, stack in zip(calls, stacks, strict=True)
+        )
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
 

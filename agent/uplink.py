@@ -8,18 +8,21 @@ reports are repeated anyway, gaps in samples show by their numbers, finished row
 from __future__ import annotations
 
 import logging
+import time
 
-from topology_runtime import channels
+from agent.clock_offset import ClockOffset
+from topology_runtime import channels, clock
 from topology_runtime.channels import LINGER_MS, ClientChannel
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.errors import BadMessage
 from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import FromAgent, FromController
+from topology_runtime.messages import FromAgent, FromController, Report, Welcome
 
 NS = 1_000_000_000
 SILENT_NS = 3 * NS
 LOST_NS = 2 * NS  # after a silence this long, messages may have been lost on the way
 IN_DOUBT_NS = 2 * NS  # those sent up to so long before the silence, too
+FELT_NS = NS // 1000  # a change of the clock's offset that workers are told
 READ_MOST = 64  # messages taken in one turn
 
 log = logging.getLogger("headgate.agent")
@@ -30,6 +33,8 @@ class Uplink:
 
     def __init__(self, contact: Contact, now_ns: int) -> None:
         self._contact = contact
+        self.clock = ClockOffset()
+        self.told_ns = 0  # what this process adds to its machine's clock
         self.bad = 0
         self._heard_ns = self._opened_ns = now_ns
         self._ever_heard = False
@@ -44,6 +49,8 @@ class Uplink:
         if len(data) > channels.FROM_AGENT_MAX_BYTES:
             log.error("a %s of %d bytes is too long and is not sent", type(message).__name__, len(data))
             return
+        if isinstance(message, Report):
+            self.clock.sent((message.boot, message.sequence), monotonic_ns())
         self.channel.send(data)
 
     def receive(self) -> list[tuple[FromController, bytes]]:
@@ -54,10 +61,28 @@ class Uplink:
             if data is None:
                 break
             try:
-                came.append((self.channel.decode(data), data))
+                message = self.channel.decode(data)
             except BadMessage:
                 self.bad += 1
+                continue
+            if isinstance(message, Welcome):
+                self.clock.answered(message.report, message.wall_ns, monotonic_ns())
+            came.append((message, data))
         return came
+
+    def correct_clock(self) -> bool:
+        """Go by the controller's clock; True when that is a change which others must be told."""
+        offset_ns, _ = self.offset_ns()
+        if abs(offset_ns - self.told_ns) < FELT_NS and (offset_ns == 0) == (self.told_ns == 0):
+            return False
+        log.info("this machine's clock is %.3f s from the controller's", -offset_ns / NS)
+        self.told_ns = offset_ns
+        clock.correct(offset_ns)
+        return True
+
+    def offset_ns(self) -> tuple[int, int]:
+        """What is to be added to this machine's clock, and by how much that may be wrong."""
+        return self.clock.offset_ns(monotonic_ns(), time.time_ns())
 
     def heard(self, now_ns: int) -> int | None:
         """The controller was heard: since when messages may have been lost, None when they were not."""

@@ -8,6 +8,8 @@ answered: as long as that, 5 % more for clocks that run at different rates, and 
 
 from __future__ import annotations
 
+import msgspec
+
 NS = 1_000_000_000
 LEASE_NS = 10 * NS
 MARGIN_NS = NS // 2
@@ -22,3 +24,9 @@ def may_begin(now_ns: int, until_ns: int) -> bool:
 def is_over(now_ns: int, answered_ns: int) -> bool:
     """Has a lease that was granted last with the answer at `answered_ns` run out, wherever it is?"""
     return now_ns >= answered_ns + OVER_NS
+
+
+class Lease(msgspec.Struct, frozen=True, tag="lease"):
+    """Exclusive threads may work until then (monotonic ns), by the desired states sent before this."""
+
+    until_ns: int

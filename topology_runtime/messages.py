@@ -14,9 +14,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from topology_runtime.clock_off import ClockOff as ClockOff
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import HeadgateError
 from topology_runtime.finished_kept import FinishedKept
+from topology_runtime.lease import Lease as Lease
 from topology_runtime.letters import DeadLetter as DeadLetter
 from topology_runtime.letters import DeadLetters as DeadLetters
 from topology_runtime.letters import LettersTaken as LettersTaken
@@ -159,13 +161,14 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     """Answer to HELLO and to heartbeats: an agent knows its controller lives.
 
-    `leased`: (boot, sequence) of the report that it answers with a lease, (0, 0) when it grants none."""
+    `report`: (boot, sequence) of the report that it answers, `leased`: with a lease too; (0, 0): of none."""
 
     boot: int
     run: str
     wall_ns: int
     refused: str = ""
     leased: tuple[int, int] = (0, 0)
+    report: tuple[int, int] = (0, 0)
 
 
 FromController = (
@@ -271,6 +274,10 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     unlogged: int = 0  # rows that (may have) reached a sink and are in no log, since this agent's boot
     spools: tuple[SpoolLeft, ...] = ()  # as they were when a worker ended here last
     strikes: VmStrikes = VmStrikes()
+    clock: tuple[int, int] = (
+        0,
+        0,
+    )  # its UTC is so many ns behind the controller's, give or take so many; (0, 0): unknown
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
@@ -292,13 +299,7 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
     reason: str = ""
 
 
-class Lease(msgspec.Struct, frozen=True, tag="lease"):
-    """Exclusive threads may work until then (monotonic ns), by the desired states sent before this."""
-
-    until_ns: int
-
-
-FromAgentToWorker = DesiredState | Poisoned | Quit | Lease | SendAgain
+FromAgentToWorker = DesiredState | Poisoned | Quit | Lease | SendAgain | ClockOff
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag="worker_hello"):
@@ -362,7 +363,8 @@ class RootPart(msgspec.Struct, array_like=True):
 class Frame(msgspec.Struct, array_like=True):
     """What one thread gives another at once. `runs`: (root number in `roots`, offset, count, variant): rows in order;
     `variant` tells apart rows of one position that took different ways (path and flat-map index): (source, partition,
-    position, variant) is a row's stable identity. `filled_ns`: when its first row came; both times monotonic."""
+    position, variant) is a row's stable identity. `filled_ns`: when its first row came; both times monotonic,
+    on the wire UTC: workers of other machines read them."""
 
     edge: int
     sender: int

@@ -52,7 +52,7 @@ from controller.knowledge.models import missing_models
 from controller.knowledge.records import Submitted
 from controller.knowledge.run_view import LoopResult, RunView
 from controller.knowledge.turn import Turn
-from controller.monitor import hearing
+from controller.monitor import clocks, hearing
 from controller.monitor.intake import Intake
 from controller.monitor.settling import Settling
 from controller.monitor.sink_logs import FinishedRows
@@ -275,10 +275,15 @@ class Loop:
             case m.Hello():
                 changes = hearing.hello(turn, members, message)
             case m.Report():
+                member = members.members.get(message.vm)
+                before = member.report if member is not None else None
                 changes = hearing.report(turn, members, message)
                 member = members.members.get(message.vm)
                 if member is not None and member.report is message:
                     self.again.hear(turn, message)
+                    run = self.knowledge.durable.run
+                    if clocks.stepped(turn, before, message) and run is not None:
+                        self.intake, self._roster = Intake(run.topology), -1
             case m.SampleBlock():
                 return self._on_block(turn, message)
             case m.DeadLetters():

@@ -152,6 +152,7 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
         provided,
         f"disk {name}" in k.alarms,
         tuple(slots),
+        member.report.clock if member.report is not None else (0, 0),
     )
 
 

@@ -102,6 +102,7 @@ def _check_report(report: m.Report) -> None:
     _numbers("a report", report.boot, report.sequence, report.unlogged, *_token(report.token))
     _many("troubles", report.troubles, TROUBLES_MOST)
     _texts("a trouble", *report.troubles)
+    _numbers("a clock", abs(report.clock[0]), report.clock[1])
     _many("workers", report.workers, SLOTS_MOST)
     if sum(len(worker.threads) for worker in report.workers) > THREADS_MOST:
         raise BadMessage("a report of too many threads")

@@ -47,7 +47,8 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Membersh
     leased = changes is not None and k.may_lease(message)
     if leased:
         k.leases[message.vm] = turn.now.mono_ns
-    _welcome(turn, message.vm, leased=(message.boot, message.sequence) if leased else (0, 0))
+    answered = message.boot, message.sequence
+    _welcome(turn, message.vm, leased=answered if leased else (0, 0), report=answered)
     if changes is None:
         return ()
     workers = {worker.slot: worker for worker in known}
@@ -191,9 +192,11 @@ def told(
     return changes
 
 
-def _welcome(turn: Turn, vm: str, refused: str = "", leased: tuple[int, int] = (0, 0)) -> None:
+def _welcome(
+    turn: Turn, vm: str, refused: str = "", leased: tuple[int, int] = (0, 0), report: tuple[int, int] = (0, 0)
+) -> None:
     k = turn.knowledge
-    turn.do(Send(vm, m.Welcome(k.durable.boot, k.settings.run, turn.now.wall_ns, refused, leased)))
+    turn.do(Send(vm, m.Welcome(k.durable.boot, k.settings.run, turn.now.wall_ns, refused, leased, report)))
 
 
 def in_flight(members: tuple[Member, ...]) -> int:

@@ -118,8 +118,8 @@ class SimWorker:
             for thread in self.threads.values():
                 thread.wake()
             return
-        if isinstance(message, Poisoned):
-            return  # simulated rows are survived
+        if isinstance(message, Poisoned | m.ClockOff):
+            return  # simulated rows are survived, simulated clocks are right
         if isinstance(message, m.SendAgain):
             if message.thread in self.threads:
                 self.world.letters.told(message)

@@ -108,9 +108,17 @@ def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
         "slot_cores": vm.vm.slot_cores,
         "slot_memory_bytes": vm.vm.slot_memory_bytes,
         "provided": vm.provided,
+        **_clock(vm),
         **rounded(dict(use)),
         "slots": [_slot(view, slot) for slot in vm.slots],
     }
+
+
+def _clock(vm: VmStatus) -> dict[str, Any]:
+    """By how much its machine's clock is behind the controller's (it is corrected), give or take, in ms."""
+    if not vm.clock[1]:
+        return {"clock_behind_ms": None, "clock_error_ms": None}
+    return {"clock_behind_ms": round(vm.clock[0] / 1e6, 3), "clock_error_ms": round(vm.clock[1] / 1e6, 3)}
 
 
 def _slot(view: RunView, slot: SlotStatus) -> dict[str, Any]:

@@ -62,6 +62,14 @@ def print_status(found: Mapping[str, Any]) -> None:
     if found.get("tasks"):
         sys.stdout.write("\n")
         write_table([{name: task.get(key) for key, name in SHOWN.items()} for task in found["tasks"]])
+    for vm in found["vms"]:
+        if behind_ms := vm.get("clock_behind_ms"):
+            off = (
+                f"{abs(behind_ms) / 1000:,.3f} s {'behind' if behind_ms > 0 else 'ahead of'} the controller's"
+            )
+            sys.stdout.write(
+                f"\nthe clock of {vm['vm']} is {off} (± {vm['clock_error_ms']:.1f} ms); it is corrected\n"
+            )
     decision = found.get("last_decision")
     if decision:
         sys.stdout.write(

@@ -6,14 +6,14 @@ from agent_world import BOOT, NS, Mind, only, thread
 from msgspec.structs import replace
 
 from agent import events as e
-from agent.lease import Lease
+from agent.lease import VmLease
 from topology_runtime import messages as m
 from topology_runtime.channels import encode
 from topology_runtime.lease import LEASE_NS, MARGIN_NS, OVER_NS, is_over, may_begin
 
 
 def test_it_lasts_from_when_the_answered_report_was_sent() -> None:
-    lease = Lease()
+    lease = VmLease()
     for sequence in (1, 2, 3):
         lease.sent(sequence, sequence * NS)
     assert lease.answered(2) and lease.until_ns == 2 * NS + LEASE_NS
@@ -24,7 +24,7 @@ def test_it_lasts_from_when_the_answered_report_was_sent() -> None:
 
 
 def test_reports_older_than_a_lease_are_forgotten() -> None:
-    lease = Lease()
+    lease = VmLease()
     for sequence in range(1, 10_001):
         lease.sent(sequence, sequence * NS // 200)
     assert len(lease.unanswered) == LEASE_NS // (NS // 200)

@@ -149,7 +149,6 @@ SHARED = {
     "Check",
     "DiskSeen",
     "End",
-    "Lease",
     "Tick",
 }  # one meaning in both places: an event, a message and what keeps it
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from topology_runtime.channels import LinkWatch, PullChannel, PushChannel, encode
-from topology_runtime.clock import monotonic_ns
+from topology_runtime.clock import monotonic_ns, wall_of_monotonic_ns
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadRow, HeadgateError
 from topology_runtime.keys.pairs import KeyPair, contact_at
@@ -233,7 +233,8 @@ class Sender(threading.Thread):
             rows = [rows[place] for place in good]
             shape = wire.shape_of(rows)
             body = wire.write(rows, shape)
-        frame.rows = []
+        frame.rows, utc_ns = [], wall_of_monotonic_ns()
+        frame.filled_ns, frame.flushed_ns = frame.filled_ns + utc_ns, frame.flushed_ns + utc_ns
         data = encode(WireFrame(frame, shape, msgspec.Raw(body)))
         record = self._records.get(frame.sender)
         if record is not None:
@@ -266,6 +267,9 @@ class Receiver(threading.Thread):
             message = self._decoder.decode(data)
             if isinstance(message, WireFrame):
                 message.frame.rows = wire.read(message.rows, message.shape)
+                utc_ns = wall_of_monotonic_ns()
+                message.frame.filled_ns -= utc_ns
+                message.frame.flushed_ns -= utc_ns
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.refused += 1
             return

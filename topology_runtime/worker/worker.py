@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from topology_runtime import channels, failpoints
+from topology_runtime import channels, clock, failpoints
 from topology_runtime.addresses import Listening
 from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Waker
 from topology_runtime.clock import monotonic_ns
@@ -28,6 +28,7 @@ from topology_runtime.keys.pairs import Contact, KeyGuard
 from topology_runtime.letters_kept import LettersKept
 from topology_runtime.logs import hold_out
 from topology_runtime.messages import (
+    ClockOff,
     DeadLetter,
     DesiredState,
     Frame,
@@ -188,8 +189,9 @@ class Worker:
             self.stop = message.reason or "told to quit"
             return
         if isinstance(message, Lease):
-            self.lease.renew(message.until_ns, monotonic_ns())
-            return
+            return self.lease.renew(message.until_ns, monotonic_ns())
+        if isinstance(message, ClockOff):
+            return clock.correct(message.offset_ns)
         if isinstance(message, Poisoned):
             self._struck = message.struck
             for thread in self.threads.values():
