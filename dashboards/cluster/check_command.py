@@ -93,8 +93,15 @@ def _document(
     }
 
 
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    """The clock in one column."""
+    rest = {key: value for key, value in row.items() if not key.startswith("clock_")}
+    clock = f"{row['clock_ms']:g} ± {row['clock_error_ms']:g}" if "clock_ms" in row else None
+    return {**rest, "clock ms": clock}
+
+
 def _print(document: dict[str, Any]) -> None:
-    write_table(document["hosts"])
+    write_table([_short(row) for row in document["hosts"]])
     if document["ports"]:
         click.echo()
         write_table(document["ports"], "who reaches whom")

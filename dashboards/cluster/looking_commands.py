@@ -16,7 +16,7 @@ from dashboards.cluster.host_failures import HostFailed
 from dashboards.cluster.host_links import LONG_S, HostLink, see_command
 from dashboards.cluster.hosts_file import ClusterHosts
 from dashboards.cluster.services import CONTROLLER, agent_name
-from dashboards.cluster.surveying import read_hosts, survey
+from dashboards.cluster.surveying import is_running, read_hosts, survey
 from dashboards.cluster.up_command import hosts_argument, told_hosts
 from dashboards.cluster.wanting import ClusterKeys, asked_for
 from dashboards.terminal.connection import asked
@@ -38,7 +38,9 @@ def status(hosts: Path, output: Format) -> None:
     told, board = read_hosts(hosts), HostBoard(quiet=True)
     with board:
         facts = asyncio.run(_facts(told, board))
-    heard, trouble = _heard(told)
+    control = facts.get(told.controller.on.host)
+    runs = control is not None and is_running(control.services.get(CONTROLLER))
+    heard, trouble = _heard(told) if runs else ({}, "it does not run")
     rows = [
         row for on in told.hosts() if on.host in facts for row in _rows(told, on.host, facts[on.host], heard)
     ]

@@ -22,7 +22,8 @@ LEFT_OUT = {"__pycache__"}
 
 @dataclass(frozen=True)
 class WheelSet:
-    """version: a name that tells two sets apart. own: headgate's wheel; others: of the wheelhouse, none: an index."""
+    """version: a name that tells two builds of headgate apart. own: headgate's wheel; others: of the wheelhouse, or of
+    an index where there are none."""
 
     version: str
     own: Path
@@ -50,9 +51,8 @@ def wheel_set(wheel: Path | None, wheelhouse: Path | None) -> WheelSet:
     if match is None or not own.is_file():
         raise InvalidInput(f"{own} is no wheel of headgate", hint="headgate-VERSION-py3-none-any.whl")
     others = {name: path for name, path in others.items() if not WHEEL.fullmatch(name)}
-    digest = hashlib.sha256(own.read_bytes())
-    digest.update("\n".join(others).encode())
-    return WheelSet(f"{match[1]}-{digest.hexdigest()[:10]}", own, others)
+    digest = hashlib.sha256(own.read_bytes()).hexdigest()
+    return WheelSet(f"{match[1]}-{digest[:10]}", own, others)
 
 
 def source_tree() -> Path | None:

@@ -23,6 +23,9 @@ from watched_runs.wheelhouse import wheelhouse
 pytestmark = [pytest.mark.live, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PYTHON = (
+    Path("/usr/bin/python3").resolve().name == f"python3.{sys.version_info.minor}"
+)  # root's own is his alone
 CGROUPS = Path("/sys/fs/cgroup")
 
 SLOT = {"cores": 0.2, "memory_bytes": 268435456, "machine": "any"}
@@ -106,6 +109,7 @@ def test_a_second_up_changes_nothing_and_says_so(running: Cluster) -> None:
     said = running.up()
     print(f"a second up: {time.monotonic() - began:.1f} s")
     assert said.startswith("no change") and "3 of 3" in said
+    assert running.cluster("up").startswith("no change")  # nor does it need the wheels again
     assert running.services() == before
 
 
@@ -211,6 +215,23 @@ def test_a_vm_that_is_cut_off_comes_back_and_no_row_is_lost(running: Cluster, wa
     assert found.keys() == {2 * number for number in range(len(found))}
 
 
+def test_a_killed_controller_takes_over_and_a_vm_is_taken_away_while_rows_flow(running: Cluster) -> None:
+    rows = submit(running, "taken")
+    control, before = running.host("control"), running.services()["controller"]
+    control.inside("kill", "-9", str(before["pid"]))
+    wait_for(lambda: running.services()["controller"]["pid"] not in (None, before["pid"]), "a controller", 30)
+    assert running.status()["topology"] == "doubles"
+    running.cluster("remove", "vm1", "--force")
+    there = arrived(rows)
+    wait_for(lambda: arrived(rows) > there + 300, "rows without vm1", 60)
+    assert running.services()["agent.vm1"]["heard"] != "joined"
+    running.cluster("add", "vm1", "--wheelhouse", str(running.wheels))
+    there = arrived(rows)
+    wait_for(lambda: arrived(rows) > there + 300, "rows with vm1", 60)
+    found = stopped(running, rows)
+    assert found.keys() == {2 * number for number in range(len(found))}
+
+
 def test_an_upgrade_goes_from_host_to_host_while_rows_flow(running: Cluster) -> None:
     """Another build; rows may come twice where an agent was ended, none is lost."""
     own = next((running.bed.home / ".cache" / "headgate" / "wheels").glob("*/headgate-*.whl"))
@@ -311,3 +332,15 @@ def test_the_tutorial_works_word_for_word(cluster: Cluster) -> None:
     assert len(said) == 8
     for name in ("control", "vm1", "vm2"):
         assert cluster.host(name).processes("headgate") == []
+
+
+@pytest.mark.skipif(not SYSTEM_PYTHON, reason="/usr/bin/python3 is of another version than the wheels")
+def test_a_user_without_root_has_a_cluster_in_a_folder_of_his_own(cluster: Cluster) -> None:
+    cluster.write("vm1", "vm2")
+    text = cluster.file.read_text().replace('user = "root"', 'user = "ops"\ndirectory = "/run/ops/headgate"')
+    cluster.file.write_text(text.replace(str(PYTHON), "/usr/bin/python3"))
+    said = cluster.up()
+    assert "registered: vm1, vm2 (2 of 2)" in said
+    assert cluster.host("vm1").inside("ps", "-u", "ops", "-o", "args=").count("agent run") == 1
+    cluster.cluster("down", "--traces")
+    assert cluster.host("vm1").inside("find", "/run/ops", "-mindepth", "1") == ""

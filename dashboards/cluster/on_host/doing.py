@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 
 INSTALL_S = 1800.0
@@ -30,7 +31,9 @@ def run(command: list[str], what: str) -> None:
     if done.returncode:
         lines = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
         telling = [line for line in lines if "error" in line.lower()] or lines or ["it said nothing"]
-        raise NotDone(f"cannot {what}: {telling[-1].strip()[:300]}")
+        missing = "No matching distribution" in telling[-1]
+        hint = f"is its wheel in the wheelhouse, for Python {platform.python_version()}?" if missing else ""
+        raise NotDone(f"cannot {what}: {telling[-1].strip()[:300]}", hint)
 
 
 def told(command: list[str]) -> str:
