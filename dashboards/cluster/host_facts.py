@@ -27,14 +27,15 @@ class ServiceFacts(msgspec.Struct, frozen=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True):
-    """writable: why a file cannot be written, "" when it can. cgroups: v1, v2 or none. files: digest and mode of each
-    that was asked for, "" when it is not there. others: services that were not asked for."""
+    """identity: the same for two names of one host. writable: why a file cannot be written, "" when it can. cgroups:
+    v1, v2 or none. files: digest and mode of each that was asked for, "" when it is not there. others: services that
+    were not asked for."""
 
     python: str
     executable: str
     machine: str
     system: str
-    hostname: str
+    identity: str
     cores: int
     memory_bytes: int
     uid: int
@@ -79,6 +80,11 @@ def findings(hosts: ClusterHosts, facts: Mapping[str, HostFacts]) -> Iterator[Ho
         if on.host in facts:
             yield from of_host(on, facts[on.host])
             yield from _of_slots(hosts, on, facts[on.host])
+    first: dict[str, str] = {}
+    for host, one in facts.items():
+        if first.setdefault(one.identity, host) != host:
+            what = f"it is the same host as {first[one.identity]}"
+            yield HostFinding(host, "fault", what, "name each host once in hosts.toml", "hostname")
     machines = {host: one.machine for host, one in facts.items()}
     usual = max(set(machines.values()), key=list(machines.values()).count, default="")
     for host, machine in machines.items():

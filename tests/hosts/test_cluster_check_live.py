@@ -101,6 +101,20 @@ def test_a_changed_or_unknown_host_key_stops_that_host(hosts: Bed) -> None:
         known.write_text(before)
 
 
+def test_two_names_of_one_host_are_noticed_and_the_users_own_settings_are_read(hosts: Bed) -> None:
+    config = hosts.home / ".ssh" / "config"
+    config.write_text(f"Host twin\n  HostName {hosts.hosts[1].address}\n")
+    try:
+        code, found, said = check(hosts, write_hosts(hosts, "good1", "good2", "twin"))
+    finally:
+        config.unlink()
+    assert faults(found)["twin"] == f"it is the same host as {hosts.hosts[1].address}", said
+    assert code == 102 and [row["is"] for row in found["hosts"] if row["host"] == "twin"] == ["twin"]
+    assert (
+        "twin:any (twin) is not reached from it" in said
+    )  # the other hosts know no such name: `address` tells one
+
+
 def test_a_taken_port_and_a_direction_that_is_cut_are_named(hosts: Bed) -> None:
     good1, good2, small = hosts.hosts[:3]
     path = write_hosts(hosts, "good1", "good2", "small")

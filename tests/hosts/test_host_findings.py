@@ -22,14 +22,16 @@ from dashboards.cluster.port_matrix import (
 
 HOSTS = hosts_of(SMALL)
 WELL = HostFacts(
-    python="3.11.2", executable="/usr/bin/python3", machine="x86_64", system="Linux", hostname="a", cores=8,
+    python="3.11.2", executable="/usr/bin/python3", machine="x86_64", system="Linux", identity="a", cores=8,
     memory_bytes=8 << 30, uid=0, venv=True, ensurepip=True, cgroups="v2", systemd=True, free_bytes=50 * 10**9,
     writable="", versions=(), current="", wheels=(), files={}, services={}, others=(), cluster=False,
 )  # fmt: skip
 
 
 def found(**differs: Any) -> list[HostFinding]:
-    facts = {on.host: WELL for on in HOSTS.hosts()} | {"10.0.0.11": replace(WELL, **differs)}
+    facts = {on.host: replace(WELL, identity=on.host) for on in HOSTS.hosts()} | {
+        "10.0.0.11": replace(WELL, **differs)
+    }
     return list(findings(HOSTS, facts))
 
 
@@ -57,6 +59,7 @@ def test_nothing_is_said_of_good_hosts():
         ({"clock_offset_s": -0.5, "clock_error_s": 0.01}, "warning", "its clock is 0.500 s behind"),
         ({"cgroups": "none"}, "warning", "no control groups"),
         ({"uid": 1000}, "warning", "no root"),
+        ({"identity": "10.0.0.1"}, "fault", "it is the same host as 10.0.0.1"),
         ({"cores": 1}, "warning", "its slots want 2 cores, it has 1"),
     ],
 )

@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dashboards.cluster.on_host.doing import ANSWER_MOST, NotDone, hint_of, run, told
-from dashboards.cluster.on_host.machine import control_groups, importable, nearest_folder, writable_fault
+from dashboards.cluster.on_host.machine import (
+    boot_id,
+    control_groups,
+    importable,
+    nearest_folder,
+    writable_fault,
+)
 from dashboards.cluster.on_host.ports_here import greet, unreached
 from dashboards.cluster.on_host.services_here import ServicesHere
 
@@ -84,7 +90,7 @@ class HostSide:
             "executable": sys.executable,
             "machine": platform.machine(),
             "system": platform.system(),
-            "hostname": socket.gethostname(),
+            "identity": f"{boot_id()} {socket.gethostname()}",
             "cores": os.cpu_count() or 1,
             "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
             "uid": os.geteuid(),

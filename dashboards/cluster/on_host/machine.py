@@ -35,6 +35,11 @@ def control_groups() -> str:
     return "v1" if cpu.is_dir() and os.access(cpu, os.W_OK) else "none"
 
 
+def boot_id() -> str:
+    """Another one on each machine, and after each start of it."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
 def importable(name: str) -> bool:
     try:
         __import__(name)
