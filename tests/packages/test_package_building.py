@@ -82,6 +82,15 @@ def test_what_cannot_be_packed_is_refused(tmp_path: Path, place: str) -> None:
         building.contents_of(tmp_path / place)
 
 
+def test_a_home_is_not_sent_to_other_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = folder(tmp_path / "ann", {"flow.py": b"", "letters/private.txt": b"", "code/a.py": b""})
+    monkeypatch.setenv("HOME", str(home))
+    for place in (home, Path("/"), home / "code" / ".."):
+        with pytest.raises(BadPackage, match="is not packed"):
+            building.contents_of(place)
+    assert set(building.contents_of(home / "code").files) == {"a.py"}
+
+
 def test_too_much_is_refused_by_the_file_that_was_too_much(tmp_path: Path) -> None:
     place = folder(tmp_path / "flow", {"a.py": b"1"})
     with (place / "big.bin").open("wb") as file:

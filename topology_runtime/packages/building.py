@@ -74,6 +74,11 @@ class Packed:
 def contents_of(place: Path) -> PackageContents:
     """Of a folder or a wheel. Raises BadPackage with every fault."""
     if place.is_dir():
+        if place.resolve() in (Path.home().resolve(), Path("/")):
+            hint = "put the modules into a folder of their own"
+            raise BadPackage(
+                f"{place} is not packed", cause="it holds more than a topology's code", hint=hint
+            )
         return _of_folder(place)
     if place.suffix == ".whl" and place.is_file():
         return _of_wheel(place)
