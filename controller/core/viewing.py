@@ -56,6 +56,7 @@ def view_of(
         advice=k.advice,
         ended=k.ending_reason,
         topology=topology,
+        package=d.run.package if d.run is not None else "",
         models=d.run.models if d.run else (),
         rollout=d.rollout,
         phase=d.phase,
@@ -82,10 +83,7 @@ def view_of(
         applied_again=sum(k.counts.applied_again.values()),
         latency={pair: tuple(counts) for pair, counts in k.counts.latency.items()},
         in_task=intake.in_task.totals() if intake is not None else {},
-        alarms=tuple(
-            AlarmNow(what, text, k.alarm_since_ns.get(what, now.wall_ns))
-            for what, text in sorted(k.alarms.items())
-        ),
+        alarms=_alarms(k, now),
         troubled="disk the controller" in k.alarms,
         troubles=dict(sorted(k.troubles.items())),
         events=tuple(k.events),
@@ -93,6 +91,11 @@ def view_of(
         actions=tuple(k.actions),
         decision=k.last_decision,
     )
+
+
+def _alarms(k: Knowledge, now: Now) -> tuple[AlarmNow, ...]:
+    since_ns = k.alarm_since_ns
+    return tuple(AlarmNow(what, k.alarms[what], since_ns.get(what, now.wall_ns)) for what in sorted(k.alarms))
 
 
 def stage_of(k: Knowledge, ending: str) -> str:

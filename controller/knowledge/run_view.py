@@ -155,6 +155,7 @@ class RunView:
     advice: str
     ended: str
     topology: Topology | None
+    package: str  # the digest of the one with its code; none: the code is in folders
     models: tuple[Model, ...]
     rollout: RolloutStarted | None
     phase: str

@@ -25,6 +25,7 @@ def status(view: RunView) -> dict[str, Any]:
         "time": utc_iso(view.wall_ns),
         "run": view.run,
         "topology": view.topology.name if view.topology else None,
+        "package": view.package or None,
         "stage": view.stage,
         "seconds": round(view.seconds, 3),
         "mode": view.mode,

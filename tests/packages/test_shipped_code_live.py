@@ -40,6 +40,7 @@ def test_workers_run_code_that_is_nowhere_but_in_their_agents_store(hosts: Hosts
     done = hosts.submit("--package", made)
     assert done.returncode == 0, done.stderr
     hosts.wait(lambda: len(hosts.noted()) >= 20)
+    assert hosts.ask("status").data["package"] == digest_of(made.read_bytes())
     store = hosts.root / "vm1" / "packages"
     assert {line.split()[0] for line in hosts.noted()} == {"ONE", "TWO"}
     assert all(line.split()[1].startswith(f"{store}/") for line in hosts.noted())
