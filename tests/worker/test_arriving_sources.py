@@ -121,6 +121,25 @@ def test_a_row_is_due_when_it_came() -> None:
     assert frame.roots[0].intended_ns == 7 * MS
 
 
+@pytest.mark.parametrize("age_s", [0.0, 0.05, 1.0, 40.0])
+def test_no_row_is_told_to_be_much_older_than_it_is(age_s: float) -> None:
+    """One that came every 2.5 ms, read late: by a millisecond or a fortieth of its age."""
+    bench = Bench()
+    came = [bench.now_ns + n * 5 * MS // 2 for n in range(300)]
+    bench.came.times += came
+    bench.now_ns = came[-1] + int(age_s * S)
+    seen, roots = 0, 0
+    while seen < 300:
+        for frame in bench.turn():
+            assert [place for place in frame.rows] == list(range(seen, seen + len(frame.rows)))
+            for root, count in ((frame.roots[number], count) for number, _, count, _ in frame.runs):
+                assert root.intended_ns == came[root.position] and root.position == seen
+                spread_ns = came[seen + count - 1] - root.intended_ns
+                assert spread_ns <= max(MS, (bench.now_ns - root.intended_ns) / 40)
+                seen, roots = seen + count, roots + 1
+    assert roots <= 300 and (age_s < 40 or roots < 5), "what is old goes in large roots"
+
+
 def test_a_cap_holds_and_is_not_saved_up() -> None:
     bench = Bench(cap_tps=50.0)
     bench.turn(10 * S)  # nothing came for long

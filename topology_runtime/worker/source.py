@@ -27,6 +27,8 @@ from topology_runtime.worker.thread_core import LATEST_BARRIER, Behaviour, Heard
 EXPIRE_EVERY_NS = NS // 10
 FAULT_PAUSE_NS = NS // 10  # after a fault, before replaying: let every worker learn of the new peer
 FRAMES_DOWNSTREAM = 2  # the window holds at least this many frames for each receiving thread
+TOGETHER_NS = NS // 1000  # rows that came within so short a time are one root …
+TOGETHER_SHARE = 0.025  # … or within that part of their age
 EARLIEST_NS = NS // 2000  # a source looks for due rows at most this often
 LOOK_NS = NS // 20  # and at least this often
 
@@ -295,7 +297,7 @@ class SourceTask(Behaviour):
         return self.spool.end if self.spool is not None and self._end is not None else 0
 
     def _emit_arrived(self, now_ns: int, wall_ns: int, cap_tps: float, read: Read) -> None:
-        """What came and is not read yet, each row due when it came."""
+        """What came and is not read yet, each row due when it came: rows that came together make one root."""
         ledger, orders, arrivals = self.ledger, self.core.orders, self.arrivals
         assert ledger is not None and orders is not None and arrivals is not None
         end = arrivals.end if self._end is None else min(arrivals.end, self._end)
@@ -306,10 +308,12 @@ class SourceTask(Behaviour):
             self._allowed = min(most, self._allowed + passed_s * cap_tps)
             limit = min(limit, int(self._allowed))
         rows = read(ledger.position, limit) if limit > 0 else ()
-        if rows:
-            self._allowed -= len(rows)
+        self._allowed -= len(rows)
+        while rows:
             came_ns = arrivals.arrived_ns(ledger.position) or wall_ns
-            self._send(ledger.begin(list(rows), came_ns, now_ns), now_ns)
+            together = _together(arrivals, ledger.position, len(rows), came_ns, wall_ns)
+            self._send(ledger.begin(list(rows[:together]), came_ns, now_ns), now_ns)
+            rows = rows[together:]
 
     def _send(self, root: Root, now_ns: int) -> None:
         """An attempt of a root into the output buffers; the ledger learns the XOR of its ids."""
@@ -360,3 +364,12 @@ class SourceTask(Behaviour):
         return DeadLetter(
             letter.task, thread, self.task.name, AGAIN_PARTITION, number, "", why, "", again=number
         )
+
+
+def _together(arrivals: Accepted, position: int, most: int, came_ns: int, wall_ns: int) -> int:
+    """How many rows from here on may be told to have come at `came_ns`: what the last is younger than the first is what
+    its latency is told too high."""
+    until_ns = came_ns + max(TOGETHER_NS, int(TOGETHER_SHARE * (wall_ns - came_ns)))
+    while most > 1 and arrivals.arrived_ns(position + most - 1) > until_ns:
+        most = (most + 1) // 2
+    return most
