@@ -99,7 +99,9 @@ def _bind(socket: zmq.Socket[bytes], at: Listening, port: int) -> str:
         raise Unreachable(
             f"cannot listen on {at.listen}:{port}",
             cause=str(error),
-            hint="choose another port, or stop what uses it",
+            hint="`ip addr` shows this machine's addresses"
+            if error.errno == zmq.EADDRNOTAVAIL
+            else "choose another port, or stop what uses it",
         ) from error
     return tcp(at.advertise, _bound(socket).rpartition(":")[2])
 

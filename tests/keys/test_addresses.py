@@ -92,6 +92,12 @@ def test_who_is_told_the_advertised_endpoint_reaches_it(at: Listening) -> None:
         each.close(0)
 
 
+def test_an_address_of_another_machine_is_told_apart_from_a_port_that_is_taken() -> None:
+    with pytest.raises(Unreachable) as caught:
+        c.ServerChannel(c.requests, MadeKeys().guard, Listening("192.0.2.7", "192.0.2.7"))
+    assert caught.value.hint is not None and "ip addr" in caught.value.hint
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     keys = MadeKeys()
     server: c.ServerChannel[m.Reply, m.Request] = c.ServerChannel(c.requests, keys.guard)

@@ -75,8 +75,10 @@ def test_names_that_would_be_paths_are_refused_and_leave_nothing(name: str, ring
 def test_a_second_init_and_a_folder_without_keys_are_refused(ring: Keyring, tmp_path: Path) -> None:
     with pytest.raises(Conflict):
         Keyring.make(ring.folder)
-    with pytest.raises(InvalidInput):
-        Keyring(tmp_path / "none").add("agent", "vm1")
+    for asked in (lambda ring: ring.add("agent", "vm1"), lambda ring: ring.trust()):
+        with pytest.raises(InvalidInput) as caught:
+            asked(Keyring(tmp_path / "none"))
+        assert caught.value.hint == f"headgate keys init {tmp_path / 'none'}"
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"schema": 1}', "\x00" * 50])

@@ -117,6 +117,8 @@ class Keyring:
 
     def trust(self) -> TrustFile:
         """Who may come in. Raises InvalidInput."""
+        if not (self.folder / TRUST).exists():
+            raise InvalidInput(f"{self.folder} holds no keys", hint=f"headgate keys init {self.folder}")
         return read_whole(self.folder / TRUST, TrustFile)
 
     def controller(self) -> KeyPair:
