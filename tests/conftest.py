@@ -16,6 +16,7 @@ for name in ("COLUMNS", "LINES"):  # workers of pytest-xdist come with those of 
     os.environ.pop(name, None)
 
 LONGEST = (  # files of live tests that others wait for if they come last: 45 s and more, the longest first
+    "test_cluster_up_live.py",
     "test_live_page.py",
     "test_analysis_live.py",
     "test_profile_live.py",

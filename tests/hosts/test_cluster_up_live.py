@@ -193,7 +193,7 @@ def state_of(cluster: Cluster, vm: str) -> str:
     return next(str(one["state"]) for one in cluster.status()["vms"] if one["vm"] == vm)
 
 
-@pytest.mark.parametrize("ways", ["both ways", "from the others"])
+@pytest.mark.parametrize("ways", ["both ways", pytest.param("from the others", marks=pytest.mark.full)])
 def test_a_vm_that_is_cut_off_comes_back_and_no_row_is_lost(running: Cluster, ways: str) -> None:
     rows = submit(running, f"cut {ways}".replace(" ", "_"))
     vm2, others = running.host("vm2"), [host for host in running.bed.hosts if host.name != "vm2"]
