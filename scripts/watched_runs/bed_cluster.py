@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from watched_runs.host_bed import Bed, BedHost
+from watched_runs.host_bed import Bed, BedHost, wait_for
 
 HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
 PYTHON = Path(sys.base_prefix) / "bin" / "python3"
 CLUSTER_S = 300.0
+SLOT = {"cores": 0.2, "memory_bytes": 268435456, "machine": "any"}
+
+FLOW = """
+from topology_runtime.builder import topology
+from topology_runtime.tasks.counter import Counter
+from topology_runtime.tasks.collect_to_file import CollectToFile
+
+def double(row):
+    return row * 2
+
+flow = topology("doubles")
+flow.source("numbers", Counter) >> flow.task("double", double) >> flow.task("store", CollectToFile, path={path!r})
+"""
 
 
 class Cluster:
@@ -60,3 +76,46 @@ class Cluster:
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.run("status", "-o", "json"))
         return found
+
+    def submit(self, name: str, rows_before: int = 500) -> Path:
+        """A topology that doubles numbers, offered 100 a second; where its rows arrive, some of them already."""
+        folder = self.bed.folder / name
+        rows = folder / "rows.jsonl"
+        (folder / "models").mkdir(parents=True)
+        (folder / "flow.py").write_text(FLOW.format(path=str(rows)))
+        for task in ("double", "store"):
+            points = [{"threads": n, "rate_tps": 40.0, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
+            model = {"schema": "headgate/model/v1", "task": task, "slot": SLOT, "points": points}
+            (folder / "models" / f"{task}.json").write_text(json.dumps(model))
+        self.run("submit", f"{name}/flow.py:flow", "--models", f"{name}/models", "--rates", "100")
+        wait_for(lambda: arrived(rows) > rows_before, f"{rows_before} rows", 60)
+        return rows
+
+    def stopped(self, rows: Path) -> Counter[int]:
+        """The run's rows, once it has ended and the controller waits for the next."""
+        ran_s = self.status()["seconds"]
+        self.run("stop")
+
+        def waits() -> bool:
+            try:
+                now = json.loads(self.run("status", "-o", "json", code=None).partition("error[")[0] or "{}")
+            except json.JSONDecodeError:
+                return False
+            return bool(now) and now["topology"] is None and now["seconds"] <= ran_s
+
+        wait_for(waits, "a controller that waits for the next topology", 90)
+        return Counter(int(line) for line in rows.read_text().split())
+
+    def other_build(self) -> Path:
+        """A wheel that differs from the one that was built, but in nothing that matters."""
+        own = next((self.bed.home / ".cache" / "headgate" / "wheels").glob("*/headgate-*.whl"))
+        other = self.bed.folder / "other" / own.name
+        other.parent.mkdir()
+        shutil.copy(own, other)
+        with zipfile.ZipFile(other, "a") as wheel:
+            wheel.writestr("headgate_other_build.py", "")
+        return other
+
+
+def arrived(rows: Path) -> int:
+    return rows.read_text().count("\n") if rows.exists() else 0

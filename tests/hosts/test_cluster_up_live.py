@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from watched_runs.bed_cluster import PYTHON, Cluster
+from watched_runs.bed_cluster import PYTHON, Cluster, arrived
 from watched_runs.host_bed import bed, leftovers, missing, wait_for
 from watched_runs.wheelhouse import wheelhouse
 
@@ -27,20 +24,6 @@ SYSTEM_PYTHON = (
     Path("/usr/bin/python3").resolve().name == f"python3.{sys.version_info.minor}"
 )  # root's own is his alone
 CGROUPS = Path("/sys/fs/cgroup")
-
-SLOT = {"cores": 0.2, "memory_bytes": 268435456, "machine": "any"}
-
-FLOW = """
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.tasks.collect_to_file import CollectToFile
-
-def double(row):
-    return row * 2
-
-flow = topology("doubles")
-flow.source("numbers", Counter) >> flow.task("double", double) >> flow.task("store", CollectToFile, path={path!r})
-"""
 
 
 @pytest.fixture(scope="module")
@@ -144,47 +127,13 @@ def test_two_people_at_once_are_told_of_each_other(running: Cluster) -> None:
     assert "locked: ann@desk since today: cluster upgrade" in said
 
 
-def submit(cluster: Cluster, name: str) -> Path:
-    """A topology that doubles numbers, offered 100 a second; where its rows arrive."""
-    folder, rows = cluster.bed.folder / name, cluster.bed.folder / name / "rows.jsonl"
-    (folder / "models").mkdir(parents=True)
-    (folder / "flow.py").write_text(FLOW.format(path=str(rows)))
-    for task in ("double", "store"):
-        points = [{"threads": n, "rate_tps": 40.0, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
-        model = {"schema": "headgate/model/v1", "task": task, "slot": SLOT, "points": points}
-        (folder / "models" / f"{task}.json").write_text(json.dumps(model))
-    cluster.run("submit", f"{name}/flow.py:flow", "--models", f"{name}/models", "--rates", "100")
-    wait_for(lambda: arrived(rows) > 500, "five hundred rows", 60)
-    return rows
-
-
-def arrived(rows: Path) -> int:
-    return rows.read_text().count("\n") if rows.exists() else 0
-
-
-def stopped(cluster: Cluster, rows: Path) -> Counter[int]:
-    """The run's rows, once it has ended and the controller waits for the next."""
-    run = cluster.status()["seconds"]
-    cluster.run("stop")
-
-    def waits() -> bool:
-        try:
-            now = json.loads(cluster.run("status", "-o", "json", code=None).partition("error[")[0] or "{}")
-        except json.JSONDecodeError:
-            return False
-        return bool(now) and now["topology"] is None and now["seconds"] <= run
-
-    wait_for(waits, "a controller that waits for the next topology", 90)
-    return Counter(int(line) for line in rows.read_text().split())
-
-
 def test_rows_flow_over_three_hosts_each_exactly_once(running: Cluster) -> None:
-    rows = submit(running, "first")
+    rows = running.submit("first")
     used = {vm["vm"] for vm in running.status()["vms"] if any(slot["threads"] for slot in vm["slots"])}
     assert used == {"vm1", "vm2", "vm3"}
     assert "threads run on vm1" in running.cluster("remove", "vm1", code=6)
     assert "a topology runs" in running.cluster("down", code=6)
-    found = stopped(running, rows)
+    found = running.stopped(rows)
     assert found == Counter(2 * number for number in range(len(found)))
 
 
@@ -195,7 +144,7 @@ def state_of(cluster: Cluster, vm: str) -> str:
 
 @pytest.mark.parametrize("ways", ["both ways", pytest.param("from the others", marks=pytest.mark.full)])
 def test_a_vm_that_is_cut_off_comes_back_and_no_row_is_lost(running: Cluster, ways: str) -> None:
-    rows = submit(running, f"cut {ways}".replace(" ", "_"))
+    rows = running.submit(f"cut {ways}".replace(" ", "_"))
     vm2, others = running.host("vm2"), [host for host in running.bed.hosts if host.name != "vm2"]
     for other in others:
         vm2.drop_from(other)
@@ -211,12 +160,12 @@ def test_a_vm_that_is_cut_off_comes_back_and_no_row_is_lost(running: Cluster, wa
     wait_for(lambda: state_of(running, "vm2") == "joined", "vm2", 60)
     there = arrived(rows)
     wait_for(lambda: arrived(rows) > there + 300, "rows after it", 60)
-    found = stopped(running, rows)
+    found = running.stopped(rows)
     assert found.keys() == {2 * number for number in range(len(found))}
 
 
 def test_a_killed_controller_takes_over_and_a_vm_is_taken_away_while_rows_flow(running: Cluster) -> None:
-    rows = submit(running, "taken")
+    rows = running.submit("taken")
     control, before = running.host("control"), running.services()["controller"]
     control.inside("kill", "-9", str(before["pid"]))
     wait_for(lambda: running.services()["controller"]["pid"] not in (None, before["pid"]), "a controller", 30)
@@ -228,20 +177,15 @@ def test_a_killed_controller_takes_over_and_a_vm_is_taken_away_while_rows_flow(r
     running.cluster("add", "vm1", "--wheelhouse", str(running.wheels))
     there = arrived(rows)
     wait_for(lambda: arrived(rows) > there + 300, "rows with vm1", 60)
-    found = stopped(running, rows)
+    found = running.stopped(rows)
     assert found.keys() == {2 * number for number in range(len(found))}
 
 
 def test_an_upgrade_goes_from_host_to_host_while_rows_flow(running: Cluster) -> None:
     """Another build; rows may come twice where an agent was ended, none is lost."""
-    own = next((running.bed.home / ".cache" / "headgate" / "wheels").glob("*/headgate-*.whl"))
-    other = running.bed.folder / "other" / own.name
-    other.parent.mkdir()
-    shutil.copy(own, other)
-    with zipfile.ZipFile(other, "a") as wheel:
-        wheel.writestr("headgate_other_build.py", "")
+    other = running.other_build()
     before = running.services()
-    rows = submit(running, "second")
+    rows = running.submit("second")
     words = ("--wheelhouse", str(running.wheels), "--wheel", str(other))
     said = running.cluster("upgrade", "--dry-run", *words)
     assert said.count("service agent.vm") == 3 and "wheels" not in said
@@ -255,7 +199,7 @@ def test_an_upgrade_goes_from_host_to_host_while_rows_flow(running: Cluster) -> 
     assert all(after[name]["pid"] != row["pid"] for name, row in before.items())
     there = arrived(rows)
     wait_for(lambda: arrived(rows) > there + 200, "rows after it", 60)
-    found = stopped(running, rows)
+    found = running.stopped(rows)
     assert found.keys() == {2 * number for number in range(len(found))}
     running.up()
 
