@@ -134,5 +134,5 @@ def why_not_more(k: Knowledge) -> str:
     if proposal is not None:
         return f"; plan {proposal.plan.id} waits for `headgate apply {proposal.plan.id}`"
     if rollout is not None and rollout.degraded:
-        return f"; no more fits the VMs there are ({rollout.degraded}): allow more (`--max-vms`)"
+        return f"; no more fits the VMs there are ({rollout.degraded}): allow more (`--max-vms`), or start more agents"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from pathlib import Path
 
 import click
@@ -24,6 +25,8 @@ from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from topology_runtime.keys.keyring import TRUST
 
 KEPT = "traces"
+ENDING = ("ending", "draining", "settling", "leaving", "over")  # stages of a run that was stopped
+ENDING_MOST_S = 60.0
 
 
 @click.command()
@@ -47,13 +50,22 @@ def down(hosts: Path, traces: bool, force: bool) -> None:
 
 
 def refuse_running(hosts: ClusterHosts) -> None:
-    """Raises Conflict while a topology runs; a controller that cannot be asked runs none that could be saved."""
-    try:
-        status = asked(contact_of(hosts, ClusterKeys(hosts.name)), "status")
-    except HeadgateError:
-        return
-    if status["topology"] is not None:
-        raise Conflict(f"a topology runs: {status['topology']}", hint="headgate stop, or --force")
+    """Raises Conflict while a topology runs; one that was stopped is waited for. A controller that cannot be asked runs
+    none that could be saved."""
+    until, told = time.monotonic() + ENDING_MOST_S, False
+    while True:
+        try:
+            status = asked(contact_of(hosts, ClusterKeys(hosts.name)), "status")
+        except HeadgateError:
+            return
+        if status["topology"] is None:
+            return
+        if status["stage"] not in ENDING or time.monotonic() > until:
+            raise Conflict(f"a topology runs: {status['topology']}", hint="headgate stop, or --force")
+        if not told:
+            click.echo(f"{status['topology']} was stopped and ends: it is waited for", err=True)
+        told = True
+        time.sleep(0.3)
 
 
 async def _down(hosts: ClusterHosts, traces: bool, board: HostBoard) -> None:

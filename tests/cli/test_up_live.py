@@ -169,7 +169,7 @@ def test_commands_speak_to_a_run(up: Start) -> None:
     refused = ask("rate", "set", "1e12")
     assert refused.returncode == 2 and refused.stderr.startswith("error[HG-USAGE]")
     lines = ask("watch", "--every", "0.2", "--seconds", "0.5", "-o", "jsonl").stdout.splitlines()
-    assert len(lines) == 3 and all(json.loads(line)["run"] == status["run"] for line in lines)
+    assert 2 <= len(lines) <= 3 and all(json.loads(line)["run"] == status["run"] for line in lines)
     kinds = [event["kind"] for event in json.loads(ask("events", "-o", "json").stdout)["events"]]
     assert {"vm_joined", "plan", "rate_set"} <= set(kinds)
     assert "→ plan: 50 tuples/s are offered" in ask("explain").stdout

@@ -13,7 +13,11 @@ import pytest
 
 from watched_runs.host_bed import Bed, bed, done, leftovers, missing
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.alone,  # a dozen installations, each with limits of its own
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
 
 WITHOUT = '#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2\nexit 1\n'
 AHEAD = "import time\nreal = time.time_ns\ntime.time_ns = lambda: real() + 3_600_000_000_000\n"

@@ -17,7 +17,11 @@ from watched_runs.bed_cluster import PYTHON, Cluster, arrived
 from watched_runs.host_bed import bed, leftovers, missing, wait_for
 from watched_runs.wheelhouse import wheelhouse
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.alone,  # a dozen installations, each with limits of its own
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM_PYTHON = (

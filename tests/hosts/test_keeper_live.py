@@ -19,7 +19,7 @@ from dashboards.cluster.on_host.doing import NotDone
 from dashboards.cluster.on_host.services_here import ServicesHere
 from watched_runs.host_bed import wait_for
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]  # its time is told in seconds of a service
 
 
 @pytest.fixture

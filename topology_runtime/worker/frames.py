@@ -22,6 +22,7 @@ from topology_runtime.worker.threads import IDLE_S, TaskThread, ThreadWork
 
 TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
 WAIT_S = 0.005  # a thread that may not work looks again so often
+SPENT_MOST_NS = 3600 * 1_000_000_000  # in a buffer, on a link: sums of what a peer tells stay numbers
 
 
 class FrameWork(ThreadWork):
@@ -111,8 +112,8 @@ class FrameWork(ThreadWork):
             words[link + mt.L_TUPLES] += len(frame.rows)
             words[link + mt.L_BYTES] += wire_bytes
             words[link + mt.L_FRAMES] += 1
-            words[link + mt.L_BUFFER_NS] += frame.flushed_ns - frame.filled_ns
-            words[link + mt.L_CHANNEL_NS] += max(0, arrived_ns - frame.flushed_ns)
+            words[link + mt.L_BUFFER_NS] += spent_ns(frame.filled_ns, frame.flushed_ns)
+            words[link + mt.L_CHANNEL_NS] += spent_ns(frame.flushed_ns, arrived_ns)
 
     def on_orders(self, orders: Orders) -> None:
         """Senders that are no more, and those without a record, are looked at anew."""
@@ -168,3 +169,8 @@ class AnsweringWork(ThreadWork):
             return
         if isinstance(item, StateAsked):
             self.core.hear(item, monotonic_ns())
+
+
+def spent_ns(begin_ns: int, end_ns: int) -> int:
+    """From one to the other, where a peer says the times: no less than none and no more than an hour."""
+    return max(0, min(end_ns - begin_ns, SPENT_MOST_NS))
