@@ -215,8 +215,8 @@ class ClientChannel(_Channel, Generic[Out, In]):
             raise
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
+        self.refusals.end(self._socket)
         super().close(linger_ms)
-        self.refusals.close(linger_ms=0)
 
     @property
     def refused(self) -> bool:
@@ -270,6 +270,12 @@ class LinkWatch(_Channel):
         watched.monitor(address, events)
         self._socket = context().socket(zmq.PAIR)
         self._socket.connect(address)
+
+    def end(self, watched: zmq.Socket[bytes]) -> None:
+        """Watch no more, in the thread of the watched socket and before that is closed: an event for which nobody is
+        there any more would hold up ZeroMQ's own thread, and with it every socket of this process, for ever."""
+        watched.disable_monitor()
+        self.close(linger_ms=0)
 
     def changes(self) -> list[bool | None]:
         """Since the last call: True: it stands (or what was asked for); False: it broke; None: the watch is over."""

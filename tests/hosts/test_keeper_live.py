@@ -50,11 +50,13 @@ def test_a_service_that_is_killed_comes_again(home: Path) -> None:
     first = services.start("one", False)
     now = state(home)
     assert (now["running"], now["pid"], now["restarts"], now["digest"]) == (True, first, 0, "d")
+    words = home / "log" / "one"
+    wait_for(lambda: words.read_text() == f"with {now['keeper']}\n", "its words")
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: state(home).get("pid") not in (0, first, None), "the next")
     now = state(home)
     assert now["restarts"] == 1 and now["last_exit"] == -9
-    wait_for(lambda: (home / "log" / "one").read_text().count(f"with {now['keeper']}\n") == 2, "its words")
+    wait_for(lambda: words.read_text().count(f"with {now['keeper']}\n") == 2, "its words")
 
 
 def test_a_service_that_ends_at_once_is_started_ever_more_seldom(home: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_worker_takes_tuples_of_nobody_else(
     push = c.PushChannel(contact_at(pull.endpoint, GOOD))
     push.send_bytes(b"true")
     assert pull.receive_bytes(WAIT_S) == b"true" and pull.receive_bytes(0.05) is None
-    push.watch.close(0)
+    push.watch.end(push.socket)
     push.close(0)
     pull.close(0)
 
@@ -178,6 +178,6 @@ def test_a_worker_whose_peer_is_named_a_moment_later_gets_what_was_sent_before(k
     assert pull.receive_bytes(NOTHING_S) is None
     known[STRANGER.public] = Who("worker", "vm1/0#7")
     assert pull.receive_bytes(WAIT_S) == b"early"
-    push.watch.close(0)
+    push.watch.end(push.socket)
     push.close(0)
     pull.close(0)

@@ -21,6 +21,7 @@ from topology_runtime.worker.rig import Rig
 pytestmark = pytest.mark.live
 FORGED = 999_999_999
 FRAMES = 50
+LINKED_S = 5.0
 
 
 def forged(rig: Rig, incarnation: int, sequence: int) -> bytes:
@@ -72,10 +73,13 @@ def test_a_frame_of_nobody_who_is_named_reaches_nobody(named: bool, stolen: bool
         at = {worker.slot.number: worker for worker in rig.desired.workers}
         pair = keys.stolen[1] if stolen else new_pair()
         stranger = channels.PushChannel(contact_at(at[0].endpoint, pair))
+        channels.Waiter([stranger.watch]).wait(
+            LINKED_S if stolen else 0.0
+        )  # workers too ask first, then send
         for sequence in range(FRAMES):
             stranger.send_bytes(forged(rig, at[1].incarnation + (0 if named else 1), sequence))
         emitted = run(rig, 500.0, 1.0)
-        stranger.watch.close(linger_ms=0)
+        stranger.watch.end(stranger.socket)
         stranger.close(linger_ms=0)
     finally:
         rig.stop()
