@@ -274,7 +274,8 @@ class LinkWatch(_Channel):
     def end(self, watched: zmq.Socket[bytes]) -> None:
         """Watch no more, in the thread of the watched socket and before that is closed: an event for which nobody is
         there any more would hold up ZeroMQ's own thread, and with it every socket of this process, for ever."""
-        watched.disable_monitor()
+        if not watched.closed:
+            watched.disable_monitor()
         self.close(linger_ms=0)
 
     def changes(self) -> list[bool | None]:
