@@ -17,11 +17,12 @@ from dashboards.cluster.host_facts import HostFacts, findings
 from dashboards.cluster.host_failures import HostFailed
 from dashboards.cluster.host_links import HostLink, see_command
 from dashboards.cluster.hosts_file import ClusterHosts, VmEntry
-from dashboards.cluster.services import agent_name, endpoint
+from dashboards.cluster.services import agent_name
 from dashboards.cluster.surveying import survey
 from dashboards.cluster.wanting import ClusterKeys, asked_for, wanted_on
 from dashboards.cluster.wheels import WheelSet
 from dashboards.terminal.connection import asked
+from topology_runtime.addresses import tcp
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.errors import Conflict, HeadgateError
 from topology_runtime.keys.keyring import read_key
@@ -176,4 +177,4 @@ async def registered(up: BringUp, found: BroughtUp, board: HostBoard) -> None:
 def contact_of(hosts: ClusterHosts, keys: ClusterKeys) -> Contact:
     """To the controller, as its operator."""
     c = hosts.controller
-    return read_key(keys.operator()).contact(endpoint(c.address, c.command_port))
+    return read_key(keys.operator()).contact(tcp(c.address, c.command_port))

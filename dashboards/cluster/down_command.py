@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 
 import click
-import msgspec
 
 from dashboards.cluster.bringing_up import contact_of, hold
 from dashboards.cluster.host_board import HostBoard, all_linked, on_each
-from dashboards.cluster.host_failures import HostsFailed, lines_of
 from dashboards.cluster.host_links import LONG_S, HostLink
 from dashboards.cluster.hosts_file import ClusterHosts
 from dashboards.cluster.services import CONTROLLER, agent_name
@@ -42,11 +40,11 @@ def down(hosts: Path, traces: bool, force: bool) -> None:
         asyncio.run(_down(asked_hosts, traces, board))
     if not board.failures:
         shutil.rmtree(cluster_folder(asked_hosts.name), ignore_errors=True)
-        forget_context(asked_hosts.name)
+        contexts.forget(asked_hosts.name)
         click.echo(
             f"{asked_hosts.name} is down: nothing of it runs" + ("" if traces else ", its traces stay")
         )
-    raise_failures(board)
+    board.raise_failures()
 
 
 def refuse_running(hosts: ClusterHosts) -> None:
@@ -112,7 +110,7 @@ def remove(hosts: Path, vms: tuple[str, ...], force: bool) -> None:
         refuse_used(asked_hosts, keys, vms)
     with board:
         asyncio.run(_remove(asked_hosts, vms, keys, board))
-    raise_failures(board)
+    board.raise_failures()
     click.echo(f"removed: {', '.join(vms)}. Take them out of {hosts}, or the next `up` brings them back")
 
 
@@ -159,19 +157,3 @@ async def _remove(hosts: ClusterHosts, vms: tuple[str, ...], keys: ClusterKeys, 
 
         on_hosts = {host: link for host, link in links.items() if any(vm.on.host == host for vm in going)}
         await on_each(on_hosts, board, clear)
-
-
-def forget_context(cluster: str) -> None:
-    whole = contexts.read()
-    if cluster in whole.contexts:
-        rest = {name: one for name, one in whole.contexts.items() if name != cluster}
-        use = "" if whole.use == cluster else whole.use
-        contexts.write(msgspec.structs.replace(whole, contexts=rest, use=use))
-
-
-def raise_failures(board: HostBoard) -> None:
-    if board.failures:
-        failed = len(board.failures)
-        raise HostsFailed(
-            f"{failed} of the hosts failed, the others went on", lines_of(board.failures), failed
-        )

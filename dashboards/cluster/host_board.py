@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from dashboards.cluster.host_failures import HostFailed
+from dashboards.cluster.host_failures import HostFailed, HostsFailed, lines_of
 from dashboards.cluster.host_links import HostLink, linked
 from dashboards.cluster.hosts_file import Reached
 
@@ -33,6 +33,13 @@ class HostBoard:
     def fail(self, host: str, failure: HostFailed) -> None:
         self.failures[host] = failure
         self._show(host, f"FAILED: {failure.line()}")
+
+    def raise_failures(self) -> None:
+        """Raises HostsFailed when there are any."""
+        if self.failures:
+            failed = len(self.failures)
+            what = f"{failed} of the hosts failed, the others went on"
+            raise HostsFailed(what, lines_of(self.failures), failed)
 
     def _show(self, host: str, text: str) -> None:
         if self._live is not None:

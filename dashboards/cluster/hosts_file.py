@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.faults.words import Suggestions, shown
+from topology_runtime.faults.words import NAME, Suggestions, shown
 
 SCHEMA = "headgate/hosts/v1"
-NAME = re.compile(r"(?!\.*$)[A-Za-z0-9_.-]{1,64}")
 HOST = re.compile(
     r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254}"
 )  # a name, an IPv4 or IPv6 address, an alias of ~/.ssh/config

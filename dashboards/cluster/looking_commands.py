@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from dashboards.cluster.bringing_up import contact_of
-from dashboards.cluster.down_command import raise_failures
 from dashboards.cluster.host_board import HostBoard, all_linked, on_each
 from dashboards.cluster.host_facts import HostFacts
 from dashboards.cluster.host_failures import HostFailed
@@ -49,7 +48,7 @@ def status(hosts: Path, output: Format) -> None:
     emit(output, document, rows)
     if trouble and output == "table":
         click.echo(f"the controller does not answer: {trouble}", err=True)
-    raise_failures(board)
+    board.raise_failures()
 
 
 async def _facts(hosts: ClusterHosts, board: HostBoard) -> dict[str, HostFacts]:
@@ -120,7 +119,7 @@ def logs(hosts: Path, names: tuple[str, ...], lines: int) -> None:
 
     with board:
         asyncio.run(look())
-    raise_failures(board)
+    board.raise_failures()
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True})
@@ -147,4 +146,4 @@ def execute(hosts: Path, command: tuple[str, ...]) -> None:
 
     with board:
         asyncio.run(run())
-    raise_failures(board)
+    board.raise_failures()

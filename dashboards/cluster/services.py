@@ -12,7 +12,7 @@ import json
 import msgspec
 
 from dashboards.cluster.hosts_file import ClusterHosts, VmEntry
-from topology_runtime.addresses import is_loopback
+from topology_runtime.addresses import is_loopback, tcp
 
 CONTROLLER = "controller"
 SIGNER = "signing.pub"  # of whose code agents run
@@ -78,7 +78,7 @@ def agent_service(
     name = agent_name(vm.name)
     command = [
         *_python(home, "dashboards.cli"), "agent", "run", "--run", hosts.name, "--vm", vm.name,
-        "--controller", endpoint(hosts.controller.address, hosts.controller.port),
+        "--controller", tcp(hosts.controller.address, hosts.controller.port),
         "--key", f"{home}/{name}.key", "--trust-signer", f"{home}/{SIGNER}", "--directory", f"{home}/agents/{vm.name}",
         "--listen", listen(vm.address), "--advertise", vm.address,
         "--slots", str(vm.slots), "--slot-cores", f"{vm.slot_cores:g}",
@@ -92,10 +92,6 @@ def listen(advertised: str) -> str:
     if is_loopback(advertised):
         return advertised
     return "::" if ":" in advertised else "0.0.0.0"
-
-
-def endpoint(address: str, port: int) -> str:
-    return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
 
 
 def _python(home: str, module: str) -> list[str]:

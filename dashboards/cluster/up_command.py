@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from dashboards.cluster.bringing_up import BringUp, BroughtUp, bring_up, contact_of
 from dashboards.cluster.host_board import HostBoard
-from dashboards.cluster.host_failures import HostsFailed, lines_of
 from dashboards.cluster.surveying import read_hosts
 from dashboards.cluster.wanting import ClusterKeys
 from dashboards.cluster.wheels import wheel_set
 from dashboards.terminal import contexts
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.errors import InvalidInput
+from topology_runtime.keys.keyring import read_key
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,9 +81,7 @@ def brought(up: BringUp) -> None:
     elif up.hosts.controller.on.host not in board.failures:
         use_context(up)
         print_outcome(up, found, (monotonic_ns() - began_ns) / 1e9)
-    if board.failures:
-        failed = len(board.failures)
-        raise HostsFailed(f"{failed} of the hosts failed, the others go on", lines_of(board.failures), failed)
+    board.raise_failures()
 
 
 def print_diff(found: BroughtUp) -> None:
@@ -118,8 +115,5 @@ def tell_others(found: BroughtUp) -> None:
 
 def use_context(up: BringUp) -> None:
     """Commands find the cluster from now on. Raises InvalidInput."""
-    contact, whole = contact_of(up.hosts, up.keys), contexts.read()
-    known = contexts.KnownController(contact.endpoint, up.keys.ring.key("operator", "local"))
-    if whole.use != up.hosts.name or whole.contexts.get(up.hosts.name) != known:
-        entries = {**whole.contexts, up.hosts.name: known}
-        contexts.write(msgspec.structs.replace(whole, contexts=entries, use=up.hosts.name))
+    endpoint = contact_of(up.hosts, up.keys).endpoint
+    contexts.remember(up.hosts.name, contexts.KnownController(endpoint, read_key(up.keys.operator())))

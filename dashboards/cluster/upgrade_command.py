@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from dashboards.cluster.bringing_up import BringUp, bring_up
-from dashboards.cluster.down_command import raise_failures
 from dashboards.cluster.host_board import HostBoard
 from dashboards.cluster.surveying import read_hosts
 from dashboards.cluster.up_command import hosts_argument, installing, print_diff
@@ -28,12 +27,12 @@ def upgrade(hosts: Path, wheel: Path | None, wheelhouse: Path | None, dry: bool)
     whole = BringUp(told, wheel_set(wheel, wheelhouse), ClusterKeys(told.name, dry), "cluster upgrade", dry)
     if dry:
         print_diff(asyncio.run(bring_up(whole, board)))
-        raise_failures(board)
+        board.raise_failures()
         return
     with board:
         asyncio.run(bring_up(dataclasses.replace(whole, staged=True), board))
         for only in ((), *((vm.name,) for vm in told.vms)):
             if not board.failures:
                 asyncio.run(bring_up(dataclasses.replace(whole, only=only), board))
-    raise_failures(board)
+    board.raise_failures()
     click.echo(f"{told.name} runs {whole.wheels.version}: the controller and {len(told.vms)} agents")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -18,14 +17,14 @@ from dashboards.terminal.keys import default_folder
 from topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
 from topology_runtime.keys.keyring import LOCAL, TRUST, Keyring
 from topology_runtime.packages import signing_keys
+from topology_runtime.settings_folder import settings_folder
 
 KEEPER = "keeper.py"
 
 
 def cluster_folder(cluster: str) -> Path:
     """Where the operator keeps what belongs to a cluster."""
-    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return settings / "headgate" / "clusters" / cluster
+    return settings_folder() / "clusters" / cluster
 
 
 class ClusterKeys:

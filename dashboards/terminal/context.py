@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
 import msgspec
 
 from dashboards.terminal import contexts
+from topology_runtime.addresses import parted
 from topology_runtime.errors import Conflict, InvalidInput
+from topology_runtime.faults.words import name_faults
 from topology_runtime.keys.keyring import read_key
 from topology_runtime.output import Format, emit, format_options
-
-ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}")
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @click.command()
@@ -24,22 +22,20 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 @click.option("--replace", is_flag=True, help="Also where the name is known.")
 def add(name: str, address: str, key: Path, replace: bool) -> None:
     """Remember a controller under NAME, with the key, and use it from now on."""
-    if not NAME.fullmatch(name) or not ADDRESS.fullmatch(address):
-        raise InvalidInput(
-            f"{name} at {address} is no context", hint="a NAME without spaces, tcp://HOST:PORT"
-        )
-    whole, found = contexts.read(), read_key(key)
-    if name in whole.contexts and not replace:
+    if faults := list(name_faults("NAME", name)):
+        raise InvalidInput("there is no such name of a context", faults=faults)
+    parted(address)
+    found = read_key(key)
+    if contexts.named(name) is not None and not replace:
         raise Conflict(f"there is a context {name}", hint="--replace")
-    entry = {**whole.contexts, name: contexts.KnownController(address, found)}
-    contexts.write(msgspec.structs.replace(whole, contexts=entry, use=name))
+    contexts.remember(name, contexts.KnownController(address, found))
     click.echo(f"commands speak to {name} now: {address}, as {found.role} {found.name}")
 
 
 @click.command()
 @click.argument("name")
 def use(name: str) -> None:
-    """Let commands speak to the controller NAME, where no run below .headgate is newer."""
+    """Let commands speak to the controller NAME, where no run below .headgate goes on."""
     whole = contexts.read()
     if name not in whole.contexts:
         known = ", ".join(sorted(whole.contexts))

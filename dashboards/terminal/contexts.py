@@ -10,6 +10,7 @@ import msgspec
 from topology_runtime.errors import InvalidInput
 from topology_runtime.keys.keyring import KeyFile, keep_whole, read_whole
 from topology_runtime.keys.pairs import Contact
+from topology_runtime.settings_folder import settings_folder
 
 SCHEMA = "headgate/contexts/v1"
 
@@ -33,8 +34,7 @@ class ContextsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def path() -> Path:
     """`HEADGATE_CONTEXTS`, or where a user's settings are."""
     told = os.environ.get("HEADGATE_CONTEXTS")
-    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return Path(told) if told else settings / "headgate" / "contexts.json"
+    return Path(told) if told else settings_folder() / "contexts.json"
 
 
 def read() -> ContextsFile:
@@ -49,6 +49,21 @@ def write(whole: ContextsFile) -> None:
         keep_whole(path(), whole)
     except OSError as error:
         raise InvalidInput(f"{path()} cannot be written", cause=error.strerror) from error
+
+
+def remember(name: str, known: KnownController) -> None:
+    """Under this name, and in use from now on. Raises InvalidInput."""
+    whole = read()
+    if whole.use != name or whole.contexts.get(name) != known:
+        write(ContextsFile(name, {**whole.contexts, name: known}))
+
+
+def forget(name: str) -> None:
+    """Raises InvalidInput."""
+    whole = read()
+    if name in whole.contexts:
+        rest = {other: one for other, one in whole.contexts.items() if other != name}
+        write(ContextsFile("" if whole.use == name else whole.use, rest))
 
 
 def contexts() -> dict[str, KnownController]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,14 +12,15 @@ from topology_runtime.keys.keyring import LOCAL, KeyFile, Keyring, keep_whole
 from topology_runtime.keys.pairs import GIVEN, Role
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.packages import signing_keys
+from topology_runtime.settings_folder import settings_folder
 
 role_argument = click.argument("role", type=click.Choice(GIVEN))
 name_argument = click.argument("name")
 
 
 def default_folder() -> Path:
-    """Where a user's settings are."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "headgate" / "keys"
+    """Keys that are not of one run."""
+    return settings_folder() / "keys"
 
 
 def keys_option(command: Any) -> Any:

@@ -23,7 +23,7 @@ import msgspec
 
 from topology_runtime.curve import new_pair
 from topology_runtime.errors import Conflict, InvalidInput
-from topology_runtime.keys.names import fault_of
+from topology_runtime.faults.words import NAME, name_faults
 from topology_runtime.keys.pairs import GIVEN, Contact, KeyPair, Role
 from topology_runtime.packages.signing_keys import PUBLIC, read_signer
 from topology_runtime.utc import utc_iso
@@ -132,7 +132,7 @@ class Keyring:
         return read_key(self.path(role, name))
 
     def add(self, role: Role, name: str) -> Path:
-        """A key for somebody new; its file. Raises Conflict when he has one, UsageError."""
+        """A key for somebody new; its file. Raises Conflict when he has one, InvalidInput."""
         with self._alone():
             trust = self.trust()
             if trust.of(role, name) is not None:
@@ -172,8 +172,8 @@ class Keyring:
 
     def _give(self, trust: TrustFile, role: Role, name: str) -> Path:
         """The file first: who is trusted has one."""
-        if (fault := fault_of(role, name)) is not None:
-            raise InvalidInput(fault)
+        if faults := list(name_faults(role, name)):
+            raise InvalidInput("there is no such name", faults=faults)
         pair, path = new_pair(), self.path(role, name)
         signers = self._signers() if role == "agent" else ()
         self._keep(path.name, KeyFile(role, name, pair.public, pair.secret, trust.controller, signers))
@@ -242,9 +242,7 @@ def keep_whole(path: Path, what: msgspec.Struct) -> None:
 def read_key(path: Path) -> KeyFile:
     """Raises InvalidInput when it is none, or others may read it."""
     found = read_whole(path, KeyFile)
-    if (found.role not in GIVEN and found.role != "controller") or fault_of(
-        found.role, found.name
-    ) is not None:
+    if found.role not in (*GIVEN, "controller") or not NAME.fullmatch(found.name):
         raise InvalidInput(f"{path} is no key of headgate", cause=f"of {found.role!r} {found.name!r}")
     return found
 
