@@ -1,5 +1,5 @@
-"""A link that goes on breaking after its watch has ended: ZeroMQ's own thread waits for whoever reads what it tells of a
-link, and with it every socket of the process, so there must be nobody to tell."""
+"""A link that goes on breaking after its watch has ended: ZeroMQ's own thread waits for whoever reads what it tells of
+a link, and with it every socket of the process, so there must be nobody to tell."""
 
 from __future__ import annotations
 
