@@ -273,6 +273,7 @@ class Knowledge:
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     event_number: int = 0
     alarms: dict[str, str] = field(default_factory=dict)  # what → in words
+    clock_stepped_ns: int = 0  # when a VM's clock was seen to have been set last (monotonic)
     alarm_since_ns: dict[str, int] = field(default_factory=dict)  # what → when it was raised (UTC)
     found_off: dict[str, str] = field(default_factory=dict)  # model or VM → by how much, in words
     advice: str = ""  # what would be done now (mode advise)
