@@ -76,6 +76,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "dashboards.terminal.run_control:apply",
         "bring the plan that waits for approval into force",
     ),
+    "drain": ("dashboards.terminal.cordon:drain", "move what runs on a VM to others, and plan without it"),
+    "cordon": ("dashboards.terminal.cordon:cordon", "make no plan with a VM from now on"),
+    "uncordon": ("dashboards.terminal.cordon:uncordon", "plan with a drained or cordoned VM again"),
     "rollback": (
         "dashboards.terminal.rollback:rollback",
         "bring an earlier plan into force again, and hold it until `resume`",
@@ -148,6 +151,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "cluster status": ("dashboards.cluster.looking_commands:status", "what runs on each of these hosts"),
     "cluster add": ("dashboards.cluster.up_command:add", "bring up some VMs, leave all others alone"),
+    "cluster drain": (
+        "dashboards.cluster.drain_command:drain",
+        "move what runs on some VMs to the others",
+    ),
     "cluster remove": ("dashboards.cluster.down_command:remove", "take some VMs away, revoke their keys"),
     "cluster upgrade": (
         "dashboards.cluster.upgrade_command:upgrade",

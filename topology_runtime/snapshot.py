@@ -143,7 +143,7 @@ class SlotNow(SnapshotPart, frozen=True, kw_only=True):
 
 class VmNow(SnapshotPart, frozen=True, kw_only=True):
     """A VM. slots_used: those with threads. cpu, memory: of all its slots together, as fractions of them.
-    provided: asked of the provider, so it may be given back."""
+    provided: asked of the provider, so it may be given back. cordon: "cordoned", "draining" or "drained"."""
 
     state: str
     slots: int
@@ -153,6 +153,7 @@ class VmNow(SnapshotPart, frozen=True, kw_only=True):
     threads: int
     usd_per_hour: float | None = None
     provided: bool | None = None
+    cordon: str | None = None
     cpu: float | None = None
     memory: float | None = None
 

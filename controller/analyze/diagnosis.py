@@ -1,7 +1,7 @@
 """Exactly one diagnosis per tick, by priority; each says what else was considered and why not. Pure.
 
 1 frozen            the controller itself was stalled: all look dead, so nothing is judged
-2 membership        slot_quarantined, vm_lost, vm_joined: passed in, they read no window
+2 membership        slot_quarantined, vm_lost, vm_drained, vm_joined: passed in, they read no window
 3 unknown           too many samples missing
 4 overloaded        unstable though no more is offered than planned for: the models promise too much
 5 rate_changed      up
@@ -32,8 +32,8 @@ ONCE_USED = 0.9  # of the plan: the rate was once what the plan was made for
 
 
 class DiagnosisInput(msgspec.Struct, frozen=True):
-    """What a diagnosis is made from. Names of lost and joined VMs and quarantined slots are those that the
-    plan in force does not take into account yet.
+    """What a diagnosis is made from. Names of lost, draining and joined VMs and quarantined slots are those that
+    the plan in force does not take into account yet.
 
     in_force_s: how long the plan has been in force; None while one is being enacted.
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
@@ -48,6 +48,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     violations: tuple[Violation, ...] = ()
     quarantined: tuple[Slot, ...] = ()
     lost: tuple[str, ...] = ()
+    draining: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
     limit_tps: float | None = None
     frozen: str = ""
@@ -99,6 +100,9 @@ def _membership(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
         return _replan(given, "slot_quarantined", text, rate_tps, rejected)
     if given.lost:
         return _replan(given, "vm_lost", f"VM {', '.join(given.lost)} is lost", rate_tps, rejected)
+    if given.draining:
+        text = f"VM {', '.join(given.draining)} shall be empty: an operator drains it"
+        return _replan(given, "vm_drained", text, rate_tps, rejected)
     if not given.joined:
         return None
     joined = f"VM {', '.join(given.joined)} joined"

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from controller.analyze.demand import planned_for
+from controller.core.cordoning import COMMANDS as CORDON_COMMANDS
 from controller.core.deciding import enact_proposal, plan_for, present, question
 from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
 from controller.core.letter_commands import whole
@@ -108,7 +109,7 @@ def _whatif(run: Run, turn: Turn, arguments: Arguments) -> Any:
     if arguments.get("offered"):
         planned_tps = k.plan.rate_tps if k.plan else 0.0
         rates = tuple(planned_for(rate_tps, planned_tps, k.settings.headroom) for rate_tps in rates)
-    request = question(k, run.members, QUIET_TPS, False).request
+    request = question(k, run.members, QUIET_TPS).request
     return partial(whatif, request, rates, bool(arguments.get("full")))
 
 
@@ -235,5 +236,6 @@ COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "resume": _resume,
     "plans": plans,
     "rollback": rollback,
+    **CORDON_COMMANDS,
     **LETTER_COMMANDS,
 }

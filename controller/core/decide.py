@@ -26,7 +26,7 @@ Action = Literal["enact", "adopt", "none"]
 class PlanQuestion:
     """What there is to plan with. threads: existing ones that may stay. present: the plan agents are held
     to. forced: something of it is dead, so it cannot stay as it is. closed: plans that failed lately. leaving: those
-    of `threads` that are on their way out."""
+    of `threads` that are on their way out. ordered: another must take its place, also one for less."""
 
     request: PlanRequest
     threads: tuple[ThreadAt, ...]
@@ -35,6 +35,7 @@ class PlanQuestion:
     closed: frozenset[str]
     next_thread: int = 0
     leaving: frozenset[int] = frozenset()
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def choose(question: PlanQuestion) -> PlanChoice:
         return PlanChoice(
             "none", "the plan for this rate failed lately and is not tried again yet", degraded=degraded
         )
-    if degraded and not question.forced and not _better(plan, question.present):
+    if degraded and not (question.forced or question.ordered) and not _better(plan, question.present):
         return PlanChoice("none", f"nothing better fits: {degraded}", degraded=degraded)
     change = diff(question.threads, plan.placement, request.topology, question.next_thread)
     here = {vm.vm for vm in request.vms}

@@ -48,6 +48,7 @@ GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be th
 GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
 FAULTS = ("slot_quarantined", "vm_lost")
+MUST_GO = (*FAULTS, "vm_drained")  # what runs cannot stay as it is
 
 
 # ── the decision ────────────────────────────────────────────────────────────────────────────────
@@ -73,7 +74,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
         diagnosis = replace(diagnosis, rate_tps=held.rate_tps, text=text)
     rate_tps = diagnosis.rate_tps or 0.0
     try:
-        choice = choose(question(k, members, rate_tps, diagnosis.reason in FAULTS))
+        choice = choose(question(k, members, rate_tps, diagnosis.reason))
     except HeadgateError as error:
         raise_alarm(turn, "plan", f"no plan for {rate_tps:.1f} tuples/s: {error.what}")
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
@@ -95,7 +96,7 @@ def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoic
     elif k.mode == "advise":
         advise(turn, choice.text, plan.slots.used)
         _record(turn, members, diagnosis, "advise", f"{diagnosis.text} – advice: {choice.text}", choice)
-    elif k.mode == "approve" and diagnosis.reason not in FAULTS:
+    elif k.mode == "approve" and diagnosis.reason not in MUST_GO:
         k.proposal = PlanProposal(plan, diagnosis.reason, choice.text, k.epoch, choice.asked, choice.degraded)
         _record(
             turn,
@@ -213,22 +214,29 @@ def _plan(plan: Plan, choice: PlanChoice) -> dict[str, Any]:
 # ── what there is to plan with ──────────────────────────────────────────────────────────────────
 
 
-def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -> PlanQuestion:
-    """What `choose` is asked. After a fault nothing is waited for: it plans with what is there."""
+def question(
+    k: Knowledge,
+    members: Membership,
+    rate_tps: float,
+    reason: str = "",
+    without: AbstractSet[str] = frozenset(),
+) -> PlanQuestion:
+    """What `choose` is asked, for this reason. After a fault nothing is waited for: it plans with what is there.
+    without: VMs to leave out that are not cordoned."""
     run, s = k.durable.run, k.settings
     if run is None:
         raise InvalidInput("there is no topology to plan for", hint="`headgate submit`")
     sight = sight_of(members)
     dead = dead_slots(k, members, sight)
-    here = present(k, members)
+    here = tuple(vm for vm in present(k, members) if vm.vm not in without)
     request = PlanRequest(
         topology=run.topology,
         models=k.models,
         rate_tps=rate_tps,
         vms=here,
-        may_add=() if forced else addable(k, members, here),
+        may_add=() if reason in FAULTS else addable(k, members, here),
         excluded=frozenset(sight.quarantined),
-        pinned=pins(k, sight, dead, here),
+        pinned=pins(k, sight, dead, here, without),
         allocator=s.allocator,
         mapper=s.mapper,
         routing=s.routing,
@@ -240,12 +248,13 @@ def question(k: Knowledge, members: Membership, rate_tps: float, forced: bool) -
     rollout = k.durable.rollout
     leaving = frozenset(t.thread for t in rollout.leaving) if rollout is not None else frozenset()
     closed = frozenset(k.open_circuits)
-    return PlanQuestion(request, threads, k.plan, forced, closed, k.durable.next_thread, leaving)
+    forced, ordered = reason in FAULTS, reason in MUST_GO
+    return PlanQuestion(request, threads, k.plan, forced, closed, k.durable.next_thread, leaving, ordered)
 
 
 def plan_for(k: Knowledge, members: Membership, rate_tps: float) -> Plan:
     """What would be planned for a rate now, moving little; raises Infeasible."""
-    asked = question(k, members, rate_tps, False)
+    asked = question(k, members, rate_tps)
     request = asked.request
     return relabel(make_plan(request), asked.threads, request.excluded, request.pinned)
 
@@ -253,8 +262,8 @@ def plan_for(k: Knowledge, members: Membership, rate_tps: float) -> Plan:
 def present(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
     """VMs to plan with, in order of preference: those that shall be there first, then by name."""
     first = {vm.vm: place for place, vm in enumerate(k.settings.initial)}
-    held = set(k.durable.held_dead)
-    there = [m.vm for m in members.up() if m.vm.vm not in held]
+    apart = {*k.durable.held_dead, *k.durable.cordoned}
+    there = [m.vm for m in members.up() if m.vm.vm not in apart]
     return tuple(sorted(there, key=lambda vm: (first.get(vm.vm, len(first)), natural(vm.vm))))
 
 
@@ -284,13 +293,17 @@ def addable(k: Knowledge, members: Membership, here: tuple[Vm, ...]) -> tuple[Vm
 
 
 def pins(
-    k: Knowledge, sight: ObservedState, dead: frozenset[Slot], here: tuple[Vm, ...]
+    k: Knowledge,
+    sight: ObservedState,
+    dead: frozenset[Slot],
+    here: tuple[Vm, ...],
+    without: AbstractSet[str] = frozenset(),
 ) -> dict[str, tuple[Slot, ...]]:
     """Where threads of tasks of fixed size are to stay: where they are, if that is on a VM from the
     beginning; sources on the VM where events of theirs wait that nobody reads."""
     topology = k.topology
     assert topology is not None
-    kept = {vm.vm for vm in k.settings.initial} or {vm.vm for vm in here}
+    kept = ({vm.vm for vm in k.settings.initial} or {vm.vm for vm in here}) - {*k.durable.cordoned, *without}
     threads = movable(k, sight, dead)
     drained = _where_unread(k, threads, sight.quarantined, here)
     found: dict[str, tuple[Slot, ...]] = {}
@@ -337,7 +350,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
     rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
     diagnosis = Diagnosis("replan", "start", _first_words(run), rate_tps, {}, ())
     try:
-        choice = choose(question(k, members, rate_tps, False))
+        choice = choose(question(k, members, rate_tps))
         if choice.plan is None:
             raise Infeasible("the first plan was not made", cause=choice.text)
         if choice.plan.prediction.rate_tps < run.steps[0][1]:

@@ -35,6 +35,7 @@ from controller.execute.executor import enact
 from controller.execute.probation import judge
 from controller.execute.sending_again import SendingAgain
 from controller.execute.watching import (
+    draining_vms,
     hand_over_waited,
     lost_vms,
     progress_of,
@@ -153,6 +154,7 @@ class Loop:
                 violations=late,
                 quarantined=quarantined_now(k, self.members),
                 lost=lost_vms(k, self.members),
+                draining=draining_vms(k),
                 joined=unplanned_vms(k, self.members, now),
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.members.frozen(now),
@@ -162,9 +164,7 @@ class Loop:
         if diagnosis.kind == "none":  # nothing is more urgent
             lesser = first_rows.measured(turn, window) or unread_spools.found(turn, self.members)
             diagnosis = lesser or diagnosis
-        if (
-            diagnosis.kind == "none" or diagnosis.reason == "overloaded"
-        ):  # that is what wrong models look like
+        if diagnosis.kind == "none" or diagnosis.reason == "overloaded":  # so wrong models look like
             diagnosis = correcting.found(turn, off_models, need) or diagnosis
         deciding.decide(turn, self.members, diagnosis)
         self._watch.look(turn, self.members, need, verdict)

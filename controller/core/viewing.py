@@ -8,6 +8,7 @@ from controller.core.copies import BySink, copies_of
 from controller.execute.ending import Ending, offered_of
 from controller.execute.executor import sight_of, stand_of
 from controller.execute.steps import waits_for
+from controller.execute.watching import cordon_of
 from controller.knowledge.arrivals import cap_of, lags_of, offered_now, source_kind
 from controller.knowledge.events_gone import left_on_vms
 from controller.knowledge.knowledge import Knowledge
@@ -156,6 +157,7 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
         f"disk {name}" in k.alarms,
         tuple(slots),
         member.report.clock if member.report is not None else (0, 0),
+        cordon_of(k, member),
     )
 
 

@@ -33,6 +33,27 @@ def lost_vms(k: Knowledge, members: Membership) -> tuple[str, ...]:
     return tuple(sorted({slot.vm for slot in planned_slots(k)} & set(members.gone())))
 
 
+def draining_vms(k: Knowledge) -> tuple[str, ...]:
+    """VMs that shall be empty and that the newest plan has threads on."""
+    newest = k.durable.waiting or k.durable.rollout
+    if newest is None or not k.durable.cordoned:
+        return ()
+    used = {slot.vm for slot in newest.staying_slots}
+    return tuple(sorted(vm for vm, drains in k.durable.cordoned.items() if drains and vm in used))
+
+
+def cordon_of(k: Knowledge, member: Member) -> str:
+    """ "cordoned", "draining", "drained": nothing of any plan is left there, nor could come back; else empty."""
+    drains = k.durable.cordoned.get(member.vm.vm)
+    if drains is None:
+        return ""
+    rollout, waiting = k.durable.rollout, k.durable.waiting
+    slots = {*(rollout.slots if rollout is not None else ()), *(waiting.slots if waiting is not None else ())}
+    held = member.up and any(slot.vm == member.vm.vm for slot in slots)
+    over = not held and k.durable.phase in ("none", "committed") and (not member.up or is_empty(member))
+    return ("drained" if over else "draining") if drains else "cordoned"
+
+
 def quarantined_now(k: Knowledge, members: Membership) -> tuple[Slot, ...]:
     """Quarantined slots with threads of the plan."""
     return tuple(sorted(planned_slots(k) & members.quarantined)) if members.quarantined else ()
@@ -40,7 +61,12 @@ def quarantined_now(k: Knowledge, members: Membership) -> tuple[Slot, ...]:
 
 def unplanned_vms(k: Knowledge, members: Membership, now: Now) -> tuple[str, ...]:
     """VMs that were not there when it was planned last, and that do not flap."""
-    known = {*k.considered, *k.durable.held_dead, *(slot.vm for slot in planned_slots(k))}
+    known = {
+        *k.considered,
+        *k.durable.held_dead,
+        *k.durable.cordoned,
+        *(slot.vm for slot in planned_slots(k)),
+    }
     names = (m.vm.vm for m in members.up())
     return tuple(vm for vm in names if vm not in known and not members.flaps(vm, now))
 
@@ -53,7 +79,7 @@ def take_back(turn: Turn, members: Membership) -> None:
     held = k.durable.held_dead
     if not held or turn.now.mono_ns < k.journal_retry_ns or (k.enacting and not lost_vms(k, members)):
         return
-    back = tuple(m.vm.vm for m in members.up() if m.vm.vm in held and _is_empty(m))
+    back = tuple(m.vm.vm for m in members.up() if m.vm.vm in held and is_empty(m))
     if back:
         turn.record(HeldDead(tuple(vm for vm in held if vm not in back)))
         for vm in back:
@@ -61,7 +87,8 @@ def take_back(turn: Turn, members: Membership) -> None:
         turn.event("vm_back", f"VM {', '.join(back)} is back and empty: it may be planned with again")
 
 
-def _is_empty(member: Member) -> bool:
+def is_empty(member: Member) -> bool:
+    """Does it say that no worker is left there?"""
     report = member.report
     return report is not None and all(w.state in ("exited", "quarantined") for w in report.workers)
 

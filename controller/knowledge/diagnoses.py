@@ -17,6 +17,7 @@ Reason = Literal[
     "frozen",
     "slot_quarantined",
     "vm_lost",
+    "vm_drained",
     "vm_joined",
     "overloaded",
     "rate_changed",

@@ -14,6 +14,7 @@ from controller.knowledge.records import (
     ALL_GO_BY_IT,
     Adopted,
     Booted,
+    Cordoned,
     Draining,
     Durable,
     Ended,
@@ -200,6 +201,7 @@ def _machine_released(d: Durable, r: MachineReleased) -> Durable:
         released=(*(vm for vm in d.released if vm != r.vm), r.vm),
         joined=tuple(vm for vm in d.joined if vm.vm != r.vm),
         held_dead=tuple(vm for vm in d.held_dead if vm != r.vm),
+        cordoned={vm: drains for vm, drains in d.cordoned.items() if vm != r.vm},
     )
 
 
@@ -224,6 +226,10 @@ def _state_lost(d: Durable, r: StateLost) -> Durable:
 def _events_gone(d: Durable, r: EventsGone) -> Durable:
     others = {vm: events for vm, events in d.events_gone.items() if vm != r.vm}
     return replace(d, events_gone=others | ({r.vm: r.events} if r.events else {}))
+
+
+def _cordoned(d: Durable, r: Cordoned) -> Durable:
+    return replace(d, cordoned=dict(r.vms))
 
 
 def _ended(d: Durable, r: Ended) -> Durable:
@@ -257,6 +263,7 @@ _FOLDS: dict[type, Any] = {
     PlanHeld: _plan_held,
     StateLost: _state_lost,
     EventsGone: _events_gone,
+    Cordoned: _cordoned,
     Ended: _ended,
     SoFar: _so_far,
 }

@@ -231,6 +231,13 @@ class EventsGone(msgspec.Struct, frozen=True, tag="events_gone"):
     wall_ns: int
 
 
+class Cordoned(msgspec.Struct, frozen=True, tag="cordoned"):
+    """VMs that no plan is made with, by an operator's word, all of them: VM → is it to be drained at once."""
+
+    vms: dict[str, bool]
+    wall_ns: int
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """This life ended as it should."""
 
@@ -266,7 +273,7 @@ class Durable(msgspec.Struct, frozen=True):
     held_plan: what an operator brought back and nobody let go since.
     rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
     state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
-    its sources had accepted."""
+    its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once."""
 
     boot: int = 0
     lives: tuple[tuple[int, int], ...] = ()  # (began, ended as it should or 0) in UTC ns
@@ -296,6 +303,7 @@ class Durable(msgspec.Struct, frozen=True):
     held_plan: PlanHeld | None = None
     state_lost: dict[str, tuple[tuple[int, int], ...]] = {}
     events_gone: dict[str, int] = {}
+    cordoned: dict[str, bool] = {}
 
 
 class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
@@ -325,6 +333,7 @@ Record = (
     | StandIn
     | StateLost
     | EventsGone
+    | Cordoned
     | Ended
     | SoFar
 )

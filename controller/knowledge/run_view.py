@@ -76,7 +76,8 @@ class SlotStatus(msgspec.Struct, frozen=True):
 
 class VmStatus(msgspec.Struct, frozen=True):
     """state: `held_dead`, or as membership has it. provided: asked of the provider. troubled: its disk is. clock: its
-    UTC is so many ns behind the controller's, give or take so many, which is corrected; (0, 0): unknown."""
+    UTC is so many ns behind the controller's, give or take so many, which is corrected; (0, 0): unknown. cordon:
+    `cordon_of`."""
 
     vm: Vm
     state: str
@@ -87,6 +88,7 @@ class VmStatus(msgspec.Struct, frozen=True):
     troubled: bool
     slots: tuple[SlotStatus, ...]
     clock: tuple[int, int] = (0, 0)
+    cordon: str = ""
 
 
 class RolloutUnderWay(msgspec.Struct, frozen=True):

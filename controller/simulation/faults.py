@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agent.slot_state import CRASHES_MOST
+from controller.execute.watching import cordon_of
 from controller.simulation.clock import MS
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import Report, SourceStatus
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 CONTROLLER_CRASHES_MOST = 2  # the third in a row holds the last good plan, by design
 AGENT_CRASHES_MOST = 2
 LONG_SILENCE = 0.1  # share of cuts and half-open connections that may last longer than any deadline
+RESTARTED = 0.7  # share of drained VMs whose agents are started again
 EFFECTS = {"deliver": 40, "ack": 40, "record": 40, "word": 4}  # armed to strike within so many
 
 
@@ -39,7 +41,7 @@ class Faults:
             self.kill_worker, self.kill_worker_somewhere, self.kill_worker_at_mark, self.kill_agent,
             self.kill_controller, self.kill_controller_somewhere, self.kill_agent_somewhere, self.cut_vm,
             self.lose_vm, self.fail_journal, self.break_data, self.reorder_data, self.half_open_data,
-            self.fill_disk, self.lose_vm_at_move, self.forge_report, self.wear_out,
+            self.fill_disk, self.lose_vm_at_move, self.forge_report, self.wear_out, self.drain_vm,
         ]  # fmt: skip
         if world.shape.keys:  # the only way to ranges that come back to who had let them go
             self.kinds += [self.lose_vm_at_move] * 2
@@ -207,6 +209,36 @@ class Faults:
         slots = sum(other.shape.slots for other in left)
         slots -= sum(slot.vm in {other.name for other in left} for slot in self._worn)
         return len(left) >= self.world.options.vms_least and slots >= self.world.slots_least
+
+    def drain_vm(self) -> None:
+        """An operator drains a VM, starts its agent again once it is said to be drained, and lets it be used again."""
+        controller = self.world.controller
+        agents = [agent for agent in self.world.agents.values() if agent.alive and self.may_lose(agent)]
+        if not agents or not controller.alive:
+            return
+        agent = self.random.choice(agents)
+        reply = controller.ask("drain", vms=[agent.name], force=True)
+        error = reply.error if reply is not None else "no controller"
+        self.world.clock.say(f"drain {agent.name}: {error}")
+        if not error:
+            self._look_drained(agent)
+
+    def _look_drained(self, agent: SimAgent) -> None:
+        if not self.active:
+            return
+        controller = self.world.controller
+        loop = controller.loop
+        member = loop.members.members.get(agent.name)
+        if controller.alive and member is not None and cordon_of(loop.knowledge, member) == "drained":
+            left = [worker.slot for worker in self.world.workers() if worker.agent is agent]
+            assert not member.up or not left, f"{agent.name} is said to be drained, with workers in {left}"
+            self.world.met["drained"] += 1
+            if agent.alive and self.random.random() < RESTARTED:
+                agent.kill("kill -9")
+                self.world.later(self.world.delay_ns(100, 3000), agent.start)
+            controller.ask("uncordon", vms=[agent.name])
+            return
+        self.world.later(self.world.delay_ns(50, 200), lambda: self._look_drained(agent))
 
     def lose_vm_at_move(self) -> None:
         """A VM that has ranges at last is gone before their old owner knows."""

@@ -276,6 +276,7 @@ class SimWorld:
         if self.faults.silent_until_ns > self.now_ns + QUIET_S * S:
             self._set_rate(self.shape.rates_tps[0])  # a long silence shows nothing more with many rows
         self.clock.run_until(max(self.now_ns + 2 * S, self.faults.silent_until_ns))
+        self.resume()
         self._replan_at_least()
         kept_s = (
             self.shape.calm_s
@@ -298,7 +299,10 @@ class SimWorld:
         raise AssertionError(f"no re-plan begins any more: {self.controller.loop.knowledge.alarms}")
 
     def resume(self) -> None:
-        """An operator sees that VMs that vanished at once are gone indeed."""
+        """An operator sees that VMs that vanished at once are gone indeed, and drains none any more."""
+        cordoned = list(self.checks.durable.cordoned)
+        if self.controller.alive and cordoned:
+            self.controller.ask("uncordon", vms=cordoned)
         if self.controller.alive and "mass_loss" in self.controller.loop.knowledge.alarms:
             self.controller.ask("resume")
 

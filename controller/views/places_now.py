@@ -147,6 +147,7 @@ def _vm(view: RunView, now: VmStatus) -> s.VmNow:
         threads=sum(sum(by_slot.get(slot.slot, {}).values()) for slot in now.slots),
         usd_per_hour=vm.usd_per_hour or None,
         provided=now.provided or None,
+        cordon=now.cordon or None,
         cpu=share(cpu),
         memory=share(memory),
     )

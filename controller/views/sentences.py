@@ -13,6 +13,7 @@ RULES = {
     "frozen": "the controller itself stood still, so nothing is judged",
     "slot_quarantined": "a slot crashed too often and is planned round",
     "vm_lost": "a VM is gone",
+    "vm_drained": "an operator drains a VM",
     "vm_joined": "a VM is new",
     "overloaded": "it does not keep up though no more is offered than planned for",
     "rate_changed": "the offered rate is not the one planned for",

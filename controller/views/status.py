@@ -104,6 +104,7 @@ def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
     return {
         "vm": vm.vm.vm,
         "state": vm.state,
+        "cordon": vm.cordon or None,
         "binding": vm.binding or None,
         "pid": vm.pid or None,
         "slot_cores": vm.vm.slot_cores,

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from dashboards.cluster.bringing_up import contact_of, hold
+from dashboards.cluster.drain_command import check_names
 from dashboards.cluster.host_board import HostBoard, all_linked, on_each
 from dashboards.cluster.host_links import LONG_S, HostLink
 from dashboards.cluster.hosts_file import ClusterHosts
@@ -102,9 +103,7 @@ async def _down(hosts: ClusterHosts, traces: bool, board: HostBoard) -> None:
 def remove(hosts: Path, vms: tuple[str, ...], force: bool) -> None:
     """Stop the agents of VMS, take away what `up` has made there, and revoke their keys."""
     asked_hosts, board = read_hosts(hosts), HostBoard()
-    unknown = [name for name in vms if name not in {vm.name for vm in asked_hosts.vms}]
-    if unknown:
-        raise InvalidInput(f"{', '.join(unknown)}: no such VM in {hosts}")
+    check_names(asked_hosts, hosts, vms)
     keys = ClusterKeys(asked_hosts.name)
     if not force:
         refuse_used(asked_hosts, keys, vms)
@@ -121,7 +120,7 @@ def refuse_used(hosts: ClusterHosts, keys: ClusterKeys, vms: tuple[str, ...]) ->
     if used & set(vms):
         raise Conflict(
             f"threads run on {', '.join(sorted(used & set(vms)))}",
-            hint="--force: they go on elsewhere, as after a loss; no row is lost",
+            hint="`headgate cluster drain` moves them; --force: they go on elsewhere, as after a loss",
         )
 
 

@@ -205,7 +205,8 @@ def _slot_map(status: Status) -> Table:
     for _ in range(max((len(vm["slots"]) for vm in vms), default=0)):
         table.add_column(overflow="fold", ratio=1)
     for vm in vms:
-        state = "" if vm["state"] == "joined" else f" ({vm['state']})"
+        states = [vm["state"] if vm["state"] != "joined" else None, vm.get("cordon")]
+        state = f" ({', '.join(filter(None, states))})" if any(states) else ""
         table.add_row(vm["vm"] + state, *map(_slot, vm["slots"]))
     return table
 

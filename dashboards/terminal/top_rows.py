@@ -123,7 +123,7 @@ def _vm(vm: Data) -> Row:
     there = vm.get("slots") or ()
     return (
         vm["vm"],
-        vm.get("state"),
+        vm.get("cordon") or vm.get("state"),
         sum(bool(slot.get("threads")) for slot in there),
         len(there),
         sum(sum((slot.get("threads") or {}).values()) for slot in there),

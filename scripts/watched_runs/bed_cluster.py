@@ -77,8 +77,8 @@ class Cluster:
         found: dict[str, Any] = json.loads(self.run("status", "-o", "json"))
         return found
 
-    def submit(self, name: str, rows_before: int = 500) -> Path:
-        """A topology that doubles numbers, offered 100 a second; where its rows arrive, some of them already."""
+    def submit(self, name: str, rows_before: int = 500, rate_tps: int = 100) -> Path:
+        """A topology that doubles numbers, offered so many a second; where its rows arrive, some of them already."""
         folder = self.bed.folder / name
         rows = folder / "rows.jsonl"
         (folder / "models").mkdir(parents=True)
@@ -87,7 +87,7 @@ class Cluster:
             points = [{"threads": n, "rate_tps": 40.0, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
             model = {"schema": "headgate/model/v1", "task": task, "slot": SLOT, "points": points}
             (folder / "models" / f"{task}.json").write_text(json.dumps(model))
-        self.run("submit", f"{name}/flow.py:flow", "--models", f"{name}/models", "--rates", "100")
+        self.run("submit", f"{name}/flow.py:flow", "--models", f"{name}/models", "--rates", str(rate_tps))
         wait_for(lambda: arrived(rows) > rows_before, f"{rows_before} rows", 60)
         return rows
 

@@ -50,7 +50,8 @@ function newVm(_, vm) {
 
 function drawVm(node, name, vm, slots, first) {
   mark(node, "data-state", vm?.state ?? "unknown");
-  const state = vm && vm.state !== "joined" ? ` – ${vm.state}` : "";
+  const states = vm ? [vm.state !== "joined" && vm.state, vm.cordon].filter(Boolean) : [];
+  const state = states.length ? ` – ${states.join(", ")}` : "";
   say(
     node.firstChild,
     vm ? `${name}${state} · ${vm.slots_used} of ${vm.slots} slots${vm.provided ? " · on demand" : ""}` : name,

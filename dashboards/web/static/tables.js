@@ -22,7 +22,7 @@ const TASKS = [
 ];
 const VMS = [
   ["VM", (vm) => vm.name],
-  ["state", (vm) => (vm.provided ? `${vm.state}, on demand` : vm.state)],
+  ["state", (vm) => [vm.state, vm.cordon, vm.provided && "on demand"].filter(Boolean).join(", ")],
   ["slots used", (vm) => vm.slots_used, null, (vm) => `${vm.slots_used} of ${vm.slots}`],
   ["threads", (vm) => vm.threads, count],
   ["CPU", (vm) => vm.cpu, percent],
