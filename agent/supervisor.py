@@ -26,6 +26,7 @@ from agent.meter_reader import MeterReader
 from agent.stacks import line_of, of_thread
 from agent.strikes import UnderWay
 from topology_runtime import proc
+from topology_runtime.containment.limits import NOT_CONTAINED
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.keys.handing import handing
 from topology_runtime.keys.pairs import Who
@@ -231,6 +232,8 @@ class Supervisor:
         return WorkerEnd(self._how(worker, code), code == 0 and worker.reader.ending, by_itself)
 
     def _how(self, worker: WorkerProcess, code: int) -> str:
+        if code == NOT_CONTAINED and not worker.bound:  # it never said hello: the words are its own
+            return "; ".join(self.words(worker).strip().splitlines()[-1:]) or "it could not be contained"
         how = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"
         if self._binding.oom_kills(worker.slot) > worker.oom_kills:
             most = self._config.slot_memory_bytes

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from topology_runtime import one_core, proc
 from topology_runtime.slots import affinity, cgroup1, cgroups
@@ -104,6 +106,43 @@ def test_kill_ends_the_worker_and_what_it_started(binding: SlotBinding) -> None:
     wait_until(lambda: not [pid for pid in members if alive(pid)])
 
 
+LEAVES = (  # its child leads a session of its own, and has no parent any more
+    "import os, time\n"
+    "if os.fork(): os._exit(0)\n"
+    "os.setsid()\n"
+    "if os.fork(): os._exit(0)\n"
+    "open({!r}, 'w').write(str(os.getpid()))\n"
+    "time.sleep(1000)"
+)
+
+
+def daemon_of(binding: SlotBinding, slot: int, file: Path) -> int:
+    process = start(binding, slot, LEAVES.format(str(file)))
+    binding.bind(slot, process.pid)
+    assert process.wait(2) == 0
+    wait_until(lambda: file.exists() and file.read_text() != "")
+    return int(file.read_text())
+
+
+def test_kill_ends_what_has_left_the_session_and_leaves_other_slots_alone(
+    binding: SlotBinding, tmp_path: Path
+) -> None:
+    daemons = [daemon_of(binding, slot, tmp_path / f"{slot}") for slot in (0, 1)]
+    assert all(alive(pid) for pid in daemons)
+    binding.kill(0)
+    wait_until(lambda: not alive(daemons[0]))
+    assert alive(daemons[1])
+    assert binding.cleanup() == []
+    wait_until(lambda: not alive(daemons[1]))
+
+
+def test_what_an_earlier_agent_left_is_ended_by_the_next(binding: SlotBinding, tmp_path: Path) -> None:
+    daemon = daemon_of(binding, 1, tmp_path / "daemon")
+    again = real(binding.name)
+    again.prepare()
+    wait_until(lambda: not alive(daemon))
+
+
 def test_killing_an_empty_slot_is_nothing(binding: SlotBinding) -> None:
     binding.kill(0)
     binding.kill(1)
@@ -183,6 +222,42 @@ def test_v1_a_bound_slot_is_throttled_to_its_share(v1: cgroup1.Cgroup1) -> None:
     finally:
         v1.kill(0)
         process.wait()
+
+
+FORKS = """
+import os
+for count in range(500):
+    try:
+        if not os.fork():
+            break
+    except OSError:
+        open({!r}, 'w').write(str(count))
+        break
+while True:  # all of them: whoever ends makes room for another
+    try:
+        if os.fork(): os._exit(0)
+    except OSError:
+        pass
+"""
+
+
+def test_v1_processes_are_bounded_and_those_that_fork_without_end_are_ended(tmp_path: Path) -> None:
+    if not any(cgroup1.PIDS in options for _, options in cgroups.mounted("cgroup")):
+        pytest.skip("no controller of pids is mounted")
+    binding = cgroup1.Cgroup1(structs.replace(size(), processes=100), cgroup1.find())
+    binding.reserve()
+    binding.prepare()
+    try:
+        process = start(binding, 0, FORKS.format(str(tmp_path / "count")))
+        wait_until(lambda: (tmp_path / "count").exists() and (tmp_path / "count").read_text() != "", 10.0)
+        assert int((tmp_path / "count").read_text()) <= 100
+        binding.kill(0)
+        assert process.wait(2) in (0, -9)
+        wait_until(lambda: group_of("pids", 0).number("pids.current") == 0)
+        again = start(binding, 0, "import os\nif not os.fork(): os._exit(0)\nos.wait()")
+        assert again.wait(5) == 0, "the next worker may fork again"
+    finally:
+        assert binding.cleanup() == []
 
 
 def test_v1_too_much_memory_is_counted_as_an_oom_kill(v1: cgroup1.Cgroup1) -> None:

@@ -37,10 +37,10 @@ def tree(root: Path, *groups: str) -> Path:
 def test_v2_writes_the_limits_and_reads_the_figures(tmp_path: Path) -> None:
     parent = tree(tmp_path, "vm1-0")
     binding, why = cgroup2.binding_under(size(count=1), tmp_path)
-    assert binding is not None and "bounds CPU and memory" in why
+    assert binding is not None and "bounds CPU, memory and processes" in why
     group = parent / "vm1-0"
     for path in (tmp_path, parent):
-        assert (path / "cgroup.subtree_control").read_text() == "+cpu +memory"
+        assert (path / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
     assert (parent / "cpu.weight").read_text() == "800"
     binding.groups[0] = ControlGroup(group)
     assert binding.command(0, ["worker", "x"])[-3:] == [str(group / "cgroup.procs"), "worker", "x"]
@@ -52,6 +52,29 @@ def test_v2_writes_the_limits_and_reads_the_figures(tmp_path: Path) -> None:
     (group / "memory.events").write_text("low 0\noom 2\noom_kill 1\n")
     assert (binding.cpu_ns(0), binding.throttled_ns(0)) == (12_000, 34_000)
     assert (binding.memory_bytes(0), binding.oom_kills(0)) == (4096, 1)
+
+
+def test_v2_without_a_pids_controller_bounds_the_rest(tmp_path: Path) -> None:
+    tree(tmp_path)
+    (tmp_path / "cgroup.controllers").write_text("cpu memory")
+    binding, why = cgroup2.binding_under(size(), tmp_path)
+    assert binding is not None and "not the number of processes" in why
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu +memory"
+
+
+def test_v2_nothing_forks_while_a_slot_is_killed(tmp_path: Path) -> None:
+    parent = tree(tmp_path)
+    written: list[tuple[str, str]] = []
+
+    class Group(ControlGroup):
+        def write(self, file: str, value: object) -> None:
+            written.append((file, str(value)))
+
+    binding, _ = cgroup2.binding_under(size(count=1), tmp_path)
+    assert binding is not None
+    binding.groups[0] = Group(parent / "vm1-0")
+    binding.kill(0)
+    assert written == [("pids.max", "0"), ("cgroup.kill", "1"), ("pids.max", "2048")]
 
 
 def test_v2_without_a_cpu_controller_says_so(tmp_path: Path) -> None:

@@ -1,13 +1,18 @@
 """Slots without control groups: each worker is kept to one CPU, or to nothing at all. Nothing bounds its
-share or its memory; that is said out loud in `doctor` and in the agent's HELLO."""
+share or its memory; that is said out loud in `doctor` and in the agent's HELLO.
+
+What a worker started and left is found by a mark in the environment that it inherited, also when it leads a session of
+its own. Whoever takes the mark out of his environment is not found."""
 
 from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 from topology_runtime import proc
 from topology_runtime.one_core import keep_slot
+from topology_runtime.slots import marks
 from topology_runtime.slots.size import SlotSize
 
 
@@ -23,10 +28,14 @@ class Unbound:
         self._last_ns: dict[int, int] = dict.fromkeys(range(size.count), 0)  # by the present one
 
     def prepare(self) -> None:
-        """Nothing to make, nothing left over."""
+        """Nothing to make; what workers of an earlier agent of this VM left is ended."""
+        marks.end(f"{self.size.run}/{self.size.vm}/")
 
     def command(self, slot: int, command: list[str]) -> list[str]:
-        return command
+        return marks.marking(self._mark(slot), command)
+
+    def _mark(self, slot: int) -> str:
+        return f"{self.size.run}/{self.size.vm}/{slot}/"
 
     def procs(self, slot: int) -> list[str]:
         return []
@@ -55,18 +64,17 @@ class Unbound:
         return 0  # the kernel counts them per control group only
 
     def kill(self, slot: int) -> None:
-        """End the worker's whole session: it was started as the leader of one."""
+        """End the worker's whole session (it was started as the leader of one), and what has left that."""
         pid = self._pids.pop(slot, None)
-        if pid is None:
-            return
-        try:
-            os.killpg(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # all of it has ended
+        if pid is not None:
+            with suppress(ProcessLookupError):  # all of it has ended
+                os.killpg(pid, signal.SIGKILL)
+        marks.end(self._mark(slot))
 
     def cleanup(self) -> list[str]:
         for slot in list(self._pids):
             self.kill(slot)
+        marks.end(f"{self.size.run}/{self.size.vm}/")
         return []
 
 

@@ -1,4 +1,5 @@
-"""Slots as control groups of version 1: the controllers cpu, cpuacct and memory, each with its own tree.
+"""Slots as control groups of version 1: the controllers cpu, cpuacct and memory (and pids where it is mounted), each
+with its own tree.
 
 A worker joins all three before its exec, while its slot has no CPU quota: start-up under a 5 % quota
 takes 0.9 s, without it 0.04 s. The quota comes into force when the worker has said hello.
@@ -14,6 +15,7 @@ from topology_runtime.slots.cgroups import ControlGroup
 from topology_runtime.slots.size import SlotSize, joining
 
 CONTROLLERS = ("cpu", "cpuacct", "memory")
+PIDS = "pids"
 PARENT_SHARES = 8192  # against three foreign spinners a 20 % slot gets 20 %, at 1024 only 8.5 % (measured)
 UNLIMITED = -1
 
@@ -21,7 +23,7 @@ UNLIMITED = -1
 def find() -> dict[str, Path]:
     """Controller → its mount point, of those we use that are mounted."""
     points = cgroups.mounted("cgroup")
-    return {name: point for name in CONTROLLERS for point, options in points if name in options}
+    return {name: point for name in (*CONTROLLERS, PIDS) for point, options in points if name in options}
 
 
 class Cgroup1:
@@ -31,7 +33,7 @@ class Cgroup1:
 
     def __init__(self, size: SlotSize, roots: dict[str, Path]) -> None:
         self.size = size
-        self._parents = {c: roots[c] / cgroups.NAME.format(run=size.run) for c in CONTROLLERS}
+        self._parents = {c: roots[c] / cgroups.NAME.format(run=size.run) for c in roots}
         self._groups: dict[int, dict[str, ControlGroup]] = {}
 
     def reserve(self) -> None:
@@ -42,13 +44,16 @@ class Cgroup1:
 
     def prepare(self) -> None:
         """Remove what an earlier agent of this VM left, then make every slot's groups."""
-        for parent in self._trees():
-            for group in cgroups.leftovers(parent, self.size.vm):
-                group.remove()
+        old = [group for parent in self._trees() for group in cgroups.leftovers(parent, self.size.vm)]
+        for group in old:  # in the tree of pids, before anything is killed through another
+            group.may_fork(0)
+        for group in old:
+            group.remove()
         for slot in range(self.size.count):
             name = f"{self.size.vm}-{slot}"
             self._groups[slot] = {c: cgroups.make(parent, name) for c, parent in self._parents.items()}
             self._groups[slot]["memory"].write("memory.limit_in_bytes", self.size.memory_bytes or UNLIMITED)
+            self._may_fork(slot, self.size.processes)
         self.reserve()
 
     def _trees(self) -> list[Path]:
@@ -61,7 +66,7 @@ class Cgroup1:
         return joining(self.procs(slot), command)
 
     def procs(self, slot: int) -> list[str]:
-        return [str(self._groups[slot][c].procs) for c in CONTROLLERS]
+        return [str(group.procs) for group in self._groups[slot].values()]
 
     def bind(self, slot: int, pid: int) -> None:
         """The worker is ready: from now on its slot has its share of a core, and of one only."""
@@ -85,8 +90,14 @@ class Cgroup1:
         return self._groups[slot]["memory"].number("memory.oom_control", "oom_kill")
 
     def kill(self, slot: int) -> None:
-        """End every process in the slot, also those that a worker started."""
+        """End every process in the slot, also those that a worker started and those that these are starting now."""
+        self._may_fork(slot, 0)
         self._groups[slot]["memory"].kill()
+        self._may_fork(slot, self.size.processes)
+
+    def _may_fork(self, slot: int, most: int) -> None:
+        if PIDS in self._groups[slot]:
+            self._groups[slot][PIDS].may_fork(most)
 
     def cleanup(self) -> list[str]:
         """Remove every group; those that would not go."""
@@ -108,4 +119,5 @@ def probe(size: SlotSize) -> tuple[Cgroup1 | None, str]:
     except OSError as error:
         binding.cleanup()
         return None, f"cgroup v1 cannot be used ({error.strerror}: {error.filename})"
-    return binding, "cgroup v1 bounds CPU and memory of every slot"
+    what = "CPU, memory and processes" if PIDS in roots else "CPU and memory, not the number of processes,"
+    return binding, f"cgroup v1 bounds {what} of every slot"

@@ -1,4 +1,4 @@
-"""Slots as control groups of version 2: one tree, `cpu.max` and `memory.max`.
+"""Slots as control groups of version 2: one tree, `cpu.max`, `memory.max` and `pids.max`.
 
 A worker joins before its exec, while its slot has no CPU quota; the quota comes into force when the
 worker has said hello (cgroup1.py says why).
@@ -14,6 +14,7 @@ from topology_runtime.slots.cgroups import ControlGroup
 from topology_runtime.slots.size import SlotSize, joining
 
 CONTROLLERS = ("cpu", "memory")
+PIDS = "pids"  # where it is offered
 PARENT_WEIGHT = 800  # as 8192 shares in v1: foreign processes must not take a slot's share
 
 
@@ -22,15 +23,16 @@ class Cgroup2:
 
     name = "cgroup2"
 
-    def __init__(self, size: SlotSize, base: Path) -> None:
+    def __init__(self, size: SlotSize, base: Path, controllers: tuple[str, ...] = CONTROLLERS) -> None:
         self.size = size
+        self._controllers = controllers
         self._base = base
         self._parent = base / cgroups.NAME.format(run=size.run)
         self.groups: dict[int, ControlGroup] = {}
 
     def reserve(self) -> None:
         """Make the run's parent group and hand it the controllers. Raises OSError where we may not."""
-        enable = " ".join(f"+{name}" for name in CONTROLLERS)
+        enable = " ".join(f"+{name}" for name in self._controllers)
         ControlGroup(self._base).write("cgroup.subtree_control", enable)
         self._parent.mkdir(exist_ok=True)
         parent = ControlGroup(self._parent)
@@ -45,6 +47,7 @@ class Cgroup2:
         for slot in range(self.size.count):
             group = cgroups.make(self._parent, f"{self.size.vm}-{slot}")
             group.write("memory.max", self.size.memory_bytes or "max")
+            group.may_fork(self.size.processes)
             self.groups[slot] = group
 
     def command(self, slot: int, command: list[str]) -> list[str]:
@@ -75,8 +78,10 @@ class Cgroup2:
         return self.groups[slot].number("memory.events", "oom_kill")
 
     def kill(self, slot: int) -> None:
-        """End every process in the slot, also those that a worker started."""
+        """End every process in the slot, also those that a worker started and those that these are starting now."""
+        self.groups[slot].may_fork(0)
         self.groups[slot].kill()
+        self.groups[slot].may_fork(self.size.processes)
 
     def cleanup(self) -> list[str]:
         """Remove every group; those that would not go."""
@@ -110,10 +115,12 @@ def binding_under(size: SlotSize, base: Path) -> tuple[Cgroup2 | None, str]:
     missing = [name for name in CONTROLLERS if name not in offered]
     if missing:
         return None, f"cgroup v2 at {base} has no {' and no '.join(missing)} controller"
-    binding = Cgroup2(size, base)
+    counts = PIDS in offered
+    binding = Cgroup2(size, base, (*CONTROLLERS, PIDS) if counts else CONTROLLERS)
     try:
         binding.reserve()
     except OSError as error:
         binding.cleanup()
         return None, f"cgroup v2 at {base} cannot be used ({error.strerror}: {error.filename})"
-    return binding, f"cgroup v2 at {base} bounds CPU and memory of every slot"
+    what = "CPU, memory and processes" if counts else "CPU and memory, not the number of processes,"
+    return binding, f"cgroup v2 at {base} bounds {what} of every slot"

@@ -56,6 +56,14 @@ class ControlGroup:
         except FileNotFoundError:
             return []
 
+    def may_fork(self, most: int) -> None:
+        """At most so many processes and threads from now on; 0: those that are there cannot become more. Does nothing
+        where the group is gone, or nothing counts them."""
+        try:
+            self.write("pids.max", most)
+        except FileNotFoundError:
+            return
+
     def kill(self) -> None:
         """End every process in here: through `cgroup.kill` where there is one, else one by one."""
         try:
@@ -64,7 +72,7 @@ class ControlGroup:
             self._kill_each()
 
     def _kill_each(self) -> None:
-        """Several rounds: a process may fork while the list is read."""
+        """Several rounds: a process that was being made while the list was read is in the next one."""
         for _ in range(KILL_ROUNDS):
             pids = self.pids()
             if not pids:
@@ -75,6 +83,7 @@ class ControlGroup:
     def remove(self) -> bool:
         """Kill what is inside and remove the directory; False if it is not empty after a second."""
         deadline_ns = monotonic_ns() + EMPTYING_NS
+        self.may_fork(0)
         while True:
             self.kill()
             try:
@@ -132,7 +141,9 @@ def remove_if_empty(parent: Path) -> None:
 def parents_of(run: str, root: Path = ROOT) -> list[Path]:
     """The parent groups of a run (or of those that a pattern names): under the root (v2), under each controller (v1),
     and where this process may make them itself."""
-    own = {base for hierarchy in ("", "cpu", "cpuacct", "memory") for base in _own_bases(root, hierarchy)}
+    own = {
+        base for hierarchy in ("", "cpu", "cpuacct", "memory", "pids") for base in _own_bases(root, hierarchy)
+    }
     places = {root, *(path for path in root.glob("*") if path.is_dir()), *own}
     return sorted(path for place in places for path in place.glob(NAME.format(run=run)) if path.is_dir())
 
@@ -146,8 +157,10 @@ def _own_bases(root: Path, hierarchy: str) -> tuple[Path, ...]:
 def remove_run(run: str, root: Path = ROOT) -> list[Path]:
     """Kill what is still in the groups of a run (of all that a pattern names) and remove them; those that would not
     go."""
-    left = []
-    for parent in parents_of(run, root):
+    left, parents = [], parents_of(run, root)
+    for path in (path for parent in parents for path in parent.iterdir() if path.is_dir()):
+        ControlGroup(path).may_fork(0)  # in every tree, before anything is killed through one of them
+    for parent in parents:
         inner_first = [Path(directory) for directory, _, _ in os.walk(parent, topdown=False)]
         if not all([ControlGroup(path).remove() for path in inner_first]):
             left.append(parent)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+PROCESSES_MOST = 2048  # a slot's own threads are some hundreds; the rest is what its tasks start
+
 
 class SlotSize(msgspec.Struct, frozen=True):
     """`count` slots of VM `vm` in run `run`, each `cores` of a core and `memory_bytes` (0: as much as there is), each
-    kept to one core unless told otherwise."""
+    kept to one core unless told otherwise. processes: and threads, at most, in each."""
 
     run: str
     vm: str
@@ -15,6 +17,7 @@ class SlotSize(msgspec.Struct, frozen=True):
     cores: float
     memory_bytes: int
     one_core: bool = True
+    processes: int = PROCESSES_MOST
 
 
 def joining(procs: list[str], command: list[str]) -> list[str]:

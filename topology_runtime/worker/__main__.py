@@ -8,6 +8,7 @@ import sys
 
 from topology_runtime.addresses import LOOPBACK, Listening
 from topology_runtime.cluster import Slot
+from topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
 
 
 def main() -> int:
@@ -23,6 +24,11 @@ def main() -> int:
     parser.add_argument("--advertise", default=LOOPBACK)
     parser.add_argument("--owner", type=int, default=os.getppid())
     a = parser.parse_args()
+    try:
+        give_up()
+    except NotContained as error:
+        print(f"headgate worker: {error}", file=sys.stderr)
+        return NOT_CONTAINED
     from topology_runtime.keys.handing import handed
     from topology_runtime.keys.pairs import contact_at
     from topology_runtime.worker.worker import WorkerPlace, run
