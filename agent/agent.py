@@ -132,8 +132,8 @@ class Agent:
         undo.callback(self.spare.close)
         self.state = AgentState(self._hello(boot), now_ns, self.supervisor.letters_before())
         self.state.strikes.take_up(struck_file.load(config.directory, config.run))
-        if config.metrics_port is not None:
-            self.metrics = AgentMetricsPort(config.vm, config.metrics_host, config.metrics_port)
+        if config.metrics is not None:
+            self.metrics = AgentMetricsPort(config.vm, config.metrics)
             undo.callback(self.metrics.close)
             log.info("metrics are told on %s", self.metrics.address)
         self._watch_all()

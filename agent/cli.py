@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from topology_runtime.http_options import metrics_at, metrics_options
+
 
 @click.command("run")
 @click.option("--controller", required=True, metavar="tcp://HOST:PORT", help="Where the controller listens.")
@@ -35,8 +37,7 @@ import click
 @click.option("--packages", default="", metavar="DIR", help="Where packages are kept [DIRECTORY/packages].")
 @click.option("--listen", "--host", metavar="HOST", help="Address for tuples between workers [loopback].")
 @click.option("--advertise", metavar="HOST", help="Under which other VMs reach it [as --listen].")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Prometheus metrics; 0: any [none].")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Their address.")
+@metrics_options
 @click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
 def run(
     slot_memory: str | None, directory: str | None, listen: str | None, advertise: str | None, **options: Any
@@ -48,6 +49,7 @@ def run(
     from topology_runtime.addresses import listening
 
     config = c.AgentConfig(
+        metrics=metrics_at(options),
         slot_memory_bytes=c.parse_bytes(slot_memory) if slot_memory else c.default_memory(options["slots"]),
         at=listening(listen, advertise),
         directory=directory or c.default_directory(options["run"], options["vm"]),

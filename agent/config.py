@@ -10,6 +10,7 @@ import msgspec
 
 from topology_runtime.addresses import ENDPOINT, Listening
 from topology_runtime.errors import UsageError
+from topology_runtime.http_options import MetricsAt
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -31,8 +32,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     at: Listening = Listening()  # for tuples between workers
     key: str = ""  # the file of its key
     owner: int = 0
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None  # none: no metrics; 0: any
+    metrics: MetricsAt | None = None  # none: no metrics
     packages: str = ""  # the folder of its packages; none: in its own
     signers: tuple[str, ...] = ()  # files of public keys whose packages it runs
     allow_folders: bool = False  # run code from folders too, although there are signers

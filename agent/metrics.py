@@ -16,6 +16,8 @@ from agent.slot_state import SlotState
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from topology_runtime.http_options import MetricsAt
+
 NS = 1e9
 WORKER_STATES = ("starting", "running", "exited", "quarantined")
 
@@ -35,11 +37,11 @@ class AgentView(msgspec.Struct, frozen=True):
 class AgentMetricsPort:
     """Metrics of the agent of `vm`, told on a port. Raises Unreachable when it cannot be had."""
 
-    def __init__(self, vm: str, host: str, port: int) -> None:
+    def __init__(self, vm: str, at: MetricsAt) -> None:
         from topology_runtime.metrics_port import MetricsPort
 
         self.view = AgentView()
-        self._port = MetricsPort(host, port, lambda: families(vm, self.view))
+        self._port = MetricsPort(at, lambda: families(vm, self.view))
         self.address = self._port.address
 
     def look(self, slots: Iterable[SlotState], bad: tuple[int, int], cost_ns: int) -> None:

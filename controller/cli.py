@@ -17,6 +17,7 @@ import msgspec
 from topology_runtime.addresses import Listening, listening
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.http_options import metrics_at, metrics_options
 from topology_runtime.keys.keyring import TRUST
 from topology_runtime.trace_keep import DEFAULT, parse_keep
 
@@ -80,8 +81,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="For agents; 0: any.")
 @click.option("--command-port", default=0, type=click.IntRange(0, 65535), help="For commands; 0: any.")
 @click.option("--stream-port", default=0, type=click.IntRange(0, 65535), help="Of the picture's changes.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Prometheus metrics; 0: any [none].")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Their address.")
+@metrics_options
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
 def run(**options: Any) -> None:
     """Run one controller: it waits for agents, plans, watches, re-plans, and ends when its run is over."""
@@ -132,15 +132,13 @@ def start(options: dict[str, Any]) -> None:
     )
     machines = FileMachines(state / "machines") if grows else NoMachines()
     ports = options["port"], options["command_port"]
-    told = options["metrics_port"]
-    metrics = (options["metrics_host"], told) if told is not None else None
     place = ControllerPlace(
         state,
         options["trace_dir"],
         *ports,
         options["owner"],
         keep,
-        metrics,
+        metrics_at(options),
         options["stream_port"],
         Keyring.at(options["keys"] or state / KEYS),
         at,

@@ -41,6 +41,7 @@ from topology_runtime.calibration import store as model_store
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles, words_of, write_whole
 from topology_runtime.errors import HeadgateError
+from topology_runtime.http_options import MetricsAt
 from topology_runtime.keys.keyring import KEYS, Keyring
 from topology_runtime.owner import orphaned
 from topology_runtime.trace_keep import Keep
@@ -59,7 +60,7 @@ Step = Callable[[t.Event, t.Now], Sequence[t.Instruction]]
 @dataclass(frozen=True, slots=True)
 class ControllerPlace:
     """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
-    process it dies with (0: none), which older traces stay, (host, port) of its metrics (None: none), the
+    process it dies with (0: none), which older traces stay, where its metrics are told (None: nowhere), the
     port of its picture's changes (0: any), its keys, its address."""
 
     state: Path
@@ -68,7 +69,7 @@ class ControllerPlace:
     command_port: int = 0
     owner: int = 0
     keep: Keep = Keep()
-    metrics: tuple[str, int] | None = None
+    metrics: MetricsAt | None = None
     stream_port: int = 0
     keys: Keyring | None = None  # none: those in its state directory
     at: Listening = channels.HERE

@@ -19,6 +19,7 @@ from topology_runtime.keys.pairs import KeyGuard
 from topology_runtime.messages import Reply, refusal
 
 if TYPE_CHECKING:
+    from topology_runtime.http_options import MetricsAt
     from topology_runtime.metrics_port import MetricsPort
 
 WAITING_MOST = 16  # questions; more are refused
@@ -28,19 +29,19 @@ Work = Callable[[], Any]
 
 class Viewers:
     """Lives in the controller's thread, but for the one that thinks. wake: what wakes the controller.
-    guard: who may look. metrics: (host, port) to tell them on; raises Unreachable when it cannot be had."""
+    guard: who may look. metrics: where to tell them; raises Unreachable when it cannot be had."""
 
     def __init__(
         self,
         wake: Waker,
         guard: KeyGuard,
         port: int = 0,
-        metrics: tuple[str, int] | None = None,
+        metrics: MetricsAt | None = None,
         at: Listening = HERE,
     ) -> None:
         self._wake = wake
         self.view: RunView | None = None  # the newest
-        self._metrics = self._metrics_port(*metrics) if metrics else None
+        self._metrics = self._metrics_port(metrics) if metrics is not None else None
         self.metrics_address = self._metrics.address if self._metrics is not None else None
         self._publisher: Publisher | None = Publisher(guard, port, at)
         self._questions: Queue[tuple[int, Work]] = Queue(WAITING_MOST)
@@ -99,10 +100,10 @@ class Viewers:
         if self._metrics is not None:
             self._metrics.close()
 
-    def _metrics_port(self, host: str, port: int) -> MetricsPort:
+    def _metrics_port(self, at: MetricsAt) -> MetricsPort:
         from topology_runtime.metrics_port import MetricsPort
 
-        return MetricsPort(host, port, lambda: families(self.view) if self.view is not None else ())
+        return MetricsPort(at, lambda: families(self.view) if self.view is not None else ())
 
     @contextmanager
     def _costing(self) -> Iterator[None]:

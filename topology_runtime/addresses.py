@@ -30,26 +30,30 @@ class Listening(msgspec.Struct, frozen=True):
         return not is_loopback(self.listen)
 
 
-def listening(listen: str | None, advertise: str | None) -> Listening:
+def listening(
+    listen: str | None, advertise: str | None, here: str = "--listen", told_as: str = "--advertise"
+) -> Listening:
     """Of the two options. Raises UsageError for what is no host, and when nobody could find who listens everywhere."""
     found = listen or LOOPBACK
-    told = {"--listen": found, "--advertise": advertise or found}
+    told = {here: found, told_as: advertise or found}
     faults = [f"{option}: {host!r} is no host" for option, host in told.items() if not is_host(host)]
     if faults:
         raise UsageError(
             "these addresses cannot be", faults=faults, hint="a name or an address: 10.0.0.1, fd00::1"
         )
     if advertise is None and is_everywhere(found):
-        raise UsageError(
-            f"--listen {found} is no address that others could connect to", hint="--advertise HOST"
-        )
+        raise UsageError(f"{here} {found} is no address that others could connect to", hint=f"{told_as} HOST")
     if advertise is not None and is_everywhere(advertise):
-        raise UsageError(f"--advertise {advertise} is no address that others could connect to")
+        raise UsageError(f"{told_as} {advertise} is no address that others could connect to")
     return Listening(found, advertise or found)
 
 
+def is_address(text: str) -> bool:
+    return _address(text) is not None
+
+
 def is_host(text: str) -> bool:
-    return _address(text) is not None or NAME.fullmatch(text) is not None
+    return is_address(text) or NAME.fullmatch(text) is not None
 
 
 def is_loopback(host: str) -> bool:

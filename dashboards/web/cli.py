@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dashboards.terminal.connection import contact_of, controller_option
+from topology_runtime.addresses import Listening, listening
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.http_options import certificate_of, names_of
 from topology_runtime.keys.pairs import Contact
 
 if TYPE_CHECKING:
@@ -25,16 +27,26 @@ TOKEN_LEAST, TOKEN_MOST = 16, 256  # characters of a token that is given
 @controller_option
 @click.option("--trace", type=click.Path(path_type=Path), metavar="DIR", help="Show a recorded run instead.")
 @click.option("--speed", type=click.FloatRange(0, 1000, min_open=True), help="Of the trace [1].")
+@click.option(
+    "--listen", metavar="HOST", help="Address for browsers [loopback]; off it with TLS and the token."
+)
+@click.option("--advertise", metavar="HOST", help="Under which they reach it [as --listen].")
+@click.option("--tls", is_flag=True, help="By https, with a certificate that is made here and kept.")
+@click.option(
+    "--certificate", type=click.Path(path_type=Path), metavar="FILE", help="… with this one, as PEM."
+)
+@click.option("--certificate-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: any.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="Holds the token; made if not there.")
 @click.option("--clients", "clients_most", type=click.IntRange(1, 1000), default=64, show_default=True,
               help="Viewers at most.")  # fmt: skip
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
 def run(**options: Any) -> None:
-    """Serve the live page on this machine's loopback until Ctrl-C, and print where.
+    """Serve the live page until Ctrl-C, and print where: on this machine's loopback, or with --listen and --tls for
+    other machines too.
 
-    Anybody on this machine may look; changing something needs the token, which is part of the address that
-    is printed (or stands in --token-file).
+    On loopback anybody on this machine may look, and changing something needs the token, which is part of the address
+    that is printed (or stands in --token-file). Off it looking needs the token too.
     """
     from topology_runtime.owner import die_with
 
@@ -59,8 +71,11 @@ def start(options: dict[str, Any]) -> None:
     from dashboards.feeding.items import Feed
     from dashboards.feeding.live_feed import LiveFeed
     from dashboards.feeding.trace_feed import TraceFeed
-    from dashboards.web.server import Web, hosts_of, listening, serve
+    from dashboards.web.server import Web, hosts_of, serve
+    from dashboards.web.server import listening as opened
 
+    at = listening_of(options)
+    certificate = certificate_of(at, options["tls"], options["certificate"], options["certificate_key"])
     feed: Feed
     ask: Ask | None = None
     token = None
@@ -69,12 +84,31 @@ def start(options: dict[str, Any]) -> None:
     else:
         contact = contact_of(options["controller"])
         feed, ask, token = LiveFeed(contact), asking(contact), token_of(options["token_file"])
-    sock = listening(options["port"])
-    hosts = hosts_of(sock)
-    address = f"http://{hosts[0]}/"
+    if token is None and at.off_loopback:
+        token = token_of(options["token_file"])
+    sock = opened(options["port"], at.listen)
+    names = (*names_of(at), *(certificate.names if certificate is not None else ()))
+    hosts = hosts_of(sock.getsockname()[1], tuple(dict.fromkeys(names)), certificate is not None)
+    web = Web(
+        feed, ask, token, hosts, options["clients_most"], certificate=certificate, closed=at.off_loopback
+    )
     secret = f"#token={token}" if token is not None and options["token_file"] is None else ""
-    click.echo(f"{address}{secret}")
-    serve(Web(feed, ask, token, hosts, options["clients_most"]), sock)
+    click.echo(f"{web.address}{secret}")
+    if certificate is not None:
+        click.echo(certificate.sentence(), err=True)
+    serve(web, sock)
+
+
+def listening_of(options: dict[str, Any]) -> Listening:
+    """Off loopback only with TLS. Raises UsageError."""
+    at = listening(options["listen"], options["advertise"])
+    if at.off_loopback and not options["tls"] and options["certificate"] is None:
+        told = f" --advertise {options['advertise']}" if options["advertise"] else ""
+        raise UsageError(
+            f"--listen {at.listen}: the page would go to other machines unencrypted, and its token with it",
+            hint=f"headgate dashboard run --listen {at.listen}{told} --tls",
+        )
+    return at
 
 
 def asking(contact: Contact) -> Ask:

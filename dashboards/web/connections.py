@@ -6,13 +6,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S, ANSWER_S = 5.0, 60.0  # for a whole request, and for an answer to be taken
 WAITING_MOST = 64  # connections that owe a request
+
+
+class Owing(Protocol):
+    """A connection that owes something."""
+
+    def hurry(self) -> None: ...
 
 
 @dataclass
@@ -22,7 +28,13 @@ class Limits:
     request_s: float = REQUEST_S
     answer_s: float = ANSWER_S
     waiting_most: int = WAITING_MOST
-    waiting: dict[Bounded, None] = field(default_factory=dict)
+    waiting: dict[Owing, None] = field(default_factory=dict)
+
+    def owe(self, one: Owing) -> None:
+        """It owes a request from now on."""
+        self.waiting[one] = None
+        if len(self.waiting) > self.waiting_most:
+            next(iter(self.waiting)).hurry()
 
 
 class Bounded(H11Protocol):
@@ -81,9 +93,7 @@ class Bounded(H11Protocol):
             self.limits.request_s if owes else self.limits.answer_s, self.cut
         )
         if owes:
-            self.limits.waiting[self] = None
-            if len(self.limits.waiting) > self.limits.waiting_most:
-                next(iter(self.limits.waiting)).hurry()
+            self.limits.owe(self)
 
     def _forget(self) -> None:
         self.limits.waiting.pop(self, None)

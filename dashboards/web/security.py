@@ -1,4 +1,4 @@
-"""Who may ask this server what. It listens on loopback, but every page in the user's browser can reach that.
+"""Who may ask this server what. It mostly listens on loopback, but every page in the user's browser can reach that.
 
 1. Host must be ours: a foreign name that resolves to loopback (DNS rebinding) is refused.
 2. Origin, when there is one, must be ours: foreign pages may neither post nor open a WebSocket.
@@ -23,14 +23,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def names_of(port: int) -> tuple[str, ...]:
-    """What this server may be called in Host."""
-    return f"127.0.0.1:{port}", f"localhost:{port}"
-
-
-def policy_of(hosts: tuple[str, ...]) -> str:
+def policy_of(hosts: tuple[str, ...], secure: bool = False) -> str:
     """The Content-Security-Policy. Styles may be inline: plotly.js sets them on what it draws."""
-    sockets = " ".join(f"ws://{host}" for host in hosts)
+    sockets = " ".join(f"{'wss' if secure else 'ws'}://{host}" for host in hosts)
     parts = {
         "default-src": "'none'",
         "script-src": "'self'",
@@ -51,13 +46,15 @@ def same_token(given: str | None, token: str | None) -> bool:
 
 
 class Guard:
-    """Around the application: refuses foreign hosts and origins with 403, adds the headers of every answer."""
+    """Around the application: refuses foreign hosts and origins with 403, adds the headers of every answer.
 
-    def __init__(self, app: App, hosts: tuple[str, ...]) -> None:
-        self._app, self._hosts = app, frozenset(hosts)
-        self._origins = frozenset(f"http://{host}" for host in hosts)
+    No Strict-Transport-Security: it would be for every port of the host, also those of other servers."""
+
+    def __init__(self, app: App, hosts: tuple[str, ...], secure: bool = False) -> None:
+        self._app, self._hosts = app, frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(f"{'https' if secure else 'http'}://{host}" for host in self._hosts)
         told = {
-            "content-security-policy": policy_of(hosts),
+            "content-security-policy": policy_of(hosts, secure),
             "x-content-type-options": "nosniff",
             "x-frame-options": "DENY",
             "referrer-policy": "no-referrer",
@@ -78,7 +75,9 @@ class Guard:
     def _ours(self, headers: list[tuple[bytes, bytes]]) -> bool:
         hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
         origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
-        return len(hosts) == 1 and hosts[0] in self._hosts and all(o in self._origins for o in origins)
+        return (
+            len(hosts) == 1 and hosts[0].lower() in self._hosts and all(o in self._origins for o in origins)
+        )
 
     async def _refuse(self, scope: Scope, send: Send) -> None:
         if scope["type"] == "websocket":

@@ -1,9 +1,10 @@
-"""The application and its server. Reading needs nothing; what each path does stands in its own module."""
+"""The application and its server. Reading needs nothing on loopback; what each path does stands in its own module."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from dashboards.feeding.items import Feed
 from dashboards.web.hub import CLIENTS_MOST, Hub
-from dashboards.web.security import BODY_MOST_BYTES, Guard, names_of
+from dashboards.web.security import BODY_MOST_BYTES, App, Guard
+from topology_runtime.addresses import LOOPBACK
 from topology_runtime.errors import InvalidInput, Unreachable
 
 if TYPE_CHECKING:
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from dashboards.web.api import Ask
+    from topology_runtime.certificates import Certificate
 
-HOST = "127.0.0.1"
 STATIC = Path(__file__).parent / "static"
 WEEK = "public, max-age=604800"
 END_S = 1
@@ -34,7 +36,8 @@ THINKING_MOST = 2  # what-if questions at once
 @dataclass(frozen=True)
 class Web:
     """What is served: a feed, the controller to ask (None: over a trace), the token that writing needs
-    (None: nobody writes), what the server may be called."""
+    (None: nobody writes), what the server may be called (host:port), its certificate (None: plain http).
+    closed: reading needs the token too."""
 
     feed: Feed
     ask: Ask | None
@@ -42,6 +45,12 @@ class Web:
     hosts: tuple[str, ...]
     clients_most: int = CLIENTS_MOST
     static: Path = STATIC
+    certificate: Certificate | None = None
+    closed: bool = False
+
+    @property
+    def address(self) -> str:
+        return f"{'http' if self.certificate is None else 'https'}://{self.hosts[0]}/"
 
 
 def application(web: Web) -> Any:
@@ -67,7 +76,17 @@ def application(web: Web) -> Any:
     ]
     app = Starlette(routes=routes, lifespan=_life)
     _fill(app, web)
-    return Guard(app, web.hosts)
+    return Guard(_gated(app, web), web.hosts, web.certificate is not None)
+
+
+def _gated(app: App, web: Web) -> App:
+    if not web.closed:
+        return app
+    from dashboards.web.entering import Gate
+
+    if web.token is None:
+        raise ValueError("a closed page without a token would be open to nobody")
+    return Gate(app, web.token, web.hosts[0].rpartition(":")[2], web.static)
 
 
 def _fill(app: Starlette, web: Web) -> None:
@@ -109,29 +128,30 @@ def plotly_js() -> Path:
     raise InvalidInput("the page needs plotly", hint="pip install 'headgate[web]'")
 
 
-def listening(port: int) -> socket.socket:
-    """A socket on loopback; 0: any port. Raises Unreachable."""
+def listening(port: int, host: str = LOOPBACK) -> socket.socket:
+    """A socket there; port 0: any. Raises Unreachable."""
     try:
-        return socket.create_server((HOST, port), backlog=1024)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family, backlog=1024)
     except OSError as error:
         hint = "choose another --port, or stop what uses it"
-        raise Unreachable(f"cannot listen on {HOST}:{port}", cause=error.strerror, hint=hint) from error
+        if not isinstance(error, socket.gaierror) and error.errno == errno.EADDRNOTAVAIL:
+            hint = f"--listen is an address of this machine: --listen 0.0.0.0 --advertise {host}"
+        raise Unreachable(f"cannot listen on {host}:{port}", cause=error.strerror, hint=hint) from error
 
 
 def serve(web: Web, sock: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT."""
     import uvicorn
 
-    from dashboards.web.connections import Limits, protocol_of
-
     config = uvicorn.Config(
         application(web),
-        http=protocol_of(Limits()),
+        http=protocol(web),
         log_level="warning",
         access_log=False,
         ws="websockets-sansio",
         ws_max_size=BODY_MOST_BYTES,
-        ws_per_message_deflate=False,  # on loopback it costs more than it saves
+        ws_per_message_deflate=False,  # it costs more than it saves
         timeout_graceful_shutdown=END_S,
         limit_concurrency=CONNECTIONS_MOST,
         server_header=False,
@@ -140,5 +160,22 @@ def serve(web: Web, sock: socket.socket) -> None:
         uvicorn.Server(config).run([sock])
 
 
-def hosts_of(sock: socket.socket) -> tuple[str, ...]:
-    return names_of(sock.getsockname()[1])
+def protocol(web: Web) -> type[asyncio.Protocol]:
+    """What its connections speak. Raises InvalidInput for a certificate that cannot be used."""
+    from dashboards.web.connections import Limits, protocol_of
+
+    if web.certificate is None:
+        return protocol_of(Limits())
+    from dashboards.web.tls_door import door_of
+    from topology_runtime.certificates import server_context
+
+    return door_of(Limits(), server_context(web.certificate), web.address)
+
+
+def hosts_of(
+    port: int, names: tuple[str, ...] = (LOOPBACK, "localhost"), secure: bool = False
+) -> tuple[str, ...]:
+    """What this server may be called in Host."""
+    known = [f"[{name}]" if ":" in name else name for name in names]
+    usual = known if port == (443 if secure else 80) else []  # browsers leave it out
+    return (*(f"{name}:{port}" for name in known), *usual)

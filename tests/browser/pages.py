@@ -111,9 +111,9 @@ class Served:
 
     def __init__(self, feed: Any, ask: Asked | None = None, port: int = 0) -> None:
         sock = listening(port)
-        hosts = hosts_of(sock)
-        self.feed, self.asked, self.host = feed, ask, hosts[0]
         self.port = sock.getsockname()[1]
+        hosts = hosts_of(self.port)
+        self.feed, self.asked, self.host = feed, ask, hosts[0]
         web = Web(feed, ask, TOKEN if ask is not None else None, hosts)
         config = uvicorn.Config(application(web), log_level="error", ws="websockets-sansio",
                                 timeout_graceful_shutdown=1)  # fmt: skip

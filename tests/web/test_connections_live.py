@@ -13,6 +13,7 @@ import uvicorn
 
 from dashboards.web.connections import Limits, protocol_of
 from dashboards.web.server import CONNECTIONS_MOST
+from topology_runtime.http_options import MetricsAt
 from topology_runtime.metric_families import gauge
 from topology_runtime.metrics_port import MetricsPort
 
@@ -58,7 +59,7 @@ def page() -> Iterator[int]:
 
 @contextmanager
 def metrics() -> Iterator[int]:
-    port = MetricsPort("127.0.0.1", 0, lambda: gauge("headgate_one", "one", 1.0))
+    port = MetricsPort(MetricsAt("127.0.0.1", 0), lambda: gauge("headgate_one", "one", 1.0))
     try:
         yield int(port.address.rpartition(":")[2])
     finally:

@@ -22,7 +22,7 @@ const drawing = new Drawing();
 const again = () => drawing.afresh();
 const paused = { on: false };
 
-const address = `ws://${location.host}/api/stream`;
+const address = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/stream`;
 const stream = new Stream(
   address,
   (picture) => {
