@@ -22,6 +22,7 @@ from msgspec import structs
 
 from agent import events as e
 from agent import spools, start_up, struck_file
+from agent.codes import with_code
 from agent.config import AgentConfig
 from agent.metrics import AgentMetricsPort
 from agent.packages import Packages
@@ -248,7 +249,8 @@ class Agent:
         self._sources = tuple(task.name for task in desired.topology.sources)
         self._max_call_ns = {number: int(task.max_call_s * NS) for number, task in enumerate(tasks)}
         self._reach(desired, "heard")
-        self.do(e.WantedArrived(desired, data))
+        older = {code.number: channels.encode(with_code(desired, code)) for code in desired.older}
+        self.do(e.WantedArrived(desired, data, older))
         self._reach(desired, "obeyed")
 
     def _hear_workers(self) -> None:

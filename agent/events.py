@@ -33,10 +33,11 @@ from topology_runtime.topology import Topology
 
 
 class WantedArrived(msgspec.Struct, frozen=True):
-    """A desired state, decoded and as the bytes that workers are sent."""
+    """A desired state, decoded and as the bytes that workers are sent; those of older code by its number."""
 
     desired: DesiredState
     data: bytes
+    older: dict[int, bytes] = {}
 
 
 class SourcesRead(msgspec.Struct, frozen=True):

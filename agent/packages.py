@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from agent.codes import codes_on
 from agent.config import AgentConfig
 from agent.dependencies import SITE, WHEELS, Install, needed
 from agent.package_fetch import PackageFetch
@@ -26,6 +28,7 @@ from topology_runtime.packages.signing_keys import read_signer
 from topology_runtime.packages.store import PackageStore
 from topology_runtime.packages.topology_file import topology_in
 from topology_runtime.packages.wire import PackageAt, PackageOffer, PackagePart
+from topology_runtime.task_code import TaskCode
 
 FOLDER = "packages"  # in an agent's own
 
@@ -49,7 +52,8 @@ class Packages:
         self._index = config.package_index
         self._installs: list[str] = []  # one after the other
         self._install: Install | None = None
-        self._desired = self._running = ""
+        self._desired: tuple[str, ...] = ()
+        self._running: tuple[str, ...] = ()
         self._last: tuple[Token, DesiredState, bytes] | None = None
 
     @property
@@ -67,7 +71,7 @@ class Packages:
 
     def troubles(self) -> tuple[str, ...]:
         """Why what is desired cannot be run here."""
-        why = self._fetch.refusal(self._desired)
+        why = next(filter(None, map(self._fetch.refusal, self._desired)), "")
         if self._unsigned:
             why = f"{self._vm} runs signed packages only: `headgate submit --ship`, or agent run --allow-folders"
         return (why,) if why else ()
@@ -90,26 +94,39 @@ class Packages:
             self._send(said)
 
     def local(self, desired: DesiredState, data: bytes, now_ns: int) -> tuple[DesiredState, bytes] | None:
-        """What this host makes of a desired state; None while its package is not here."""
-        self._desired = digest = desired.package
-        if not digest:
-            self._unsigned = self.only_signed
-            return None if self.only_signed else (desired, data)
-        self._unsigned = False
-        self._want(digest, now_ns)
+        """What this host makes of a desired state; None while a package that is run here is not here."""
+        codes = tuple(codes_on(desired, self._vm))
+        self._desired = tuple(code.package for code in codes if code.package)
+        self._unsigned = self.only_signed and len(self._desired) < len(codes)
+        if not self._desired or self._unsigned:
+            return None if self._unsigned else (desired, data)
+        for digest in self._desired:
+            self._want(digest, now_ns)
         self.tick(now_ns)
-        if digest not in self._fetch.here:
-            return None
         if self._last is None or self._last[0] != desired.token:
-            self._trying(digest, now_ns, lambda: self._place(desired))
-            if digest not in self._fetch.here or self._last is None:
-                return None
-        if digest != self._running:
-            self._running = digest
-            self._trying(digest, now_ns, lambda: self._store.used(digest))
+            self._place(desired, codes, now_ns)
+        if not self._fetch.here.issuperset(self._desired) or self._last is None:
+            return None
+        if self._desired != self._running:
+            self._running = self._desired
+            for digest in self._running:
+                self._trying(digest, now_ns, partial(self._store.used, digest))
         return self._last[1], self._last[2]
 
-    def _place(self, desired: DesiredState) -> None:
+    def _place(self, desired: DesiredState, codes: tuple[TaskCode, ...], now_ns: int) -> None:
+        """All of it, once all is here."""
+        here: list[TaskCode] = []
+        for code in codes:
+            if not code.package:
+                here.append(code)
+            elif code.package in self._fetch.here:
+                self._trying(code.package, now_ns, lambda code=code: here.append(self._placed(code)))  # type: ignore[misc]
+        if len(here) == len(codes):
+            newest, *older = here
+            own = replace(desired, topology=newest.topology, user_paths=newest.user_paths, older=tuple(older))
+            self._last = desired.token, own, channels.encode(own)
+
+    def _placed(self, desired: TaskCode) -> TaskCode:
         """What runs is what was signed: its code, and its topology. Raises BadPackage, OSError."""
         code = self._store.code(desired.package)
         signed = topology_in(code)
@@ -119,8 +136,7 @@ class Packages:
             )
         site = code.parent / SITE
         paths = (str(code), str(site)) if site.is_dir() else (str(code),)
-        here = replace(desired, user_paths=paths, topology=placed(signed, str(code)))
-        self._last = desired.token, here, channels.encode(here)
+        return replace(desired, user_paths=paths, topology=placed(signed, str(code)))
 
     def _want(self, digest: str, now_ns: int) -> None:
         if self._fetch.want(digest, now_ns):
@@ -180,7 +196,7 @@ class Packages:
         if self._store.add(part.digest, part.offset, part.data):
             self._prepare(part.digest, now_ns)
             log.info("package %s is here", part.digest[:SHORT])
-            for gone in self._store.collect(self._fetch.under_way | {self._running}):
+            for gone in self._store.collect(self._fetch.under_way.union(self._running)):
                 log.info("package %s is here no more: nobody has used it for long", gone[:SHORT])
         else:
             self._go_on(part.digest, now_ns)

@@ -27,7 +27,7 @@ class SlotState:
     still lives then. killed_for: why it was. hung: the thread whose call took too long, −1 none. troubles:
     of its worker with the disk. unlogged, unlogged_before: finished rows without a log, of its worker and of
     those before it. letters: dead letters that its worker has told. again: those that it sends again. given_up:
-    quarantined, whatever lives there."""
+    quarantined, whatever lives there. code: the number of what its worker runs; code_desired: of what it should."""
 
     slot: Slot
     status: Status = "empty"
@@ -49,6 +49,8 @@ class SlotState:
     last_exit: str = ""
     quarantined_epoch: int = -1
     given_up: bool = False
+    code: int = 0
+    code_desired: int = 0
     troubles: tuple[str, ...] = ()
     unlogged: int = 0
     unlogged_before: int = 0
@@ -103,6 +105,7 @@ class SlotState:
     def want(self, desired: tuple[ThreadSpec, ...], epoch: int) -> None:
         """New orders. A quarantined slot is free again when a later epoch puts threads into it."""
         self.desired = desired
+        self.code_desired = desired[0].code if desired else self.code
         here = {thread.thread for thread in desired}
         self.ended = {n: now for n, now in self.ended.items() if n in here}
         if self.given_up and epoch > self.quarantined_epoch and not all(t.leaving for t in desired):
@@ -115,6 +118,7 @@ class SlotState:
 
     def spawned(self, incarnation: int, now_ns: int) -> None:
         self.status, self.incarnation, self.letters = "starting", incarnation, 0
+        self.code = self.code_desired
         self._forget_worker()
         self.kill_at_ns = now_ns + START_LIMIT_NS
         self.kill_why = f"no word from it for {START_LIMIT_NS // NS} s"

@@ -13,18 +13,20 @@ the simulator too. Rules:
  6. The end: workers are told to quit, killed 1 s later, and the last words are report and goodbye.
  7. The controller's answers to reports grant a lease (lease.py); workers with exclusive threads are told of
     it after the desired state for which it was granted.
- 8. A profile runs in a slot without threads and without a worker, and ends before one starts there.
+ 8. A worker runs one code: where its slot is to run another, it is told to quit and a new one is started.
+ 9. A profile runs in a slot without threads and without a worker, and ends before one starts there.
 """
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from collections.abc import Mapping
 
 from agent import events as e
 from agent.lease import VmLease
 from agent.letters import LetterBox
 from agent.profile_state import ProfileState
 from agent.slot_state import NS, SlotState
+from agent.source_positions import SourcePositions
 from agent.strikes import Strikes, UnderWay, described
 from topology_runtime.cluster import Slot
 from topology_runtime.messages import (
@@ -36,7 +38,6 @@ from topology_runtime.messages import (
     Report,
     SendAgain,
     Shutdown,
-    SourceStatus,
     Token,
     Welcome,
     WorkerHello,
@@ -71,11 +72,10 @@ class AgentState:
         self.sequence = 0
         self.stopping = ""
         self.refused = ""
-        self._data = b""
+        self._data: Mapping[int, bytes] = {}  # desired, by the number of the code
         self._troubles: tuple[str, ...] = ()
         self.spools_left = hello.spools
-        self._desired_here: set[int] = set()
-        self._sources: dict[int, tuple[int, SourceStatus, int]] = {}
+        self.positions = SourcePositions()
         self._letters = LetterBox(hello.vm, hello.boot, letters)
         self._started_ns = now_ns
         self._heard_ns = self._hello_ns = self._report_ns = self._stop_ns = -1
@@ -127,7 +127,7 @@ class AgentState:
     def _hear(self, event: e.Event, now_ns: int) -> list[e.Instruction]:
         match event:
             case e.WantedArrived(desired, data):
-                return self._on_desired(desired, data, now_ns)
+                return self._on_desired(desired, {desired.code: data, **event.older}, now_ns)
             case Welcome():
                 return self._on_welcome(event, now_ns)
             case LettersTaken():
@@ -140,8 +140,8 @@ class AgentState:
                 return self._on_worker_hello(event)
             case WorkerReport():
                 return self._on_worker_report(event, now_ns)
-            case e.SourcesRead(slot, incarnation, sources):
-                self._note_sources(slot, incarnation, sources)
+            case e.SourcesRead(_, incarnation, sources):
+                self.positions.note(incarnation, sources)
             case e.WorkerExited():
                 return self._on_exit(event, now_ns)
             case e.WorkerHung():
@@ -154,7 +154,9 @@ class AgentState:
                 return self._on_stop_asked(reason, now_ns)
         return []
 
-    def _on_desired(self, desired: DesiredState, data: bytes, now_ns: int) -> list[e.Instruction]:
+    def _on_desired(
+        self, desired: DesiredState, data: Mapping[int, bytes], now_ns: int
+    ) -> list[e.Instruction]:
         if desired.token.boot < self.controller_boot:
             return []
         self._heard_ns = now_ns
@@ -165,16 +167,25 @@ class AgentState:
         for number, state in self.slots.items():
             slot = Slot(self.hello.vm, number)
             state.want(tuple(t for t in desired.threads if t.slot == slot), desired.token.epoch)
-        self._desired_here = {t.thread for state in self.slots.values() for t in state.desired}
-        listed = {t.thread for t in desired.threads}
-        self._sources = {thread: known for thread, known in self._sources.items() if thread in listed}
+        here = {t.thread for state in self.slots.values() for t in state.desired}
+        self.positions.want(here, {t.thread for t in desired.threads})
         free = {state.slot for state in self.slots.values() if not state.desired and not state.live}
         notes += self.profile.want(desired, free, now_ns)
         heard = self.strikes.hear(tuple(n for vm, n in desired.strikes if vm != self.hello.vm), now_ns)
+        for state in [
+            s for s in self.slots.values() if s.live and (s.code != s.code_desired or s.code not in data)
+        ]:
+            notes += self._quit(state, "its slot is to run other code", now_ns)
         for state in [s for s in self.slots.values() if s.status == "running"]:
             notes += self._poisoned(state) if heard else []
-            notes += [e.ForwardWanted(state.slot, state.incarnation, data), *self._lease_of(state)]
+            notes += self._forward(state)
         return notes
+
+    def _forward(self, state: SlotState) -> list[e.Instruction]:
+        """The desired state, with the code of the slot's worker."""
+        if (data := self._data.get(state.code)) is None:
+            return []
+        return [e.ForwardWanted(state.slot, state.incarnation, data), *self._lease_of(state)]
 
     def _is_profiled(self, state: SlotState) -> bool:
         return self.profile.running is not None and self.profile.running.slot == state.slot
@@ -247,11 +258,15 @@ class AgentState:
         self.stopping, self._stop_ns = reason, now_ns
         out = self.profile.stop()
         for state in self.slots.values():
-            if state.live:
-                state.quitting = True
-                state.kill_at(now_ns + QUIT_LIMIT_NS, "it did not quit in time")
-                out.append(e.SendQuit(state.slot, state.incarnation, reason))
+            out += self._quit(state, reason, now_ns) if state.live else []
         return out
+
+    def _quit(self, state: SlotState, reason: str, now_ns: int) -> list[e.Instruction]:
+        if state.quitting:
+            return []
+        state.quitting = True
+        state.kill_at(now_ns + QUIT_LIMIT_NS, "it did not quit in time")
+        return [e.SendQuit(state.slot, state.incarnation, reason)]
 
     # ── workers ─────────────────────────────────────────────────────────────────────────────────
 
@@ -266,18 +281,18 @@ class AgentState:
             return []
         state.running(hello.endpoint)
         if state.quitting:
-            return [e.SendQuit(state.slot, state.incarnation, self.stopping)]
+            return [
+                e.SendQuit(state.slot, state.incarnation, self.stopping or "its slot is to run other code")
+            ]
         out: list[e.Instruction] = list(self._poisoned(state))
-        if self.desired is not None:
-            out += [e.ForwardWanted(state.slot, state.incarnation, self._data), *self._lease_of(state)]
-        return out
+        return out + self._forward(state)
 
     def _on_worker_report(self, report: WorkerReport, now_ns: int) -> list[e.Instruction]:
         state = self._present(report.slot, report.incarnation)
         if state is None:
             return []
         state.report(report)
-        self._note_sources(report.slot, report.incarnation, report.sources)
+        self.positions.note(report.incarnation, report.sources)
         if report.leaving:
             state.kill_at(now_ns + LEAVE_LIMIT_NS, "it said that it leaves and did not")
         return [e.SendDeadLetters(letters) for letters in self._letters.add(report.letters, now_ns)]
@@ -332,19 +347,6 @@ class AgentState:
         state.kill_at(now_ns + DUMP_NS, f"hung, {event.why}")
         state.hung = event.thread
         return [e.DumpWorker(state.slot, state.incarnation)]
-
-    def _note_sources(self, slot: Slot, incarnation: int, sources: tuple[SourceStatus, ...]) -> None:
-        """Keep the newest of each source thread, and up to where an earlier worker had it all acked."""
-        for now in sources:
-            before = self._sources.get(now.thread)
-            floor = 0
-            if before is not None:
-                known, last, floor = before
-                if incarnation < known or (incarnation == known and now.emitted < last.emitted):
-                    continue  # an older word that came later
-                if incarnation > known:
-                    floor = max(floor, last.acked)
-            self._sources[now.thread] = (incarnation, now, floor)
 
     def _spawn_desired(self, now_ns: int) -> list[e.Instruction]:
         """Rule 2."""
@@ -404,7 +406,7 @@ class AgentState:
         workers = tuple(now for state in self.slots.values() if (now := state.now()) is not None)
         unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
         report = Report(
-            self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.source_positions(),
+            self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.positions.now(),
             self._disk(), unlogged, self.spools_left, self.strikes.told,
         )  # fmt: skip
         return e.SendReport(report)
@@ -419,19 +421,8 @@ class AgentState:
     def _news(self) -> object:
         """What of a report is worth telling at once (counts are not)."""
         workers = tuple(state.now() for state in self.slots.values())
-        standing = tuple((s.thread, s.stopped, s.exhausted) for s in self.source_positions())
+        standing = tuple((s.thread, s.stopped, s.exhausted) for s in self.positions.now())
         return self.token, workers, standing, self._disk(), self.strikes.told
-
-    def source_positions(self) -> tuple[SourceStatus, ...]:
-        """The source threads that are desired here, lowest thread first.
-
-        One that was started again has nothing emitted until it is told from where: until then it has
-        acked what its dead predecessor had."""
-        return tuple(
-            replace(now, acked=max(now.acked, floor)) if now.emitted == 0 else now
-            for thread, (_, now, floor) in sorted(self._sources.items())
-            if thread in self._desired_here
-        )
 
     def _end(self, now_ns: int) -> list[e.Instruction]:
         """The last words, once no worker lives (or cannot be ended)."""

@@ -52,6 +52,8 @@ class Shelf:
                     return Reply(data=self._at(request.arguments, vms))
                 case "submit":
                     self._look_at(request.arguments)
+                case "replace" if not request.arguments.get("back"):
+                    self._look_at(request.arguments)
         except HeadgateError as error:
             return refusal(error)
         except OSError as error:

@@ -76,6 +76,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "dashboards.terminal.run_control:apply",
         "bring the plan that waits for approval into force",
     ),
+    "replace": ("dashboards.terminal.replace:replace", "other code for a running topology, slot by slot"),
     "drain": ("dashboards.terminal.cordon:drain", "move what runs on a VM to others, and plan without it"),
     "cordon": ("dashboards.terminal.cordon:cordon", "make no plan with a VM from now on"),
     "uncordon": ("dashboards.terminal.cordon:uncordon", "plan with a drained or cordoned VM again"),

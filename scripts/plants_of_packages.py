@@ -76,7 +76,7 @@ OF_PACKAGES: tuple[Plant, ...] = (
     one(
         "an agent with signers imports from folders",
         AGENT,
-        "            return None if self.only_signed else (desired, data)",
+        "            return None if self._unsigned else (desired, data)",
         "            return desired, data",
         test=AGENTS,
     ),

@@ -217,7 +217,7 @@ AIMED = (
     one(
         "nobody answers for the state of a slot that is given up",
         WANTED,
-        "    threads += answering(keepers, threads, d.joined, sight.quarantined)\n",
+        "    threads += _with_codes(d, threads, answering(keepers, threads, d.joined, sight.quarantined))\n",
         "",
         test="tests/simulation/test_slots_given_up.py",
     ),

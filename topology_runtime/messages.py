@@ -16,6 +16,7 @@ import msgspec
 
 from topology_runtime.clock_off import ClockOff as ClockOff
 from topology_runtime.cluster import Slot
+from topology_runtime.data_plane import DataPlaneSettings as DataPlaneSettings
 from topology_runtime.errors import HeadgateError
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.lease import Lease as Lease
@@ -35,6 +36,7 @@ from topology_runtime.samples import SampleBlock as SampleBlock
 from topology_runtime.schedule import Schedule
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.struck import Poisoned, VmStrikes
+from topology_runtime.task_code import TaskCode
 from topology_runtime.topology import Topology
 
 PROTOCOL = 2
@@ -57,7 +59,8 @@ class ThreadSpec(msgspec.Struct, frozen=True, array_like=True):
     """Thread `thread` of `task` shall exist in `slot`. `thread` is never reused in a run.
 
     leaving: in the plan before but not in this one; from SWITCHED on it gets marks, and once the
-    plan is COMMITTED it ends when it is empty. partition: k of the task's k = 0 … n−1 (sources)."""
+    plan is COMMITTED it ends when it is empty. partition: k of the task's k = 0 … n−1 (sources). code: the number
+    of the code that it runs, the same for all threads of a slot."""
 
     thread: int
     task: str
@@ -65,6 +68,7 @@ class ThreadSpec(msgspec.Struct, frozen=True, array_like=True):
     partition: int = 0
     leaving: bool = False
     answers: bool = False  # in place of a thread that is no more: says what snapshots on its VM hold
+    code: int = 0
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
@@ -110,16 +114,6 @@ class SourceStart(msgspec.Struct, frozen=True, array_like=True):
     thread: int = -1
 
 
-class DataPlaneSettings(msgspec.Struct, frozen=True):
-    """How the data plane behaves; the same for every worker of a run."""
-
-    gap_s: float = 0.001  # flush an edge's buffer at once if its last flush is this old
-    frame_rows: int = 256  # rows in a frame at most
-    window_s: float = 2.0  # rows in flight (not kept) per source thread: at most modelled rate × this
-    strict: bool = False  # round-trip rows on hops inside a worker too
-    switch_interval_s: float = 0.005
-
-
 class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
     """The whole desired state of a run; each agent and worker picks what is for it.
 
@@ -127,7 +121,8 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     modelled for (sizes frames and windows). `held_dead`: VMs that are waited for no more.
     `draining`: sources stop reading and everything runs empty. `profile`: none but this one may run.
     `holders`: the threads of exclusive tasks that may work, at most one of each task, under a lease.
-    `keepers`: of keyed tasks; none: nobody has any state yet."""
+    `keepers`: of keyed tasks; none: nobody has any state yet. `topology`, `user_paths` and `package` are the code of
+    number `code`; `older`: others that some threads still run."""
 
     token: Token
     phase: Phase
@@ -149,6 +144,8 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     keepers: tuple[Keepers, ...] = ()
     strikes: tuple[tuple[str, VmStrikes], ...] = ()  # by VM: a row is tried three times in all
     package: str = ""  # the digest of the package with the user's code; none: it is in `user_paths`
+    code: int = 0
+    older: tuple[TaskCode, ...] = ()
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):

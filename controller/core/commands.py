@@ -14,10 +14,11 @@ import msgspec
 
 from controller.analyze.demand import planned_for
 from controller.core.cordoning import COMMANDS as CORDON_COMMANDS
-from controller.core.deciding import enact_proposal, plan_for, present, question
+from controller.core.deciding import addable, enact_proposal, plan_for, present, question
 from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
 from controller.core.letter_commands import whole
 from controller.core.rate_question import rates_asked, whatif
+from controller.core.recoding import replaced
 from controller.core.rollback import plans, rollback
 from controller.execute.ending import SCHEDULE_LEAD_NS, Ending
 from controller.knowledge.knowledge import Knowledge
@@ -146,11 +147,7 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
         given = msgspec.convert(arguments, Submission, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput("the submission is not one", cause=str(error)) from error
-    strict = [member.vm.vm for member in run.members.up() if member.only_signed]
-    if strict and not given.package:
-        raise InvalidInput(
-            f"{', '.join(sorted(strict))} runs signed packages only", hint="headgate submit --ship"
-        )
+    _refuse_unsigned(run, given.package)
     if not given.steps or not all(math.isfinite(x) and x >= 0 for step in given.steps for x in step):
         raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, tuples/s), from 0 s on")
     here = (*present(k, run.members), *k.settings.initial)[:1]
@@ -167,6 +164,22 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
     )
     run.submit(turn, submitted)
     return {"topology": given.topology.name, "run": k.settings.run}
+
+
+def _replace(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    """Other code for what runs."""
+    here = present(run.knowledge, run.members)
+    _refuse_unsigned(run, str(arguments.get("package", "")), bool(arguments.get("back")))
+    return replaced(run, turn, arguments, (here, addable(run.knowledge, run.members, here)))
+
+
+def _refuse_unsigned(run: Run, package: str, known: bool = False) -> None:
+    """Raises InvalidInput where code from a folder would not be run."""
+    strict = [member.vm.vm for member in run.members.up() if member.only_signed]
+    if strict and not package and not known:
+        raise InvalidInput(
+            f"{', '.join(sorted(strict))} runs signed packages only", hint="headgate submit --ship"
+        )
 
 
 def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
@@ -231,6 +244,7 @@ COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "rate_set": _rate_set,
     "stop": _stop,
     "submit": _submit,
+    "replace": _replace,
     "plan": _plan,
     "apply": _apply,
     "resume": _resume,

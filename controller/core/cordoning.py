@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from controller.core.decide import choose
 from controller.core.deciding import question
+from controller.core.held import refuse_held
 from controller.execute.watching import cordon_of
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership, natural
@@ -43,7 +44,7 @@ def drain(run: CordonRun, turn: Turn, arguments: Arguments) -> Any:
     say whether it would be refused."""
     k, vms = run.knowledge, _named(run, arguments)
     if k.plan is not None and any(slot.vm in vms for slot in _slots(k)):
-        _refuse(k)
+        refuse_held(k)
         if not arguments.get("force"):
             _fits_without(run, k.plan, frozenset(vms))
     if not arguments.get("check"):
@@ -100,18 +101,6 @@ def _set(turn: Turn, cordoned: dict[str, bool]) -> None:
 def _slots(k: Knowledge) -> tuple[Any, ...]:
     newest = k.durable.waiting or k.durable.rollout
     return tuple(newest.staying_slots) if newest is not None else ()
-
-
-def _refuse(k: Knowledge) -> None:
-    """Raises Conflict where nothing would be moved, so that nobody waits for it."""
-    if k.mode == "advise":
-        raise Conflict(
-            "nothing is moved in mode advise", hint="`headgate resume --mode auto`, or `headgate cordon`"
-        )
-    if k.settings.plan is not None:
-        raise Conflict("the plan was given and is held, so nothing is moved")
-    if k.durable.held_plan is not None:
-        raise Conflict(f"nothing is moved: {k.hold}", hint="`headgate resume` ends it")
 
 
 def _fits_without(run: CordonRun, plan: Plan, vms: frozenset[str]) -> None:

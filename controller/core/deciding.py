@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controller.analyze.lessons import spread_of
+from controller.core import recoding
 from controller.core.alarms import clear_alarm, raise_alarm
 from controller.core.decide import PlanChoice, PlanQuestion, choose
 from controller.core.tracing import enacted_of
@@ -48,7 +49,7 @@ GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be th
 GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
 FAULTS = ("slot_quarantined", "vm_lost")
-MUST_GO = (*FAULTS, "vm_drained")  # what runs cannot stay as it is
+MUST_GO = (*FAULTS, "vm_drained", recoding.REASON)  # what runs cannot stay as it is
 
 
 # ── the decision ────────────────────────────────────────────────────────────────────────────────
@@ -74,7 +75,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
         diagnosis = replace(diagnosis, rate_tps=held.rate_tps, text=text)
     rate_tps = diagnosis.rate_tps or 0.0
     try:
-        choice = choose(question(k, members, rate_tps, diagnosis.reason))
+        choice = _choice(k, members, rate_tps, diagnosis.reason)
     except HeadgateError as error:
         raise_alarm(turn, "plan", f"no plan for {rate_tps:.1f} tuples/s: {error.what}")
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
@@ -82,6 +83,13 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     clear_alarm(turn, "plan", "there is a plan")
     k.considered = frozenset(vm.vm for vm in present(k, members))
     act(turn, members, diagnosis, choice)
+
+
+def _choice(k: Knowledge, members: Membership, rate_tps: float, reason: str) -> PlanChoice:
+    if reason == recoding.REASON:
+        here = present(k, members)
+        return recoding.choice(k, members, here, addable(k, members, here))
+    return choose(question(k, members, rate_tps, reason))
 
 
 def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoice) -> None:

@@ -21,6 +21,7 @@ from controller.core import (
     correcting,
     deciding,
     first_rows,
+    recoding,
     recovery,
     spare_profiles,
     unread_spools,
@@ -162,8 +163,8 @@ class Loop:
             )
         )
         if diagnosis.kind == "none":  # nothing is more urgent
-            lesser = first_rows.measured(turn, window) or unread_spools.found(turn, self.members)
-            diagnosis = lesser or diagnosis
+            lesser = recoding.found(turn) or first_rows.measured(turn, window)
+            diagnosis = lesser or unread_spools.found(turn, self.members) or diagnosis
         if diagnosis.kind == "none" or diagnosis.reason == "overloaded":  # so wrong models look like
             diagnosis = correcting.found(turn, off_models, need) or diagnosis
         deciding.decide(turn, self.members, diagnosis)

@@ -8,7 +8,7 @@ from controller.core.copies import BySink, copies_of
 from controller.execute.ending import Ending, offered_of
 from controller.execute.executor import sight_of, stand_of
 from controller.execute.steps import waits_for
-from controller.execute.watching import cordon_of
+from controller.execute.watching import cordon_of, outdated_slots
 from controller.knowledge.arrivals import cap_of, lags_of, offered_now, source_kind
 from controller.knowledge.events_gone import left_on_vms
 from controller.knowledge.knowledge import Knowledge
@@ -58,6 +58,7 @@ def view_of(
         ended=k.ending_reason,
         topology=topology,
         package=d.run.package if d.run is not None else "",
+        code=(d.code, len(outdated_slots(k))),
         models=d.run.models if d.run else (),
         rollout=d.rollout,
         phase=d.phase,

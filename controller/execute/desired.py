@@ -50,7 +50,7 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
     threads = wire_threads(d)
     keepers = _keepers(k, sight, threads)
     if keepers:
-        threads += answering(keepers, threads, d.joined, sight.quarantined)
+        threads += _with_codes(d, threads, answering(keepers, threads, d.joined, sight.quarantined))
     desired = m.DesiredState(
         token=k.desired.token if k.desired is not None else m.Token(),
         phase=wire_phase(d),
@@ -72,6 +72,8 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         keepers=keepers,
         strikes=tuple(sorted(k.strikes.items())),
         package=d.run.package,
+        code=d.code,
+        older=tuple(code for code in d.codes if code.number in {t.code for t in threads}),
     )
     if desired == k.desired and desired.token.epoch == d.rollout.epoch and desired.token.boot == d.boot:
         return k.desired
@@ -81,6 +83,13 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         k.holders_token = token
     k.desired = replace(desired, token=token)
     return k.desired
+
+
+def _with_codes(
+    d: Durable, threads: tuple[m.ThreadSpec, ...], more: tuple[m.ThreadSpec, ...]
+) -> tuple[m.ThreadSpec, ...]:
+    codes = {thread.slot: thread.code for thread in threads}
+    return tuple(replace(thread, code=codes.get(thread.slot, d.code)) for thread in more)
 
 
 def holders(d: Durable, threads: tuple[m.ThreadSpec, ...]) -> tuple[Holds, ...]:

@@ -155,7 +155,7 @@ def _planned(
         reason=order.reason,
         text=order.text,
         wall_ns=wall_ns,
-        threads=_in_order([*_desired(staying), *(replace(t, leaving=True) for t in leaving)]),
+        threads=_in_order([*_desired(staying, now, d.code), *(replace(t, leaving=True) for t in leaving)]),
         fresh=tuple(t.thread for t in change.start),
         already=tuple(n for n, t in now.items() if t.leaving),
         routes_number=max(number + 1, d.next_routes),
@@ -179,8 +179,12 @@ def _unused(d: Durable, routes_: tuple[Route, ...]) -> set[int]:
     return set(d.rollout.fresh) - {thread for route in routes_ for thread, _ in route.targets}
 
 
-def _desired(threads: Iterable[ThreadAt]) -> list[ThreadSpec]:
-    return [ThreadSpec(t.thread, t.task, t.slot, t.partition) for t in threads]
+def _desired(threads: Iterable[ThreadAt], now: dict[int, ThreadSpec], newest: int) -> list[ThreadSpec]:
+    """With the code that lives in their slots: a worker has one."""
+    codes = {t.slot: t.code for t in now.values()}
+    return [
+        ThreadSpec(t.thread, t.task, t.slot, t.partition, code=codes.get(t.slot, newest)) for t in threads
+    ]
 
 
 def _in_order(threads: list[ThreadSpec]) -> tuple[ThreadSpec, ...]:

@@ -42,6 +42,14 @@ def draining_vms(k: Knowledge) -> tuple[str, ...]:
     return tuple(sorted(vm for vm, drains in k.durable.cordoned.items() if drains and vm in used))
 
 
+def outdated_slots(k: Knowledge) -> tuple[Slot, ...]:
+    """Slots whose threads shall stay and run another code than they should."""
+    newest = k.durable.waiting or k.durable.rollout
+    if newest is None or k.durable.codes_made == 1:
+        return ()
+    return tuple(sorted({t.slot for t in newest.threads if not t.leaving and t.code != k.durable.code}))
+
+
 def cordon_of(k: Knowledge, member: Member) -> str:
     """ "cordoned", "draining", "drained": nothing of any plan is left there, nor could come back; else empty."""
     drains = k.durable.cordoned.get(member.vm.vm)

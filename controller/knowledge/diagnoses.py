@@ -18,6 +18,7 @@ Reason = Literal[
     "slot_quarantined",
     "vm_lost",
     "vm_drained",
+    "code_replaced",
     "vm_joined",
     "overloaded",
     "rate_changed",

@@ -30,6 +30,7 @@ from controller.knowledge.records import (
     Modelled,
     PhaseEntered,
     PlanHeld,
+    Recoded,
     Record,
     Rollout,
     RolloutStarted,
@@ -39,6 +40,7 @@ from controller.knowledge.records import (
     StateLost,
     Submitted,
 )
+from topology_runtime.task_code import TaskCode
 from topology_runtime.worker.ranges import of_runs, runs_of
 
 ENDED_BY_NOW = 64  # boots whose times are kept: enough to see a row of crashes
@@ -232,6 +234,34 @@ def _cordoned(d: Durable, r: Cordoned) -> Durable:
     return replace(d, cordoned=dict(r.vms))
 
 
+def _recoded(d: Durable, r: Recoded) -> Durable:
+    """The one before is kept, so that it may come back, and those that threads run."""
+    if d.run is None:
+        return d
+    before = TaskCode(d.code, d.run.topology, d.run.user_paths, d.run.package)
+    used = {thread.code for one in (d.rollout, d.waiting) if one is not None for thread in one.threads}
+    kept = (code for code in d.codes if code.number in used)
+    codes = {code.number: code for code in (*kept, before) if code.number != r.code.number}
+    models = {model.task: model for model in (*d.run.models, *r.models)}
+    run = replace(
+        d.run,
+        topology=r.code.topology,
+        user_paths=r.code.user_paths,
+        package=r.code.package,
+        models=tuple(models.values()),
+    )
+    made = max(d.codes_made, r.code.number + 1)
+    return replace(
+        d,
+        run=run,
+        code=r.code.number,
+        codes=tuple(codes.values()),
+        codes_made=made,
+        recoded_ns=r.wall_ns,
+        given_up_code=r.by_itself,
+    )
+
+
 def _ended(d: Durable, r: Ended) -> Durable:
     if not d.lives:
         return d
@@ -264,6 +294,7 @@ _FOLDS: dict[type, Any] = {
     StateLost: _state_lost,
     EventsGone: _events_gone,
     Cordoned: _cordoned,
+    Recoded: _recoded,
     Ended: _ended,
     SoFar: _so_far,
 }

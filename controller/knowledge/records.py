@@ -21,6 +21,7 @@ from controller.knowledge.plans import Plan
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Keepers, Route, ThreadSpec
 from topology_runtime.schedule import Schedule
+from topology_runtime.task_code import TaskCode
 from topology_runtime.topology import Topology
 
 Phase = Literal["none", "machines", "prepared", "switched", "probation", "committed", "abandoned"]
@@ -238,6 +239,17 @@ class Cordoned(msgspec.Struct, frozen=True, tag="cordoned"):
     wall_ns: int
 
 
+class Recoded(msgspec.Struct, frozen=True, tag="recoded"):
+    """Other code of the same tasks takes the place of what runs, slot by slot: `code`, new or known already. models: of
+    tasks that others are given for. by_itself: no operator's word, the code before did not prove itself."""
+
+    code: TaskCode
+    models: tuple[Model, ...]
+    why: str
+    wall_ns: int
+    by_itself: bool = False
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """This life ended as it should."""
 
@@ -273,7 +285,9 @@ class Durable(msgspec.Struct, frozen=True):
     held_plan: what an operator brought back and nobody let go since.
     rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
     state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
-    its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once."""
+    its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once.
+    code: the number of the code that all threads shall run, `run` has it; codes: others, that some run or that may
+    come back. codes_made: how many there were. recoded_ns: when that was decided (UTC); given_up_code: by itself."""
 
     boot: int = 0
     lives: tuple[tuple[int, int], ...] = ()  # (began, ended as it should or 0) in UTC ns
@@ -304,6 +318,11 @@ class Durable(msgspec.Struct, frozen=True):
     state_lost: dict[str, tuple[tuple[int, int], ...]] = {}
     events_gone: dict[str, int] = {}
     cordoned: dict[str, bool] = {}
+    code: int = 0
+    codes: tuple[TaskCode, ...] = ()
+    codes_made: int = 1
+    recoded_ns: int = 0
+    given_up_code: bool = False
 
 
 class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
@@ -334,6 +353,7 @@ Record = (
     | StateLost
     | EventsGone
     | Cordoned
+    | Recoded
     | Ended
     | SoFar
 )

@@ -158,6 +158,7 @@ class RunView:
     ended: str
     topology: Topology | None
     package: str  # the digest of the one with its code; none: the code is in folders
+    code: tuple[int, int]  # its number, and how many slots have another one than they shall have
     models: tuple[Model, ...]
     rollout: RolloutStarted | None
     phase: str

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from agent import events as e
+from agent.codes import with_code
 from agent.spools import left_over
 from agent.state import AgentState
 from controller.replaying.world import latency_rows, quiet_block
@@ -16,7 +17,7 @@ from controller.simulation.clock import S
 from controller.simulation.spool import SimSpool
 from controller.simulation.worker import SimWorker
 from topology_runtime import messages as m
-from topology_runtime.cluster import Vm
+from topology_runtime.cluster import Slot, Vm
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.packages.wire import PackageOffer, PackagePart
 from topology_runtime.worker.spool import Owner, folder_of
@@ -151,7 +152,8 @@ class SimAgent:
     def from_controller(self, message: m.FromController) -> None:
         if isinstance(message, m.DesiredState):
             self.world.checks.known_to_agent(message)
-            self.do(e.WantedArrived(message, self.world.letter_of(message)))
+            older = {code.number: self.world.letter_of(with_code(message, code)) for code in message.older}
+            self.do(e.WantedArrived(message, self.world.letter_of(message), older))
         elif not isinstance(
             message, FinishedKept | PackageOffer | PackagePart
         ):  # no logs of sinks, no packages
@@ -179,6 +181,16 @@ class SimAgent:
         if sources:
             self.do(e.SourcesRead(worker.slot, worker.incarnation, sources))
 
+    def _check_code(self, slot: Slot, incarnation: int, desired: m.DesiredState) -> None:
+        """A worker never hears of another code than its own."""
+        worker = self.workers.get(slot.number)
+        if worker is None or worker.incarnation != incarnation:
+            return
+        assert worker.code in (-1, desired.code), f"{slot}: code {worker.code}, then {desired.code}"
+        worker.code = desired.code
+        mine = {thread.code for thread in desired.threads if thread.slot == slot}
+        assert mine <= {desired.code}, f"{slot} has code {desired.code}, its threads {mine}"
+
     # ── instructions ────────────────────────────────────────────────────────────────────────────
 
     def _perform(self, instruction: e.Instruction) -> None:
@@ -192,7 +204,9 @@ class SimAgent:
                 assert slot.number not in self.workers, f"two workers in {slot}"
                 self.workers[slot.number] = SimWorker(self, slot, incarnation)
             case e.ForwardWanted(slot, incarnation, data):
-                self._tell(slot.number, incarnation, self.world.desired_of(data))
+                desired = self.world.desired_of(data)
+                self._check_code(slot, incarnation, desired)
+                self._tell(slot.number, incarnation, desired)
             case e.SendQuit(slot, incarnation, reason):
                 self._tell(slot.number, incarnation, m.Quit(reason))
             case e.SendLease(slot, incarnation, until_ns):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from agent.slot_state import CRASHES_MOST
 from controller.execute.watching import cordon_of
 from controller.simulation.clock import MS
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 CONTROLLER_CRASHES_MOST = 2  # the third in a row holds the last good plan, by design
 AGENT_CRASHES_MOST = 2
 LONG_SILENCE = 0.1  # share of cuts and half-open connections that may last longer than any deadline
+BACK = 0.2  # share of replacements that ask for the code before
 RESTARTED = 0.7  # share of drained VMs whose agents are started again
 EFFECTS = {"deliver": 40, "ack": 40, "record": 40, "word": 4}  # armed to strike within so many
 
@@ -42,6 +45,7 @@ class Faults:
             self.kill_controller, self.kill_controller_somewhere, self.kill_agent_somewhere, self.cut_vm,
             self.lose_vm, self.fail_journal, self.break_data, self.reorder_data, self.half_open_data,
             self.fill_disk, self.lose_vm_at_move, self.forge_report, self.wear_out, self.drain_vm,
+            self.replace_code,
         ]  # fmt: skip
         if world.shape.keys:  # the only way to ranges that come back to who had let them go
             self.kinds += [self.lose_vm_at_move] * 2
@@ -239,6 +243,18 @@ class Faults:
             controller.ask("uncordon", vms=[agent.name])
             return
         self.world.later(self.world.delay_ns(50, 200), lambda: self._look_drained(agent))
+
+    def replace_code(self) -> None:
+        """Other code of the same topology is given, or the code before is asked back, where a slot is free for it."""
+        controller = self.world.controller
+        if not controller.alive:
+            return
+        back = self.random.random() < BACK
+        given = {"back": True} if back else {"topology": msgspec.to_builtins(self.world.shape.topology)}
+        reply = controller.ask("replace", **given)
+        error = reply.error if reply is not None else "no controller"
+        self.world.met["code replaced"] += not error
+        self.world.clock.say(f"replace{' back' if back else ''}: {error}")
 
     def lose_vm_at_move(self) -> None:
         """A VM that has ranges at last is gone before their old owner knows."""

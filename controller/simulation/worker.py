@@ -50,6 +50,7 @@ class SimWorker:
         self.state = st.WorkerState(slot, incarnation)
         self.endpoint = f"{slot}#{incarnation}"
         self.alive, self.heard = True, False
+        self.code = -1  # not told yet
         self.threads: dict[int, SimThread] = {}
         self.inboxes: dict[int, deque[Any]] = {}
         self.closed: set[int] = set()

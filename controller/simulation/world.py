@@ -152,7 +152,7 @@ class SimWorld:
     def letter_of(self, desired: m.DesiredState) -> bytes:
         """Stands for a desired state's bytes."""
         token = desired.token
-        data = f"{token.boot}.{token.epoch}.{token.counter}".encode()
+        data = f"{token.boot}.{token.epoch}.{token.counter}.{desired.code}".encode()
         self._letters[data] = desired
         return data
 

@@ -14,6 +14,7 @@ RULES = {
     "slot_quarantined": "a slot crashed too often and is planned round",
     "vm_lost": "a VM is gone",
     "vm_drained": "an operator drains a VM",
+    "code_replaced": "other code takes the place of what runs",
     "vm_joined": "a VM is new",
     "overloaded": "it does not keep up though no more is offered than planned for",
     "rate_changed": "the offered rate is not the one planned for",

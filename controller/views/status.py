@@ -26,6 +26,7 @@ def status(view: RunView) -> dict[str, Any]:
         "run": view.run,
         "topology": view.topology.name if view.topology else None,
         "package": view.package or None,
+        "code": {"number": view.code[0], "slots_before": view.code[1]},
         "stage": view.stage,
         "seconds": round(view.seconds, 3),
         "mode": view.mode,

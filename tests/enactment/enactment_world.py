@@ -64,6 +64,7 @@ class FakeWorker:
     token: m.Token = m.Token()
     crashes: int = 0
     last_exit: str = ""
+    code: int = 0
     state: Literal["running", "exited", "quarantined"] = "running"
 
 
@@ -90,6 +91,7 @@ class FakeVm(IdealVm):
         self.sources: dict[int, FakeSource] = {}
         self.hung: set[Slot] = set()  # workers there do not get ready
         self.failing: set[str] = set()  # tasks whose logic cannot be built
+        self.failing_codes: set[int] = set()
         self.spools: tuple[m.SpoolLeft, ...] = ()
         self.again: dict[tuple[Slot, int], tuple[m.SentAgain, ...]] = {}
         self.down = self.cut = False
@@ -129,7 +131,11 @@ class FakeVm(IdealVm):
         if not mine:
             worker.state, worker.threads = "exited", {}
             return
-        worker.token, worker.switched = desired.token, desired.routes_number
+        (code,) = {thread.code for thread in mine}
+        assert code == worker.code or not worker.threads, (
+            f"{slot}: a worker of code {worker.code} is to run {code}"
+        )
+        worker.token, worker.switched, worker.code = desired.token, desired.routes_number, code
         worker.threads = {t.thread: t for t in mine}
         for thread in mine:
             if thread.leaving and desired.phase == "committed" and not self._open(thread.thread):
@@ -206,7 +212,7 @@ class FakeVm(IdealVm):
 
     def _thread_now(self, worker: FakeWorker, thread: m.ThreadSpec, marked: int) -> m.ThreadStatus:
         ended = thread.thread in worker.ended
-        failed = "ValueError: no" if thread.task in self.failing else ""
+        failed = "ValueError: no" if thread.task in self.failing or thread.code in self.failing_codes else ""
         return m.ThreadStatus(
             thread.thread, worker.switched, marked, not self._open(thread.thread), ended, failed
         )

@@ -9,17 +9,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from package_made import KEY, digest_of, package_of
 
 from agent.config import AgentConfig
 from agent.packages import Packages
 from topology_runtime import channels
+from topology_runtime.cluster import Slot
 from topology_runtime.curve import new_pair
 from topology_runtime.keys.keyring import KeyFile, keep_whole
-from topology_runtime.messages import DesiredState, Token
+from topology_runtime.messages import DesiredState, ThreadSpec, Token
 from topology_runtime.packages.params import TOPOLOGY
 from topology_runtime.packages.wire import PART_BYTES, PackageAt, PackageOffer, PackagePart
 from topology_runtime.reading import document_of
+from topology_runtime.task_code import TaskCode
 from topology_runtime.topology import Task, Topology
 
 NS = 1_000_000_000
@@ -27,6 +30,7 @@ FLOW = Topology("flow", (Task("read", run="words:Read", kind="source", params={"
 FILES = {"words.py": b"x = 1\n", "a.txt": b"1", TOPOLOGY: msgspec.json.encode(document_of(FLOW))}
 WHOLE = package_of({**FILES, "large.bin": os.urandom(2 * PART_BYTES)})
 DIGEST = digest_of(WHOLE)
+OTHER = package_of({**FILES, "words.py": b"x = 2\n"})
 
 
 MADE: list[Packages] = []
@@ -98,6 +102,36 @@ def test_it_fetches_what_is_desired_and_obeys_with_its_own_folders(host: Host) -
     assert here.user_paths == (str(code),), "not the controller's"
     assert here.topology.tasks[0].params == {"path": f"{code}/a.txt"} and here.token == Token(1, 1, 1)
     assert Path(here.topology.tasks[0].params["path"]).read_bytes() == b"1"
+
+
+def older_too(package: str, *vms: str) -> DesiredState:
+    """Code 1 in DIGEST; threads on these VMs still run code 0 in `package`."""
+    threads = tuple(ThreadSpec(n, "read", Slot(vm, 0)) for n, vm in enumerate(vms))
+    older = (TaskCode(0, FLOW, ("/controllers",), package),)
+    return replace(desired(package=DIGEST), threads=threads, code=1, older=older)
+
+
+def test_older_code_that_is_run_here_is_fetched_and_placed_too(host: Host) -> None:
+    host.fetch()
+    both = older_too(digest_of(OTHER), "vm1", "vm2")
+    assert host.local(both) is None, "half of it"
+    host.fetch(OTHER, digest_of(OTHER))
+    here = host.local(both)
+    assert here is not None and here.user_paths == (str(host.store / DIGEST / "code"),)
+    (older,) = here.older
+    code = host.store / digest_of(OTHER) / "code"
+    assert older.user_paths == (str(code),) and older.topology.tasks[0].params == {"path": f"{code}/a.txt"}
+
+
+def test_older_code_that_is_run_elsewhere_is_not_asked_for(host: Host) -> None:
+    host.fetch()
+    here = host.local(older_too(digest_of(OTHER), "vm2"))
+    assert here is not None and here.older == ()
+
+
+def test_older_code_from_folders_is_not_run_where_code_is_signed(host: Host) -> None:
+    host.fetch()
+    assert host.local(older_too("", "vm1")) is None and "signed packages only" in host.own.troubles()[0]
 
 
 def test_after_a_restart_nothing_is_fetched_again(host: Host, tmp_path: Path) -> None:

@@ -23,7 +23,14 @@ def load(name: str) -> ModuleType:
     return module
 
 
-for part in ("planting", "plants_of_rows", "plants_of_plans", "plants_of_state", "plants_of_packages"):
+for part in (
+    "planting",
+    "plants_of_rows",
+    "plants_of_plans",
+    "plants_of_state",
+    "plants_of_packages",
+    "plants_of_moves",
+):
     load(part)
 PLANTS = load("plants").PLANTS
 

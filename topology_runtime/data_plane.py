@@ -1,0 +1,15 @@
+"""How the data plane behaves: settings that every worker of a run has alike."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DataPlaneSettings(msgspec.Struct, frozen=True):
+    """How the data plane behaves; the same for every worker of a run."""
+
+    gap_s: float = 0.001  # flush an edge's buffer at once if its last flush is this old
+    frame_rows: int = 256  # rows in a frame at most
+    window_s: float = 2.0  # rows in flight (not kept) per source thread: at most modelled rate × this
+    strict: bool = False  # round-trip rows on hops inside a worker too
+    switch_interval_s: float = 0.005
