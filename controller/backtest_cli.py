@@ -92,11 +92,12 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     headgate backtest made:all
     headgate backtest rates.csv --time-scale 144,720 -o json
     headgate backtest made:all --vary short_share=0.001,0.003,0.01"""
-    from controller.backtesting.deciders import MEASURES, OURS
+    from controller.backtesting.deciders import DECIDERS, MEASURES, OURS, RULES
     from controller.backtesting.questions import question_of
     from controller.offline.answers import refuse_picture
+    from controller.offline.policy_names import chosen_policies
 
-    chosen = policies_of(options["policies"])
+    chosen = chosen_policies(options["policies"], DECIDERS, RULES)
     curve = curve_of(options["vary"]) if options["vary"] is not None else None
     check_numbers(options)
     refuse_picture(plot)
@@ -117,21 +118,6 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
 
 
 # ── what is asked ───────────────────────────────────────────────────────────────────────────────
-
-
-def policies_of(given: Sequence[str]) -> tuple[str, ...]:
-    """Raises UsageError with every one that there is not."""
-    from controller.backtesting.deciders import DECIDERS, RULES
-
-    names = [name.strip() for text in given for name in text.split(",")]
-    faults = [
-        f"{name!r}: there are {', '.join(DECIDERS)}{did_you_mean(name, DECIDERS)}"
-        for name in names
-        if name not in DECIDERS
-    ]
-    if faults:
-        raise UsageError("there is no such policy", faults=faults)
-    return tuple(dict.fromkeys(names)) or RULES
 
 
 def curve_of(text: str) -> tuple[str, tuple[float, ...]]:

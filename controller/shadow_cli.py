@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import did_you_mean
+from topology_runtime.errors import InvalidInput
 from topology_runtime.output import Format, emit, emit_line, format_options, write_table
 from topology_runtime.trace_tables import INPUTS, RUN_FILE
 
 if TYPE_CHECKING:
-    from controller.backtesting.shadows import Shadows
+    from controller.backtesting.shadows import SHADOWS, Shadows
+    from controller.offline.policy_names import chosen_policies
     from controller.replaying.exact_replay import ExactReplay
 
 SCHEMA = "headgate/shadow/v1"
@@ -72,7 +72,7 @@ def shadow(
     from controller.replaying.world import Delays
 
     folder = trace or newest()
-    chosen = policies_of(policies)
+    chosen = chosen_policies(policies, SHADOWS, SHADOWS)
     try:
         run = run_of((folder / RUN_FILE).read_bytes(), str(folder / RUN_FILE))
     except OSError as error:
@@ -82,21 +82,6 @@ def shadow(
     for moment in again.moments(tailed(folder, told.wait if follow else lambda: False)):
         beside.see(moment)
     told.tell(last=True)
-
-
-def policies_of(given: Sequence[str]) -> tuple[str, ...]:
-    """Raises UsageError with every one that there is not."""
-    from controller.backtesting.shadows import SHADOWS
-
-    names = [name.strip() for text in given for name in text.split(",")]
-    faults = [
-        f"{name!r}: there are {', '.join(SHADOWS)}{did_you_mean(name, SHADOWS)}"
-        for name in names
-        if name not in SHADOWS
-    ]
-    if faults:
-        raise UsageError("there is no such policy", faults=faults)
-    return tuple(dict.fromkeys(names)) or SHADOWS
 
 
 def newest() -> Path:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import click
 
-from topology_runtime.errors import Conflict, InvalidInput
+from topology_runtime.errors import Conflict, InvalidInput, UsageError
 from topology_runtime.keys.keyring import LOCAL, KeyFile, Keyring, keep_whole
 from topology_runtime.keys.pairs import GIVEN, Role
 from topology_runtime.output import Format, emit, format_options
@@ -65,14 +65,18 @@ def add(role: str, name: str, keys: Path | None) -> None:
 
 @click.command()
 @click.argument("role", type=click.Choice((*GIVEN, "controller")))
-@click.argument("name", required=False, default="controller")
+@click.argument("name", required=False)
 @keys_option
-def rotate(role: str, name: str, keys: Path | None) -> None:
+def rotate(role: str, name: str | None, keys: Path | None) -> None:
     """A new key in place of ROLE NAME's old one, which counts no more within a second.
 
     `rotate controller`: every file names the new key then; give them out anew and start the controller again.
     """
-    click.echo(Keyring(keys or default_folder()).rotate(cast(Role, role), name))
+    if name is None and role != "controller":
+        raise UsageError(
+            f"which {role}?", hint=f"headgate keys rotate {role} NAME; `headgate keys list` shows them"
+        )
+    click.echo(Keyring(keys or default_folder()).rotate(cast(Role, role), name or "controller"))
 
 
 @click.command()

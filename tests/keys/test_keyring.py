@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from dashboards.terminal import keys as command
-from topology_runtime.errors import Conflict, InvalidInput
+from topology_runtime.errors import Conflict, InvalidInput, UsageError
 from topology_runtime.keys.keyring import TRUST, Keyring, read_key
 from topology_runtime.keys.trust import Trust
 
@@ -170,3 +170,11 @@ def test_an_agents_key_names_whose_code_it_runs_and_others_name_nobody(tmp_path:
     (ring.folder / "signing.pub").write_text("{}")
     with pytest.raises(InvalidInput, match=r"signing\.pub"):
         ring.add("agent", "vm2")
+
+
+def test_whose_key_is_rotated_has_to_be_said(tmp_path: Path) -> None:
+    folder = str(tmp_path / "k")
+    CliRunner().invoke(command.init, [folder])
+    done = CliRunner().invoke(command.rotate, ["agent", "--keys", folder])
+    assert isinstance(done.exception, UsageError) and "which agent?" in str(done.exception)
+    assert CliRunner().invoke(command.rotate, ["controller", "--keys", folder]).exit_code == 0

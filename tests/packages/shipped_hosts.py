@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -183,3 +184,13 @@ class Hosts:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self.wait(control_groups_gone, 5)
+
+
+def control_groups_gone() -> bool:
+    """Those of agents that were killed: their workers end a moment later."""
+    for path in sorted(Path("/sys/fs/cgroup").rglob(f"*headgate-ship-{os.getpid()}-*"), reverse=True):
+        for group in (*path.glob("*/"), path):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+    return not list(Path("/sys/fs/cgroup").rglob(f"*headgate-ship-{os.getpid()}-*"))
