@@ -37,6 +37,7 @@ from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import BadMessage, Conflict
 from topology_runtime.finished_kept import FinishedKept
+from topology_runtime.installed import installed_version
 from topology_runtime.keys.pairs import Who
 from topology_runtime.keys.worker_keys import WorkerKeys
 from topology_runtime.messages import (
@@ -181,14 +182,14 @@ class Agent:
 
     def _hello(self, boot: int) -> Hello:
         c = self.config
+        shape = c.slots, c.slot_cores, c.slot_memory_bytes
         return Hello(
-            vm=c.vm,
-            boot=boot,
-            slots=c.slots,
-            slot_cores=c.slot_cores,
-            slot_memory_bytes=c.slot_memory_bytes,
+            c.vm,
+            boot,
+            *shape,
             binding=self.binding.name,
             pid=os.getpid(),
+            version=installed_version(),
             spools=spools.left_over(c.directory),
             only_signed=self.packages.only_signed,
         )

@@ -44,6 +44,7 @@ from topology_runtime.messages import (
     WorkerReport,
 )
 from topology_runtime.struck import Poisoned
+from topology_runtime.wire_version import controller_fault
 
 REPORT_EVERY_NS = NS // 2
 REPORT_GAP_NS = NS // 200  # changes closer together than this share a report
@@ -200,9 +201,10 @@ class AgentState:
         if welcome.boot < self.controller_boot:
             return []
         self._heard_ns = now_ns
-        if welcome.refused:
-            self.refused = welcome.refused
-            return self._stop(f"refused: {welcome.refused}", now_ns)
+        fault = controller_fault(welcome.protocol, welcome.version, self.hello.version)
+        if welcome.refused or fault:
+            self.refused = welcome.refused or fault
+            return self._stop(f"refused: {self.refused}", now_ns)
         leased = self._on_lease(welcome)
         if welcome.boot == self.controller_boot:
             return leased
@@ -212,12 +214,8 @@ class AgentState:
         if first:
             return [*leased, *self._letters_again(now_ns)]
         self._hello_ns = now_ns
-        return [
-            *leased,
-            e.SendHello(self.hello),
-            e.ControllerChanged(welcome.boot),
-            *self._letters_again(now_ns),
-        ]
+        said = e.SendHello(self.hello), e.ControllerChanged(welcome.boot)
+        return [*leased, *said, *self._letters_again(now_ns)]
 
     def _on_lease(self, welcome: Welcome) -> list[e.Instruction]:
         """Rule 7. (An answer to another life of this agent grants nothing.)"""

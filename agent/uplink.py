@@ -62,7 +62,9 @@ class Uplink:
                 break
             try:
                 message = self.channel.decode(data)
-            except BadMessage:
+            except BadMessage as error:
+                if not self.bad:
+                    log.error("a message of the controller could not be read: %s", error.cause)
                 self.bad += 1
                 continue
             if isinstance(message, Welcome):

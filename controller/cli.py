@@ -7,7 +7,6 @@ by `headgate submit`.
 from __future__ import annotations
 
 import re
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from topology_runtime.addresses import Listening, listening
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.http_options import metrics_at, metrics_options
+from topology_runtime.installed import installed_version
 from topology_runtime.keys.keyring import TRUST
 from topology_runtime.trace_keep import DEFAULT, parse_keep
 
@@ -257,10 +257,3 @@ def read_json(path: Path, kind: type[Any], what: str) -> Any:
         raise InvalidInput(f"the {what} {path} cannot be read", cause=error.strerror) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is no {what}", cause=str(error)) from error
-
-
-def installed_version() -> str:
-    try:
-        return version("headgate")
-    except PackageNotFoundError:
-        return "unknown"

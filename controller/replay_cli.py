@@ -133,7 +133,7 @@ def models_of(folder: Path | None, recording: Recording) -> dict[str, Any] | Non
 
 
 def warn_of_other_version(recording: Recording) -> None:
-    from controller.cli import installed_version
+    from topology_runtime.installed import installed_version
 
     here, there = installed_version(), recording.run.version
     if there != here:

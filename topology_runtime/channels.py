@@ -30,6 +30,7 @@ from topology_runtime import curve
 from topology_runtime import messages as m
 from topology_runtime.addresses import Listening, parted, tcp
 from topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
+from topology_runtime.installed import from_here
 from topology_runtime.keys.pairs import Contact, KeyGuard, Who, keyed
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
@@ -419,7 +420,7 @@ class Waiter:
 
 def ask(contact: Contact, request: m.Request, timeout_s: float = 5.0) -> m.Reply:
     """One command to a controller and its reply; `Unreachable` after `timeout_s`, `Refused` without a key it knows."""
-    data = encode(request)
+    data = encode(from_here(request))
     if len(data) > REQUEST_MAX_BYTES:
         raise InvalidInput(
             f"{request.command} is {len(data):,} bytes long", cause=f"at most {REQUEST_MAX_BYTES:,} are taken"

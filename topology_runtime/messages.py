@@ -17,7 +17,6 @@ import msgspec
 from topology_runtime.clock_off import ClockOff as ClockOff
 from topology_runtime.cluster import Slot
 from topology_runtime.data_plane import DataPlaneSettings as DataPlaneSettings
-from topology_runtime.errors import HeadgateError
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.lease import Lease as Lease
 from topology_runtime.letters import DeadLetter as DeadLetter
@@ -28,6 +27,9 @@ from topology_runtime.letters import SentAgain as SentAgain
 from topology_runtime.packages.wire import PackageAt as PackageAt
 from topology_runtime.packages.wire import PackageOffer, PackagePart
 from topology_runtime.profiles import Profiled, ProfileSpec
+from topology_runtime.requests import Reply as Reply
+from topology_runtime.requests import Request as Request
+from topology_runtime.requests import refusal as refusal
 from topology_runtime.samples import LINK_COLUMNS as LINK_COLUMNS
 from topology_runtime.samples import SAMPLE_COLUMNS as SAMPLE_COLUMNS
 from topology_runtime.samples import SLOT_COLUMNS as SLOT_COLUMNS
@@ -38,8 +40,7 @@ from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTa
 from topology_runtime.struck import Poisoned, VmStrikes
 from topology_runtime.task_code import TaskCode
 from topology_runtime.topology import Topology
-
-PROTOCOL = 2
+from topology_runtime.wire_version import UNTOLD, WIRE
 
 
 class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -158,7 +159,8 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     """Answer to HELLO and to heartbeats: an agent knows its controller lives.
 
-    `report`: (boot, sequence) of the report that it answers, `leased`: with a lease too; (0, 0): of none."""
+    `report`: (boot, sequence) of the report that it answers, `leased`: with a lease too; (0, 0): of none. protocol,
+    version: what the controller speaks."""
 
     boot: int
     run: str
@@ -166,6 +168,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     refused: str = ""
     leased: tuple[int, int] = (0, 0)
     report: tuple[int, int] = (0, 0)
+    protocol: int = UNTOLD
+    version: str = ""
 
 
 FromController = (
@@ -188,7 +192,7 @@ class SpoolLeft(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """An agent says who it is. `boot` rises with every start of the agent (its start in ns)."""
+    """An agent says who it is, and what it speaks. `boot` rises with every start of the agent (its start in ns)."""
 
     vm: str
     boot: int
@@ -197,7 +201,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     slot_memory_bytes: int
     binding: str  # "cgroup2" | "cgroup1" | "affinity" | "none"
     pid: int
-    protocol: int = PROTOCOL
+    protocol: int = WIRE
     version: str = ""
     spools: tuple[SpoolLeft, ...] = ()
     only_signed: bool = False  # it runs packages of signers that it trusts, and no code from folders
@@ -421,25 +425,3 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
 
 
 Tuples = WireFrame | Acks | Word | Ping
-
-
-# ── commands ────────────────────────────────────────────────────────────────────────────────────
-
-
-class Request(msgspec.Struct, frozen=True, tag="request"):
-    """A command to the controller; `arguments` are plain values."""
-
-    command: str
-    arguments: dict[str, Any] = {}
-
-
-class Reply(msgspec.Struct, frozen=True, tag="reply"):
-    """`data` of a command done, or the error as (code, exit code, what, cause, hint, faults)."""
-
-    data: Any = None
-    error: tuple[str, int, str, str | None, str | None, tuple[str, ...]] | None = None
-
-
-def refusal(error: HeadgateError) -> Reply:
-    """The answer to what cannot be done: the client gets the error's code, words and exit code."""
-    return Reply(error=(error.code, error.exit_code, error.what, error.cause, error.hint, error.faults))

@@ -50,6 +50,7 @@ def view_of(
         run=k.settings.run,
         trace=k.settings.trace,
         boot=d.boot,
+        version=k.settings.version,
         pid=k.pid,
         stage=stage_of(k, ending.stage),
         mode=k.mode,
@@ -157,6 +158,7 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
         provided,
         f"disk {name}" in k.alarms,
         tuple(slots),
+        member.spoken,
         member.report.clock if member.report is not None else (0, 0),
         cordon_of(k, member),
     )

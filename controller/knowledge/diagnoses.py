@@ -33,7 +33,7 @@ Reason = Literal[
 ]
 
 
-ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "plan", "enactment", "journal", "disk",
+ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "version", "plan", "enactment", "journal", "disk",
                "dead letters", "state", "unread")  # fmt: skip
 
 

@@ -259,6 +259,9 @@ class Knowledge:
     spools_again_ns: int = 0  # no plan is made before for events that nobody reads
     incarnations: dict[Slot, int] = field(default_factory=dict)  # highest ever reported
     strikes: dict[str, VmStrikes] = field(default_factory=dict)  # VM → calls that its workers did not survive
+    foreign: dict[str, tuple[int, str]] = field(
+        default_factory=dict
+    )  # VM → when and why its version was refused
 
     # what was thought
     considered: frozenset[str] = frozenset()  # VMs that were there when it was planned last

@@ -19,7 +19,6 @@ from typing import Literal
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import (
-    PROTOCOL,
     Hello,
     Report,
     SourceStatus,
@@ -60,7 +59,7 @@ class Member:
     heard_ns: int
     binding: str = ""
     pid: int = 0
-    version: str = ""
+    spoken: tuple[int, str] = (0, "")  # wire version, headgate version; 0: it has not told yet
     only_signed: bool = False
     report: Report | None = None
 
@@ -107,9 +106,7 @@ class Membership:
                 self._show(self.members[vm.vm], None)
 
     def refusal(self, hello: Hello) -> str:
-        """Why this agent cannot take part; empty when it can."""
-        if hello.protocol != PROTOCOL:
-            return f"it speaks protocol {hello.protocol}, this controller {PROTOCOL}: install one version"
+        """Why this agent, whose version is one that is taken, cannot take part; empty when it can."""
         member = self.members.get(hello.vm)
         if member is not None and member.up and hello.boot < member.boot:
             return f"a newer agent of {hello.vm} is here already"
@@ -119,7 +116,7 @@ class Membership:
         """An agent that was not refused says who it is."""
         before = self.members.get(hello.vm)
         member = Member(self._sized(hello), hello.boot, "joined", now.mono_ns)
-        member.binding, member.pid, member.version = hello.binding, hello.pid, hello.version
+        member.binding, member.pid, member.spoken = hello.binding, hello.pid, (hello.protocol, hello.version)
         member.only_signed = hello.only_signed
         self.members[hello.vm] = member
         self.roster += before is None or before.vm != member.vm

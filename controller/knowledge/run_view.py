@@ -87,6 +87,7 @@ class VmStatus(msgspec.Struct, frozen=True):
     provided: bool
     troubled: bool
     slots: tuple[SlotStatus, ...]
+    spoken: tuple[int, str]
     clock: tuple[int, int] = (0, 0)
     cordon: str = ""
 
@@ -150,6 +151,7 @@ class RunView:
     run: str
     trace: str | None
     boot: int
+    version: str
     pid: int
     stage: str
     mode: str

@@ -9,9 +9,10 @@ from controller.knowledge.records import Joined
 from controller.knowledge.spools import unread
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Distrust, KeepLetters, Send
-from controller.monitor import claims, keyed_state
+from controller.monitor import claims, keyed_state, versions
 from topology_runtime import messages as m
 from topology_runtime.struck import VmStrikes
+from topology_runtime.wire_version import WIRE
 
 LETTERS_SAID = 20  # dead letters told one by one; the others are only counted
 LETTERS_COUNTED = {10**n for n in range(2, 19)}
@@ -21,13 +22,17 @@ LEVELS = {"lost": "warning", "silent": "warning", "restarted": "warning"}
 
 def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[MembershipChange, ...]:
     """An agent says who it is: welcomed, or refused with the reason."""
-    refused = members.refusal(message)
+    foreign = versions.refusal(turn, message)
+    refused = foreign or members.refusal(message)
     _welcome(turn, message.vm, refused)
     if refused:
-        turn.event(
-            "refused", f"the agent of {message.vm} is refused: {refused}", level="warning", vm=message.vm
-        )
+        if not foreign:
+            text = f"the agent of {message.vm} is refused: {refused}"
+            turn.event("refused", text, level="warning", vm=message.vm)
         return ()
+    before = members.members.get(message.vm)
+    if before is None or (before.boot, before.spoken) != (message.boot, (message.protocol, message.version)):
+        versions.note(turn, message)
     changes = members.hello(message, turn.now)
     k = turn.knowledge
     k.sent.pop(message.vm, None)
@@ -180,7 +185,8 @@ def letters_not_kept(turn: Turn, records: tuple[LetterRecord, ...]) -> None:
 def told(
     turn: Turn, members: Membership, changes: tuple[MembershipChange, ...]
 ) -> tuple[MembershipChange, ...]:
-    """Changes of membership as events."""
+    """Changes of membership as events; once a tick without any."""
+    versions.look(turn)
     for change in changes:
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
         if change.kind in ("lost", "left"):
@@ -196,7 +202,8 @@ def _welcome(
     turn: Turn, vm: str, refused: str = "", leased: tuple[int, int] = (0, 0), report: tuple[int, int] = (0, 0)
 ) -> None:
     k = turn.knowledge
-    turn.do(Send(vm, m.Welcome(k.durable.boot, k.settings.run, turn.now.wall_ns, refused, leased, report)))
+    told = k.durable.boot, k.settings.run, turn.now.wall_ns, refused, leased, report
+    turn.do(Send(vm, m.Welcome(*told, protocol=WIRE, version=k.settings.version)))
 
 
 def in_flight(members: tuple[Member, ...]) -> int:

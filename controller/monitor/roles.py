@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from topology_runtime.errors import BadMessage, HeadgateError, Refused
+from topology_runtime.errors import BadMessage, Conflict, HeadgateError, Refused
 from topology_runtime.keys.pairs import Who
-from topology_runtime.messages import FromAgent
+from topology_runtime.messages import FromAgent, Request
+from topology_runtime.wire_version import REMEDY, client_fault
 
 LOOKING = frozenset(
     [
@@ -27,6 +28,12 @@ def check_name(message: FromAgent, who: Who) -> None:
     """An agent speaks for its own VM only. Raises BadMessage."""
     if message.vm != who.name:
         raise BadMessage(f"the agent of {who.name} speaks for another VM", cause=repr(message.vm))
+
+
+def foreign(request: Request, ours: str) -> HeadgateError | None:
+    """Why what it speaks is not understood by headgate `ours`; None when it is."""
+    fault = client_fault(request.protocol, request.version, ours)
+    return Conflict(fault, hint=f"install one version; {REMEDY}") if fault else None
 
 
 def refused_to(who: Who, command: str) -> HeadgateError | None:

@@ -11,6 +11,7 @@ from controller.knowledge.run_view import LoopResult, RunView, SlotStatus, VmSta
 from controller.views.figures import rounded
 from topology_runtime.cluster import Slot
 from topology_runtime.utc import utc_iso
+from topology_runtime.wire_version import WIRE
 
 SCHEMA = "headgate/status/v1"
 NS = 1e9
@@ -32,6 +33,8 @@ def status(view: RunView) -> dict[str, Any]:
         "mode": view.mode,
         "held": view.held or None,
         "boot": view.boot,
+        "headgate": view.version,
+        "wire": WIRE,
         "pid": view.pid,
         "verdict": rounded(asdict(result.stability)) if result else {"verdict": view.verdict},
         "plan": _plan(view),
@@ -106,6 +109,7 @@ def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
         "vm": vm.vm.vm,
         "state": vm.state,
         "cordon": vm.cordon or None,
+        **_spoken(view, vm),
         "binding": vm.binding or None,
         "pid": vm.pid or None,
         "slot_cores": vm.vm.slot_cores,
@@ -115,6 +119,13 @@ def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
         **rounded(dict(use)),
         "slots": [_slot(view, slot) for slot in vm.slots],
     }
+
+
+def _spoken(view: RunView, vm: VmStatus) -> dict[str, Any]:
+    """What its agent is; skew: not what the controller is. None before it said who it is to this controller."""
+    wire, version = vm.spoken
+    skew = vm.spoken != (WIRE, view.version) if wire else None
+    return {"headgate": version or None, "wire": wire or None, "skew": skew}
 
 
 def _clock(vm: VmStatus) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dashboards.feeding.items import Change, Document, Item, Stale, Whole
 from topology_runtime import channels
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.errors import BadMessage
+from topology_runtime.installed import from_here
 from topology_runtime.keys.pairs import Contact
 from topology_runtime.messages import Reply, Request
 from topology_runtime.picturing.merge_patch import advanced
@@ -63,7 +64,7 @@ class LiveFeed:
             self._heard_ns, self._said_stale = monotonic_ns(), False
         elif self._whole_desired and monotonic_ns() - self._asked_ns >= AGAIN_S * NS:
             self._asked_ns = monotonic_ns()
-            self._asking.send(Request("snapshot"))
+            self._asking.send(from_here(Request("snapshot")))
         return found
 
     def _late(self) -> Stale | None:

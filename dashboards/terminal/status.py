@@ -12,6 +12,7 @@ from dashboards.terminal.connection import asked, controller_option
 from dashboards.terminal.live_view import picture
 from topology_runtime.errors import CheckFailed
 from topology_runtime.output import Format, Row, console, emit, format_options, write_table
+from topology_runtime.wire_version import REMEDY
 
 # Of tasks, for people: it fits 80 columns; -o json has all.
 SHOWN = {
@@ -63,6 +64,9 @@ def print_status(found: Mapping[str, Any]) -> None:
         sys.stdout.write("\n")
         write_table([{name: task.get(key) for key, name in SHOWN.items()} for task in found["tasks"]])
     for vm in found["vms"]:
+        if vm.get("skew"):
+            theirs, ours = (f"headgate {one['headgate']} (wire version {one['wire']})" for one in (vm, found))
+            sys.stdout.write(f"\n{vm['vm']} runs {theirs}, the controller {ours}: {REMEDY}\n")
         if behind_ms := vm.get("clock_behind_ms"):
             off = (
                 f"{abs(behind_ms) / 1000:,.3f} s {'behind' if behind_ms > 0 else 'ahead of'} the controller's"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from topology_runtime import channels
+from topology_runtime.installed import from_here
 from topology_runtime.keys.pairs import Contact
 from topology_runtime.messages import Reply, Request
 
@@ -43,12 +44,12 @@ class StatusFeed:
             self._answers_due = 0
         if self._answers_due == 0 and waited_ns >= (EAGER_NS if eager else EVERY_NS):
             self._asked_ns, self._answers_due = now_ns, 2
-            self._channel.send(Request("status"))
-            self._channel.send(Request("events", {"since": self._last_event}))
+            self._channel.send(from_here(Request("status")))
+            self._channel.send(from_here(Request("events", {"since": self._last_event})))
 
     def send(self, command: str) -> None:
         """An order whose answer shows in the next status."""
-        self._channel.send(Request(command))
+        self._channel.send(from_here(Request(command)))
 
     def take_events(self) -> list[dict[str, Any]]:
         events, self._events = self._events, []

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from agent import events as e
 from topology_runtime import messages as m
+from topology_runtime.wire_version import WIRE
 
 
 def source_now(number: int, emitted: int, acked: int, **more: int | bool) -> m.SourceStatus:
@@ -67,6 +68,27 @@ def test_a_refused_agent_ends_with_the_reason_and_no_goodbye() -> None:
     out = mind.tell(m.Welcome(1, "run", BOOT, refused="a newer agent of vm1 is here already"))
     assert only(out, e.Exit)[0].error == "a newer agent of vm1 is here already"
     assert not only(out, e.SendGoodbye)
+
+
+@pytest.mark.parametrize(
+    ("wire", "obeyed"), [(WIRE - 2, False), (WIRE - 1, True), (WIRE + 1, True), (WIRE + 2, False)]
+)
+def test_a_controller_of_a_version_too_far_away_is_not_obeyed(wire: int, obeyed: bool) -> None:
+    mind = Mind(welcomed=False)
+    mind.tell(m.Welcome(1, "run", BOOT, protocol=wire, version="9.9.9"))
+    mind.want(thread(1, 0))
+    assert bool(only(mind.all, e.SpawnWorker)) is obeyed
+    if not obeyed:
+        error = only(mind.all, e.Exit)[0].error
+        assert f"headgate 9.9.9 (wire version {wire})" in error and "headgate cluster upgrade" in error
+
+
+def test_a_controller_that_is_replaced_by_one_too_new_is_left_with_all_that_runs() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.tell(m.Welcome(2, "run", BOOT, protocol=WIRE + 2, version="9.9.9"))
+    mind.want(thread(2, 1), boot=2)
+    assert mind.state.stopping and len(only(mind.all, e.SpawnWorker)) == 1
 
 
 # ── desired states ───────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.knowledge.membership import Membership, natural
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Vm
-from topology_runtime.messages import PROTOCOL, Hello, Report, Token
+from topology_runtime.messages import Hello, Report, Token
 
 S = 1_000_000_000
 
@@ -14,8 +14,8 @@ def at(seconds: float) -> Now:
     return Now(int(seconds * S), int(seconds * S) + 10**18)
 
 
-def hello(vm: str = "vm1", boot: int = 5, protocol: int = PROTOCOL) -> Hello:
-    return Hello(vm, boot, 4, 0.2, 1 << 28, "cgroup1", 77, protocol)
+def hello(vm: str = "vm1", boot: int = 5) -> Hello:
+    return Hello(vm, boot, 4, 0.2, 1 << 28, "cgroup1", 77)
 
 
 def report(vm: str, sequence: int, boot: int = 5) -> Report:
@@ -92,9 +92,8 @@ def test_reports_out_of_order_are_dropped() -> None:
     assert members.members["vm1"].report == report("vm1", 3)
 
 
-def test_other_protocols_and_older_agents_are_refused() -> None:
+def test_older_agents_are_refused() -> None:
     members = Membership()
-    assert "protocol 9" in members.refusal(hello(protocol=9))
     members.hello(hello(boot=6), at(0))
     assert "newer agent" in members.refusal(hello(boot=5))
     assert members.refusal(hello(boot=6)) == ""

@@ -309,13 +309,6 @@ def test_a_journal_that_fails_at_the_very_end_does_not_keep_the_run_alive() -> N
     assert world.finish is not None
 
 
-def test_an_agent_of_another_protocol_is_told_why() -> None:
-    world = World().start()
-    world.do(t.FromVm(msgspec.structs.replace(world.vms["vm1"].hello(), vm="vm9", protocol=99)))
-    told = [message for name, message in world.sent if name == "vm9"]
-    assert isinstance(told[-1], m.Welcome) and "protocol 99" in told[-1].refused
-
-
 def test_dead_letters_are_counted_once_and_shown() -> None:
     world = running()
     letter = m.DeadLetter("work", 2, "source", 0, 7, "row", "ValueError: bad", "Traceback …")

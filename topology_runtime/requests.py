@@ -1,0 +1,31 @@
+"""What clients ask a controller, and what it answers: a part of `messages`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from topology_runtime.errors import HeadgateError
+from topology_runtime.wire_version import UNTOLD
+
+
+class Request(msgspec.Struct, frozen=True, tag="request"):
+    """A command to the controller; `arguments` are plain values. protocol, version: what who asks speaks."""
+
+    command: str
+    arguments: dict[str, Any] = {}
+    protocol: int = UNTOLD
+    version: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True, tag="reply"):
+    """`data` of a command done, or the error as (code, exit code, what, cause, hint, faults)."""
+
+    data: Any = None
+    error: tuple[str, int, str, str | None, str | None, tuple[str, ...]] | None = None
+
+
+def refusal(error: HeadgateError) -> Reply:
+    """The answer to what cannot be done: the client gets the error's code, words and exit code."""
+    return Reply(error=(error.code, error.exit_code, error.what, error.cause, error.hint, error.faults))
