@@ -31,6 +31,13 @@ OF_MOVES: tuple[Plant, ...] = (
         test=CORDONS,
     ),
     one(
+        "a source that is about to move is taken for one that does not run empty",
+        "controller/execute/handing.py",
+        "for thread in wire_threads(k.durable):  # while",
+        "for thread in k.durable.rollout.leaving:  # while",
+        test=CORDONS,
+    ),
+    one(
         "a slot gets threads of two codes",
         EXECUTOR,
         "code=codes.get(t.slot, newest)",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.execute.desired import busy, left_behind, reads, routes_now, runs
+from controller.execute.desired import busy, left_behind, reads, routes_now, runs, wire_threads
 from controller.execute.steps import ObservedState
 from controller.knowledge.knowledge import Apart, Knowledge
 from controller.knowledge.records import HandedOver, StandIn
@@ -97,9 +97,9 @@ def _part(turn: Turn, sight: ObservedState) -> bool:
     number, _ = routes_now(k.durable)
     sources = {task.name for task in k.topology.sources}
     apart = {gap.thread for gap in k.durable.apart}
-    for thread in k.durable.rollout.leaving:
+    for thread in wire_threads(k.durable):  # while PREPARED, who is about to leave reads on
         known = k.counts.sources.get((thread.task, thread.partition))
-        if thread.task not in sources or known is None or thread.thread in apart:
+        if not thread.leaving or thread.task not in sources or known is None or thread.thread in apart:
             continue
         if busy(thread, sight, number):
             due = k.impatient and not reads(thread, sight, number)

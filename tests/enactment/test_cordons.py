@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from enactment_world import World, vm
 
-from controller.knowledge.records import Cordoned
+from controller.knowledge.records import Cordoned, HandedOver
 from topology_runtime import messages as m
 
 
@@ -78,6 +78,19 @@ def test_one_that_nothing_runs_on_is_drained_at_once() -> None:
     assert world.ask("drain", vms=[idle]).data == {"vms": [{"vm": idle, "cordon": "drained"}]}
     world.run(5)
     assert world.rollout.epoch == 1
+
+
+@pytest.mark.parametrize("after_s", [1, 30])
+def test_a_source_moves_without_reading_a_row_twice_however_long_it_ran(after_s: int) -> None:
+    """(The time that a leaving source gets to run empty began with the plan before.)"""
+    world = running().run(after_s)
+    source = next(t.slot.vm for t in world.rollout.threads if t.task == "source")
+    world.ask("drain", vms=[source])
+    drained(world, source)
+    assert not [record for record in world.journal if isinstance(record, HandedOver)]
+    _, (successor, position) = world.started
+    left = world.loop.knowledge.counts.source("source", 0)
+    assert position == left.below[0] and successor in {t.thread for t in world.rollout.threads}
 
 
 def test_it_is_not_drained_while_rows_are_open_there() -> None:
