@@ -27,11 +27,12 @@ from agent.config import AgentConfig
 from agent.metrics import AgentMetricsPort
 from agent.packages import Packages
 from agent.sampler import Sampler
-from agent.spare_slot import SpareSlot
+from agent.spare_slots import SpareSlots
 from agent.state import AgentState
 from agent.supervisor import Supervisor, WorkerEnd, WorkerProcess
 from agent.uplink import Uplink
 from topology_runtime import channels, failpoints
+from topology_runtime.calibration.store import machine
 from topology_runtime.channels import ServerChannel, Waiter, Waker
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
@@ -130,7 +131,7 @@ class Agent:
         undo.callback(self.sampler.close)
         self.supervisor = Supervisor(config, self.binding, self.workers_channel.endpoint, keys)
         undo.callback(self._end_workers)
-        self.spare = SpareSlot(config, self.binding)
+        self.spare = SpareSlots(config, self.binding)
         undo.callback(self.spare.close)
         self.state = AgentState(self._hello(boot), now_ns, self.supervisor.letters_before())
         self.state.strikes.take_up(struck_file.load(config.directory, config.run))
@@ -192,12 +193,11 @@ class Agent:
             version=installed_version(),
             spools=spools.left_over(c.directory),
             only_signed=self.packages.only_signed,
+            machine=machine(),
         )
 
     def _watch_all(self) -> None:
         fds = [self.wake.fd, *(worker.pidfd for worker in self.supervisor.workers.values())]
-        if self.spare.pidfd is not None:
-            fds.append(self.spare.pidfd)
         self.waiter = Waiter([self.uplink.channel, self.workers_channel], fds)
 
     def _catch_signals(self) -> None:
@@ -282,8 +282,9 @@ class Agent:
         self.do(message)
 
     def _reap(self, ready: set[int]) -> None:
-        if self.spare.pidfd in ready and (ended := self._end_profile()) is not None:
-            self.do(ended)
+        for number in self.spare.ended(ready):
+            if (over := self._end_profile(number)) is not None:
+                self.do(over)
         self.spare.reap()
         for worker in [w for w in self.supervisor.workers.values() if w.pidfd in ready]:
             end = self.supervisor.reap(worker)
@@ -319,6 +320,8 @@ class Agent:
         if seen != self._disk_told or left is not None:
             self._disk_told = seen
             self.do(seen)
+        for stands in self.spare.stands():
+            self.do(stands)
         for worker in self.supervisor.workers.values():
             worker.reader.be_careful(self.state.strikes.careful(worker.slot, now_ns))
         for worker, hang in self.supervisor.hung(now_ns, self._max_call_ns):
@@ -371,8 +374,8 @@ class Agent:
                 self._signal(instruction)
             case e.StartProfile():
                 return self._start_profile(instruction)
-            case e.EndProfile():
-                return self._end_profile()
+            case e.EndProfile(number):
+                return self._end_profile(number)
             case e.SendReport(report):
                 self.uplink.send(structs.replace(report, clock=self.uplink.offset_ns()))
                 if self.state.desired is not None:
@@ -412,14 +415,14 @@ class Agent:
 
     def _start_profile(self, order: e.StartProfile) -> e.Event | None:
         failed = self.spare.start(order)
-        if self.spare.pidfd is not None:
-            self.waiter.add_fd(self.spare.pidfd)
+        if (pidfd := self.spare.pidfd(order.profile.number)) is not None:
+            self.waiter.add_fd(pidfd)
         return failed
 
-    def _end_profile(self) -> e.ProfileEnded | None:
-        if self.spare.pidfd is not None:
-            self.waiter.remove_fd(self.spare.pidfd)
-        return self.spare.end()
+    def _end_profile(self, number: int) -> e.ProfileEnded | None:
+        if (pidfd := self.spare.pidfd(number)) is not None:
+            self.waiter.remove_fd(pidfd)
+        return self.spare.end(number)
 
     def _tell(self, slot: int, message: FromAgentToWorker | bytes) -> None:
         """To the slot's worker, if it has said hello (else it is told when it does)."""

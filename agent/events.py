@@ -80,6 +80,15 @@ class ProfileEnded(msgspec.Struct, frozen=True):
     number: int
     model: bytes = b""
     error: str = ""
+    of_task: bool = False  # not of this host
+
+
+class ProfileStands(msgspec.Struct, frozen=True):
+    """Profile `number` has measured so many of about so many points."""
+
+    number: int
+    done: int
+    of: int
 
 
 class DiskSeen(msgspec.Struct, frozen=True):
@@ -111,6 +120,7 @@ Event = (
     | WorkerExited
     | WorkerHung
     | ProfileEnded
+    | ProfileStands
     | DiskSeen
     | StopAsked
     | Tick

@@ -106,8 +106,7 @@ class AgentState:
         due += [s.kill_at_ns for s in self.slots.values() if s.kill_at_ns is not None and s.live]
         if self.stopping:
             due.append(self._stop_ns + STOP_LIMIT_NS)
-        if self.profile.running is not None:
-            due.append(self.profile.end_at_ns)
+        due += self.profile.ends_ns
         return min(due)
 
     def validate(self) -> None:
@@ -120,7 +119,7 @@ class AgentState:
             for thread in state.desired:
                 assert thread.slot == state.slot
             assert not state.ended or set(state.ended) <= {t.thread for t in state.desired}
-            assert not (live and self._is_profiled(state)), f"{state.slot}: a worker and a profile"
+            assert not (live and self.profile.uses(state.slot)), f"{state.slot}: a worker and a profile"
         assert self.desired is None or self.desired.token == self.token
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
@@ -149,6 +148,8 @@ class AgentState:
                 return self._on_hung(event, now_ns)
             case e.ProfileEnded():
                 return self.profile.ended(event)
+            case e.ProfileStands():
+                self.profile.stands(event)
             case e.DiskSeen(troubles, spools):
                 self._troubles, self.spools_left = troubles, self.spools_left if spools is None else spools
             case e.StopAsked(reason):
@@ -188,9 +189,6 @@ class AgentState:
             return []
         return [e.ForwardWanted(state.slot, state.incarnation, data), *self._lease_of(state)]
 
-    def _is_profiled(self, state: SlotState) -> bool:
-        return self.profile.running is not None and self.profile.running.slot == state.slot
-
     def _note_strangers(self, desired: DesiredState) -> list[e.Instruction]:
         """Slots that the controller wants used and that this VM does not have."""
         vm = self.hello.vm
@@ -215,7 +213,7 @@ class AgentState:
             return [*leased, *self._letters_again(now_ns)]
         self._hello_ns = now_ns
         said = e.SendHello(self.hello), e.ControllerChanged(welcome.boot)
-        return [*leased, *said, *self._letters_again(now_ns)]
+        return [*leased, *said, *self.profile.stop(), *self._letters_again(now_ns)]
 
     def _on_lease(self, welcome: Welcome) -> list[e.Instruction]:
         """Rule 7. (An answer to another life of this agent grants nothing.)"""
@@ -405,7 +403,7 @@ class AgentState:
         unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
         report = Report(
             self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.positions.now(),
-            self._disk(), unlogged, self.spools_left, self.strikes.told,
+            self._disk(), unlogged, self.spools_left, self.strikes.told, profiles=self.profile.at(),
         )  # fmt: skip
         return e.SendReport(report)
 

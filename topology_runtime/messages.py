@@ -26,7 +26,7 @@ from topology_runtime.letters import SendAgain as SendAgain
 from topology_runtime.letters import SentAgain as SentAgain
 from topology_runtime.packages.wire import PackageAt as PackageAt
 from topology_runtime.packages.wire import PackageOffer, PackagePart
-from topology_runtime.profiles import Profiled, ProfileSpec
+from topology_runtime.profiles import ProfileAt, Profiled, ProfileSpec
 from topology_runtime.requests import Reply as Reply
 from topology_runtime.requests import Request as Request
 from topology_runtime.requests import refusal as refusal
@@ -120,7 +120,7 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
 
     `routes_number` numbers `routes`; marks carry it. `modelled_tps`: thread → rows/s it is
     modelled for (sizes frames and windows). `held_dead`: VMs that are waited for no more.
-    `draining`: sources stop reading and everything runs empty. `profile`: none but this one may run.
+    `draining`: sources stop reading and everything runs empty. `profiles`: no others may run.
     `holders`: the threads of exclusive tasks that may work, at most one of each task, under a lease.
     `keepers`: of keyed tasks; none: nobody has any state yet. `topology`, `user_paths` and `package` are the code of
     number `code`; `older`: others that some threads still run."""
@@ -140,7 +140,7 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     held_dead: tuple[str, ...] = ()
     draining: bool = False
     settings: DataPlaneSettings = DataPlaneSettings()
-    profile: ProfileSpec | None = None
+    profiles: tuple[ProfileSpec, ...] = ()
     holders: tuple[int, ...] = ()
     keepers: tuple[Keepers, ...] = ()
     strikes: tuple[tuple[str, VmStrikes], ...] = ()  # by VM: a row is tried three times in all
@@ -205,6 +205,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     version: str = ""
     spools: tuple[SpoolLeft, ...] = ()
     only_signed: bool = False  # it runs packages of signers that it trusts, and no code from folders
+    machine: str = ""  # of what kind: models are of one kind (calibration/store.py)
 
 
 class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
@@ -278,7 +279,8 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     clock: tuple[int, int] = (
         0,
         0,
-    )  # its UTC is so many ns behind the controller's, give or take so many; (0, 0): unknown
+    )  # its UTC is so many ns behind the controller's, ± so many; (0, 0): unknown
+    profiles: tuple[ProfileAt, ...] = ()  # that run here
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):

@@ -15,15 +15,16 @@ import msgspec
 from controller.analyze.demand import planned_for
 from controller.core.cordoning import COMMANDS as CORDON_COMMANDS
 from controller.core.deciding import addable, enact_proposal, plan_for, present, question
+from controller.core.first_profiles import unmodelled
 from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
 from controller.core.letter_commands import whole
+from controller.core.measuring_commands import models_of, refuse_if_taken, submission, take, withdraw
 from controller.core.rate_question import rates_asked, whatif
 from controller.core.recoding import replaced
 from controller.core.rollback import plans, rollback
 from controller.execute.ending import SCHEDULE_LEAD_NS, Ending
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
-from controller.knowledge.models import Model
 from controller.knowledge.records import HoldCleared, Scheduled, Submitted
 from controller.knowledge.run_view import PlanProposal, RunView
 from controller.knowledge.turn import Turn
@@ -55,15 +56,20 @@ class Run(Protocol):
 
 
 class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments of `submit`: what the loader made of the user's topology, models and rates."""
+    """Arguments of `submit`: what the loader made of the user's topology, the data of model files, rates.
+    measure: models that lack, first; known: those that were measured before, each of one kind of machine; by: who
+    submits, in his words."""
 
     topology: Topology
-    models: tuple[Model, ...]
+    models: tuple[Any, ...]
     steps: tuple[tuple[float, float], ...]
     period_s: float = 0.0
     user_paths: tuple[str, ...] = ()
     uncapped: bool = False
     package: str = ""
+    measure: bool = False
+    known: tuple[Any, ...] = ()
+    by: str = ""
 
 
 def answer(run: Run, turn: Turn, command: Command) -> None:
@@ -143,6 +149,7 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
             f"this controller runs {k.durable.run.topology.name} already",
             hint="one controller runs one topology: stop it, or start another controller",
         )
+    refuse_if_taken(k)
     try:
         given = msgspec.convert(arguments, Submission, strict=False)
     except msgspec.ValidationError as error:
@@ -151,10 +158,11 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
     if not given.steps or not all(math.isfinite(x) and x >= 0 for step in given.steps for x in step):
         raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, tuples/s), from 0 s on")
     here = (*present(k, run.members), *k.settings.initial)[:1]
-    models = (fitted(given.models, given.topology, vm.slot_cores, vm.slot_memory_bytes) for vm in here)
+    read = models_of(given.models)
+    models = (fitted(read, given.topology, vm.slot_cores, vm.slot_memory_bytes) for vm in here)
     submitted = Submitted(
         given.topology,
-        next(models, given.models),
+        next(models, read),
         given.steps,
         given.period_s,
         given.user_paths,
@@ -162,8 +170,15 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
         given.uncapped,
         given.package,
     )
+    answer = {"topology": given.topology.name, "run": k.settings.run}
+    if given.measure and unmodelled(given.topology, submitted.models):
+        return {**answer, **take(turn, submitted, given.by, models_of(given.known))}
     run.submit(turn, submitted)
-    return {"topology": given.topology.name, "run": k.settings.run}
+    return answer
+
+
+def _submission(run: Run, turn: Turn, arguments: Arguments) -> Any:
+    return submission(run.knowledge, run.view(turn.now), arguments)
 
 
 def _replace(run: Run, turn: Turn, arguments: Arguments) -> Any:
@@ -245,6 +260,8 @@ COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "stop": _stop,
     "submit": _submit,
     "replace": _replace,
+    "submission": _submission,
+    "withdraw": lambda run, turn, arguments: withdraw(turn, arguments),
     "plan": _plan,
     "apply": _apply,
     "resume": _resume,

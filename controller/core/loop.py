@@ -20,6 +20,7 @@ from controller.core import (
     commands,
     correcting,
     deciding,
+    first_profiles,
     first_rows,
     recoding,
     recovery,
@@ -225,6 +226,7 @@ class Loop:
         told = k.desired
         recovery.adopted(turn, self.members)
         spare_profiles.watch(turn, self.members, self.ending.stage)
+        first_profiles.go_on(turn, self.members, self.ending.stage, self.submit)
         if self.ending.stage not in ("leaving", "over"):  # agents that were told to go are not lost
             enact(turn, self.members)
         self.ending.advance(turn, self.members)
@@ -291,7 +293,8 @@ class Loop:
                 return hearing.letters(turn, members, message)
             case Profiled():
                 changes = hearing.told(turn, members, members.heard(message.vm, turn.now))
-                spare_profiles.heard(turn, message)
+                if not first_profiles.heard(turn, message):
+                    spare_profiles.heard(turn, message)
             case m.PackageAt():
                 return  # the shell's matter
             case m.Goodbye():
@@ -389,11 +392,8 @@ class Loop:
             self.settling.go_on(turn, self.members, self.finished)
         self.again.go_on(turn, self.ending.stage == "running")
         self._end_in_time(turn)
-        if (
-            self.ending.stage == "running"
-            and not k.adopting_until_ns
-            and now.mono_ns >= k.next_turn_ns - SLACK_NS
-        ):
+        due = now.mono_ns >= k.next_turn_ns - SLACK_NS
+        if due and self.ending.stage == "running" and not k.adopting_until_ns:
             late = now.mono_ns - k.next_turn_ns > TURN_NS
             k.next_turn_ns = (now.mono_ns if late else k.next_turn_ns) + TURN_NS
             deciding.close_circuits(k, now.mono_ns)

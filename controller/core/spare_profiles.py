@@ -113,7 +113,7 @@ def spare_slots(k: Knowledge, members: Membership) -> list[Slot]:
     taken = _used(k)
     vms = [m.vm for m in members.up() if m.binding in BOUND and m.vm.vm not in k.durable.held_dead]
     slots = [slot for vm in vms for slot in vm.all_slots() if slot not in taken]
-    return sorted((slot for slot in slots if not _has_worker(slot, members)), reverse=True)
+    return sorted((slot for slot in slots if not has_worker(slot, members)), reverse=True)
 
 
 def _used(k: Knowledge) -> set[Slot]:
@@ -122,7 +122,7 @@ def _used(k: Knowledge) -> set[Slot]:
     return {slot for planned in (d.rollout, d.waiting) if planned is not None for slot in planned.slots}
 
 
-def _has_worker(slot: Slot, members: Membership) -> bool:
+def has_worker(slot: Slot, members: Membership) -> bool:
     worker = members.workers.get(slot)
     return worker is not None and worker.state != "exited"
 
@@ -218,7 +218,7 @@ def heard(turn: Turn, said: Profiled) -> None:
     if desired is None or (desired.number, desired.slot.vm) != (said.number, said.vm) or k.topology is None:
         return
     before = k.models[k.topology.by_name[desired.task].model_name]
-    data, found = _model(said.model, before.task)
+    data, found = model_said(said.model, before.task)
     if said.model and found is None:
         turn.do(Distrust(said.vm, "a model that is none"))
     if found is None or said.error:
@@ -236,7 +236,7 @@ def heard(turn: Turn, said: Profiled) -> None:
     turn.event("profiled", text, task=desired.task, model=before.task)
 
 
-def _model(said: bytes, name: str) -> tuple[dict[str, object], Model | None]:
+def model_said(said: bytes, name: str) -> tuple[dict[str, object], Model | None]:
     """(plain data, the model); None when these bytes are no model of that name."""
     if not said or len(said) > MODEL_MOST_BYTES:
         return {}, None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from controller.core.copies import BySink, copies_of
+from controller.core.first_profiles import measuring
 from controller.execute.ending import Ending, offered_of
 from controller.execute.executor import sight_of, stand_of
+from controller.execute.measuring import profiles_now
 from controller.execute.steps import waits_for
 from controller.execute.watching import cordon_of, outdated_slots
 from controller.knowledge.arrivals import cap_of, lags_of, offered_now, source_kind
@@ -76,6 +78,7 @@ def view_of(
         known=frozenset(members.members) | frozenset(members.known),
         profile=k.profiles.desired,
         profile_s=(now.mono_ns - k.profiles.began_ns) / NS if k.profiles.desired else 0.0,
+        measuring=measuring(k, members, now),
         source_kind=source_kind(k),
         offered_tps=offered_now(k, now.wall_ns),
         lags=lags_of(k, now.wall_ns),
@@ -109,7 +112,7 @@ def stage_of(k: Knowledge, ending: str) -> str:
     if k.adopting_until_ns:
         return "adopting"
     if d.run is None:
-        return "idle"
+        return "measuring" if d.taken is not None else "idle"
     if d.rollout is None:
         return "gathering"
     if k.enacting:
@@ -141,13 +144,13 @@ def _vms(k: Knowledge, members: Membership) -> tuple[VmStatus, ...]:
 def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
     name = member.vm.vm
     workers = {worker.slot: worker for worker in member.workers()}
-    profiled = k.profiles.desired.slot if k.profiles.desired else None
+    profiled = {spec.slot for spec in profiles_now(k)}
     slots = []
     for slot in member.vm.all_slots():
         worker = workers.get(slot)
         state = member.state if not member.up else worker.state if worker else "empty"
         slots.append(
-            SlotStatus(slot, "profiling" if slot == profiled else state, worker.crashes if worker else 0)
+            SlotStatus(slot, "profiling" if slot in profiled else state, worker.crashes if worker else 0)
         )
     return VmStatus(
         member.vm,
@@ -161,6 +164,7 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
         member.spoken,
         member.report.clock if member.report is not None else (0, 0),
         cordon_of(k, member),
+        member.machine,
     )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from controller.execute.keepers import answering, keepers_now, told
+from controller.execute.measuring import before_a_plan, profiles_now
 from controller.execute.steps import ObservedState
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
@@ -44,8 +45,8 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
     """What agents are to be told now, under a new counter only if it differs from what they were told."""
     d = k.durable
     if d.run is None or d.rollout is None:
-        k.desired = None  # also when the first plan could not be journaled
-        return None
+        k.desired = before_a_plan(k)
+        return k.desired
     number, routes = routes_now(d)
     threads = wire_threads(d)
     keepers = _keepers(k, sight, threads)
@@ -67,7 +68,7 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         held_dead=d.held_dead,
         draining=bool(d.draining),
         settings=k.settings.data_plane,
-        profile=k.profiles.desired,
+        profiles=profiles_now(k),
         holders=tuple(holder.thread for holder in holders(d, threads)),
         keepers=keepers,
         strikes=tuple(sorted(k.strikes.items())),

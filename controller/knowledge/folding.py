@@ -38,7 +38,10 @@ from controller.knowledge.records import (
     SoFar,
     StandIn,
     StateLost,
+    SubmissionDropped,
+    SubmissionTaken,
     Submitted,
+    TaskMeasured,
 )
 from topology_runtime.task_code import TaskCode
 from topology_runtime.worker.ranges import of_runs, runs_of
@@ -65,7 +68,22 @@ def _booted(d: Durable, r: Booted) -> Durable:
 
 
 def _submitted(d: Durable, r: Submitted) -> Durable:
-    return replace(d, run=r)
+    number = d.taken.number if d.taken is not None else 0
+    return replace(d, run=r, taken=None, accepted=number)
+
+
+def _taken(d: Durable, r: SubmissionTaken) -> Durable:
+    return replace(d, taken=r, measured=r.known)
+
+
+def _task_measured(d: Durable, r: TaskMeasured) -> Durable:
+    of = r.model.task, r.model.slot.machine
+    others = tuple(model for model in d.measured if (model.task, model.slot.machine) != of)
+    return replace(d, measured=(*others, r.model))
+
+
+def _dropped(d: Durable, r: SubmissionDropped) -> Durable:
+    return replace(d, taken=None, dropped=r)
 
 
 def _planned(d: Durable, r: RolloutStarted) -> Durable:
@@ -275,6 +293,9 @@ def _so_far(_: Durable, r: SoFar) -> Durable:
 _FOLDS: dict[type, Any] = {
     Booted: _booted,
     Submitted: _submitted,
+    SubmissionTaken: _taken,
+    TaskMeasured: _task_measured,
+    SubmissionDropped: _dropped,
     RolloutStarted: _planned,
     PhaseEntered: _entered,
     Adopted: _adopted,

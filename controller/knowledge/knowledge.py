@@ -221,6 +221,26 @@ class Profiles:
     again_ns: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class FirstProfile:
+    """Of a task before a run, on one kind of machine, since `began_ns`."""
+
+    spec: ProfileSpec
+    model: str
+    machine: str
+    began_ns: int
+
+
+@dataclass(slots=True)
+class FirstProfiles:
+    """Before a run. running: by number. unfit: VM → why none of these profiles is begun there any more. seconds: of
+    those that are over."""
+
+    running: dict[int, FirstProfile] = field(default_factory=dict)
+    unfit: dict[str, str] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+
+
 @dataclass
 class Knowledge:
     """Everything the controller knows."""
@@ -240,6 +260,7 @@ class Knowledge:
     holders_token: Token = Token()  # the first desired state of this life with the present holders
     rested: set[int] = field(default_factory=set)  # exclusive threads that reported their end
     profiles: Profiles = field(default_factory=Profiles)
+    first: FirstProfiles = field(default_factory=FirstProfiles)
 
     # times, monotonic ns
     started_ns: int = 0

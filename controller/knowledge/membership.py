@@ -61,6 +61,7 @@ class Member:
     pid: int = 0
     spoken: tuple[int, str] = (0, "")  # wire version, headgate version; 0: it has not told yet
     only_signed: bool = False
+    machine: str = ""
     report: Report | None = None
 
     @property
@@ -117,7 +118,7 @@ class Membership:
         before = self.members.get(hello.vm)
         member = Member(self._sized(hello), hello.boot, "joined", now.mono_ns)
         member.binding, member.pid, member.spoken = hello.binding, hello.pid, (hello.protocol, hello.version)
-        member.only_signed = hello.only_signed
+        member.only_signed, member.machine = hello.only_signed, hello.machine
         self.members[hello.vm] = member
         self.roster += before is None or before.vm != member.vm
         seen = before.report if before is not None and before.up else None

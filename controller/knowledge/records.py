@@ -49,6 +49,31 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     package: str = ""  # the digest of the package with its code
 
 
+class SubmissionTaken(msgspec.Struct, frozen=True, tag="taken"):
+    """What is to be run once the tasks that have no model are measured. number: of the submission; by: whose it is, in
+    his words; known: measured before, each on one kind of machine."""
+
+    submitted: Submitted
+    number: int
+    by: str = ""
+    known: tuple[Model, ...] = ()
+
+
+class TaskMeasured(msgspec.Struct, frozen=True, tag="task_measured"):
+    """A model that a submission lacked, on one kind of machine."""
+
+    model: Model
+
+
+class SubmissionDropped(msgspec.Struct, frozen=True, tag="dropped"):
+    """It is not run: why, as an error tells it."""
+
+    number: int
+    what: str
+    cause: str = ""
+    hint: str = ""
+
+
 class Modelled(msgspec.Struct, frozen=True, tag="modelled"):
     """Tasks were measured; these models take the place of those of their names."""
 
@@ -292,6 +317,10 @@ class Durable(msgspec.Struct, frozen=True):
     boot: int = 0
     lives: tuple[tuple[int, int], ...] = ()  # (began, ended as it should or 0) in UTC ns
     run: Submitted | None = None
+    taken: SubmissionTaken | None = None
+    measured: tuple[Model, ...] = ()
+    dropped: SubmissionDropped | None = None
+    accepted: int = 0
     rollout: RolloutStarted | None = None
     phase: Phase = "none"
     phase_wall_ns: int = 0
@@ -334,6 +363,9 @@ class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
 Record = (
     Booted
     | Submitted
+    | SubmissionTaken
+    | TaskMeasured
+    | SubmissionDropped
     | Modelled
     | RolloutStarted
     | PhaseEntered

@@ -90,6 +90,30 @@ class VmStatus(msgspec.Struct, frozen=True):
     spoken: tuple[int, str]
     clock: tuple[int, int] = (0, 0)
     cordon: str = ""
+    machine: str = ""
+
+
+class TaskMeasuring(msgspec.Struct, frozen=True):
+    """A model that a submission lacks, on one kind of machine. slot: where it is measured now, `done` of about `of`
+    points."""
+
+    task: str
+    model: str
+    machine: str
+    state: Literal["waiting", "measuring", "measured"]
+    slot: str = ""
+    done: int = 0
+    of: int = 0
+
+
+class Measuring(msgspec.Struct, frozen=True):
+    """A submission whose tasks are measured before it is planned, and about how long that still takes."""
+
+    number: int
+    topology: str
+    by: str
+    left_s: float | None
+    tasks: tuple[TaskMeasuring, ...]
 
 
 class RolloutUnderWay(msgspec.Struct, frozen=True):
@@ -177,6 +201,7 @@ class RunView:
     known: frozenset[str]
     profile: ProfileSpec | None
     profile_s: float
+    measuring: Measuring | None
     source_kind: str | None
     offered_tps: float | None
     lags: tuple[Lag, ...]

@@ -14,6 +14,8 @@ from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import astuple
+
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage
 from topology_runtime.letters import AGAIN_MOST, ROW_BYTES_MOST
@@ -85,7 +87,7 @@ def _check_hello(hello: m.Hello) -> None:
     if hello.boot <= 0:
         raise BadMessage("a boot number that cannot be", cause=str(hello.boot))
     _numbers("a hello", hello.boot, hello.slot_memory_bytes, hello.pid, hello.protocol)
-    _texts("a hello", hello.binding, hello.version, most=NAME_MOST)
+    _texts("a hello", hello.binding, hello.version, hello.machine, most=NAME_MOST)
     _check_spools(hello.spools)
 
 
@@ -110,6 +112,9 @@ def _check_report(report: m.Report) -> None:
         _check_worker(report, worker)
     _check_spools(report.spools)
     _check_strikes(report.strikes)
+    _many("profiles", report.profiles, SLOTS_MOST)
+    for at in report.profiles:
+        _numbers("a profile", *astuple(at))
     _many("sources", report.sources)
     for source in report.sources:
         _check_source(source)

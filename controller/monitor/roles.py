@@ -11,6 +11,7 @@ LOOKING = frozenset(
     [
         "ping",
         "status",
+        "submission",
         "summary",
         "explain",
         "events",

@@ -25,7 +25,7 @@ def fitted(
     in slots of other cores."""
     models = tuple(models)
     used = {task.model_name for task in topology.tasks if task.static is None}
-    odd = [m for m in models if m.task in used and _known(m) and not _near(m.slot.cores, slot_cores)]
+    odd = [m for m in models if m.task in used and _known(m) and not near(m.slot.cores, slot_cores)]
     if odd:
         sizes = sorted({m.slot.cores for m in odd})
         own = f"`--slot-cores {sizes[0]:g}`, or " if len(sizes) == 1 and len(odd) == len(used) else ""
@@ -41,7 +41,8 @@ def _known(model: Model) -> bool:
     return model.slot != ModelSlot()
 
 
-def _near(a: float, b: float) -> bool:
+def near(a: float, b: float) -> bool:
+    """Are these cores of one size?"""
     return abs(a - b) <= NEAR * b
 
 

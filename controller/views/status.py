@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from controller.knowledge.run_view import LoopResult, RunView, SlotStatus, VmStatus
+from controller.knowledge.run_view import LoopResult, Measuring, RunView, SlotStatus, VmStatus
 from controller.views.figures import rounded
 from topology_runtime.cluster import Slot
 from topology_runtime.utc import utc_iso
@@ -41,6 +41,7 @@ def status(view: RunView) -> dict[str, Any]:
         "enactment": _enactment(view),
         "proposal": view.proposal.facts if view.proposal else None,
         "profile": _profile(view),
+        "measuring": measuring_data(view.measuring),
         "slots": _slots(view),
         "vms": [_vm(view, vm) for vm in view.vms],
         "rates": _rates(view),
@@ -93,6 +94,33 @@ def _profile(view: RunView) -> dict[str, Any] | None:
     return {"task": spec.task, "slot": str(spec.slot), "seconds": seconds, "budget_s": spec.budget_s}
 
 
+def measuring_data(found: Measuring | None) -> dict[str, Any] | None:
+    """As `status` and whoever waits for it gets it."""
+    if found is None:
+        return None
+    done = sum(one.state == "measured" for one in found.tasks)
+    return {
+        "submission": found.number,
+        "topology": found.topology,
+        "by": found.by or None,
+        "done": done,
+        "of": len(found.tasks),
+        "left_s": found.left_s,
+        "tasks": [
+            {
+                "task": one.task,
+                "model": one.model,
+                "machine": one.machine or None,
+                "state": one.state,
+                "slot": one.slot or None,
+                "points": one.done,
+                "points_of": one.of,
+            }
+            for one in found.tasks
+        ],
+    }
+
+
 def _slots(view: RunView) -> dict[str, int]:
     states = [slot.state for vm in view.vms if vm.up for slot in vm.slots]
     return {
@@ -114,6 +142,7 @@ def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
         "pid": vm.pid or None,
         "slot_cores": vm.vm.slot_cores,
         "slot_memory_bytes": vm.vm.slot_memory_bytes,
+        "machine": vm.machine or None,
         "provided": vm.provided,
         **_clock(vm),
         **rounded(dict(use)),

@@ -37,6 +37,7 @@ class Shipment:
         self._folder = tempfile.TemporaryDirectory(prefix="headgate-package-")
         self.file = Path(self._folder.name) / "made.package"
         self.digest = ""  # none: nothing is shipped
+        self.code = ""  # where it is unpacked on this machine
 
     def __enter__(self) -> Shipment:
         return self
@@ -64,6 +65,7 @@ class Shipment:
         """A package; the topology in it, whose code can be imported from it alone. Raises InvalidInput, BadPackage."""
         self.file = file
         code = self._unpacked()
+        self.code = str(code)
         topology = topology_in(code)
         check_runs(placed(topology, str(code)), [str(code)])
         return topology

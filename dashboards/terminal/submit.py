@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,13 @@ import click
 import msgspec
 
 from dashboards.terminal.connection import asked, contact_of, controller_option
+from dashboards.terminal.measuring import Kept, lacking, measured, stand_ins, whoever
 from dashboards.terminal.package import signing_key_option
 from dashboards.terminal.shipping import Shipment
 from dashboards.up.settings import parse_rate_scale
 from topology_runtime import rates
 from topology_runtime.addresses import is_loopback, parted
+from topology_runtime.calibration import store
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.loading import Loaded, load
 from topology_runtime.output import Format, emit, format_options
@@ -24,7 +28,11 @@ from topology_runtime.topology import Topology
 
 @click.command()
 @click.argument("topology", required=False)
-@click.option("--models", type=click.Path(path_type=Path), required=True, help="A folder of models.")
+@click.option(
+    "--models",
+    type=click.Path(path_type=Path),
+    help="A folder of models [what it lacks is measured on the hosts, once].",
+)
 @click.option(
     "--rates",
     "offered",
@@ -45,15 +53,24 @@ from topology_runtime.topology import Topology
 @click.option(
     "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
 )
+@click.option("--save-models", type=click.Path(path_type=Path), metavar="DIR", help="What was measured, too.")
+@click.option(
+    "--measure-effects", is_flag=True, help="Run tasks with effects on sample rows, where models lack."
+)
 @signing_key_option
 @controller_option
 @format_options
-def submit(topology: str | None, models: Path, offered: str | None, output: Format, **options: Any) -> None:
+def submit(
+    topology: str | None, models: Path | None, offered: str | None, output: Format, **options: Any
+) -> None:
     """Run TOPOLOGY on a controller that has none yet (`headgate controller run` without --topology).
 
     One controller runs one topology: a second submit ends 6. Workers on this machine import its code from your
     folders. With --ship, and always when the controller is on another machine, the folder of TOPOLOGY is packed, signed
     (`headgate package key init`) and sent to every host; it runs where agents trust the signer.
+
+    Tasks without a model are measured first, in free slots of the hosts, on each kind of machine; then it is planned.
+    Ctrl-C meanwhile withdraws the submission. What was measured is kept for the next time.
     """
     if (topology is None) == (options["package"] is None):
         raise UsageError("give either TOPOLOGY or --package FILE")
@@ -68,9 +85,16 @@ def submit(topology: str | None, models: Path, offered: str | None, output: Form
                 key, everywhere = options["signing_key"], options["on_every_host"]
                 found = Loaded(shipment.pack(topology, found.topology, key, everywhere), ())
         offer = offer_of(found.topology, offered, options["rate_scale"], options["time_scale"])
+        documents = read_documents(models) if models is not None else []
+        kept = Kept(found.topology, (shipment.code,) if shipment.code else found.user_paths)
+        if names := lacking(found.topology, documents):
+            documents += stand_ins(found.topology, names, options["measure_effects"], say)
         arguments = {
             "topology": msgspec.to_builtins(found.topology),
-            "models": read_documents(models),
+            "models": documents,
+            "measure": True,
+            "known": kept.models(asked(contact, "status")["vms"]) if names else [],
+            "by": whoever(),
             "steps": offer.steps,
             "period_s": offer.period_s,
             "user_paths": found.user_paths,
@@ -80,12 +104,40 @@ def submit(topology: str | None, models: Path, offered: str | None, output: Form
         if shipment.digest:
             shipment.send(partial(asked, contact))
         done = asked(contact, "submit", arguments)
+        fresh = (
+            measured(asking(options["controller"]), done["submission"], say) if "submission" in done else []
+        )
+        kept.keep(fresh)
+        if options["save_models"] is not None:
+            save(options["save_models"], fresh)
         if shipment.digest:
             done["package"] = shipment.digest
     if output == "table":
         click.echo(f"{done['topology']} is given to run {done['run']}; `headgate watch` shows it")
     else:
         emit(output, {"schema": "headgate/submit/v1", **done}, [done])
+
+
+def asking(where: str | None) -> Callable[[str, dict[str, Any]], Any]:
+    """One that finds the controller again when it was started anew, at other ports."""
+    return lambda command, arguments: asked(contact_of(where), command, arguments)
+
+
+def save(folder: Path, models: list[dict[str, Any]]) -> None:
+    """A file per task: of several kinds of machine the slowest, which it is planned with."""
+    slowest: dict[str, dict[str, Any]] = {}
+    for model in models:
+        slowest[model["task"]] = min(slowest.get(model["task"], model), model, key=peak_tps)
+    for model in slowest.values():
+        store.save(folder, model)
+
+
+def peak_tps(model: dict[str, Any]) -> float:
+    return max(float(point["rate_tps"]) for point in model["points"])
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def offer_of(

@@ -432,8 +432,12 @@ class World(IdealWorld):
         if len(self.journal) != self._folded[0]:
             self._folded = len(self.journal), fold_all(tuple(self.journal))
         d = self._folded[1]
-        assert d.rollout is not None and desired.token.epoch == d.rollout.epoch
         assert desired.token.boot == d.boot
+        if d.rollout is None:  # before the first plan tasks may be measured, and nothing else
+            assert not desired.token.epoch and not desired.threads
+            assert not desired.profiles or d.taken is not None
+            return
+        assert desired.token.epoch == d.rollout.epoch
         assert {t.thread for t in desired.threads} == {t.thread for t in d.rollout.threads}
         assert desired.routes_number in (d.rollout.routes_number, d.rollout.before_number)
 

@@ -12,6 +12,7 @@ from enactment_world import MODELS, TOPOLOGY, World, vm
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.knowledge.config import ControllerSettings
+from controller.knowledge.model_data import model_data
 from topology_runtime import messages as m
 
 S = 1_000_000_000
@@ -131,7 +132,7 @@ def test_no_rate_is_set_before_anything_is_offered() -> None:
 def submission() -> dict[str, Any]:
     return {
         "topology": msgspec.to_builtins(TOPOLOGY),
-        "models": [msgspec.to_builtins(model) for model in MODELS],
+        "models": [model_data(model) for model in MODELS],
         "steps": [[0, 50]],
     }
 
@@ -140,6 +141,17 @@ def idle_world() -> World:
     world = World()
     world.loop = Loop(world.settings)
     return world.start().run(1)
+
+
+def test_a_submitted_model_keeps_what_its_file_says_besides() -> None:
+    """What a wake costs, and that it only stands in: planning goes by both."""
+    world = idle_world()
+    (work,) = submission()["models"]
+    assert world.ask("submit", **{**submission(), "models": [{**work, "wake_cpu": 0.004}]}).error is None
+    assert world.loop.knowledge.models["work"].wake.cpu == 0.004
+    assert (
+        exit_code(idle_world().ask("submit", **{**submission(), "models": [{**work, "points": 3}, 7]})) == 3
+    )
 
 
 def test_a_topology_is_submitted_to_an_idle_controller_and_runs() -> None:

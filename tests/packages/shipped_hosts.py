@@ -91,8 +91,9 @@ class Hosts:
         self.processes.append(process)
         return process
 
-    def start_controller(self) -> None:
+    def start_controller(self, *more: str | Path) -> None:
         options: list[str | Path] = [
+            *more,
             "--state-dir",
             self.state,
             "--run",

@@ -12,6 +12,7 @@ from recorded_runs import input_of, later, moments, settings, submitted, write
 
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
+from controller.knowledge.model_data import model_data
 from controller.knowledge.records import Record
 from controller.recording.lines import PartedLines
 from controller.recording.trace import RatesRow, TraceWriter
@@ -253,7 +254,7 @@ def test_a_topology_submitted_by_a_command_is_replayed_from_that_command(tmp_pat
     given = submitted()
     arguments = {
         "topology": msgspec.to_builtins(given.topology),
-        "models": msgspec.to_builtins(given.models),
+        "models": [model_data(model) for model in given.models],
         "steps": given.steps,
     }
     world = IdealWorld(loop, IdealAccount(), wall_ns=1_790_000_001 * 10**9)

@@ -1,8 +1,10 @@
-"""`python -P -m topology_runtime.calibration.background ORDER`: one task profiled in a spare slot, beside a
-run, on rows that the run's workers mirror. An agent starts it, and kills it when the slot is needed.
+"""`python -P -m topology_runtime.calibration.background ORDER`: one task profiled in a free slot. An agent starts it,
+and kills it when the slot is needed.
 
-Only the measured worker is in the slot; this process and what feeds the task have the lowest priority.
-Probes alone, no trials: a trial would say more of the run's neighbours than of the task.
+Beside a run the rows are those that the run's workers mirror, and this process and what feeds the task have the lowest
+priority. Before a run (no mirror) they are made here, by the tasks above it, and it is measured as `up` does on first
+use. Only the measured worker is in the slot. Probes alone, no trials: a trial would say more of the neighbours than of
+the task.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ import msgspec
 from msgspec.structs import replace
 
 from topology_runtime.calibration.bench import BenchPlace
-from topology_runtime.calibration.profile_steps import QUICK
+from topology_runtime.calibration.collecting import collect_rows
+from topology_runtime.calibration.first_use import DERATE
+from topology_runtime.calibration.profile_steps import QUICK, Next, next_step, steps_left
 from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.record import RECORDS
+from topology_runtime.calibration.record import RECORDS, ProfileRecord
 from topology_runtime.calibration.store import machine
 from topology_runtime.calibration.task_profile import Conditions, TaskProfile
 from topology_runtime.errors import HeadgateError
@@ -33,12 +37,14 @@ PROBE_S = 2.0
 PROBE_ENDS_S = 2 * PROBE_S  # no probe is begun that would hardly end within the budget
 ROWS_S, LOOK_S = 15.0, 0.1
 WISH = replace(QUICK, threads_most=16)
+FIRST_WISH = replace(QUICK, derate=DERATE)  # before a run
 FAILED = "failed.txt"  # in the order's directory: why it failed
+STANDS = "stands.json"  # there too: [points measured, of about so many]
 
 
 class ProfileOrder(msgspec.Struct, frozen=True):
-    """What to measure and where. mirror: the agent's folder; directory: for this profile alone; output: of
-    models and of what is known already; enter: files by which a process enters the slot."""
+    """What to measure and where. mirror: the agent's folder, empty before a run; directory: for this profile alone;
+    output: of models and of what is known already; enter: files by which a process enters the slot, if it is bound."""
 
     topology: Topology
     task: str
@@ -73,25 +79,40 @@ class GivenSlot(Quotas):
         """It is the agent's."""
 
 
-def run(order: ProfileOrder) -> None:
+def run(order: ProfileOrder, quotas: Quotas) -> None:
     """Measure; the model is written after every probe. Raises HeadgateError."""
     until_s = time.monotonic() + order.budget_s - PROBE_ENDS_S
     task = order.topology.by_name[order.task]
-    shutil.copy(_rows(order), Path(order.directory, f"{task.name}.rows"))
+    _get_rows(order)
     place = BenchPlace(order.directory, order.user_paths, order.slot_cores)
     slot = {"cores": order.slot_cores, "memory_bytes": order.slot_memory_bytes, "machine": machine()}
+    wish = WISH if order.mirror else FIRST_WISH
+
+    def tell(record: ProfileRecord, step: Next) -> None:
+        done = len(record.probes)
+        _tell(order, done, done + max(1, steps_left(record.probes, (), wish)[0]))
+
     conditions = Conditions(
-        place, GivenSlot(order), slot, WISH, PROBE_S, Path(order.output), threading.Event(), until_s
+        place, quotas, slot, wish, PROBE_S, Path(order.output), threading.Event(), until_s
     )
-    profile = TaskProfile(order.topology, task, conditions, lambda record, step: None)
-    record = profile.run()
+    record = TaskProfile(order.topology, task, conditions, tell).run()
     if record.failed is not None:
         raise record.failed
-    if record.probes and profile.model()["complete"]:
+    if record.probes and next_step(record.probes, record.trials, wish) is None:
         Path(order.output, RECORDS, f"{record.task}.jsonl").unlink(missing_ok=True)  # the next one is anew
 
 
-def _rows(order: ProfileOrder) -> Path:
+def _get_rows(order: ProfileOrder) -> None:
+    """In the order's directory. Raises HeadgateError."""
+    if order.mirror:
+        shutil.copy(_mirrored(order), Path(order.directory, f"{order.task}.rows"))
+        return
+    file = Path(order.directory, "topology.json")
+    file.write_bytes(msgspec.json.encode(order.topology))
+    collect_rows(file, order.topology, [order.task], order.user_paths, order.directory)
+
+
+def _mirrored(order: ProfileOrder) -> Path:
     """The first file of mirrored rows."""
     patience_s = min(ROWS_S, order.budget_s)
     end_s = time.monotonic() + patience_s
@@ -103,15 +124,34 @@ def _rows(order: ProfileOrder) -> Path:
     raise HeadgateError(f"no rows of task {order.task!r} came within {patience_s:g} s")
 
 
+def _tell(order: ProfileOrder, done: int, of: int) -> None:
+    """By rename, so that nobody reads half of it."""
+    new = Path(order.directory, f"{STANDS}.new")
+    new.write_bytes(msgspec.json.encode((done, of)))
+    new.rename(Path(order.directory, STANDS))
+
+
+def stands_in(directory: Path) -> tuple[int, int] | None:
+    """How far the profile in this directory is; None before it has begun."""
+    try:
+        return msgspec.json.decode(Path(directory, STANDS).read_bytes(), type=tuple[int, int])
+    except FileNotFoundError:
+        return None
+
+
 def main(file: str) -> int:
     order = msgspec.json.decode(Path(file).read_bytes(), type=ProfileOrder)
     die_with(order.owner)
-    os.setpriority(os.PRIO_PROCESS, 0, NICEST)
+    if order.mirror:
+        os.setpriority(os.PRIO_PROCESS, 0, NICEST)
+    quotas = GivenSlot(order) if order.enter else Quotas()
     try:
-        run(order)
+        run(order, quotas)
     except HeadgateError as error:
         Path(order.directory, FAILED).write_text(": ".join(filter(None, (error.what, error.cause))), "utf-8")
         return error.exit_code
+    finally:
+        quotas.remove()
     return 0
 
 

@@ -50,10 +50,13 @@ def folder(
     slot_cores: float,
     slot_memory_bytes: int,
     cache: Path | None = None,
+    kind: str | None = None,
 ) -> Path:
-    """Where the models of this topology for slots of this size are, or would be."""
+    """Where the models of this topology for slots of this size are, or would be. kind: of machine (none: this one)."""
     base = cache if cache is not None else cache_home() / "headgate" / "models"
-    return base / machine() / digest(topology, user_paths, slot_memory_bytes) / f"slot-{slot_cores:g}"
+    return (
+        base / (kind or machine()) / digest(topology, user_paths, slot_memory_bytes) / f"slot-{slot_cores:g}"
+    )
 
 
 def cache_home() -> Path:
@@ -120,6 +123,12 @@ def missing(topology: Topology, directory: Path, measured: bool = False) -> list
     """Models that are not there, or are no JSON; `measured`: also those that only stand in."""
     found = {name: _kept(directory / f"{name}.json") for name in modelled(topology)}
     return [name for name, kept in found.items() if kept is None or (measured and stands_in(kept))]
+
+
+def read(directory: Path) -> list[dict[str, Any]]:
+    """The measured models that are kept there."""
+    found = (_kept(path) for path in sorted(directory.glob("*.json")))
+    return [kept for kept in found if isinstance(kept, dict) and not stands_in(kept)]
 
 
 def _kept(path: Path) -> Any:

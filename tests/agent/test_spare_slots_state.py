@@ -1,4 +1,4 @@
-"""A profile in a spare slot, in the agent's mind: started, told, and gone before anything needs its slot."""
+"""Profiles in free slots, in the agent's mind: started, told, and gone before anything needs their slots."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from topology_runtime.channels import encode
 from topology_runtime.cluster import Slot
 from topology_runtime.profiles import Profiled, ProfileSpec
 
+Desired = ProfileSpec | tuple[ProfileSpec, ...] | None
 PROFILE = ProfileSpec("work", slot(3), 70, 20.0)
 
 
-def profile(mind: Mind, *threads: m.ThreadSpec, desired: ProfileSpec | None = PROFILE) -> list[object]:
-    """A newer desired state with these threads and this profile."""
+def profile(mind: Mind, *threads: m.ThreadSpec, desired: Desired = PROFILE) -> list[object]:
+    """A newer desired state with these threads and this profile, or these."""
     from agent_world import desired as state_of
 
-    state = replace(state_of(*threads, counter=mind.state.token.counter + 1), profile=desired)
+    wanted = desired if isinstance(desired, tuple) else (desired,) if desired is not None else ()
+    state = replace(state_of(*threads, counter=mind.state.token.counter + 1), profiles=wanted)
     return list(mind.tell(e.WantedArrived(state, encode(state))))
 
 
@@ -102,7 +104,41 @@ def test_it_ends_with_the_agent() -> None:
     assert not only(profile(mind, thread(1, 0)), e.StartProfile)
 
 
-def test_a_new_life_of_the_controller_that_knows_nothing_of_it_ends_it() -> None:
+def test_a_new_life_of_the_controller_ends_it_whatever_that_wants() -> None:
     mind = begun()
-    mind.tell(m.Welcome(2, "run", BOOT))
-    assert only(mind.want(thread(1, 0), boot=2), e.EndProfile)
+    assert only(mind.tell(m.Welcome(2, "run", BOOT)), e.EndProfile) == [e.EndProfile(70)]
+    assert not only(mind.want(thread(1, 0), boot=2), e.EndProfile)
+
+
+# ── several at once ─────────────────────────────────────────────────────────────────────────────
+
+OTHER = ProfileSpec("store", slot(2), 71, 30.0, samples=True)
+
+
+def test_two_slots_measure_at_once_each_with_a_budget_of_its_own() -> None:
+    mind = Mind()
+    out = profile(mind, thread(1, 0), desired=(PROFILE, OTHER))
+    assert [start.profile for start in only(out, e.StartProfile)] == [PROFILE, OTHER]
+    assert only(mind.tick(20.1), e.EndProfile) == [e.EndProfile(70)]
+    mind.tell(e.ProfileEnded(70, b"{}"))
+    assert only(mind.tick(10.0), e.EndProfile) == [e.EndProfile(71)]
+
+
+def test_one_that_is_named_no_more_ends_alone_and_one_is_in_a_slot_at_most() -> None:
+    mind = Mind()
+    profile(mind, desired=(PROFILE, OTHER))
+    third = ProfileSpec("more", slot(2), 72, 30.0)
+    out = profile(mind, desired=(OTHER, third))
+    assert only(out, e.EndProfile) == [e.EndProfile(70)] and not only(out, e.StartProfile)
+    assert [start.profile for start in only(profile(mind, desired=(third,)), e.StartProfile)] == [third]
+
+
+def test_reports_say_how_far_they_are_and_whose_fault_it_was_is_told() -> None:
+    mind = Mind()
+    profile(mind, desired=(PROFILE, OTHER))
+    mind.tell(e.ProfileStands(71, 2, 5))
+    mind.tell(e.ProfileStands(99, 1, 1))  # of one that is over
+    (report, *_) = only(mind.tick(0.6), e.SendReport)
+    assert report.report.profiles == (m.ProfileAt(70, 0, 0), m.ProfileAt(71, 2, 5))
+    (said,) = only(mind.tell(e.ProfileEnded(71, error="it raises", of_task=True)), e.SendProfiled)
+    assert said.profiled == Profiled("vm1", 71, b"", "it raises", True)

@@ -1,0 +1,192 @@
+"""The processes of profiles in free slots (profile_state.py says when): started, and ended without trace.
+
+<directory>/mirror             rows that workers copy for one of them
+<directory>/profile/NUMBER     a folder of its own, for as long as it runs
+<directory>/profiled           models, and the records from which an interrupted profile goes on
+<directory>/measured           the same of those that are measured before a run
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Set
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from agent import events as e
+from agent.config import AgentConfig
+from agent.supervisor import ONE_THREAD
+from topology_runtime.logs import open_log
+from topology_runtime.slots.binding import SlotBinding
+from topology_runtime.worker import mirror
+
+KILL_TIMEOUT_S = 2.0
+
+log = logging.getLogger("headgate.agent")
+
+
+@dataclass
+class SpareSlot:
+    """A profile in one slot. own: its folder; model: what it has measured; pidfd: readable once its first process has
+    ended."""
+
+    order: e.StartProfile
+    own: Path
+    model: Path
+    process: subprocess.Popen[bytes] | None = None
+    pidfd: int | None = None
+    told: tuple[int, int] = (0, 0)  # points measured, of about so many
+
+
+class SpareSlots:
+    """Those that have a profile: at most one each."""
+
+    def __init__(self, config: AgentConfig, binding: SlotBinding) -> None:
+        self._config, self._binding = config, binding
+        self._home = Path(config.directory)
+        self._mirror, self._profiles = self._home / mirror.FOLDER, self._home / "profile"
+        self._slots: dict[int, SpareSlot] = {}  # by number of the profile
+        self._dying: list[subprocess.Popen[bytes]] = []  # killed; on a busy machine that takes a while
+        shutil.rmtree(self._profiles, ignore_errors=True)  # of an agent that was killed
+
+    def start(self, order: e.StartProfile) -> e.ProfileEnded | None:
+        """How it ended when it could not be started."""
+        profile = order.profile
+        enter = self._binding.procs(profile.slot.number)
+        if not enter and not profile.samples:  # it would disturb the run
+            return e.ProfileEnded(profile.number, error="nothing bounds the slots of this VM")
+        task = order.topology.by_name[profile.task]
+        output = self._home / ("measured" if profile.samples else "profiled")
+        own = self._profiles / str(profile.number)
+        slot = self._slots[profile.number] = SpareSlot(order, own, output / f"{task.model_name}.json")
+        try:
+            self._make_folders(slot)
+            slot.process = self._spawn(slot, enter)
+            slot.pidfd = os.pidfd_open(slot.process.pid)
+            if enter:
+                self._binding.bind(profile.slot.number, slot.process.pid)
+        except OSError as error:
+            log.error("the profile of %s cannot be started: %s", profile.task, error)
+            self.end(profile.number)
+            return e.ProfileEnded(profile.number, error=f"it cannot be started: {error}")
+        log.info("%s is profiled in slot %d", profile.task, profile.slot.number)
+        return None
+
+    def _make_folders(self, slot: SpareSlot) -> None:
+        self._remove_folders(slot)
+        mine = () if slot.order.profile.samples else (self._mirror,)
+        for folder in (slot.own, slot.model.parent, *mine):
+            folder.mkdir(parents=True, exist_ok=True)
+        slot.model.unlink(missing_ok=True)
+
+    def _remove_folders(self, slot: SpareSlot) -> None:
+        if not slot.order.profile.samples:
+            shutil.rmtree(self._mirror, ignore_errors=True)
+        shutil.rmtree(slot.own, ignore_errors=True)
+
+    def _spawn(self, slot: SpareSlot, enter: list[str]) -> subprocess.Popen[bytes]:
+        from topology_runtime.calibration.background import ProfileOrder
+
+        config, profile = self._config, slot.order.profile
+        said = ProfileOrder(
+            topology=slot.order.topology,
+            task=profile.task,
+            number=profile.number,
+            user_paths=slot.order.user_paths,
+            mirror="" if profile.samples else config.directory,
+            directory=str(slot.own),
+            output=str(slot.model.parent),
+            enter=tuple(enter),
+            binding=self._binding.name,
+            slot_cores=config.slot_cores,
+            slot_memory_bytes=config.slot_memory_bytes,
+            budget_s=profile.budget_s,
+            owner=os.getpid(),
+        )
+        file = slot.own / "order.json"
+        file.write_bytes(msgspec.json.encode(said))
+        command = [sys.executable, "-P", "-m", "topology_runtime.calibration.background", str(file)]
+        output = open_log(os.path.join(config.directory, "logs", "profile.log"))
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**dict.fromkeys(ONE_THREAD, "1"), **os.environ},
+                start_new_session=True,
+            )
+        finally:
+            os.close(output)
+
+    def pidfd(self, number: int) -> int | None:
+        slot = self._slots.get(number)
+        return slot.pidfd if slot is not None else None
+
+    def ended(self, ready: Set[int]) -> list[int]:
+        """Those whose first process has ended."""
+        return [number for number, slot in self._slots.items() if slot.pidfd in ready]
+
+    def stands(self) -> list[e.ProfileStands]:
+        """Of those that have got on since."""
+        from topology_runtime.calibration.background import stands_in
+
+        news = []
+        for number, slot in self._slots.items():
+            if (now := stands_in(slot.own)) not in (None, slot.told):
+                slot.told = now
+                news.append(e.ProfileStands(number, *now))
+        return news
+
+    def end(self, number: int) -> e.ProfileEnded | None:
+        """Kill what still runs of it, in its slot and outside, without waiting for that: a slot is needed at
+        once. What it measured; None when there is none."""
+        from topology_runtime.calibration.background import FAILED
+
+        slot = self._slots.pop(number, None)
+        if slot is None:
+            return None
+        code = 0
+        if slot.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(slot.process.pid, signal.SIGKILL)  # it leads a session of its own
+            self._binding.kill(slot.order.profile.slot.number)
+            code = slot.process.poll() or 0
+            self._dying.append(slot.process)
+        if slot.pidfd is not None:
+            os.close(slot.pidfd)
+        model, failed = _content(slot.model), _content(slot.own / FAILED).decode("utf-8", "replace")
+        of_task = bool(failed)
+        if not failed and code not in (0, -signal.SIGKILL):
+            failed = f"it ended with exit code {code}; see logs/profile.log of its agent"
+        self._remove_folders(slot)
+        return e.ProfileEnded(number, model, failed, of_task)
+
+    def reap(self) -> None:
+        """Forget those that have died meanwhile."""
+        self._dying = [process for process in self._dying if process.poll() is None]
+
+    def close(self) -> None:
+        """End them and see them dead."""
+        for number in list(self._slots):
+            self.end(number)
+        for process in self._dying:
+            try:
+                process.wait(KILL_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                log.error("process %d of a profile does not end even when killed", process.pid)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

@@ -1,0 +1,43 @@
+"""What agents are told before there is a plan: to measure tasks in free slots, or nothing more. Pure."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from controller.knowledge.knowledge import Knowledge
+from topology_runtime.messages import DesiredState, Token
+from topology_runtime.profiles import ProfileSpec
+
+
+def profiles_now(k: Knowledge) -> tuple[ProfileSpec, ...]:
+    """Those that may run: of a submission that waits for its models, or the one beside a run."""
+    if k.durable.run is None:
+        return tuple(profile.spec for profile in k.first.running.values())
+    return (k.profiles.desired,) if k.profiles.desired is not None else ()
+
+
+def before_a_plan(k: Knowledge) -> DesiredState | None:
+    """None where nothing was ever told."""
+    d, told = k.durable, k.desired
+    if d.taken is not None:
+        submitted = d.taken.submitted
+        wanted = DesiredState(
+            token=Token(),
+            phase="prepared",
+            run=k.settings.run,
+            topology=submitted.topology,
+            user_paths=submitted.user_paths,
+            threads=(),
+            routes_number=0,
+            routes=(),
+            profiles=profiles_now(k),
+            package=submitted.package,
+        )
+    elif told is not None and not told.token.epoch:
+        wanted = replace(told, profiles=())
+    else:
+        return None  # also when the first plan could not be journaled
+    if told is not None and replace(wanted, token=told.token) == told and told.token.boot == d.boot:
+        return told
+    k.counter += 1
+    return replace(wanted, token=Token(d.boot, 0, k.counter))
