@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from controller.knowledge.run_view import Measuring
+from topology_runtime.faults.words import counted
 from topology_runtime.snapshot import Snapshot
 
 RULES = {
@@ -35,10 +37,25 @@ def rule_of(trigger: str) -> str:
     return RULES.get(trigger, trigger.replace("_", " "))
 
 
-def header_of(now: Snapshot, slots_total: int) -> str:
+def measuring_words(found: Measuring) -> str:
+    """`doubles: 1 of 3 tasks measured, plus in vm2/0 (2 of 4 points); about 12 s`: how far a submission is."""
+    done = sum(one.state == "measured" for one in found.tasks)
+    at_work = [
+        f"{one.task} in {one.slot}" + (f" ({one.done} of {one.of} points)" if one.of else "")
+        for one in found.tasks
+        if one.state == "measuring"
+    ]
+    parts = ", ".join([f"{done} of {counted(len(found.tasks), 'task')} measured", *at_work])
+    left = f"; about {found.left_s:.0f} s" if found.left_s is not None else "; no host is there"
+    return f"{found.topology}: {parts}{left}"
+
+
+def header_of(now: Snapshot, slots_total: int, measuring: Measuring | None = None) -> str:
     """`stable, slope +0.2 ms/s, plan #17, 13 of 20 slots, 212 t/s in, headroom 31 t/s, next bottleneck parse
     on vm2/3`. What is not known is left out."""
     plan, rates = now.plan, now.rates
+    if measuring is not None:
+        return f"measuring {measuring_words(measuring)}"
     parts = [now.stable.verdict if plan else now.stage]
     if now.slope is not None and now.stable.verdict != "unknown":
         parts.append(f"slope {now.slope * 1000:+.1f} ms/s")

@@ -114,7 +114,7 @@ def snapshot_of(view: RunView, turn: int | None = None) -> Snapshot:
         alarms={alarm.what: alarm.text for alarm in view.alarms},
         alarms_since={alarm.what: utc_iso(alarm.since_ns) for alarm in view.alarms},
     )
-    return replace(found, header=header_of(found, view.slots_total))
+    return replace(found, header=header_of(found, view.slots_total, view.measuring))
 
 
 def _model(model: Model) -> ModelNow:

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from controller.knowledge.run_view import LoopResult, Measuring, RunView, SlotStatus, VmStatus
 from controller.views.figures import rounded
+from controller.views.sentences import measuring_words
 from topology_runtime.cluster import Slot
 from topology_runtime.utc import utc_iso
 from topology_runtime.wire_version import WIRE
@@ -106,6 +107,7 @@ def measuring_data(found: Measuring | None) -> dict[str, Any] | None:
         "done": done,
         "of": len(found.tasks),
         "left_s": found.left_s,
+        "text": measuring_words(found),
         "tasks": [
             {
                 "task": one.task,

@@ -140,6 +140,7 @@ def notes(status: Status) -> list[str]:
         ("advice", "advice"),
         ("no plan is made by itself", "held"),
         ("degraded plan", "plan.degraded"),
+        ("to be run once its tasks are measured", "measuring.text"),
     ):
         if text := value_at(status, path):
             found.append(f"{words}: {text}")

@@ -20,6 +20,7 @@ from topology_runtime.topology import Topology
 
 KIND = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}")  # as `store.machine` names one
 LOOK_EVERY_S = 0.25
+FIRST_PLAN_S = 5.0
 SILENT_S = 30.0  # a controller that is started again answers by then
 
 Ask = Callable[[str, dict[str, Any]], Any]
@@ -104,6 +105,20 @@ def measured(ask: Ask, number: int, say: Say) -> list[dict[str, Any]]:
         cause="it was stopped, or started anew in another folder",
         hint="submit again; what was measured on a host is known there still",
     )
+
+
+def say_first_plan(ask: Ask, say: Say) -> None:
+    """Whether one is made: by what was measured it may not fit, and then the controller waits for more VMs."""
+    end_s = time.monotonic() + FIRST_PLAN_S
+    while time.monotonic() < end_s:
+        now = ask("status", {})
+        if now["plan"] is not None or now["stage"] not in ("gathering", "measuring"):
+            return
+        for alarm in now["alarms"]:
+            if alarm["what"] == "plan":
+                say(f"{alarm['text']}. It waits for more VMs; `headgate stop` ends it")
+                return
+        time.sleep(LOOK_EVERY_S)
 
 
 def _look(ask: Ask, number: int) -> Any:

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from dashboards.terminal.connection import asked, contact_of, controller_option
-from dashboards.terminal.measuring import Kept, lacking, measured, stand_ins, whoever
+from dashboards.terminal.measuring import Kept, lacking, measured, say_first_plan, stand_ins, whoever
 from dashboards.terminal.package import signing_key_option
 from dashboards.terminal.shipping import Shipment
 from dashboards.up.settings import parse_rate_scale
@@ -108,6 +108,8 @@ def submit(
             measured(asking(options["controller"]), done["submission"], say) if "submission" in done else []
         )
         kept.keep(fresh)
+        if fresh:
+            say_first_plan(asking(options["controller"]), say)
         if options["save_models"] is not None:
             save(options["save_models"], fresh)
         if shipment.digest:

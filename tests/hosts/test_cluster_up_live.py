@@ -280,7 +280,7 @@ def test_the_tutorial_works_word_for_word(cluster: Cluster) -> None:
     """On the hosts that are bare again; only addresses are others, and the wheels are there already."""
     text = (ROOT / "docs" / "cluster.md").read_text().partition("## The hosts file")[0]
     folder = cluster.bed.folder / "tutorial"
-    for path, kind in (("hosts.toml", "toml"), ("flow/words.py", "python"), ("models/double.json", "json")):
+    for path, kind in (("hosts.toml", "toml"), ("flow/words.py", "python")):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(blocks(text, kind)[0])
     hosts = (folder / "hosts.toml").read_text().replace("[defaults]", f'[defaults]\npython = "{PYTHON}"')
