@@ -23,7 +23,7 @@ from controller.replaying.recorded import InputLine, RecordedRun
 from topology_runtime.messages import FinishedRuns, Request
 from topology_runtime.utc import utc_iso
 
-QUESTIONS = frozenset({"status", "events", "summary", "explain", "whatif"})
+QUESTIONS = frozenset({"status", "submission", "events", "summary", "explain", "whatif"})
 _PING = Request("ping")
 _json = msgspec.json.Encoder()
 
