@@ -62,7 +62,7 @@ def take(turn: Turn, submitted: Submitted, by: str, known: tuple[Model, ...]) ->
     turn.record(SubmissionTaken(submitted, number, by[:BY_MOST], known))
     text = f"{submitted.topology.name} is to be run, and {counted(len(tasks), 'task')} to be measured first"
     turn.event("taken", text)
-    return {"submission": number, "measuring": sorted(tasks.values())}
+    return {"submission": number, "measured": sorted(tasks.values())}
 
 
 def submission(k: Knowledge, view: RunView, arguments: dict[str, Any]) -> dict[str, Any]:

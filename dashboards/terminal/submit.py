@@ -104,14 +104,13 @@ def submit(
         if shipment.digest:
             shipment.send(partial(asked, contact))
         done = asked(contact, "submit", arguments)
-        fresh = (
-            measured(asking(options["controller"]), done["submission"], say) if "submission" in done else []
-        )
-        kept.keep(fresh)
-        if fresh:
-            say_first_plan(asking(options["controller"]), say)
-        if options["save_models"] is not None:
-            save(options["save_models"], fresh)
+        if "submission" in done:
+            ask = asking(options["controller"])
+            fresh = measured(ask, done["submission"], say)
+            kept.keep(fresh)
+            if options["save_models"] is not None:
+                save(options["save_models"], fresh)
+            say_first_plan(ask, say)
         if shipment.digest:
             done["package"] = shipment.digest
     if output == "table":

@@ -172,6 +172,9 @@ class Hosts:
             assert time.monotonic() < end, logs
             time.sleep(0.05)
 
+    def log(self, of: str) -> list[str]:
+        return (self.root / f"{of}.log").read_text().splitlines(keepends=True)
+
     def noted(self) -> list[str]:
         path = self.rows / "rows"
         return path.read_text().splitlines() if path.exists() else []

@@ -113,6 +113,7 @@ def test_what_lacks_a_model_is_measured_and_every_row_comes_once(hosts: Hosts) -
     rows = Counter(float(line) for line in hosts.noted())
     assert rows == Counter(number * 0.5 + 1 for number in range(len(rows)))
 
+    print("".join(line for line in hosts.log("controller") if "was measured in" in line))
     assert sorted(path.stem for path in saved.glob("*.json")) == ["add", "halve"]
     model = json.loads((saved / "halve.json").read_text())
     alone = next(point["rate_tps"] for point in model["points"] if point["threads"] == 1)
