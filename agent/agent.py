@@ -282,10 +282,8 @@ class Agent:
         self.do(message)
 
     def _reap(self, ready: set[int]) -> None:
-        for number in self.spare.ended(ready):
-            if (over := self._end_profile(number)) is not None:
-                self.do(over)
-        self.spare.reap()
+        for over in filter(None, map(self._end_profile, self.spare.ended(ready))):
+            self.do(over)
         for worker in [w for w in self.supervisor.workers.values() if w.pidfd in ready]:
             end = self.supervisor.reap(worker)
             if end is not None:

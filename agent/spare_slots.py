@@ -132,7 +132,8 @@ class SpareSlots:
         return slot.pidfd if slot is not None else None
 
     def ended(self, ready: Set[int]) -> list[int]:
-        """Those whose first process has ended."""
+        """Those whose first process has ended. Processes that have died meanwhile are forgotten."""
+        self._dying = [process for process in self._dying if process.poll() is None]
         return [number for number, slot in self._slots.items() if slot.pidfd in ready]
 
     def stands(self) -> list[e.ProfileStands]:
@@ -169,10 +170,6 @@ class SpareSlots:
             failed = f"it ended with exit code {code}; see logs/profile.log of its agent"
         self._remove_folders(slot)
         return e.ProfileEnded(number, model, failed, of_task)
-
-    def reap(self) -> None:
-        """Forget those that have died meanwhile."""
-        self._dying = [process for process in self._dying if process.poll() is None]
 
     def close(self) -> None:
         """End them and see them dead."""
