@@ -1,4 +1,4 @@
-"""Models that a submission lacks, measured in free slots of the hosts before it is planned. Pure. Rules (decision 41):
+"""Models that a submission lacks, measured in free slots of the hosts before it is planned. Pure. Rules (decision 42):
 
 1. The submission is journaled when it is taken, and each model when it is measured: another life goes on with it.
 2. A model is of one kind of machine (`Hello.machine`) and one size of slot. Each is measured on every kind that is
