@@ -197,7 +197,7 @@ class Agent:
         )
 
     def _watch_all(self) -> None:
-        fds = [self.wake.fd, *(worker.pidfd for worker in self.supervisor.workers.values())]
+        fds = [self.wake.fd, *self.spare.pidfds, *(w.pidfd for w in self.supervisor.workers.values())]
         self.waiter = Waiter([self.uplink.channel, self.workers_channel], fds)
 
     def _catch_signals(self) -> None:
@@ -413,14 +413,13 @@ class Agent:
 
     def _start_profile(self, order: e.StartProfile) -> e.Event | None:
         failed = self.spare.start(order)
-        if (pidfd := self.spare.pidfd(order.profile.number)) is not None:
-            self.waiter.add_fd(pidfd)
+        self._watch_all()
         return failed
 
     def _end_profile(self, number: int) -> e.ProfileEnded | None:
-        if (pidfd := self.spare.pidfd(number)) is not None:
-            self.waiter.remove_fd(pidfd)
-        return self.spare.end(number)
+        ended = self.spare.end(number)
+        self._watch_all()
+        return ended
 
     def _tell(self, slot: int, message: FromAgentToWorker | bytes) -> None:
         """To the slot's worker, if it has said hello (else it is told when it does)."""

@@ -49,9 +49,11 @@ class ProfileState:
 
     def want(self, desired: DesiredState, free: Set[Slot], now_ns: int) -> list[e.Instruction]:
         """New orders. free: this VM's slots without desired threads and without a worker."""
-        named = {spec.number for spec in desired.profiles}
+        beside = (desired.profile,) if desired.profile is not None else ()
+        specs = (*desired.profiles, *beside)
+        named = {spec.number for spec in specs}
         self.told = {number: said for number, said in self.told.items() if number in named}
-        wanted = {spec.number: spec for spec in desired.profiles if spec.slot in free}
+        wanted = {spec.number: spec for spec in specs if spec.slot in free}
         out = [self._end(number) for number in sorted(self.running.keys() - wanted.keys())]
         for number, spec in sorted(wanted.items()):
             if number in self.told:

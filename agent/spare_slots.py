@@ -127,9 +127,9 @@ class SpareSlots:
         finally:
             os.close(output)
 
-    def pidfd(self, number: int) -> int | None:
-        slot = self._slots.get(number)
-        return slot.pidfd if slot is not None else None
+    @property
+    def pidfds(self) -> list[int]:
+        return [slot.pidfd for slot in self._slots.values() if slot.pidfd is not None]
 
     def ended(self, ready: Set[int]) -> list[int]:
         """Those whose first process has ended. Processes that have died meanwhile are forgotten."""

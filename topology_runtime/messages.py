@@ -120,7 +120,8 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
 
     `routes_number` numbers `routes`; marks carry it. `modelled_tps`: thread → rows/s it is
     modelled for (sizes frames and windows). `held_dead`: VMs that are waited for no more.
-    `draining`: sources stop reading and everything runs empty. `profiles`: no others may run.
+    `draining`: sources stop reading and everything runs empty. `profile`: none but this one may run beside the run,
+    `profiles`: and before the first plan these.
     `holders`: the threads of exclusive tasks that may work, at most one of each task, under a lease.
     `keepers`: of keyed tasks; none: nobody has any state yet. `topology`, `user_paths` and `package` are the code of
     number `code`; `older`: others that some threads still run."""
@@ -140,13 +141,14 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     held_dead: tuple[str, ...] = ()
     draining: bool = False
     settings: DataPlaneSettings = DataPlaneSettings()
-    profiles: tuple[ProfileSpec, ...] = ()
+    profile: ProfileSpec | None = None
     holders: tuple[int, ...] = ()
     keepers: tuple[Keepers, ...] = ()
     strikes: tuple[tuple[str, VmStrikes], ...] = ()  # by VM: a row is tried three times in all
     package: str = ""  # the digest of the package with the user's code; none: it is in `user_paths`
     code: int = 0
     older: tuple[TaskCode, ...] = ()
+    profiles: tuple[ProfileSpec, ...] = ()
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):

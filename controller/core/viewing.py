@@ -8,7 +8,7 @@ from controller.core.copies import BySink, copies_of
 from controller.core.first_profiles import measuring
 from controller.execute.ending import Ending, offered_of
 from controller.execute.executor import sight_of, stand_of
-from controller.execute.measuring import profiles_now
+from controller.execute.measuring import first_specs
 from controller.execute.steps import waits_for
 from controller.execute.watching import cordon_of, outdated_slots
 from controller.knowledge.arrivals import cap_of, lags_of, offered_now, source_kind
@@ -36,14 +36,9 @@ LETTERS_SHOWN = 5
 
 
 def view_of(
-    k: Knowledge,
-    members: Membership,
-    ending: Ending,
-    by_sink: BySink,
-    intake: Intake | None,
-    result: LoopResult | None,
-    now: Now,
-) -> RunView:
+    k: Knowledge, members: Membership, ending: Ending, by_sink: BySink, intake: Intake | None,
+    result: LoopResult | None, now: Now,
+) -> RunView:  # fmt: skip
     """Of all that is known. `result`: of the last turn of the loop. by_sink: rows that reached the sinks."""
     d, topology, cap_tps = k.durable, k.topology, cap_of(k, now.wall_ns)
     return RunView(
@@ -144,7 +139,7 @@ def _vms(k: Knowledge, members: Membership) -> tuple[VmStatus, ...]:
 def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
     name = member.vm.vm
     workers = {worker.slot: worker for worker in member.workers()}
-    profiled = {spec.slot for spec in profiles_now(k)}
+    profiled = {spec.slot for spec in (k.profiles.desired, *first_specs(k)) if spec is not None}
     slots = []
     for slot in member.vm.all_slots():
         worker = workers.get(slot)

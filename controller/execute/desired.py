@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from controller.execute.keepers import answering, keepers_now, told
-from controller.execute.measuring import before_a_plan, profiles_now
+from controller.execute.measuring import before_a_plan
 from controller.execute.steps import ObservedState
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
@@ -68,7 +68,7 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         held_dead=d.held_dead,
         draining=bool(d.draining),
         settings=k.settings.data_plane,
-        profiles=profiles_now(k),
+        profile=k.profiles.desired,
         holders=tuple(holder.thread for holder in holders(d, threads)),
         keepers=keepers,
         strikes=tuple(sorted(k.strikes.items())),

@@ -15,7 +15,7 @@ from controller.execute import exclusive, handing, steps
 from controller.execute.desired import compose, routes_now, wire_threads
 from controller.execute.diff import diff
 from controller.execute.keepers import keepers_next
-from controller.execute.measuring import profiles_now
+from controller.execute.measuring import first_specs
 from controller.execute.routes import modelled_tps, routes
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
@@ -246,7 +246,7 @@ def _out_of_date(k: Knowledge, members: Membership) -> bool:
     """May the desired state be another than the one composed last?"""
     if k.desired is None or k.composed_of is None or k.desired.starts:
         return True
-    if k.desired.profiles != profiles_now(k):
+    if (k.desired.profile, k.desired.profiles) != (k.profiles.desired, first_specs(k)):
         return True
     durable, versions, impatient = k.composed_of
     moving = durable.rollout is not None and bool(durable.rollout.leaving)

@@ -9,11 +9,9 @@ from topology_runtime.messages import DesiredState, Token
 from topology_runtime.profiles import ProfileSpec
 
 
-def profiles_now(k: Knowledge) -> tuple[ProfileSpec, ...]:
-    """Those that may run: of a submission that waits for its models, or the one beside a run."""
-    if k.durable.run is None:
-        return tuple(profile.spec for profile in k.first.running.values())
-    return (k.profiles.desired,) if k.profiles.desired is not None else ()
+def first_specs(k: Knowledge) -> tuple[ProfileSpec, ...]:
+    """The profiles of a submission that waits for its models."""
+    return tuple(profile.spec for profile in k.first.running.values()) if k.durable.run is None else ()
 
 
 def before_a_plan(k: Knowledge) -> DesiredState | None:
@@ -30,7 +28,7 @@ def before_a_plan(k: Knowledge) -> DesiredState | None:
             threads=(),
             routes_number=0,
             routes=(),
-            profiles=profiles_now(k),
+            profiles=first_specs(k),
             package=submitted.package,
         )
     elif told is not None and not told.token.epoch:

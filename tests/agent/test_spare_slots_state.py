@@ -19,8 +19,8 @@ def profile(mind: Mind, *threads: m.ThreadSpec, desired: Desired = PROFILE) -> l
     """A newer desired state with these threads and this profile, or these."""
     from agent_world import desired as state_of
 
-    wanted = desired if isinstance(desired, tuple) else (desired,) if desired is not None else ()
-    state = replace(state_of(*threads, counter=mind.state.token.counter + 1), profiles=wanted)
+    wanted = {"profiles": desired} if isinstance(desired, tuple) else {"profile": desired}
+    state = replace(state_of(*threads, counter=mind.state.token.counter + 1), **wanted)
     return list(mind.tell(e.WantedArrived(state, encode(state))))
 
 

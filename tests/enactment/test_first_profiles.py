@@ -14,7 +14,7 @@ from measuring_world import CHAIN, NAMES, MeasuringWorld, model_of
 from msgspec.structs import replace
 
 from controller.core import first_profiles
-from controller.execute.measuring import profiles_now
+from controller.execute.measuring import first_specs
 from controller.knowledge.membership import LOST_NS
 from topology_runtime.topology import Task
 
@@ -163,7 +163,7 @@ def test_a_task_that_raises_ends_it_all_and_is_named() -> None:
     found = world.stands()
     assert found["state"] == "dropped"
     assert "'b'" in found["error"]["what"] and found["error"]["cause"] == "ValueError: no"
-    assert stage(world) == "idle" and not profiles_now(world.loop.knowledge)
+    assert stage(world) == "idle" and not first_specs(world.loop.knowledge)
     world.run(3)
     assert all(not one.profiles for one in world.vms.values()), "nothing is left"
     world.raising = set()

@@ -119,9 +119,9 @@ class Recorded(World):
     def profile(self) -> ProfileSpec | None:
         return self.loop.knowledge.profiles.desired
 
-    def told(self) -> list[tuple[ProfileSpec, ...]]:
+    def told(self) -> list[ProfileSpec | None]:
         """What each VM obeys."""
-        return [one.desired.profiles for one in self.vms.values() if one.desired is not None]
+        return [one.desired.profile for one in self.vms.values() if one.desired is not None]
 
     def words(self) -> list[str]:
         kinds = ("profile", "profiled")
@@ -146,14 +146,14 @@ def measured(rate_tps: float = 60.0, complete: bool = True) -> dict[str, object]
 
 def test_nothing_is_profiled_unless_it_is_asked_for() -> None:
     world = running(minutes=0.0)
-    assert world.profile is None and world.told() == [()] and world.words() == []
+    assert world.profile is None and world.told() == [None] and world.words() == []
 
 
 def test_a_spare_slot_profiles_the_task_and_everyone_is_told_where_and_why() -> None:
     world = running()
     assert world.profile is not None
     assert (world.profile.task, world.profile.slot) == ("work", Slot("vm1", 3))  # a plan takes it last
-    assert world.told() == [(world.profile,)]
+    assert world.told() == [world.profile]
     said = "work is profiled in spare slot vm1/3: measured and predicted are 100% apart"
     assert world.words() == [said]  # nothing is used in this world
     status = world.ask("status").data
@@ -168,7 +168,7 @@ def test_what_was_measured_is_kept_beside_the_run_and_not_planned_with() -> None
     assert "peak 200 → 60 tuples/s (-70%)" in world.words()[-1]
     assert world.loop.knowledge.models == {"work": MODELS[0]}
     assert world.run(3.0).profile is None  # type: ignore[attr-defined]
-    assert world.told() == [()]
+    assert world.told() == [None]
 
 
 def test_a_part_of_a_profile_goes_on_and_a_failed_one_does_not() -> None:
@@ -214,8 +214,8 @@ def test_a_higher_rate_ends_it_before_anything_starts_in_its_slot() -> None:
         world.run(0.05)
         for one in world.vms.values():
             assert one.desired is not None
-            named = one.desired.profiles
-            assert {spec.slot for spec in named}.isdisjoint({thread.slot for thread in one.desired.threads})
+            named = one.desired.profile
+            assert named is None or named.slot not in {thread.slot for thread in one.desired.threads}
         if world.rollout.epoch > 1:
             break
     assert before is not None and world.profile is None

@@ -29,7 +29,7 @@ class Thread:
 def mirror(directory: Path, *threads: Thread, profile: ProfileSpec | None = PROFILE) -> Mirror:
     (directory / FOLDER).mkdir(exist_ok=True)
     made = Mirror(HERE, str(directory))
-    made.obey((profile,) if profile is not None else (), threads, 0)
+    made.obey(profile, threads, 0)
     return made
 
 
@@ -93,7 +93,7 @@ def test_rows_are_written_once_there_are_enough_and_then_nothing_is_copied(tmp_p
     made.look(1)
     assert read(tmp_path) == [("source", n) for n in range(ROWS)]
     assert thread.copies is None
-    made.obey((PROFILE,), [thread], 2)  # the same desired state again
+    made.obey(PROFILE, [thread], 2)  # the same desired state again
     assert thread.copies is None
 
 
@@ -124,9 +124,9 @@ def test_another_profile_ends_the_one_before(tmp_path: Path) -> None:
     thread = Thread()
     made = mirror(tmp_path, thread)
     before = thread.copies
-    made.obey((ProfileSpec("work", Slot("vm1", 3), 8, 60.0),), [thread], 1)
+    made.obey(ProfileSpec("work", Slot("vm1", 3), 8, 60.0), [thread], 1)
     assert thread.copies is not None and thread.copies is not before
-    made.obey((), [thread], 2)
+    made.obey(None, [thread], 2)
     assert thread.copies is None
 
 

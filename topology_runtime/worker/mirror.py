@@ -76,16 +76,15 @@ class Mirror:
         self._number = self._since_ns = 0
         self._copying: list[tuple[Copying, Copies]] = []
 
-    def obey(self, profiles: Iterable[ProfileSpec], threads: Iterable[Copying], now_ns: int) -> None:
-        """Mirror the rows that the profile of these wants that is on this VM; of no other one any more."""
-        here = (one for one in profiles if one.slot.vm == self._slot.vm and not one.samples)
-        profile = next(here, None)
-        number = profile.number if profile is not None else 0
+    def obey(self, profile: ProfileSpec | None, threads: Iterable[Copying], now_ns: int) -> None:
+        """Mirror the rows that this profile wants, if it is on this VM; of no other one any more."""
+        here = profile is not None and profile.slot.vm == self._slot.vm
+        number = profile.number if here and profile is not None else 0
         if number == self._number:
             return
         self._stop()
         self._number, self._since_ns = number, now_ns
-        mine = [t for t in threads if profile is not None and t.desired.task == profile.task]
+        mine = [t for t in threads if profile is not None and number and t.desired.task == profile.task]
         for thread in mine:
             copies = thread.copies = Copies(-(-ROWS // len(mine)), SIZE_BYTES // len(mine))
             self._copying.append((thread, copies))

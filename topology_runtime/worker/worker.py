@@ -213,7 +213,7 @@ class Worker:
         self._reach(desired, "obeyed")
         self._clean_snapshots(desired)
         if self.state.desired is not None:
-            self.mirror.obey(self.state.desired.profiles, self.threads.values(), monotonic_ns())
+            self.mirror.obey(self.state.desired.profile, self.threads.values(), monotonic_ns())
 
     def _clean_snapshots(self, desired: DesiredState) -> None:
         """Once per plan, when it is committed: snapshots of threads that nobody can ask for any more go."""
