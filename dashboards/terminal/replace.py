@@ -11,13 +11,11 @@ import click
 import msgspec
 
 from dashboards.terminal.connection import asked, contact_of, controller_option
-from dashboards.terminal.package import signing_key_option
-from dashboards.terminal.shipping import Shipment
-from dashboards.terminal.submit import is_here, read_documents
+from dashboards.terminal.shipping import Shipment, code_options
+from dashboards.terminal.submit import read_documents
 from topology_runtime.errors import CheckFailed, UsageError
 from topology_runtime.faults.words import counted
 from topology_runtime.keys.pairs import Contact
-from topology_runtime.loading import Loaded, load
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.progress import bar
 
@@ -31,18 +29,7 @@ DEADLINE_S = 300.0
 @click.option(
     "--models", type=click.Path(path_type=Path), help="A folder of models, where they are others now."
 )
-@click.option(
-    "--ship", is_flag=True, help="Pack the code and send it to every host, not only its folder's name."
-)
-@click.option(
-    "--package",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Send this one, with the topology in it.",
-)
-@click.option(
-    "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
-)
+@code_options
 @click.option(
     "--deadline",
     type=click.FloatRange(0),
@@ -51,7 +38,6 @@ DEADLINE_S = 300.0
     metavar="SECONDS",
     help="Wait so long until all slots have it; 0: do not wait.",
 )
-@signing_key_option
 @controller_option
 @format_options
 def replace(topology: str | None, back: bool, output: Format, deadline: float, **options: Any) -> None:
@@ -79,14 +65,7 @@ def replace(topology: str | None, back: bool, output: Format, deadline: float, *
 def _given(contact: Contact, topology: str | None, options: dict[str, Any]) -> Any:
     """Shipped where it has to be, and asked for."""
     with Shipment() as shipment:
-        if options["package"] is not None:
-            found = Loaded(shipment.take(options["package"]), ())
-        else:
-            assert topology is not None
-            found = load(topology, runs=True)
-            if options["ship"] or not is_here(contact.endpoint):
-                key, everywhere = options["signing_key"], options["on_every_host"]
-                found = Loaded(shipment.pack(topology, found.topology, key, everywhere), ())
+        found = shipment.loaded(topology, contact, options)
         if shipment.digest:
             shipment.send(partial(asked, contact))
         arguments = {

@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dashboards.terminal.package import packed_of, read
+import click
+
+from dashboards.terminal.package import packed_of, read, signing_key_option
+from topology_runtime.addresses import is_loopback, parted
 from topology_runtime.errors import Unreachable
 from topology_runtime.faults.words import counted
-from topology_runtime.loading import check_runs
+from topology_runtime.keys.pairs import Contact
+from topology_runtime.loading import Loaded, check_runs, load
 from topology_runtime.packages import building
 from topology_runtime.packages.files_named import travelling
 from topology_runtime.packages.manifest import SHORT, BadPackage
@@ -28,6 +32,23 @@ STANDING_S = 30.0  # a host that has taken nothing for so long is not waited for
 LOOK_EVERY_S = 0.1
 
 Ask = Callable[[str, dict[str, Any]], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def code_options(command: F) -> F:
+    """Where the code of a topology comes from, and how it gets to the hosts: for `Shipment.loaded`."""
+    command = click.option(
+        "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
+    )(signing_key_option(command))
+    command = click.option(
+        "--package",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Send this one, with the topology in it.",
+    )(command)
+    return click.option(
+        "--ship", is_flag=True, help="Pack the code and send it to every host, not only its folder's name."
+    )(command)
 
 
 class Shipment:
@@ -44,6 +65,17 @@ class Shipment:
 
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
+
+    def loaded(self, topology: str | None, contact: Contact, options: Mapping[str, Any]) -> Loaded:
+        """The topology with its code, in a package where it has to travel. Raises InvalidInput, BadPackage."""
+        if options["package"] is not None:
+            return Loaded(self.take(options["package"]), ())
+        assert topology is not None
+        found = load(topology, runs=True)
+        if options["ship"] or not is_here(contact.endpoint):
+            key, everywhere = options["signing_key"], options["on_every_host"]
+            found = Loaded(self.pack(topology, found.topology, key, everywhere), ())
+        return found
 
     def pack(
         self, reference: str, topology: Topology, key: Path | None, everywhere: Sequence[str]
@@ -124,6 +156,11 @@ class Shipment:
             what = f"package {self.digest[:SHORT]} is not taken by every host; nothing was submitted"
             raise BadPackage(what, faults=refused)
         return vms, lacking
+
+
+def is_here(endpoint: str) -> bool:
+    """Does the controller listen on this machine alone? Then its agents are here too, and so are their folders."""
+    return is_loopback(parted(endpoint)[0])
 
 
 def root_of(reference: str) -> Path | None:

@@ -14,14 +14,11 @@ import msgspec
 
 from dashboards.terminal.connection import asked, contact_of, controller_option
 from dashboards.terminal.measuring import Kept, lacking, measured, say_first_plan, stand_ins, whoever
-from dashboards.terminal.package import signing_key_option
-from dashboards.terminal.shipping import Shipment
+from dashboards.terminal.shipping import Shipment, code_options
 from dashboards.up.settings import parse_rate_scale
 from topology_runtime import rates
-from topology_runtime.addresses import is_loopback, parted
 from topology_runtime.calibration import store
 from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.loading import Loaded, load
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.topology import Topology
 
@@ -41,23 +38,11 @@ from topology_runtime.topology import Topology
 )
 @click.option("--rate-scale", metavar="X", help="Multiplies rates.")
 @click.option("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
-@click.option(
-    "--ship", is_flag=True, help="Pack the code and send it to every host, not only its folder's name."
-)
-@click.option(
-    "--package",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Send this one, with the topology in it.",
-)
-@click.option(
-    "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
-)
+@code_options
 @click.option("--save-models", type=click.Path(path_type=Path), metavar="DIR", help="What was measured, too.")
 @click.option(
     "--measure-effects", is_flag=True, help="Run tasks with effects on sample rows, where models lack."
 )
-@signing_key_option
 @controller_option
 @format_options
 def submit(
@@ -76,14 +61,7 @@ def submit(
         raise UsageError("give either TOPOLOGY or --package FILE")
     contact = contact_of(options["controller"])
     with Shipment() as shipment:
-        if options["package"] is not None:
-            found = Loaded(shipment.take(options["package"]), ())
-        else:
-            assert topology is not None
-            found = load(topology, runs=True)
-            if options["ship"] or not is_here(contact.endpoint):
-                key, everywhere = options["signing_key"], options["on_every_host"]
-                found = Loaded(shipment.pack(topology, found.topology, key, everywhere), ())
+        found = shipment.loaded(topology, contact, options)
         offer = offer_of(found.topology, offered, options["rate_scale"], options["time_scale"])
         documents = read_documents(models) if models is not None else []
         kept = Kept(found.topology, (shipment.code,) if shipment.code else found.user_paths)
@@ -148,11 +126,6 @@ def offer_of(
     if offered is None:
         return rates.of_arrivals(topology)
     return rates.read(offered, parse_rate_scale(rate_scale) or 1.0, time_scale)
-
-
-def is_here(endpoint: str) -> bool:
-    """Does the controller listen on this machine alone? Then its agents are here too, and so are their folders."""
-    return is_loopback(parted(endpoint)[0])
 
 
 def read_documents(folder: Path) -> list[Any]:
