@@ -14,8 +14,7 @@ from topology_runtime.output import Format, emit, emit_line, format_options, wri
 from topology_runtime.trace_tables import INPUTS, RUN_FILE
 
 if TYPE_CHECKING:
-    from controller.backtesting.shadows import SHADOWS, Shadows
-    from controller.offline.policy_names import chosen_policies
+    from controller.backtesting.shadows import Shadows
     from controller.replaying.exact_replay import ExactReplay
 
 SCHEMA = "headgate/shadow/v1"
@@ -65,7 +64,8 @@ def shadow(
     \b
     headgate shadow traces/demo/RUN
     headgate shadow --follow"""
-    from controller.backtesting.shadows import Shadows
+    from controller.backtesting.shadows import SHADOWS, Shadows
+    from controller.offline.policy_names import chosen_policies
     from controller.replaying.exact_replay import ExactReplay
     from controller.replaying.recorded import run_of
     from controller.replaying.tail import tailed
