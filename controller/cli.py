@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from controller import machine_options
 from topology_runtime.addresses import Listening, listening
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
@@ -47,6 +48,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--slot-cores", default=1.0, type=click.FloatRange(0, 1, min_open=True), show_default=True)
 @click.option("--slot-memory", default=SLOT_MEMORY_BYTES, type=click.IntRange(1), show_default=True)
 @click.option("--max-vms", default=0, type=click.IntRange(0, VMS_MOST), help="VMs at most, by the provider.")
+@machine_options.machine_options
 @click.option("--mode", type=click.Choice(["auto", "advise", "approve"]), default="auto", show_default=True)
 @click.option("--allocator", default="mba", show_default=True)
 @click.option("--mapper", default="sam", show_default=True)
@@ -92,7 +94,6 @@ def start(options: dict[str, Any]) -> None:
     """Build the controller from its options and run it. Raises HeadgateError."""
     from controller.controller import Controller, ControllerPlace
     from controller.core.loop import Loop
-    from controller.files.machines import FileMachines, NoMachines
     from controller.files.plan_files import read_plan
     from controller.knowledge.config import ControllerSettings
     from topology_runtime.keys.keyring import KEYS, Keyring
@@ -109,6 +110,7 @@ def start(options: dict[str, Any]) -> None:
     at = address_of(options)  # before there are any keys
     state = options["state_dir"] or Path(".headgate") / name
     grows = options["max_vms"] > len(initial)
+    machine_options.check(options, grows)
     plan = read_plan(options["plan"]) if options["plan"] else None
     submitted = submitted_of(options)
     of = {name: getattr(plan, name, options[name]) for name in PLANNED}
@@ -119,8 +121,11 @@ def start(options: dict[str, Any]) -> None:
         mode=options["mode"],
         **of,
         initial=initial,
-        spare=spare_of(options, initial) if grows else None,
+        spare=machine_options.priced(options, spare_of(options, initial)) if grows else None,
         max_vms=max(options["max_vms"], len(initial)),
+        max_usd_per_hour=options["max_usd_per_hour"],
+        machines_wait_s=options["machines_wait"],
+        machine_life_s=options["machine_life"],
         seconds=options["seconds"],
         plan=plan,
         profile_spare_min=options["profile_spare"],
@@ -130,7 +135,8 @@ def start(options: dict[str, Any]) -> None:
         **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),
     )
-    machines = FileMachines(state / "machines") if grows else NoMachines()
+    metrics = metrics_at(options)
+    ring = Keyring.at(options["keys"] or state / KEYS)
     ports = options["port"], options["command_port"]
     place = ControllerPlace(
         state,
@@ -138,11 +144,12 @@ def start(options: dict[str, Any]) -> None:
         *ports,
         options["owner"],
         keep,
-        metrics_at(options),
+        metrics,
         options["stream_port"],
-        Keyring.at(options["keys"] or state / KEYS),
+        ring,
         at,
     )
+    machines = machine_options.machines_of(options, state, ring, grows)
     Controller(Loop(settings, submitted).step, place, machines).run()
 
 

@@ -161,10 +161,13 @@ class Controller:
             write_whole(path, summary)
 
     def shutdown(self) -> None:
-        with self._disk.writing("the endpoint", self._endpoint):
-            self._endpoint.unlink(missing_ok=True)
         self._ports.close()
         self._viewers.close(over=self._finish is not None)
+        if left := self._machines.close():
+            hint = "a controller that is started on this state directory does it"
+            _say("error", f"machines that are not given back yet: {', '.join(left)} ({hint})")
+        with self._disk.writing("the endpoint", self._endpoint):
+            self._endpoint.unlink(missing_ok=True)
         self._wake.close()
         if self._recorder is not None:
             recorded = self._recorder.close()
@@ -198,7 +201,7 @@ class Controller:
             seen = self._machines.list()
             if seen != self._machines_seen:
                 self._machines_seen = seen
-                self._do(t.MachinesSeen(seen.desired, seen.running))
+                self._do(t.MachinesSeen(seen.desired, seen.running, seen.trouble))
 
     def _tell_endpoint(self) -> None:
         """Where clients find this controller; tried again until the disk takes it."""

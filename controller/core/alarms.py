@@ -5,6 +5,7 @@
     slot       a slot of the plan in force is given up, and no plan can do without it
     vm         a VM that was asked for is not there after a minute
     lag        rows of arriving sources wait, and more each second (`analyze/lag.py`)
+    machines   the machines provider does not do what it is asked
     mass_loss  so many VMs vanished at once that nothing is planned
 
 Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk …`, `dead letters …`, `state`, `unread`.
@@ -134,5 +135,6 @@ def why_not_more(k: Knowledge) -> str:
     if proposal is not None:
         return f"; plan {proposal.plan.id} waits for `headgate apply {proposal.plan.id}`"
     if rollout is not None and rollout.degraded:
-        return f"; no more fits the VMs there are ({rollout.degraded}): allow more (`--max-vms`), or start more agents"
+        more = "--max-vms" if k.settings.max_usd_per_hour is None else "--max-vms, --max-usd-per-hour"
+        return f"; no more fits the VMs there are ({rollout.degraded}): allow more (`{more}`), or start more agents"
     return ""

@@ -14,11 +14,12 @@ import msgspec
 
 from controller.analyze.demand import planned_for
 from controller.core.cordoning import COMMANDS as CORDON_COMMANDS
-from controller.core.deciding import addable, enact_proposal, plan_for, present, question
+from controller.core.deciding import enact_proposal, plan_for, present, question
 from controller.core.first_profiles import unmodelled
 from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
 from controller.core.letter_commands import whole
 from controller.core.measuring_commands import models_of, refuse_if_taken, submission, take, withdraw
+from controller.core.provided import addable
 from controller.core.rate_question import rates_asked, whatif
 from controller.core.recoding import replaced
 from controller.core.rollback import plans, rollback

@@ -15,6 +15,7 @@ from controller.analyze.lessons import spread_of
 from controller.core import recoding
 from controller.core.alarms import clear_alarm, raise_alarm
 from controller.core.decide import PlanChoice, PlanQuestion, choose
+from controller.core.provided import addable
 from controller.core.tracing import enacted_of
 from controller.execute.diff import ThreadChanges, diff
 from controller.execute.executor import (
@@ -273,31 +274,6 @@ def present(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
     apart = {*k.durable.held_dead, *k.durable.cordoned}
     there = [m.vm for m in members.up() if m.vm.vm not in apart]
     return tuple(sorted(there, key=lambda vm: (first.get(vm.vm, len(first)), natural(vm.vm))))
-
-
-def addable(k: Knowledge, members: Membership, here: tuple[Vm, ...]) -> tuple[Vm, ...]:
-    """VMs that may be asked of the provider: as many as the limit allows, by the lowest free names."""
-    spare = k.settings.spare
-    if spare is None:
-        return ()
-    taken = {m.vm.vm for m in members.members.values() if m.state != "left"}
-    taken |= {*k.durable.held_dead, *k.machines_desired, *k.machines_running}
-    taken |= {vm.vm for vm in (*k.settings.initial, *k.durable.machines)}
-    room = k.settings.max_vms - len({vm.vm for vm in (*here, *k.durable.machines)})
-    names = (f"vm{n}" for n in range(1, k.settings.max_vms + len(taken) + 1))
-    free = [name for name in names if name not in taken][: max(0, room)]
-    return tuple(
-        Vm(
-            name,
-            spare.slots,
-            spare.slot_cores,
-            spare.slot_memory_bytes,
-            spare.usd_per_hour,
-            spare.rack,
-            spare.speed,
-        )
-        for name in free
-    )
 
 
 def pins(

@@ -22,6 +22,7 @@ from controller.core import (
     deciding,
     first_profiles,
     first_rows,
+    provided,
     recoding,
     recovery,
     spare_profiles,
@@ -109,7 +110,7 @@ class Loop:
             t.Started: self._on_started,
             t.FromVm: self._on_vm,
             t.Command: lambda turn, event: commands.answer(self, turn, event),
-            t.MachinesSeen: self._on_machines,
+            t.MachinesSeen: provided.seen,
             t.JournalFailed: self._on_journal_failed,
             t.Measured: self._on_measured,
             t.Troubled: self._on_troubled,
@@ -328,18 +329,6 @@ class Loop:
                 k.counts.add_latency(sink, source, buckets)
             predicted = self._result.predicted if self._result is not None else {}
             turn.do(t.Block(block, self.members.members[block.vm].vm, predicted))
-
-    def _on_machines(self, turn: Turn, event: t.MachinesSeen) -> None:
-        """Make the provider's list match what is journaled: nothing leaks, nothing is forgotten."""
-        k = self.knowledge
-        k.machines_desired, k.machines_running = event.desired, event.running
-        mine = {vm.vm for vm in k.durable.machines}
-        for vm in k.durable.machines:
-            if vm.vm not in event.desired:
-                turn.do(t.RequestMachine(vm))
-        for name in event.desired:
-            if name in k.durable.released and name not in mine:
-                turn.do(t.ReleaseMachine(name))
 
     def _on_journal_failed(self, turn: Turn, event: t.JournalFailed) -> None:
         """Nothing of the turn before was done: know again what was known before it (story B6)."""

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from controller.core.alarms import clear_alarm
 from controller.core.decide import PlanChoice, describe
-from controller.core.deciding import addable, bring, change_to, present
+from controller.core.deciding import bring, change_to, present
+from controller.core.provided import addable
 from controller.execute.ending import Ending
 from controller.execute.executor import sight_of
 from controller.knowledge.diagnoses import Diagnosis

@@ -118,7 +118,7 @@ def begin(turn: Turn, members: Membership, order: Enactment) -> RolloutStarted:
     if held != k.durable.held_dead:
         turn.record(HeldDead(held))
     for vm in order.asked:
-        turn.record(MachineAsked(vm))
+        turn.record(MachineAsked(vm, turn.now.wall_ns))
         turn.do(RequestMachine(vm))
     members.await_(order.asked)
     if k.durable.waiting is not None:
@@ -290,9 +290,9 @@ def stand_of(k: Knowledge, sight: steps.ObservedState, now_ns: int) -> steps.Rol
         return None
     phase: Phase = "machines" if d.waiting is not None else d.phase
     token = k.desired.token if k.desired is not None else Token(d.boot)
-    return steps.RolloutProgress(
-        planned, phase, k.phase_since_ns, now_ns, token, d.run.topology, sight, k.windows_passed
-    )
+    more = k.windows_passed, round(k.settings.machines_wait_s * NS)
+    since_ns, topology = k.phase_since_ns, d.run.topology
+    return steps.RolloutProgress(planned, phase, since_ns, now_ns, token, topology, sight, *more)
 
 
 def _enter(turn: Turn, stand: steps.RolloutProgress, phase: Phase) -> None:
@@ -339,7 +339,7 @@ def _failed(turn: Turn, members: Membership, stand: steps.RolloutProgress, faile
 def _late(turn: Turn, members: Membership, stand: steps.RolloutProgress) -> bool:
     k, missing = turn.knowledge, steps.waits_for(stand)
     if stand.phase == "machines":
-        give_up(turn, f"after {steps.MACHINES_LIMIT_NS / NS:g} s these were not there: {missing}")
+        give_up(turn, f"after {k.settings.machines_wait_s:g} s these were not there: {missing}")
         return True
     back = k.durable.before
     if stand.phase == "prepared" and back is not None and not stand.planned.undoes:
@@ -442,9 +442,9 @@ def _let_go(turn: Turn, stand: steps.RolloutProgress, sight: steps.ObservedState
         return True
     if not k.durable.machines:
         return False
-    used = {slot.vm for slot in stand.planned.slots}
-    unread_at = {vm for _, vm in unread(k)}
-    idle = [vm.vm for vm in k.durable.machines if vm.vm not in used | unread_at]
+    kept = {slot.vm for slot in stand.planned.slots} | {vm for _, vm in unread(k)}
+    kept |= k.young_machines(turn.now)
+    idle = [vm.vm for vm in k.durable.machines if vm.vm not in kept]
     for vm in idle:
         release(turn, vm, "no thread is left on it")
     return bool(idle)

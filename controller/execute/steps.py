@@ -26,7 +26,6 @@ from topology_runtime.messages import SourceStatus, ThreadSpec, ThreadStatus, To
 from topology_runtime.topology import Topology
 
 NS = 1_000_000_000
-MACHINES_LIMIT_NS = 120 * NS  # a local VM is up in a second, a rented one in one or two minutes
 PREPARED_LIMIT_NS = 10 * NS  # a worker is up in less than one second on a quiet machine
 SWITCHED_ALARM_NS = 10 * NS
 PROBATION_WINDOWS = 3
@@ -67,6 +66,7 @@ class RolloutProgress:
     topology: Topology
     sight: ObservedState
     windows: int = 0
+    machines_wait_ns: int = 120 * NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class StepRow:
     """One line of the table. items: what the phase is about; lacks: what an item still lacks, in words,
-    or nothing; then: the next phase; limit_ns: how long it may take."""
+    or nothing; then: the next phase; limit_ns: how long it may take (machines: as it is set)."""
 
     items: Callable[[RolloutProgress], Sequence[Any]]
     lacks: Callable[[RolloutProgress, Any], str]
@@ -150,7 +150,7 @@ def _ended(stand: RolloutProgress, thread: ThreadSpec) -> bool:
 
 
 TABLE: dict[Phase, StepRow] = {
-    "machines": StepRow(lambda stand: stand.planned.awaits, _machine, "prepared", MACHINES_LIMIT_NS),
+    "machines": StepRow(lambda stand: stand.planned.awaits, _machine, "prepared", None),
     "prepared": StepRow(lambda stand: stand.planned.slots, _worker, "switched", PREPARED_LIMIT_NS),
     "switched": StepRow(lambda stand: stand.planned.threads, _switched, "probation", SWITCHED_ALARM_NS),
     "probation": StepRow(lambda stand: (PROBATION_WINDOWS,), _window, "committed", None),
@@ -168,7 +168,8 @@ def next_step(stand: RolloutProgress, look_first: object = None) -> Step:
         missing = next((item for item in row.items(stand) if row.lacks(stand, item)), None)
     if missing is None and row.then != stand.phase:
         return Step("enter", row.then)
-    if row.limit_ns is not None and stand.now_ns - stand.since_ns >= row.limit_ns:
+    limit_ns = stand.machines_wait_ns if stand.phase == "machines" else row.limit_ns
+    if limit_ns is not None and stand.now_ns - stand.since_ns >= limit_ns:
         return Step("late", stand.phase, missing)
     return Step("stay", stand.phase, missing)
 

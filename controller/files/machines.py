@@ -19,10 +19,11 @@ from topology_runtime.errors import Infeasible
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Names of VMs asked for, and of VMs that run."""
+    """Names of VMs asked for, and of VMs that run; trouble: why it is not as it should be, in words."""
 
     desired: tuple[str, ...]
     running: tuple[str, ...]
+    trouble: str = ""
 
 
 class Machines(Protocol):
@@ -36,6 +37,9 @@ class Machines(Protocol):
 
     def list(self) -> Listing:
         """What is asked for and what runs now."""
+
+    def close(self) -> tuple[str, ...]:
+        """The controller ends: names of VMs that are to be given back and are not yet."""
 
 
 class NoMachines:
@@ -52,6 +56,9 @@ class NoMachines:
 
     def list(self) -> Listing:
         return Listing((), ())
+
+    def close(self) -> tuple[str, ...]:
+        return ()
 
 
 class FileMachines:
@@ -79,6 +86,9 @@ class FileMachines:
             tuple(name.removesuffix(".desired") for name in names if name.endswith(".desired")),
             tuple(name.removesuffix(".running") for name in names if name.endswith(".running")),
         )
+
+    def close(self) -> tuple[str, ...]:
+        return ()  # `up` ends its agents
 
     def _desired(self, name: str) -> Path:
         return self._directory / f"{name}.desired"

@@ -19,7 +19,9 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     """How this controller decides and for whom.
 
     initial: the VMs that shall be there from the start, in order of preference; none: whoever joins.
-    spare: what a VM from the provider looks like; at most `max_vms` VMs in all (0: no more than there are).
+    spare: what a VM from the provider looks like; at most `max_vms` VMs in all (0: no more than there are),
+    which cost `max_usd_per_hour` at most (None: whatever they cost). machines_wait_s: how long a plan waits for one;
+    machine_life_s: one is not given back before, for rented by the hour it costs nothing to keep.
     seconds: the run ends by itself so long after the first tuple was due (0: it does not).
     plan: run as it is, from the start to the end; nothing is planned again.
     season: learned from what was offered before. ledger: of the prediction ledger, entries of earlier runs that speak
@@ -40,6 +42,9 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     initial: tuple[Vm, ...] = ()
     spare: Vm | None = None
     max_vms: int = 0
+    max_usd_per_hour: float | None = None
+    machines_wait_s: float = 120.0  # a local VM is up in a second, a rented one in one or two minutes
+    machine_life_s: float = 0.0
     seconds: float = 0.0
     plan: Plan | None = None
     profile_spare_min: float = 0.0

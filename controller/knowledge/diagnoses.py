@@ -33,8 +33,8 @@ Reason = Literal[
 ]
 
 
-ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "version", "plan", "enactment", "journal", "disk",
-               "dead letters", "state", "unread")  # fmt: skip
+ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "version", "machines", "plan", "enactment",
+               "journal", "disk", "dead letters", "state", "unread")  # fmt: skip
 
 
 class Stability(msgspec.Struct, frozen=True):

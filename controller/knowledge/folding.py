@@ -210,6 +210,7 @@ def _machine_asked(d: Durable, r: MachineAsked) -> Durable:
     return replace(
         d,
         machines=(*(vm for vm in d.machines if vm.vm != r.vm.vm), r.vm),
+        asked_ns=d.asked_ns | {r.vm.vm: r.wall_ns},
         released=tuple(vm for vm in d.released if vm != r.vm.vm),
     )
 
@@ -218,6 +219,7 @@ def _machine_released(d: Durable, r: MachineReleased) -> Durable:
     return replace(
         d,
         machines=tuple(vm for vm in d.machines if vm.vm != r.vm),
+        asked_ns={vm: at_ns for vm, at_ns in d.asked_ns.items() if vm != r.vm},
         released=(*(vm for vm in d.released if vm != r.vm), r.vm),
         joined=tuple(vm for vm in d.joined if vm.vm != r.vm),
         held_dead=tuple(vm for vm in d.held_dead if vm != r.vm),

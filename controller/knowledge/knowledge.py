@@ -367,6 +367,11 @@ class Knowledge:
         told = self.desired is not None and self.desired.draining
         return told and worker is not None and self.desired is not None and worker.token >= self.desired.token
 
+    def young_machines(self, now: Now) -> set[str]:
+        """Machines that were not had for so long yet as they are to be."""
+        born_ns = now.wall_ns - self.settings.machine_life_s * 1e9
+        return {vm for vm, at_ns in self.durable.asked_ns.items() if at_ns > born_ns}
+
     def in_force_s(self, now: Now) -> float | None:
         """How long the plan has been in force; None while one is being enacted."""
         return (now.mono_ns - self.in_force_ns) / 1e9 if self.in_force and not self.enacting else None

@@ -212,9 +212,10 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
 
 
 class MachineAsked(msgspec.Struct, frozen=True, tag="machine_asked"):
-    """A VM will be asked of the provider: written before it is."""
+    """A VM will be asked of the provider: written before it is, at `wall_ns`."""
 
     vm: Vm
+    wall_ns: int = 0
 
 
 class MachineReleased(msgspec.Struct, frozen=True, tag="machine_released"):
@@ -304,9 +305,9 @@ class Durable(msgspec.Struct, frozen=True):
 
     rollout: the enactment whose desired state agents are held to, in phase `phase`, begun at
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
-    started_ns: when the first tuple was due (UTC). machines: VMs had from the provider; released: given
-    back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the thread that
-    may work, or that did last. apart: leaving source threads with open positions whose successors read.
+    started_ns: when the first tuple was due (UTC). machines: VMs had from the provider, asked for at `asked_ns`
+    (UTC); released: given back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the
+    thread that may work, or that did last. apart: leaving source threads with open positions whose successors read.
     held_plan: what an operator brought back and nobody let go since.
     rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
     state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
@@ -334,6 +335,7 @@ class Durable(msgspec.Struct, frozen=True):
     holders: tuple[Holds, ...] = ()
     apart: tuple[HandedOver, ...] = ()
     machines: tuple[Vm, ...] = ()
+    asked_ns: dict[str, int] = {}
     released: tuple[str, ...] = ()
     joined: tuple[Vm, ...] = ()
     mode: str = ""

@@ -53,10 +53,11 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
 
 
 class MachinesSeen(msgspec.Struct, frozen=True, tag="machines_seen"):
-    """What the machines provider lists: VMs asked of it, VMs that it runs."""
+    """What the machines provider lists: VMs asked of it, VMs that it runs; trouble: why it is not as it should be."""
 
     desired: tuple[str, ...]
     running: tuple[str, ...]
+    trouble: str = ""
 
 
 class JournalFailed(msgspec.Struct, frozen=True, tag="journal_failed"):
