@@ -31,6 +31,7 @@ from controller.knowledge import turns as t
 from controller.knowledge.letters import LetterRecord
 from controller.knowledge.records import PhaseEntered, Record, RolloutStarted
 from controller.ports import ControllerPorts
+from controller.recording.early_inputs import EarlyInputs
 from controller.recording.recorder import Recorder
 from controller.recording.trace import RatesRow
 from controller.shelf import FOLDER
@@ -52,7 +53,6 @@ TICK_NS = NS // 4
 MACHINES_EVERY_NS = NS
 IMPORT_AHEAD_S = 3.0  # then what a re-plan needs and a first plan does not is imported (0.7 s)
 JOURNAL = "the journal"
-EARLY_INPUTS = 1000  # events before there is a topology, kept for the trace
 
 Step = Callable[[t.Event, t.Now], Sequence[t.Instruction]]
 
@@ -94,7 +94,7 @@ class Controller:
         self._signals = self._signals_told = 0
         self._events: deque[t.Event] = deque()
         self._recorder: Recorder | None = None
-        self._early: deque[tuple[t.Now, t.Event]] = deque(maxlen=EARLY_INPUTS)
+        self._early = EarlyInputs()
         self._machines_seen: Listing | None = None
         self._next_tick_ns = self._next_machines_ns = 0
         self._finish: t.Finish | None = None
@@ -344,15 +344,14 @@ class Controller:
             self._recorder.letters(letters)
             self._viewers.record(self._recorder.view)
             self._run = None
-            for now, event in self._early:
+            for now, event in self._early.take():
                 self._recorder.input(now, kind_of(event), event)
-            self._early.clear()
 
     def _record_input(self, now: t.Now, event: t.Event) -> None:
         if self._recorder is not None:
             self._recorder.input(now, kind_of(event), event)
         elif self._place.trace is not None:
-            self._early.append((now, event))
+            self._early.add(now, event)
 
 
 def _now() -> t.Now:

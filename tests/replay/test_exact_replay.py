@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from recorded_runs import input_of, later, moments, settings, submitted, write
 
@@ -14,6 +15,7 @@ from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.knowledge.model_data import model_data
 from controller.knowledge.records import Record
+from controller.recording.early_inputs import EarlyInputs
 from controller.recording.lines import PartedLines
 from controller.recording.trace import RatesRow, TraceWriter
 from controller.replaying.comparing import PolicyComparison, compare, first_field
@@ -248,15 +250,8 @@ def test_a_decision_whose_journal_failed_was_never_made(tmp_path: Path) -> None:
 
 
 def test_a_topology_submitted_by_a_command_is_replayed_from_that_command(tmp_path: Path) -> None:
-    import msgspec
-
     loop = Loop(settings(initial=()))
-    given = submitted()
-    arguments = {
-        "topology": msgspec.to_builtins(given.topology),
-        "models": [model_data(model) for model in given.models],
-        "steps": given.steps,
-    }
+    arguments = submission()
     world = IdealWorld(loop, IdealAccount(), wall_ns=1_790_000_001 * 10**9)
     found: list[Moment] = []
     for moment in world.moments(3.0):
@@ -271,6 +266,37 @@ def test_a_topology_submitted_by_a_command_is_replayed_from_that_command(tmp_pat
     last = list(again.moments(recording.lines()))[-1].loop
     assert [event["kind"] for event in last.knowledge.events].count("submitted") == 1
     assert last.knowledge.durable.run is not None
+
+
+def submission() -> dict[str, object]:
+    """Arguments of `submit`."""
+    given = submitted()
+    return {
+        "topology": msgspec.to_builtins(given.topology),
+        "models": [model_data(model) for model in given.models],
+        "steps": given.steps,
+    }
+
+
+def test_a_run_submitted_after_long_waiting_is_replayed_though_little_of_that_is_kept(tmp_path: Path) -> None:
+    loop = Loop(settings())
+    world, early = (
+        IdealWorld(loop, IdealAccount(), wall_ns=1_790_000_001 * 10**9),
+        EarlyInputs(others_most=40),
+    )
+    waiting: list[Moment] = []
+    run: list[Moment] = []
+    for moment in world.moments(20.0):
+        (run if run else waiting).append(moment)
+        if not run and len(waiting) == 400:
+            command = t.Command(1, Request("submit", submission()))
+            run.append(Moment(moment.now, command, loop.step(command, moment.now), loop))
+            for one in waiting:
+                early.add(one.now, one.event)
+    kept = {id(event) for _, event in early.take()}
+    assert 40 < len(kept) < 60 and not list(early.take())
+    folder = write(tmp_path, [*(one for one in waiting if id(one.event) in kept), *run])
+    assert loop.knowledge.durable.rollout is not None and replayed(folder).equal
 
 
 def test_the_first_field_that_differs_is_named_in_order() -> None:
