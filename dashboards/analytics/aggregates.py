@@ -188,7 +188,14 @@ def _finite(name: str) -> Column:
     """null for NaN."""
     from pyspark.sql import functions as f
 
-    return f.when(~f.isnan(name), f.col(name))
+    return f.when(_known(name), f.col(name))
+
+
+def _known(name: str) -> Column:
+    """Neither null nor NaN. (`isnan` of null is false.)"""
+    from pyspark.sql import functions as f
+
+    return f.col(name).isNotNull() & ~f.isnan(name)
 
 
 def _expected() -> Column:
@@ -202,7 +209,7 @@ def _against(actual: str, predicted: str, prefix: str) -> list[Column]:
     prediction."""
     from pyspark.sql import functions as f
 
-    there = ~f.isnan(actual) & ~f.isnan(predicted)  # null when either is null: not counted
+    there = _known(actual) & _known(predicted)
     a = f.when(there, f.col(actual))
     residual = f.when(there, f.col(actual) - f.col(predicted))
     return [

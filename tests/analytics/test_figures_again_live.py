@@ -1,0 +1,97 @@
+"""Figures of an analysis, worked out once more from the files by NumPy, by what the docs say they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from generate_trace import Wanted, generate
+
+pytestmark = pytest.mark.live
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 400
+NULLS, NO_NUMBERS = 0.05, 0.02  # shares of predictions that a recorder leaves out, in either way
+EPOCH_WITHOUT = 2  # nothing was predicted in it
+
+
+def spoiled(table: pa.Table, names: tuple[str, ...], chance: np.random.Generator) -> pa.Table:
+    for name in names:
+        values = table[name].to_numpy(zero_copy_only=False).copy()
+        drawn = chance.random(len(values))
+        values[drawn < NO_NUMBERS] = np.nan
+        null = (drawn > 1 - NULLS) | (table["epoch"].to_numpy() == EPOCH_WITHOUT)
+        column = pa.array(values, mask=null)
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a run some of whose rows have no prediction."""
+    folder = tmp_path_factory.mktemp("again") / "traces"
+    generate(folder, Wanted(rows=24_000, threads=40, epochs=4, segment_rows=8_000))
+    chance = np.random.default_rng(7)
+    for file in sorted((folder / "made" / "run-1" / "slots").glob("*.parquet")):
+        pq.write_table(
+            spoiled(pq.read_table(file), ("predicted_cpu", "predicted_memory", "cpu"), chance), file
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def analysis(java: dict[str, str], traces: Path) -> Any:
+    command = [sys.executable, "-P", "-m", "dashboards.cli", "analyze", str(traces), "-o", "json"]
+    command += ["--output", str(traces.parent / "out"), "--master", "local[2]"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env={**os.environ, **java}
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def rows(traces: Path, table: str, *names: str) -> list[np.ndarray[Any, Any]]:
+    """Columns of one table of all segments; null is NaN."""
+    files = sorted((traces / "made" / "run-1" / table).glob("*.parquet"))
+    found = pa.concat_tables([pq.read_table(file, columns=list(names)) for file in files])
+    return [_plain(found[name]) for name in names]
+
+
+def _plain(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    return np.array([np.nan if value is None else value for value in column.to_pylist()], float)
+
+
+def fit(actual: np.ndarray[Any, Any], predicted: np.ndarray[Any, Any]) -> dict[str, float]:
+    both = np.isfinite(actual) & np.isfinite(predicted)
+    a, p = actual[both], predicted[both]
+    r2 = 1 - ((a - p) ** 2).sum() / ((a - a.mean()) ** 2).sum()
+    return {"n": int(both.sum()), "r2": r2, "mae": np.abs(a - p).mean()}
+
+
+@pytest.mark.parametrize("of", ["cpu", "memory"])
+def test_use_of_slots_against_what_was_predicted(analysis: Any, traces: Path, of: str) -> None:
+    actual, predicted = rows(traces, "slots", of, f"predicted_{of}")
+    assert np.isnan(predicted).mean() > 0.2, "else nothing is tried here"
+    expected = fit(actual, predicted)
+    for name, value in expected.items():
+        assert analysis[of][name] == pytest.approx(value, rel=1e-6), name
+
+
+@pytest.mark.parametrize("of", ["cpu", "memory"])
+def test_of_each_epoch_too(analysis: Any, traces: Path, of: str) -> None:
+    epoch, actual, predicted = rows(traces, "slots", "epoch", of, f"predicted_{of}")
+    rows_of = json.loads((traces.parent / "out" / "results" / "residuals.json").read_text())
+    found = {row["name"]: row for row in rows_of if row["of"] == of and row["by"] == "epoch"}
+    assert sorted(found) == [f"made/run-1 {n}" for n in sorted(set(epoch.astype(int)) - {EPOCH_WITHOUT})]
+    for name, row in found.items():
+        here = epoch == int(name.split()[-1])
+        expected = fit(actual[here], predicted[here])
+        assert (row["n"], row["r2"]) == (expected["n"], pytest.approx(expected["r2"], rel=1e-6))
