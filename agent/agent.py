@@ -38,7 +38,6 @@ from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import BadMessage, Conflict
 from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.installed import installed_version
 from topology_runtime.keys.pairs import Who
 from topology_runtime.keys.worker_keys import WorkerKeys
 from topology_runtime.messages import (
@@ -53,6 +52,7 @@ from topology_runtime.messages import (
     WorkerReport,
 )
 from topology_runtime.packages.wire import PackageOffer, PackagePart
+from topology_runtime.wire_version import VERSION
 
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks round at least this often
@@ -190,7 +190,7 @@ class Agent:
             *shape,
             binding=self.binding.name,
             pid=os.getpid(),
-            version=installed_version(),
+            version=VERSION,
             spools=spools.left_over(c.directory),
             only_signed=self.packages.only_signed,
             machine=machine(),

@@ -18,9 +18,9 @@ from topology_runtime.addresses import Listening, listening
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.http_options import metrics_at, metrics_options
-from topology_runtime.installed import installed_version
 from topology_runtime.keys.keyring import TRUST
 from topology_runtime.trace_keep import DEFAULT, parse_keep
+from topology_runtime.wire_version import VERSION
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 VMS_MOST, SLOTS_MOST = 1024, 1024
@@ -116,7 +116,7 @@ def start(options: dict[str, Any]) -> None:
     of = {name: getattr(plan, name, options[name]) for name in PLANNED}
     settings = ControllerSettings(
         run=name,
-        version=installed_version(),
+        version=VERSION,
         trace=str(options["trace_dir"]) if options["trace_dir"] else None,
         mode=options["mode"],
         **of,

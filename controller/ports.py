@@ -17,7 +17,6 @@ from topology_runtime import channels, failpoints
 from topology_runtime.addresses import Listening
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.errors import BadMessage
-from topology_runtime.installed import installed_version
 from topology_runtime.keys.keyring import Keyring
 from topology_runtime.keys.pairs import KeyGuard
 from topology_runtime.keys.trust import Trust
@@ -31,7 +30,7 @@ from topology_runtime.messages import (
     refusal,
 )
 from topology_runtime.packages.wire import PackageAt
-from topology_runtime.wire_version import WIRE
+from topology_runtime.wire_version import VERSION, WIRE
 
 MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
 CONNECTED_NS = 3 * 1_000_000_000
@@ -105,7 +104,7 @@ class ControllerPorts:
             if received is None:
                 return
             client, who, request = received
-            if (no := foreign(request, installed_version()) or refused_to(who, request.command)) is not None:
+            if (no := foreign(request, VERSION) or refused_to(who, request.command)) is not None:
                 self._commands.send(client, refusal(no))
             elif request.command == "snapshot":
                 self._commands.send(client, snapshot())
@@ -171,6 +170,6 @@ class ControllerPorts:
         if self._conduct.blame(peer, why, monotonic_ns()):
             boot, run = (view.boot, view.run) if view is not None else (0, "")
             words = f"too many bad messages ({why}): not heard for a minute"
-            said = Welcome(boot, run, wall_ns(), words, protocol=WIRE, version=installed_version())
+            said = Welcome(boot, run, wall_ns(), words, protocol=WIRE, version=VERSION)
             self._control.send(peer, said)
             self._do(t.Troubled("messages of agents", f"of peer {peer!r}: {why}"))

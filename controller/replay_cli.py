@@ -133,9 +133,9 @@ def models_of(folder: Path | None, recording: Recording) -> dict[str, Any] | Non
 
 
 def warn_of_other_version(recording: Recording) -> None:
-    from topology_runtime.installed import installed_version
+    from topology_runtime.wire_version import VERSION
 
-    here, there = installed_version(), recording.run.version
+    here, there = VERSION, recording.run.version
     if there != here:
         click.echo(f"note: recorded by headgate {there}, this is {here}: decisions may differ", err=True)
 

@@ -30,8 +30,8 @@ from topology_runtime import curve
 from topology_runtime import messages as m
 from topology_runtime.addresses import Listening, parted, tcp
 from topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
-from topology_runtime.installed import from_here
 from topology_runtime.keys.pairs import Contact, KeyGuard, Who, keyed
+from topology_runtime.requests import from_here
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024

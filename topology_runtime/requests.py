@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from topology_runtime.errors import HeadgateError
-from topology_runtime.wire_version import UNTOLD
+from topology_runtime.wire_version import UNTOLD, VERSION, WIRE
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
@@ -24,6 +24,11 @@ class Reply(msgspec.Struct, frozen=True, tag="reply"):
 
     data: Any = None
     error: tuple[str, int, str, str | None, str | None, tuple[str, ...]] | None = None
+
+
+def from_here(request: Request) -> Request:
+    """With what this headgate speaks."""
+    return msgspec.structs.replace(request, protocol=WIRE, version=VERSION)
 
 
 def refusal(error: HeadgateError) -> Reply:

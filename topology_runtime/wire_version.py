@@ -7,7 +7,8 @@ makes that possible, and when `WIRE` rises: docs/protocol.md, Versions.
 
 from __future__ import annotations
 
-WIRE = 3  # what this headgate speaks …
+VERSION = "0.1.0"  # of headgate
+WIRE = 3  # what it speaks …
 OLDEST = WIRE - 1  # … and what it understands besides
 UNTOLD = 2  # of whoever does not tell: versions up to 2 did not
 RETIRED: frozenset[str] = frozenset()  # `Type.field`: read by nobody any more, and gone with the next version

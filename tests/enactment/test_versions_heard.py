@@ -12,7 +12,7 @@ from controller.knowledge import turns as t
 from controller.monitor.roles import foreign
 from topology_runtime import messages as m
 from topology_runtime.errors import Conflict
-from topology_runtime.installed import from_here
+from topology_runtime.requests import from_here
 from topology_runtime.wire_version import OLDEST, WIRE
 
 OURS = "1.4.0"

@@ -17,6 +17,7 @@ import pytest
 from sources import nodes_of, text_of, tree_of
 
 from dashboards import cli
+from topology_runtime import wire_version
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("agent", "controller", "dashboards", "topology_runtime")
@@ -58,7 +59,7 @@ def test_scripts_can_be_run_and_stop_at_the_first_error(name):
 
 
 def test_the_version_is_one():
-    assert PROJECT["project"]["version"] == cli.VERSION == version("headgate")
+    assert PROJECT["project"]["version"] == cli.VERSION == wire_version.VERSION == version("headgate")
 
 
 def test_every_dependency_says_why_it_is_there():
