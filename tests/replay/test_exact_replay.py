@@ -279,11 +279,15 @@ def submission() -> dict[str, object]:
 
 
 def test_a_run_submitted_after_long_waiting_is_replayed_though_little_of_that_is_kept(tmp_path: Path) -> None:
-    loop = Loop(settings())
+    """Nobody has named its VMs beforehand: what they said of themselves once is what there is to plan with."""
+    loop = Loop(settings(initial=()))
     world, early = (
         IdealWorld(loop, IdealAccount(), wall_ns=1_790_000_001 * 10**9),
         EarlyInputs(others_most=40),
     )
+    for vm in (Vm("vm1", 4), Vm("vm2", 4)):
+        world.asked[vm.vm] = vm
+        world.add(vm)
     waiting: list[Moment] = []
     run: list[Moment] = []
     for moment in world.moments(20.0):
