@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from planting import Plant
+from plants_of_measuring import OF_MEASURING
 from plants_of_moves import OF_MOVES
 from plants_of_packages import OF_PACKAGES
 from plants_of_plans import OF_PLANS
 from plants_of_rows import OF_ROWS
 from plants_of_state import OF_STATE
 
-PLANTS: tuple[Plant, ...] = (*OF_ROWS, *OF_PLANS, *OF_STATE, *OF_PACKAGES, *OF_MOVES)
+PLANTS: tuple[Plant, ...] = (*OF_ROWS, *OF_PLANS, *OF_STATE, *OF_PACKAGES, *OF_MOVES, *OF_MEASURING)

@@ -19,11 +19,11 @@ import msgspec
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.monitor.sink_logs import FinishedRows
+from controller.recording.early_inputs import QUESTIONS
 from controller.replaying.recorded import InputLine, RecordedRun
 from topology_runtime.messages import FinishedRuns, Request
 from topology_runtime.utc import utc_iso
 
-QUESTIONS = frozenset({"status", "submission", "events", "summary", "explain", "whatif"})
 _PING = Request("ping")
 _json = msgspec.json.Encoder()
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from controller.core import first_profiles
 from controller.execute.measuring import first_specs
 from controller.knowledge.membership import LOST_NS
+from controller.views.snapshots import snapshot_of
 from topology_runtime.topology import Task
 
 checked = examples(40)
@@ -320,6 +321,11 @@ def test_whoever_looks_sees_how_far_it_is() -> None:
     (at_work,) = [task for task in now["tasks"] if task["state"] == "measuring"]
     assert (at_work["slot"], at_work["points"], at_work["points_of"]) == ("vm1/0", 1, 4)
     assert now["left_s"] == pytest.approx(3 * first_profiles.USUAL_S, abs=1.5)
+    words = "chain: 0 of 3 tasks measured, a in vm1/0 (1 of 4 points); about"
+    assert now["text"].startswith(words)
+    page = snapshot_of(world.loop.view(world.now))
+    assert page.stage == "measuring" and page.header.startswith(f"measuring {words}")
+    assert [name for name, slot in page.slots.items() if slot.state == "profiling"] == ["vm1/0"]
     world.run(6)
     assert world.ask("status").data["measuring"]["left_s"] == pytest.approx(2 * 5.0, abs=2)
     world.run(14)

@@ -29,6 +29,7 @@ for part in (
     "plants_of_plans",
     "plants_of_state",
     "plants_of_packages",
+    "plants_of_measuring",
     "plants_of_moves",
 ):
     load(part)

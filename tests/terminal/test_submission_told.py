@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dashboards.terminal import measuring
+from dashboards.terminal.live_view import notes
 from topology_runtime.errors import HeadgateError, Unreachable
 from topology_runtime.topology import Edge, Static, Task, Topology
 
@@ -131,6 +132,11 @@ def test_elsewhere_than_on_a_terminal_a_line_tells_of_each_that_begins_or_is_don
         "a is measured, 1 of 2, about 4 s",
         "measuring b in vm2/0",
     ]
+
+
+def test_status_tells_of_it() -> None:
+    text = "chain: 0 of 3 tasks measured, a in vm1/0 (1 of 4 points); about 20 s"
+    assert notes({"measuring": {"text": text}}) == [f"to be run once its tasks are measured: {text}"]
 
 
 def test_what_is_dropped_or_forgotten_is_an_error() -> None:
