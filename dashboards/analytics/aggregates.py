@@ -184,6 +184,14 @@ def link_sums(tables: CuratedTables) -> DataFrame:
     )
 
 
+def link_seconds(tables: CuratedTables) -> DataFrame:
+    """An epoch: seconds in which anything went over any link (each once, however many links there were)."""
+    from pyspark.sql import functions as f
+
+    rows = tables.rows("links").groupBy(*RUN, "epoch", "time").agg(f.max("window_s").alias("window_s"))
+    return named(rows.groupBy(*RUN, "epoch").agg(f.sum("window_s").alias("seconds")))
+
+
 def _finite(name: str) -> Column:
     """null for NaN."""
     from pyspark.sql import functions as f

@@ -124,6 +124,7 @@ def asked_of(spark: SparkSession, to: DataPlace, found: Found, curated: Curated,
     else:
         keep("latency_bins", aggregates.latency_bins(tables, tables.bin_s))
     keep("link_sums", aggregates.link_sums(tables))
+    keep("link_seconds", aggregates.link_seconds(tables))
     begin_us = {key: begin for key, (begin, _) in spans.items()}
     by_key = {one.key: one for one, _ in found}
     return AnalysisInput(spark, by_key, begin_us, tables.window_s, tables.bin_s, frames)

@@ -44,7 +44,28 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pq.write_table(
             spoiled(pq.read_table(file), ("predicted_cpu", "predicted_memory", "cpu"), chance), file
         )
+    for file in sorted((folder / "made" / "run-1" / "links").glob("*.parquet")):
+        pq.write_table(short_lived(pq.read_table(file)), file)
+    for file in sorted((folder / "made" / "run-1" / "samples").glob("*.parquet")):
+        pq.write_table(with_leavers(pq.read_table(file)), file)
     return folder
+
+
+def short_lived(table: pa.Table) -> pa.Table:
+    """Receiving threads are others after each minute, as where plans follow each other."""
+    minute = table["time"].cast(pa.int64()).to_numpy() // 60_000_000
+    renamed = table["to_thread"].to_numpy() + 1000 * (minute - minute.min())
+    return table.set_column(table.column_names.index("to_thread"), "to_thread", pa.array(renamed))
+
+
+def with_leavers(table: pa.Table) -> pa.Table:
+    """In every slot one thread more of a task that is not there, which does nothing any more."""
+    rows = [row for row in table.to_pylist() if row["thread"] < 8]
+    counts = ("tuples_in", "tuples_out", "queue", "bytes_in", "bytes_out", "cpu_s", "busy_s")
+    gone = [
+        {**row, "task": "gone", "thread": 900 + row["thread"], **dict.fromkeys(counts, 0)} for row in rows
+    ]
+    return pa.concat_tables([table, pa.Table.from_pylist(gone, schema=table.schema)])
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +116,24 @@ def test_of_each_epoch_too(analysis: Any, traces: Path, of: str) -> None:
         here = epoch == int(name.split()[-1])
         expected = fit(actual[here], predicted[here])
         assert (row["n"], row["r2"]) == (expected["n"], pytest.approx(expected["r2"], rel=1e-6))
+
+
+def test_traffic_is_what_went_however_short_lived_the_pairs(analysis: Any, traces: Path) -> None:
+    files = sorted((traces / "made" / "run-1" / "links").glob("*.parquet"))
+    links = pa.concat_tables([pq.read_table(file) for file in files]).to_pylist()
+    seconds: dict[int, set[Any]] = {}
+    tuples: dict[tuple[int, str, str], int] = {}
+    for row in links:
+        seconds.setdefault(row["epoch"], set()).add(row["time"])
+        key = row["epoch"], row["from_task"], row["to_task"]
+        tuples[key] = tuples.get(key, 0) + row["tuples"]
+    expected = {key: count / len(seconds[key[0]]) for key, count in tuples.items()}
+    found = {
+        (row["epoch"], row["from_task"], row["to_task"]): row["tuples_tps"]
+        for row in json.loads((traces.parent / "out" / "results" / "pairs.json").read_text())
+    }
+    assert found == {key: pytest.approx(tps, rel=1e-9) for key, tps in expected.items()}
+
+
+def test_no_thread_that_does_nothing_is_a_bottleneck(analysis: Any) -> None:
+    assert analysis["bottlenecks"] and "gone" not in {row["task"] for row in analysis["bottlenecks"]}

@@ -1,7 +1,8 @@
 """The threads of each epoch that are nearest to their limit: task, slot, and how their queue grows.
 
 A group of threads is limited by their own time (busy share) or by the CPU of their slot. A queue that grows is
-the sign that the limit has been reached, and comes first.
+the sign that the limit has been reached, and comes first. What does nothing, and has nothing waiting, limits nothing,
+however full its slot is.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
 
     of_epoch = Window.partitionBy("run", "epoch")
     limit = f.least(f.lit(UNSTABLE_SLOPE), GROWN_S / f.col("seconds")) * f.col("taken_tps")
-    grows = f.coalesce(f.col("queue_growth_tps") > limit, f.lit(False))
+    grows = f.coalesce((f.col("queue_growth_tps") > limit) & (f.col("queue_growth_tps") > 0), f.lit(False))
     order = of_epoch.orderBy(f.desc("grows"), f.desc("load"), f.desc("cpu_s"), "task", "vm", "slot")
     slots = asked.frames["slot_windows"].groupBy("run", "epoch", "vm", "slot")
     rows = (
         _groups(asked)
         .withColumn("most", f.max("windows").over(of_epoch))
-        .where(f.col("windows") >= LEAST_SHARE * f.col("most"))
+        .where((f.col("windows") >= LEAST_SHARE * f.col("most")) & ((f.col("taken_tps") > 0) | grows))
         .join(slots.agg(f.avg("cpu").alias("cpu_share")), ["run", "epoch", "vm", "slot"], "left")
         .withColumn("load", f.greatest("busy_share", "cpu_share"))
         .withColumn("grows", grows)
