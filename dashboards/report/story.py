@@ -24,9 +24,19 @@ from dashboards.report.wording import NOTHING, count, duration, listed, number, 
 REASONS = {
     "start": "to start",
     "rate_changed": "because the rate changed",
+    "over_provisioned": "because it had more slots than it needed",
     "overloaded": "because it was overloaded",
-    "underloaded": "because it had more slots than it needed",
-    "membership": "because machines came or went",
+    "latency_violated": "because rows took too long",
+    "model_off": "because a model was corrected",
+    "first_rows": "because a task was measured on its first rows",
+    "vm_lost": "because a VM was lost",
+    "vm_joined": "because a VM came",
+    "vm_drained": "because a VM was drained",
+    "slot_quarantined": "because a slot was given up",
+    "events_unread": "because accepted events had no reader",
+    "code_replaced": "because other code was given",
+    "operator": "because an operator asked for it",
+    "rollback": "because an operator brought a plan back",
     "rolled_back": "because the plan before it did not work",
 }
 TOLD_MOST = 12  # re-plans of a run that are told one by one
@@ -88,6 +98,8 @@ def _what_came(analysis: Analysis, run: str) -> str:
 
 def how_often(replans: list[Replan]) -> str:
     """How many re-plans, and why."""
+    if not replans:
+        return "Whether it re-planned is not known: its decisions were not recorded."
     later = [replan for replan in replans if replan.reason != "start"]
     if not later:
         return "It never re-planned: the first plan was good to the end."
@@ -114,7 +126,7 @@ def what_changed(before: Replan, replan: Replan) -> str:
     if replan.enacted_s is not None:
         costs.append(f"it was in force after {duration(replan.enacted_s)}")
     if replan.pause_ms is not None:
-        costs.append(f"output paused for {duration(replan.pause_ms / 1e3)}")
+        costs.append(f"output paused for at most {duration(replan.pause_ms / 1e3)}")
     elif replan.silent_s:
         costs.append(f"a task was silent for {duration(replan.silent_s)}")
     rising = before.rate_tps is None or replan.rate_tps is None or replan.rate_tps >= before.rate_tps

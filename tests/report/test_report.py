@@ -6,20 +6,21 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import report_made
 from msgspec.structs import replace
 from report_made import RUN, tables, write
 
+from controller.knowledge.diagnoses import Reason
 from dashboards import cli
 from dashboards.analytics import results as r
 from dashboards.report import build
 from dashboards.report.analysis_files import read
 from dashboards.report.building import sections_of, summary_of
 from dashboards.report.page import asset, safe_json
-from dashboards.report.story import headline, story, what_changed
+from dashboards.report.story import REASONS, headline, story, what_changed
 from topology_runtime.errors import InvalidInput
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
@@ -128,14 +129,14 @@ def test_the_story_is_told_in_these_words(made: Path) -> None:
         "It began with a plan for 80 tuples/s on 4 slots.",
         "It re-planned 4 times: 3 because the rate changed and 1 because it was overloaded.",
         "At 20 s (epoch 2) it re-planned because the rate changed: planned for 24 tuples/s on 2 slots instead of 4; "
-        "8 threads started or left, it was in force after 800 ms and output paused for 40 ms.",
+        "8 threads started or left, it was in force after 800 ms and output paused for at most 40 ms.",
         "At 32 s (epoch 3) it re-planned because the rate changed: planned for 100 tuples/s on 4 slots instead of 2; "
-        "8 threads started or left, it was in force after 800 ms and output paused for 40 ms.",
+        "8 threads started or left, it was in force after 800 ms and output paused for at most 40 ms.",
         "At 60 s (epoch 4) it re-planned because the rate changed: planned for 210 tuples/s on 7 slots instead of 4; "
         "8 threads started or left, it was in force after 800 ms, a task was silent for 3.1 s and 12 % fewer tuples "
         "came through in the 5 s after it.",
         "At 95 s (epoch 5) it re-planned because it was overloaded: planned for 290 tuples/s on 8 slots instead of 7; "
-        "8 threads started or left, it was in force after 800 ms and output paused for 40 ms.",
+        "8 threads started or left, it was in force after 800 ms and output paused for at most 40 ms.",
         "It did not keep up in epoch 3: latency grew by up to 0.31 s per second.",
         "The longest silence of a task was 3.1 s, around epoch 4.",
         sentences[9],  # latency, by random numbers
@@ -163,6 +164,24 @@ def test_a_quiet_run_is_told_as_one(tmp_path: Path) -> None:
     assert "It never re-planned: the first plan was good to the end." in sentences
     assert "It kept up in every epoch that lasted long enough to tell." in sentences
     assert not any("went wrong" in sentence or "Left out" in sentence for sentence in sentences)
+
+
+def test_a_run_without_decisions_is_not_said_to_have_had_none(tmp_path: Path) -> None:
+    found = tables()
+    found["replans"] = []
+    sentences = [t for c in story(read(write(tmp_path / "a", found))) for _, t in c.sentences]
+    assert "Whether it re-planned is not known: its decisions were not recorded." in sentences
+    assert not any("never" in sentence for sentence in sentences)
+
+
+def test_every_reason_for_a_plan_has_words() -> None:
+    reasons = {*get_args(Reason), "rolled_back"} - {
+        "fine",
+        "unknown",
+        "frozen",
+        "drift",
+    }  # no plan follows from these
+    assert set(REASONS) == reasons
 
 
 def test_an_overload_that_the_epochs_do_not_show_is_told_all_the_same(tmp_path: Path) -> None:
