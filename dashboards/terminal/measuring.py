@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dashboards.up.preparation import say_effects
 from topology_runtime.calibrate import unsampled_models
 from topology_runtime.calibration import store
 from topology_runtime.errors import HeadgateError, Unreachable
@@ -67,19 +68,10 @@ def lacking(topology: Topology, models: Sequence[Mapping[str, Any]]) -> list[str
 def stand_ins(
     topology: Topology, names: Sequence[str], measure_effects: bool, say: Say
 ) -> list[dict[str, Any]]:
-    """For those of these models of which no task may be run on sample rows; and what is done with them, said before
-    anything is."""
-    spared = [name for name in names if name in unsampled_models(topology)]
-    tasks = ", ".join(task.name for task in topology.breadth_first if task.model_name in spared)
-    if tasks and measure_effects:
-        say(f"as asked for: {tasks} really run on sample rows, with all their effects")
-    elif tasks:
-        say(
-            f"not run on sample rows, since they may have effects: {tasks}. Without a model each gets one thread in a "
-            "slot of its own until its first rows have been measured (--measure-effects measures now, --models DIR "
-            "gives models)"
-        )
-    return [] if measure_effects else [store.stand_in(name, {}) for name in spared]
+    """For those of these models of which no task may be run on sample rows, as `up` has them; it is said."""
+    say_effects(measure_effects, topology, say, names)
+    spared = () if measure_effects else unsampled_models(topology)
+    return [store.stand_in(name, {}) for name in names if name in spared]
 
 
 def measured(ask: Ask, number: int, say: Say) -> list[dict[str, Any]]:

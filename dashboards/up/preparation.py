@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,11 +158,11 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
     return folder
 
 
-def say_effects(measured: bool, topology: Topology, say: Say) -> None:
-    """What is done with tasks with effects, before anything is."""
+def say_effects(measured: bool, topology: Topology, say: Say, among: Collection[str] | None = None) -> None:
+    """What is done with tasks with effects, before anything is. among: these models (none: all)."""
     from topology_runtime.calibrate import unsampled_models
 
-    spared = unsampled_models(topology)
+    spared = {name for name in unsampled_models(topology) if among is None or name in among}
     names = ", ".join(name for name in topology.unsampled if topology.by_name[name].model_name in spared)
     if names and measured:
         say(f"as asked for, where models lack: {names} really run on sample rows, with all their effects")

@@ -161,6 +161,14 @@ def test_ctrl_c_withdraws_it_and_who_comes_second_is_told_who_is_first(hosts: Ho
     hosts.wait(lambda: nothing_left(hosts), 10)
 
 
+def test_what_was_submitted_runs_though_its_client_is_killed(hosts: Hosts) -> None:
+    client = submitting(hosts, "flow")
+    hosts.wait(lambda: hosts.ask("status").data["stage"] == "measuring")
+    client.kill()
+    client.communicate()
+    hosts.wait(lambda: len(hosts.noted()) >= 40, 90)
+
+
 def test_a_killed_controller_and_a_killed_agent_end_nothing(hosts: Hosts) -> None:
     client = submitting(hosts, "flow")
     hosts.wait(lambda: len(profiling(hosts)) >= 2)
