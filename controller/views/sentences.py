@@ -46,7 +46,9 @@ def measuring_words(found: Measuring) -> str:
         if one.state == "measuring"
     ]
     parts = ", ".join([f"{done} of {counted(len(found.tasks), 'task')} measured", *at_work])
-    left = f"; about {found.left_s:.0f} s" if found.left_s is not None else "; no host is there"
+    left = (
+        f"; about {found.left_s:.0f} s" if found.left_s is not None else "; no host that can measure is there"
+    )
     return f"{found.topology}: {parts}{left}"
 
 

@@ -18,7 +18,8 @@ from dashboards.terminal.shipping import Shipment, code_options
 from dashboards.up.settings import parse_rate_scale
 from topology_runtime import rates
 from topology_runtime.calibration import store
-from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.errors import InvalidInput, Unreachable, UsageError
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.topology import Topology
 
@@ -83,7 +84,7 @@ def submit(
             shipment.send(partial(asked, contact))
         done = asked(contact, "submit", arguments)
         if "submission" in done:
-            ask = asking(options["controller"])
+            ask = asking(options["controller"], contact)
             fresh = measured(ask, done["submission"], say)
             kept.keep(fresh)
             if options["save_models"] is not None:
@@ -97,9 +98,18 @@ def submit(
         emit(output, {"schema": "headgate/submit/v1", **done}, [done])
 
 
-def asking(where: str | None) -> Callable[[str, dict[str, Any]], Any]:
-    """One that finds the controller again when it was started anew, at other ports."""
-    return lambda command, arguments: asked(contact_of(where), command, arguments)
+def asking(where: str | None, contact: Contact) -> Callable[[str, dict[str, Any]], Any]:
+    """One that finds the controller again when it does not answer: it may have been started anew, at other ports."""
+    at = [contact]
+
+    def ask(command: str, arguments: dict[str, Any]) -> Any:
+        try:
+            return asked(at[0], command, arguments)
+        except Unreachable:
+            at[0] = contact_of(where)
+            raise
+
+    return ask
 
 
 def save(folder: Path, models: list[dict[str, Any]]) -> None:
