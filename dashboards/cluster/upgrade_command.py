@@ -20,7 +20,7 @@ from dashboards.cluster.wanting import ClusterKeys
 from dashboards.cluster.wheels import wheel_set
 from dashboards.terminal.connection import CommandRefused, asked
 from dashboards.terminal.cordon import deadline_option, until_drained
-from topology_runtime.errors import Conflict, Unreachable
+from topology_runtime.errors import Conflict, Unreachable, UsageError
 
 LOOK_S = 0.2
 
@@ -116,6 +116,8 @@ def refuse_undrained(whole: BringUp, vms: frozenset[str]) -> None:
         try:
             asked(contact_of(whole.hosts, whole.keys), "drain", {"vms": [vm], "check": True})
         except CommandRefused as error:
+            if error.code == UsageError.code:
+                return  # it is of before there was such a command; once it is upgraded it says so itself
             faults.append(f"{vm}: {error.what}{f' ({error.cause})' if error.cause else ''}")
     if faults:
         raise Conflict(
