@@ -185,12 +185,10 @@ class Agent:
         c = self.config
         shape = c.slots, c.slot_cores, c.slot_memory_bytes
         return Hello(
-            c.vm,
-            boot,
-            *shape,
-            binding=self.binding.name,
-            pid=os.getpid(),
+            *(c.vm, boot, *shape, self.binding.name, os.getpid()),
             version=VERSION,
+            rack=c.rack,
+            usd_per_hour=c.usd_per_hour,
             spools=spools.left_over(c.directory),
             only_signed=self.packages.only_signed,
             machine=machine(),

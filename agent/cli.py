@@ -37,6 +37,10 @@ from topology_runtime.http_options import metrics_at, metrics_options
 @click.option("--packages", default="", metavar="DIR", help="Where packages are kept [DIRECTORY/packages].")
 @click.option("--listen", "--host", metavar="HOST", help="Address for tuples between workers [loopback].")
 @click.option("--advertise", metavar="HOST", help="Under which other VMs reach it [as --listen].")
+@click.option("--rack", default="", metavar="NAME", help="Where it stands, for plans [r1].")
+@click.option(
+    "--usd-per-hour", type=click.FloatRange(0, 1e6), default=0.0, metavar="X", help="What it costs."
+)
 @metrics_options
 @click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
 def run(

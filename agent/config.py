@@ -36,6 +36,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     packages: str = ""  # the folder of its packages; none: in its own
     signers: tuple[str, ...] = ()  # files of public keys whose packages it runs
     allow_folders: bool = False  # run code from folders too, although there are signers
+    rack: str = ""  # none: as the controller has it
+    usd_per_hour: float = 0.0
     package_index: str = ""  # where requirements come from; none: from the packages alone
 
 
@@ -57,6 +59,8 @@ def faults(config: AgentConfig) -> list[str]:
         found.append(
             f"--key: none is given; `headgate keys add agent {config.vm}` on the controller's host makes one"
         )
+    if config.rack and not NAME.fullmatch(config.rack):
+        found.append(f"--rack: {config.rack!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
     for option, name in (("--vm", config.vm), ("--run", config.run)):
         if not NAME.fullmatch(name) or name in (".", ".."):
             found.append(f"{option}: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")

@@ -208,6 +208,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     spools: tuple[SpoolLeft, ...] = ()
     only_signed: bool = False  # it runs packages of signers that it trusts, and no code from folders
     machine: str = ""  # of what kind: models are of one kind (calibration/store.py)
+    rack: str = ""  # none: as the controller was told of this VM
+    usd_per_hour: float = 0.0
 
 
 class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):

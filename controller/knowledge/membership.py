@@ -137,7 +137,7 @@ class Membership:
         told = self.known.get(hello.vm, Vm(hello.vm, hello.slots))
         return Vm(
             hello.vm, hello.slots, hello.slot_cores, hello.slot_memory_bytes,
-            told.usd_per_hour, told.rack, told.speed,
+            hello.usd_per_hour or told.usd_per_hour, hello.rack or told.rack, told.speed,
         )  # fmt: skip
 
     def report(self, report: Report, now: Now) -> tuple[MembershipChange, ...] | None:

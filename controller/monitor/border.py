@@ -28,6 +28,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 SLOTS_MOST = 1024
 THREADS_MOST = 4096  # in one message; so many sources, spools and logs too
 LETTERS_MOST = 256  # in one message
+USD_MOST = 1e6  # per hour, of one VM
 NAME_MOST, TEXT_MOST = 256, 16_384  # characters
 TROUBLES_MOST = 16  # of a disk
 STRUCK_MOST = 20  # calls that workers of a VM did not survive
@@ -86,6 +87,8 @@ def _check_hello(hello: m.Hello) -> None:
         raise BadMessage("slots that cannot be", cause=f"{hello.slots} of {hello.slot_cores} cores")
     if hello.boot <= 0:
         raise BadMessage("a boot number that cannot be", cause=str(hello.boot))
+    if not 0 <= hello.usd_per_hour <= USD_MOST or not (hello.rack == "" or NAME.fullmatch(hello.rack)):
+        raise BadMessage("a rack or a price that cannot be", cause=f"{hello.rack!r}, {hello.usd_per_hour}")
     _numbers("a hello", hello.boot, hello.slot_memory_bytes, hello.pid, hello.protocol)
     _texts("a hello", hello.binding, hello.version, hello.machine, most=NAME_MOST)
     _check_spools(hello.spools)

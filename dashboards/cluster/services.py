@@ -82,6 +82,7 @@ def agent_service(
         "--key", f"{home}/{name}.key", "--trust-signer", f"{home}/{SIGNER}", "--directory", f"{home}/agents/{vm.name}",
         "--listen", listen(vm.address), "--advertise", vm.address,
         "--slots", str(vm.slots), "--slot-cores", f"{vm.slot_cores:g}",
+        "--rack", vm.rack, *(["--usd-per-hour", f"{vm.usd_per_hour:g}"] if vm.usd_per_hour else []),
         *(["--slot-memory", vm.slot_memory] if vm.slot_memory else []),
     ]  # fmt: skip
     return _service(hosts.name, name, command, home, (version, secret), systemd)

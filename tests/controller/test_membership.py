@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from msgspec.structs import replace
+
 from controller.knowledge.membership import Membership, natural
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Vm
@@ -173,3 +176,17 @@ def test_who_only_ever_said_hello_is_forgotten_after_a_while() -> None:
     roster = members.roster
     quarter_ticks(members, 1, 610)
     assert set(members.members) == {"told", "real"} and members.roster > roster
+
+
+@pytest.mark.parametrize(
+    ("rack", "usd", "known"),
+    [("", 0.0, ("r7", 0.3)), ("r2", 0.0, ("r2", 0.3)), ("", 0.5, ("r7", 0.5)), ("r2", 0.5, ("r2", 0.5))],
+)
+def test_what_an_agent_tells_of_its_rack_and_price_counts_before_what_was_told_of_it(
+    rack: str, usd: float, known: tuple[str, float]
+) -> None:
+    members = Membership()
+    members.expect((Vm("vm1", 4, usd_per_hour=0.3, rack="r7"),))
+    members.hello(replace(hello(), rack=rack, usd_per_hour=usd), at(0))
+    vm = members.members["vm1"].vm
+    assert (vm.rack, vm.usd_per_hour) == known

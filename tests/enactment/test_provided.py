@@ -48,6 +48,14 @@ def test_all_vms_together_cost_no_more_than_they_may(cap: float | None, vms: int
     assert bool(alarm) is (vms < 4) and ("--max-usd-per-hour" in alarm) is (vms < 4)
 
 
+def test_what_agents_tell_of_their_price_counts() -> None:
+    world = World((vm("vm1"), vm("vm2")), max_vms=8, spare=priced("x"), max_usd_per_hour=3 * PRICE)
+    for one in world.vms.values():
+        one.hello = lambda said=one.hello: replace(said(), usd_per_hour=PRICE)
+    at_rate(world.start().until("committed").run(10), 2500.0)
+    assert len(world.vms) == 3, "without their prices a fourth could be had"
+
+
 def test_a_vm_without_threads_is_kept_for_as_long_as_it_is_to_live() -> None:
     world = at_rate(world_of(machine_life_s=300.0), HIGH_TPS)
     [machine] = world.durable.machines
