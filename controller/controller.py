@@ -120,6 +120,7 @@ class Controller:
             signal.signal(number, self._on_signal)
         self._do(t.Started(self._journal.records, self._store.read(), os.getpid(), self._letters.read()))
         self._tell_endpoint()
+        self._machines.start()
         ahead = threading.Timer(IMPORT_AHEAD_S, importlib.import_module, ["scipy.optimize"])
         ahead.daemon = True
         ahead.start()

@@ -87,7 +87,7 @@ def priced(options: dict[str, Any], spare: Vm) -> Vm:
 
 
 def machines_of(options: dict[str, Any], state: Path, ring: Keyring, grows: bool) -> Machines:
-    """The provider. Its thread runs from now on."""
+    """The provider."""
     from controller.files.machines import FileMachines, NoMachines
 
     if not grows:
@@ -111,6 +111,4 @@ def machines_of(options: dict[str, Any], state: Path, ring: Keyring, grows: bool
         lambda vm: ring.ensure("agent", vm).absolute(),
         revoke,
     )
-    machines = CommandMachines(state / MACHINES, call)
-    machines.start()
-    return machines
+    return CommandMachines(state / MACHINES, call)

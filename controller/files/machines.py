@@ -29,6 +29,9 @@ class Listing:
 class Machines(Protocol):
     """A machines provider."""
 
+    def start(self) -> None:
+        """The controller begins: it has the state directory for itself now."""
+
     def request(self, vm: Vm) -> None:
         """Start this VM with its agent, unless it is asked for already."""
 
@@ -44,6 +47,9 @@ class Machines(Protocol):
 
 class NoMachines:
     """The VMs are what they are; none can be had."""
+
+    def start(self) -> None:
+        return
 
     def request(self, vm: Vm) -> None:
         raise Infeasible(
@@ -68,6 +74,9 @@ class FileMachines:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        return
 
     def request(self, vm: Vm) -> None:
         path = self._desired(vm.vm)

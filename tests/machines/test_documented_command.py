@@ -99,10 +99,13 @@ def test_what_the_cloud_refuses_is_an_alarm_with_its_words(cloud: CommandMachine
 
 
 def test_the_options_of_the_page_are_there() -> None:
-    told = subprocess.run(
-        [sys.executable, "-P", "-m", "dashboards.cli", "controller", "run", "--help"],
-        capture_output=True,
-        text=True,
-    ).stdout
+    told = "".join(
+        subprocess.run(
+            [sys.executable, "-P", "-m", "dashboards.cli", who, "run", "--help"],
+            capture_output=True,
+            text=True,
+        ).stdout
+        for who in ("controller", "agent")
+    )
     asked = re.findall(r"--[a-z][a-z-]+", PAGE.read_text("utf-8").partition("## The command")[0])
     assert {option for option in asked if option not in told} == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,9 @@ from cloud_made import Cloud
 
 from controller.files.command_call import CommandFailed, CommandRefusal, run_command
 from controller.files.machines_command import AGAIN_MOST_S, LOOK_S, SETTLED_S, SOON_S
+from controller.machine_options import machines_of
+from topology_runtime.cluster import Vm
+from topology_runtime.keys.keyring import Keyring
 
 
 @pytest.fixture
@@ -218,3 +222,19 @@ def test_a_command_that_is_not_there_or_reads_nothing(tmp_path: Path) -> None:
         run_command(["sh", "-c", "kill -9 $$"], b"", 5.0, "list")
     with pytest.raises(CommandRefusal, match="with 3: last words"):
         run_command(["sh", "-c", "echo first >&2; echo last words >&2; exit 3"], b"", 5.0, "list")
+
+
+def test_nothing_is_called_before_the_controller_has_its_state_directory_for_itself(tmp_path: Path) -> None:
+    """Another controller may be at work there."""
+    given = {"machines_command": f"touch {tmp_path / 'called'}", "machines_timeout": 5.0, "run_name": "r1"}
+    state = tmp_path / "state"
+    (state / "controller").mkdir(parents=True)
+    (state / "controller" / "endpoint").write_text('{"control": "tcp://127.0.0.1:1"}')
+    first = machines_of(given, state, Keyring.at(tmp_path / "keys"), grows=True)
+    first.request(Vm("vm3", 4))
+    second = machines_of(given, state, Keyring.at(tmp_path / "keys"), grows=True)
+    assert "machines" not in [thread.name for thread in threading.enumerate()]
+    second.start()
+    assert "machines" in [thread.name for thread in threading.enumerate()]
+    second.release("vm3")
+    assert second.close() == ()
