@@ -22,7 +22,7 @@ from msgspec import structs
 
 from agent import events as e
 from agent import spools, start_up, struck_file
-from agent.codes import with_code
+from agent.codes import paths_on, with_code
 from agent.config import AgentConfig
 from agent.metrics import AgentMetricsPort
 from agent.packages import Packages
@@ -32,7 +32,6 @@ from agent.state import AgentState
 from agent.supervisor import Supervisor, WorkerEnd, WorkerProcess
 from agent.uplink import Uplink
 from topology_runtime import channels, failpoints
-from topology_runtime.calibration.store import machine
 from topology_runtime.channels import ServerChannel, Waiter, Waker
 from topology_runtime.clock import monotonic_ns, wall_ns
 from topology_runtime.disk import DiskTroubles
@@ -45,14 +44,12 @@ from topology_runtime.messages import (
     DesiredState,
     FromAgentToWorker,
     FromWorker,
-    Hello,
     Lease,
     Quit,
     WorkerHello,
     WorkerReport,
 )
 from topology_runtime.packages.wire import PackageOffer, PackagePart
-from topology_runtime.wire_version import VERSION
 
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks round at least this often
@@ -96,8 +93,7 @@ class Agent:
             self.shutdown()
         assert self.ended is not None
         log.info("ended: %s", self.ended.reason)
-        if self.uplink.bad or self.bad_from_workers:
-            bad = self.uplink.bad, self.bad_from_workers
+        if any(bad := (self.uplink.bad, self.bad_from_workers)):
             log.warning("unreadable messages: %d of the controller, %d of workers", *bad)
         if self.ended.error:
             raise Conflict(f"the controller refuses the agent of {self.config.vm}", cause=self.ended.error)
@@ -116,6 +112,7 @@ class Agent:
         start_up.raise_file_limit()
         self.binding, why = start_up.bind_slots(config)
         undo.callback(self._give_back)
+        self.worker_user = start_up.contain(config, undo)
         undo.callback(channels.context().term)  # waits for the last words to leave
         now_ns = monotonic_ns()
         keys = WorkerKeys()
@@ -127,13 +124,15 @@ class Agent:
         undo.callback(self.uplink.close)
         self.packages = Packages(config, boot, self.uplink.send)
         undo.callback(self.packages.close)
-        self.sampler = Sampler(config.vm, boot, self.binding, config.directory, now_ns)
+        self.sampler = Sampler(config.vm, boot, self.binding, config.work, now_ns)
         undo.callback(self.sampler.close)
-        self.supervisor = Supervisor(config, self.binding, self.workers_channel.endpoint, keys)
+        endpoint = self.workers_channel.endpoint
+        self.supervisor = Supervisor(config, self.binding, endpoint, keys, self.worker_user)
         undo.callback(self._end_workers)
-        self.spare = SpareSlots(config, self.binding)
+        self.spare = SpareSlots(config, self.binding, self.worker_user)
         undo.callback(self.spare.close)
-        self.state = AgentState(self._hello(boot), now_ns, self.supervisor.letters_before())
+        hello = start_up.hello(config, boot, self.binding, self.packages.only_signed, self.worker_user)
+        self.state = AgentState(hello, now_ns, self.supervisor.letters_before())
         self.state.strikes.take_up(struck_file.load(config.directory, config.run))
         if config.metrics is not None:
             self.metrics = AgentMetricsPort(config.vm, config.metrics)
@@ -181,19 +180,6 @@ class Agent:
 
     # ── startup ─────────────────────────────────────────────────────────────────────────────────
 
-    def _hello(self, boot: int) -> Hello:
-        c = self.config
-        shape = c.slots, c.slot_cores, c.slot_memory_bytes
-        return Hello(
-            *(c.vm, boot, *shape, self.binding.name, os.getpid()),
-            version=VERSION,
-            rack=c.rack,
-            usd_per_hour=c.usd_per_hour,
-            spools=spools.left_over(c.directory),
-            only_signed=self.packages.only_signed,
-            machine=machine(),
-        )
-
     def _watch_all(self) -> None:
         fds = [self.wake.fd, *self.spare.pidfds, *(w.pidfd for w in self.supervisor.workers.values())]
         self.waiter = Waiter([self.uplink.channel, self.workers_channel], fds)
@@ -233,15 +219,16 @@ class Agent:
                 if (here := self.packages.local(message, data, monotonic_ns())) is not None:
                     self._obey(*here)
             elif isinstance(message, FinishedKept):
-                with self.disk.writing("the logs of finished rows", self.config.directory):
+                with self.disk.writing("the logs of finished rows", self.config.work):
                     self.sampler.trim(message)
             else:
                 self.do(message)
 
     def _obey(self, desired: DesiredState, data: bytes) -> None:
         """First what the topology says about names and limits."""
+        self.supervisor.code = paths_on(desired, self.config.vm)
         self.sampler.obey(desired)
-        with self.disk.writing("the note of the run", self.config.directory):
+        with self.disk.writing("the note of the run", self.config.work):
             self.sampler.finished.begin(desired.run)  # tried again with the next state
         tasks = desired.topology.tasks
         self._names = tuple(task.name for task in tasks)
@@ -295,7 +282,7 @@ class Agent:
         self.sampler.over(worker.slot, worker.incarnation)
         calls = self.supervisor.under_way(worker, self._names, self._sources)
         state, left = self.state.slots[worker.slot], (calls, worker.reader.unlogged)
-        rest = self.supervisor.letters_left(worker, state.letters), spools.left_over(self.config.directory)
+        rest = self.supervisor.letters_left(worker, state.letters), spools.left_over(self.config.work)
         self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, *rest))
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
@@ -311,7 +298,7 @@ class Agent:
 
     def _look_for_hung(self, now_ns: int) -> None:
         self.supervisor.trim_logs(self.disk)
-        left = spools.left_over(self.config.directory) if self.state.spools_left else None
+        left = spools.left_over(self.config.work) if self.state.spools_left else None
         seen = e.DiskSeen(self.disk.texts() + self.packages.troubles(), left)
         if seen != self._disk_told or left is not None:
             self._disk_told = seen
@@ -379,7 +366,7 @@ class Agent:
             case e.SendHello(message) | e.SendDeadLetters(message) | e.SendProfiled(message):
                 self.uplink.send(message)
             case e.ForgetLetters():
-                with self.disk.writing("dead letters that are told", self.config.directory):
+                with self.disk.writing("dead letters that are told", self.config.work):
                     self.supervisor.forget_letters()
             case e.SendGoodbye(goodbye):
                 self._send_rest()

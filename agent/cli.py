@@ -35,6 +35,12 @@ from topology_runtime.http_options import metrics_at, metrics_options
     help="Where pip finds what packages require [only wheels that travel in them].",
 )
 @click.option("--packages", default="", metavar="DIR", help="Where packages are kept [DIRECTORY/packages].")
+@click.option(
+    "--workers-as",
+    default="",
+    metavar="own|agent|USER",
+    help="Whom your tasks run as: a user of their own, whoever the agent is, or a user of this machine [root: own].",
+)
 @click.option("--listen", "--host", metavar="HOST", help="Address for tuples between workers [loopback].")
 @click.option("--advertise", metavar="HOST", help="Under which other VMs reach it [as --listen].")
 @click.option("--rack", default="", metavar="NAME", help="Where it stands, for plans [r1].")

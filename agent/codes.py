@@ -17,6 +17,11 @@ def codes_on(desired: DesiredState, vm: str) -> Iterator[TaskCode]:
     yield from (code for code in desired.older if code.number in here)
 
 
+def paths_on(desired: DesiredState, vm: str) -> tuple[str, ...]:
+    """Folders that workers of this VM import from."""
+    return tuple(dict.fromkeys(path for code in codes_on(desired, vm) for path in code.user_paths))
+
+
 def with_code(desired: DesiredState, code: TaskCode) -> DesiredState:
     """What a worker of this code obeys: as if there were no other."""
     return replace(

@@ -13,9 +13,12 @@ from topology_runtime.errors import UsageError
 from topology_runtime.http_options import MetricsAt
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}")
 BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 SLOTS_MOST = 256  # more slots than that on one VM is a slip of the finger
 SLOT_MEMORY_LEAST = 32 * 1024 * 1024  # below this a Python worker cannot even import what it needs
+OWN, AGENT = "own", "agent"  # whom workers run as: a user of their own, or the agent's; else the name of one
+WORK = "work"  # in the agent's folder, what workers of another user write
 MEMORY_SHARE = 0.8  # of the machine's memory that slots get when nothing is said
 
 
@@ -39,14 +42,25 @@ class AgentConfig(msgspec.Struct, frozen=True):
     rack: str = ""  # none: as the controller has it
     usd_per_hour: float = 0.0
     package_index: str = ""  # where requirements come from; none: from the packages alone
+    workers_as: str = ""  # none: own where it is root
+
+    @property
+    def work(self) -> str:
+        """The folder that workers write to."""
+        return self.directory if self.workers_as == AGENT else os.path.join(self.directory, WORK)
+
+    @property
+    def store(self) -> str:
+        return self.packages or os.path.join(self.directory, "packages")
 
 
 def checked(config: AgentConfig) -> AgentConfig:
-    """The same configuration, its directory absolute. Raises UsageError with every fault."""
+    """The same configuration, its directory absolute, its workers' user chosen. Raises UsageError with every fault."""
     found = faults(config)
     if found:
         raise UsageError("the agent cannot start with these options", faults=found)
-    return msgspec.structs.replace(config, directory=os.path.abspath(config.directory))
+    workers_as = config.workers_as or (OWN if os.geteuid() == 0 else AGENT)
+    return msgspec.structs.replace(config, directory=os.path.abspath(config.directory), workers_as=workers_as)
 
 
 def faults(config: AgentConfig) -> list[str]:
@@ -64,6 +78,10 @@ def faults(config: AgentConfig) -> list[str]:
     for option, name in (("--vm", config.vm), ("--run", config.run)):
         if not NAME.fullmatch(name) or name in (".", ".."):
             found.append(f"{option}: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+    if config.workers_as and not USER.fullmatch(config.workers_as):
+        found.append(f"--workers-as: {config.workers_as!r} is not {OWN}, {AGENT} or a user of this machine")
+    elif config.workers_as not in ("", AGENT) and os.geteuid() != 0:
+        found.append(f"--workers-as: only root can start workers as another user than its own ({AGENT})")
     if not 1 <= config.slots <= SLOTS_MOST:
         found.append(f"--slots: {config.slots} is not between 1 and {SLOTS_MOST}")
     if not (math.isfinite(config.slot_cores) and 0 < config.slot_cores <= 1):

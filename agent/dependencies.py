@@ -19,6 +19,7 @@ from pathlib import Path
 
 from topology_runtime.packages.manifest import FAULTS_TOLD, BadPackage, PackageManifest
 from topology_runtime.packages.requirements import missing, normal
+from topology_runtime.packages.store import open_to_readers
 
 SITE, NEW, WORK, LINES, LOG, WHEELS = "site", "site.new", "site.work", "site.txt", "site.log", "wheels"
 LIMIT_NS = 600 * 1_000_000_000
@@ -64,6 +65,7 @@ class Install:
             raise BadPackage(
                 "its requirements would replace modules of headgate or Python", cause=", ".join(taken)
             )
+        open_to_readers(self._folder / NEW)
         os.replace(self._folder / NEW, self._folder / SITE)
         return True
 

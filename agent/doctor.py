@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable
-from typing import NamedTuple
 
+from agent import containment_checks
+from agent.containment_checks import Check
 from agent.start_up import FILES_LEAST
 from topology_runtime.slots.binding import PROBES, choose
 from topology_runtime.slots.size import SlotSize
@@ -14,17 +15,13 @@ from topology_runtime.slots.size import SlotSize
 TRIAL_CORES, TRIAL_MEMORY_BYTES = 0.2, 256 * 1024 * 1024
 
 
-class Check(NamedTuple):
-    """ok: True, False, or None when it works with a stated drawback."""
-
-    name: str
-    ok: bool | None
-    text: str
-
-
 def checks() -> list[Check]:
     """Every check, in the order in which they matter."""
-    return [_binding(), *_bindings(), _files(), _memfd(), _pidfd(), _schedstat(), _shell()]
+    slots = [_binding(), *_bindings()]
+    binding, _ = choose(_size())
+    binding.cleanup()
+    contained = containment_checks.checks(binding.name)
+    return [*slots, *contained, _files(), _memfd(), _pidfd(), _schedstat(), _shell()]
 
 
 def _size() -> SlotSize:

@@ -11,16 +11,19 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from topology_runtime.disk import text_of
+from topology_runtime.disk import open_plain, text_of, write_note
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.messages import FinishedRuns
 
 FOLDER, WORDS_PER_RUN = "finished", 5  # as the worker has them, whose module imports all of its data plane
-LOG_NAME = re.compile(r"(\d+)-(\d+)-(\d+)(?:-(\d+))?\.log")
+LOG_NAME = re.compile(
+    r"(\d{1,18})-(\d{1,18})-(\d{1,18})(?:-(\d{1,18}))?\.log"
+)  # tasks can make files there, too
 RECORD_BYTES = WORDS_PER_RUN * 8
 RUN_NOTE = "run"  # holds the name of the run whose logs are here
 MOST_BYTES = 256 * 1024 // RECORD_BYTES * RECORD_BYTES  # in one block: a quarter of what a message may have
@@ -41,15 +44,16 @@ class SinkLogPart:
     highest: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def waiting(self) -> int:
-        """Bytes of whole records that are still to be sent; none when somebody removed the log."""
+        """Bytes of whole records that are still to be sent; none when somebody removed the log, or it is no file."""
         try:
-            size = os.stat(self.path).st_size
+            status = os.lstat(self.path)
         except FileNotFoundError:
             return 0
+        size = status.st_size if stat.S_ISREG(status.st_mode) else self.sent
         return size // RECORD_BYTES * RECORD_BYTES - self.sent
 
     def read(self, most: int) -> bytes:
-        with open(self.path, "rb") as file:
+        with open_plain(self.path) as file:
             file.seek(self.sent)
             data = file.read(most)
         words = memoryview(data[: len(data) // RECORD_BYTES * RECORD_BYTES]).cast("q")
@@ -69,7 +73,7 @@ class SinkLogPart:
 
     def remove(self) -> bool:
         """False while its worker may still write to it: it holds a lock for as long."""
-        with open(self.path, "rb") as file:
+        with open_plain(self.path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -100,8 +104,7 @@ class FinishedTail:
                     os.remove(os.path.join(self._folder, name))
         self._begun = True
         if text_of(note) != run:
-            with open(note, "w", encoding="utf-8") as file:
-                file.write(run)
+            write_note(note, run)
         self._noted = True
 
     def take(self, names: Sequence[str], now_ns: int) -> tuple[FinishedRuns, ...]:
@@ -111,7 +114,7 @@ class FinishedTail:
         taken: list[FinishedRuns] = []
         for log in self._logs.values():
             size = min(left, log.waiting())
-            if size > 0:
+            if size > 0 and log.task_number < len(names):
                 runs = log.read(size)
                 name = names[log.task_number]
                 offset = log.begin + log.sent
@@ -140,7 +143,7 @@ class FinishedTail:
         """Remove parts that the controller has counted for good and nobody writes to. Raises OSError."""
         ends = {(task, thread, boot): end for task, thread, boot, end in kept.logs}
         floors = {(source, partition): floor for source, partition, floor in kept.floors}
-        for file, log in list(self._logs.items()):
+        for file, log in [one for one in self._logs.items() if one[1].task_number < len(names)]:
             counted = ends.get((names[log.task_number], log.thread, log.incarnation), 0)
             if log.needless(counted, floors) and log.remove():
                 del self._logs[file]

@@ -15,20 +15,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import Set
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import msgspec
+from msgspec import structs
 
 from agent import events as e
 from agent.config import AgentConfig
 from agent.supervisor import ONE_THREAD
+from topology_runtime.containment.own_user import WorkerUser
+from topology_runtime.disk import open_plain
 from topology_runtime.logs import open_log
 from topology_runtime.slots.binding import SlotBinding
 from topology_runtime.worker import mirror
 
 KILL_TIMEOUT_S = 2.0
+CONTENT_MOST = 1 << 20  # of a model, which its task's code can write too
 
 log = logging.getLogger("headgate.agent")
 
@@ -49,13 +54,13 @@ class SpareSlot:
 class SpareSlots:
     """Those that have a profile: at most one each."""
 
-    def __init__(self, config: AgentConfig, binding: SlotBinding) -> None:
-        self._config, self._binding = config, binding
-        self._home = Path(config.directory)
+    def __init__(self, config: AgentConfig, binding: SlotBinding, user: WorkerUser | None = None) -> None:
+        self._config, self._binding, self._user = config, binding, user
+        self._home = Path(config.work)
         self._mirror, self._profiles = self._home / mirror.FOLDER, self._home / "profile"
         self._slots: dict[int, SpareSlot] = {}  # by number of the profile
         self._dying: list[subprocess.Popen[bytes]] = []  # killed; on a busy machine that takes a while
-        shutil.rmtree(self._profiles, ignore_errors=True)  # of an agent that was killed
+        empty(self._profiles)  # of an agent that was killed
 
     def start(self, order: e.StartProfile) -> e.ProfileEnded | None:
         """How it ended when it could not be started."""
@@ -83,16 +88,29 @@ class SpareSlots:
     def _make_folders(self, slot: SpareSlot) -> None:
         self._remove_folders(slot)
         mine = () if slot.order.profile.samples else (self._mirror,)
-        for folder in (slot.own, slot.model.parent, *mine):
+        for folder in (slot.own.parent, slot.model.parent, *mine):
             folder.mkdir(parents=True, exist_ok=True)
+        slot.own.mkdir()
+        if self._user is not None:
+            os.chown(slot.own, self._user.uid, self._user.gid)
         slot.model.unlink(missing_ok=True)
 
     def _remove_folders(self, slot: SpareSlot) -> None:
         if not slot.order.profile.samples:
-            shutil.rmtree(self._mirror, ignore_errors=True)
+            empty(self._mirror)
+            if self._user is None:  # else it is there for good: in its place nobody puts a link
+                shutil.rmtree(self._mirror, ignore_errors=True)
         shutil.rmtree(slot.own, ignore_errors=True)
 
     def _spawn(self, slot: SpareSlot, enter: list[str]) -> subprocess.Popen[bytes]:
+        """It gets its slot as open files: whoever opened them may put processes there."""
+        with ExitStack() as opened:
+            descriptors = [os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in enter]
+            for one in descriptors:
+                opened.callback(os.close, one)
+            return self._begun(slot, descriptors)
+
+    def _begun(self, slot: SpareSlot, descriptors: list[int]) -> subprocess.Popen[bytes]:
         from topology_runtime.calibration.background import ProfileOrder
 
         config, profile = self._config, slot.order.profile
@@ -101,29 +119,32 @@ class SpareSlots:
             task=profile.task,
             number=profile.number,
             user_paths=slot.order.user_paths,
-            mirror="" if profile.samples else config.directory,
+            mirror="" if profile.samples else config.work,
             directory=str(slot.own),
             output=str(slot.model.parent),
-            enter=tuple(enter),
+            enter=tuple(descriptors),
+            user=structs.replace(self._user, code=slot.order.user_paths) if self._user is not None else None,
             binding=self._binding.name,
             slot_cores=config.slot_cores,
             slot_memory_bytes=config.slot_memory_bytes,
             budget_s=profile.budget_s,
             owner=os.getpid(),
         )
-        file = slot.own / "order.json"
-        file.write_bytes(msgspec.json.encode(said))
-        command = [sys.executable, "-P", "-m", "topology_runtime.calibration.background", str(file)]
+        command = [sys.executable, "-P", "-m", "topology_runtime.calibration.background"]
         output = open_log(os.path.join(config.directory, "logs", "profile.log"))
         try:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**dict.fromkeys(ONE_THREAD, "1"), **os.environ},
-                start_new_session=True,
-            )
+            with TemporaryFile() as given:
+                given.write(msgspec.json.encode(said))
+                given.seek(0)
+                return subprocess.Popen(
+                    command,
+                    stdin=given,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=descriptors,
+                    env={**dict.fromkeys(ONE_THREAD, "1"), **os.environ},
+                    start_new_session=True,
+                )
         finally:
             os.close(output)
 
@@ -182,8 +203,19 @@ class SpareSlots:
                 log.error("process %d of a profile does not end even when killed", process.pid)
 
 
+def empty(folder: Path) -> None:
+    """Of all that is in it."""
+    for entry in os.scandir(folder) if folder.is_dir() else ():
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(entry.path)
+
+
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open_plain(path) as file:
+            return file.read(CONTENT_MOST)
     except FileNotFoundError:
         return b""

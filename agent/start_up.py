@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import logging
 import os
 import resource
 import signal
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+from agent import spools, worker_folders
 from agent.config import AgentConfig
+from agent.worker_user import UNCONTAINED, worker_user
+from topology_runtime.calibration.store import machine
 from topology_runtime.clock import wall_ns
+from topology_runtime.containment import own_user
+from topology_runtime.containment.own_user import WorkerUser
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from topology_runtime.keys.keyring import read_key
 from topology_runtime.keys.pairs import Contact
+from topology_runtime.messages import Hello
 from topology_runtime.slots.binding import SlotBinding, choose
 from topology_runtime.slots.size import SlotSize
+from topology_runtime.wire_version import VERSION
 
 FILES_LEAST, FILES_WANTED = 4096, 65_536  # one schedstat file per thread, sockets, meters
 PR_SET_PDEATHSIG = 1
+
+log = logging.getLogger("headgate.agent")
 
 
 def raise_file_limit() -> int:
@@ -59,6 +72,54 @@ def bind_slots(config: AgentConfig) -> tuple[SlotBinding, str]:
             "the slots cannot be made", cause=str(error), hint="`headgate doctor` says what is missing"
         ) from error
     return binding, why
+
+
+def contain(config: AgentConfig, undo: ExitStack) -> WorkerUser | None:
+    """Whom workers run as (None: as this process), tried out. Raises HeadgateError."""
+    worker_folders.take_over(config.directory, config.work)
+    user, claimed = worker_user(config)
+    if claimed is not None:
+        undo.callback(claimed.release)
+    log.info("workers run as %s", whose(config, user))
+    if user is None:
+        return None
+    try:
+        worker_folders.hand_over(config.directory, user)
+    except OSError as error:
+        raise _no_folder(config.directory, error) from error
+    tried = subprocess.run(
+        [sys.executable, "-P", "-m", own_user.__name__, user.words(())],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    if tried.returncode:
+        told = tried.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise HeadgateError(
+            f"workers cannot run as user {user.uid} here", cause=told[-1] if told else None, hint=UNCONTAINED
+        )
+    return user
+
+
+def whose(config: AgentConfig, user: WorkerUser | None) -> str:
+    """Whom workers run as, for people."""
+    return f"{config.workers_as} ({os.geteuid() if user is None else user.uid})"
+
+
+def hello(
+    config: AgentConfig, boot: int, binding: SlotBinding, only_signed: bool, user: WorkerUser | None
+) -> Hello:
+    """Who this agent is."""
+    c = config
+    shape = c.slots, c.slot_cores, c.slot_memory_bytes
+    return Hello(
+        *(c.vm, boot, *shape, binding.name, os.getpid()),
+        version=VERSION,
+        rack=c.rack,
+        usd_per_hour=c.usd_per_hour,
+        spools=spools.left_over(c.work),
+        only_signed=only_signed,
+        machine=machine(),
+        workers_as=whose(c, user),
+    )
 
 
 def contact(config: AgentConfig) -> Contact:

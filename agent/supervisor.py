@@ -27,6 +27,7 @@ from agent.stacks import line_of, of_thread
 from agent.strikes import UnderWay
 from topology_runtime import proc
 from topology_runtime.containment.limits import NOT_CONTAINED
+from topology_runtime.containment.own_user import WorkerUser, faults
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.keys.handing import handing
 from topology_runtime.keys.pairs import Who
@@ -77,11 +78,20 @@ class WorkerEnd(NamedTuple):
 
 
 class Supervisor:
-    """The workers of one VM, and their keys. `endpoint`: where they find their agent."""
+    """The workers of one VM, and their keys. `endpoint`: where they find their agent. code: folders that they will
+    import from."""
 
-    def __init__(self, config: AgentConfig, binding: SlotBinding, endpoint: str, keys: WorkerKeys) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        binding: SlotBinding,
+        endpoint: str,
+        keys: WorkerKeys,
+        user: WorkerUser | None = None,
+    ) -> None:
         self._config, self._binding, self._endpoint = config, binding, keys.endpoint(endpoint)
-        self._keys = keys
+        self._keys, self._user = keys, user
+        self.code: tuple[str, ...] = ()
         self.workers: dict[int, WorkerProcess] = {}
 
     def spawn(self, slot: int, incarnation: int) -> WorkerProcess:
@@ -93,7 +103,8 @@ class Supervisor:
                 on_failure.callback(reader.close)
                 on_failure.callback(self._keep_keys)
                 with handing(self._keys.make(self._config.vm, slot, incarnation)) as key_fd:
-                    command = self._binding.command(slot, self._command(slot, incarnation, fd, key_fd))
+                    words = [*self._command(slot, incarnation, fd, key_fd), *self._as_whom()]
+                    command = self._binding.command(slot, words)
                     process, log_from = self._start(slot, command, (fd, key_fd))
             finally:
                 os.close(fd)
@@ -121,13 +132,16 @@ class Supervisor:
             "--incarnation": incarnation,
             "--meter-fd": meter_fd,
             "--key-fd": key_fd,
-            "--directory": config.directory,
+            "--directory": config.work,
             "--listen": config.at.listen,
             "--advertise": config.at.advertise,
             "--owner": os.getpid(),
         }
         words = [str(word) for pair in options.items() for word in pair]
         return [sys.executable, "-P", "-m", "topology_runtime.worker", *words]
+
+    def _as_whom(self) -> list[str]:
+        return ["--user", self._user.words(self.code)] if self._user is not None else []
 
     def _start(
         self, slot: int, command: list[str], fds: tuple[int, ...]
@@ -176,8 +190,11 @@ class Supervisor:
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
 
     def bind(self, worker: WorkerProcess) -> None:
-        """Put its slot's CPU bound in force. Raises OSError."""
+        """Put its slot's CPU bound in force: it has said hello, and imported nothing yet. Raises OSError, also when it
+        is not of the user that it should be of."""
         if not worker.bound:
+            if self._user is not None and (found := faults(worker.pid, self._user)):
+                raise PermissionError(f"it is not contained: {', '.join(found)}")
             self._binding.bind(worker.slot, worker.pid)
             worker.bound = True
 
@@ -202,16 +219,16 @@ class Supervisor:
 
     def letters_left(self, worker: WorkerProcess, told: int) -> tuple[DeadLetter, ...]:
         """Dead letters that it had kept and, after so many, not told."""
-        return left_by(self._config.directory, worker.slot, worker.incarnation, told)
+        return left_by(self._config.work, worker.slot, worker.incarnation, told)
 
     def letters_before(self) -> tuple[DeadLetter, ...]:
         """Those that workers of an earlier life of this agent had kept."""
-        return left_before(self._config.directory, self._config.run)
+        return left_before(self._config.work, self._config.run)
 
     def forget_letters(self) -> None:
         """Of workers that are no more. Raises OSError."""
         living = {(worker.slot, worker.incarnation) for worker in self.workers.values()}
-        forget(self._config.directory, living)
+        forget(self._config.work, living)
 
     def words(self, worker: WorkerProcess) -> str:
         """The end of what it wrote into its log."""

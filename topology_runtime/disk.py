@@ -6,10 +6,15 @@ are all the same here: an OSError.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+NOTE_BYTES = 4096
 
 
 class DiskTroubles:
@@ -64,6 +69,26 @@ def write_whole(path: Path, data: bytes) -> None:
     os.replace(new, path)
 
 
+def write_note(path: str, text: str) -> None:
+    """A small file into a folder where others may write too: whole, and never through a link that they put there.
+    Raises OSError."""
+    new = f"{path}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(new)
+    with open(new, "x", encoding="utf-8") as file:  # a link that comes between is no place for it
+        file.write(text)
+    os.replace(new, path)
+
+
+def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file that others have written, to be read: no link, and nothing that one would wait for. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return open(fd, "rb")
+
+
 def sync_directory(directory: str | os.PathLike[str]) -> None:
     """Makes the names in it durable. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -76,7 +101,7 @@ def sync_directory(directory: str | os.PathLike[str]) -> None:
 def text_of(path: str | os.PathLike[str]) -> str:
     """What a small file says; nothing when there is none. Raises OSError."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        with open_plain(path) as file:
+            return file.read(NOTE_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
         return ""

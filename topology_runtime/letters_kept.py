@@ -18,7 +18,7 @@ from itertools import islice
 
 import msgspec
 
-from topology_runtime.disk import DiskTroubles, text_of
+from topology_runtime.disk import DiskTroubles, open_plain, text_of, write_note
 from topology_runtime.letters import DeadLetter, weighed
 
 FOLDER = "letters"
@@ -101,8 +101,7 @@ def left_before(directory: str, run: str) -> tuple[DeadLetter, ...]:
         if text_of(note) != run:
             forget(directory, ())
             os.makedirs(folder, exist_ok=True)
-            with open(note, "w", encoding="utf-8") as file:
-                file.write(run)
+            write_note(note, run)
         for who in sorted({(int(match[1]), int(match[2])) for match in _files(directory)}):
             found += left_by(directory, *who, told=0)
     except OSError as error:
@@ -121,7 +120,7 @@ def _left(directory: str, who: tuple[int, int], told: int) -> tuple[DeadLetter, 
     found: list[DeadLetter] = []
     for match in _files(directory):
         if (int(match[1]), int(match[2])) == who:
-            with open(os.path.join(directory, FOLDER, match[0]), "rb") as file:
+            with open_plain(os.path.join(directory, FOLDER, match[0])) as file:
                 lines = file.read().split(b"\n")[:-1]  # a torn line was never acked
             found += [_decode(line) for line in lines[max(0, told - int(match[3])) :]]
     return tuple(found)

@@ -210,6 +210,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     machine: str = ""  # of what kind: models are of one kind (calibration/store.py)
     rack: str = ""  # none: as the controller was told of this VM
     usd_per_hour: float = 0.0
+    workers_as: str = ""  # whom its workers run as: "own (2040000001)", "agent (1000)"
 
 
 class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):

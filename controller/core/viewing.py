@@ -160,6 +160,7 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
         member.report.clock if member.report is not None else (0, 0),
         cordon_of(k, member),
         member.machine,
+        member.workers_as,
     )
 
 

@@ -62,6 +62,7 @@ class Member:
     spoken: tuple[int, str] = (0, "")  # wire version, headgate version; 0: it has not told yet
     only_signed: bool = False
     machine: str = ""
+    workers_as: str = ""
     report: Report | None = None
 
     @property
@@ -119,6 +120,7 @@ class Membership:
         member = Member(self._sized(hello), hello.boot, "joined", now.mono_ns)
         member.binding, member.pid, member.spoken = hello.binding, hello.pid, (hello.protocol, hello.version)
         member.only_signed, member.machine = hello.only_signed, hello.machine
+        member.workers_as = hello.workers_as
         self.members[hello.vm] = member
         self.roster += before is None or before.vm != member.vm
         seen = before.report if before is not None and before.up else None

@@ -77,7 +77,7 @@ class SlotStatus(msgspec.Struct, frozen=True):
 class VmStatus(msgspec.Struct, frozen=True):
     """state: `held_dead`, or as membership has it. provided: asked of the provider. troubled: its disk is. clock: its
     UTC is so many ns behind the controller's, give or take so many, which is corrected; (0, 0): unknown. cordon:
-    `cordon_of`."""
+    `cordon_of`. workers_as: whom its workers run as."""
 
     vm: Vm
     state: str
@@ -91,6 +91,7 @@ class VmStatus(msgspec.Struct, frozen=True):
     clock: tuple[int, int] = (0, 0)
     cordon: str = ""
     machine: str = ""
+    workers_as: str = ""
 
 
 class TaskMeasuring(msgspec.Struct, frozen=True):

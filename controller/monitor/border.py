@@ -90,7 +90,7 @@ def _check_hello(hello: m.Hello) -> None:
     if not 0 <= hello.usd_per_hour <= USD_MOST or not (hello.rack == "" or NAME.fullmatch(hello.rack)):
         raise BadMessage("a rack or a price that cannot be", cause=f"{hello.rack!r}, {hello.usd_per_hour}")
     _numbers("a hello", hello.boot, hello.slot_memory_bytes, hello.pid, hello.protocol)
-    _texts("a hello", hello.binding, hello.version, hello.machine, most=NAME_MOST)
+    _texts("a hello", hello.binding, hello.version, hello.machine, hello.workers_as, most=NAME_MOST)
     _check_spools(hello.spools)
 
 

@@ -141,6 +141,7 @@ def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
         "cordon": vm.cordon or None,
         **_spoken(view, vm),
         "binding": vm.binding or None,
+        "workers_as": vm.workers_as or None,
         "pid": vm.pid or None,
         "slot_cores": vm.vm.slot_cores,
         "slot_memory_bytes": vm.vm.slot_memory_bytes,

@@ -128,7 +128,10 @@ def of_host(on: Reached, facts: HostFacts) -> Iterator[HostFinding]:
             on.host, "warning", what, "root, or a delegated control group", "ls -ld /sys/fs/cgroup"
         )
     if facts.uid != 0:
-        what = "no root: no systemd unit, no limits; a keeper of headgate's own starts it again when it dies"
+        what = (
+            "no root: no systemd unit, no limits, tasks may do what their agent may; a keeper of headgate's own "
+            "starts it again when it dies"
+        )
         yield HostFinding(on.host, "warning", what, "sudo without a password for this user", "sudo -n true")
 
 
@@ -137,3 +140,8 @@ def _of_slots(hosts: ClusterHosts, on: Reached, facts: HostFacts) -> Iterator[Ho
     if needed > facts.cores:
         what = f"its slots want {needed:g} cores, it has {facts.cores}"
         yield HostFinding(on.host, "warning", what, "fewer slots, or a smaller slot_cores", "nproc")
+    others = [vm.name for vm in hosts.vms_on(on.host) if vm.workers_as not in ("", "agent")]
+    if others and facts.uid != 0:
+        what = f"tasks of {', '.join(others)} cannot run as another user: there is no root"
+        hint = 'sudo without a password for this user, or workers_as = "agent"'
+        yield HostFinding(on.host, "fault", what, hint, "sudo -n true")

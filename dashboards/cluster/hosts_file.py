@@ -16,6 +16,7 @@ HOST = re.compile(
     r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254}"
 )  # a name, an IPv4 or IPv6 address, an alias of ~/.ssh/config
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+WHOSE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}")
 PATH = re.compile(r"/[A-Za-z0-9_./+@-]{1,200}")
 SLOTS_MOST, VMS_MOST, PRICE_MOST = 256, 1024, 100_000.0
 LOCAL = "local"  # this machine, without ssh
@@ -61,6 +62,7 @@ class VmEntry(msgspec.Struct, frozen=True):
     slots: int = 4
     slot_cores: float = 1.0
     slot_memory: str = ""
+    workers_as: str = ""
     rack: str = "r1"
     usd_per_hour: float = 0.0
 
@@ -121,6 +123,7 @@ _SIZED: dict[str, Judge] = {
     "slots": _whole(1, SLOTS_MOST),
     "slot_cores": _number(0, 1, True),
     "slot_memory": _text(re.compile(r"\d+(\.\d+)?\s*[KMGT]?(i?B)?"), "an amount of memory, for example 512M"),
+    "workers_as": _text(WHOSE, "own, agent or a user of the host"),
 }
 _HOST = _text(HOST, f"a host's name or address, or {LOCAL}")
 _KEYS: dict[str, dict[str, Judge]] = {
@@ -229,7 +232,9 @@ def _hosts(data: dict[str, Any], name: str) -> ClusterHosts:
 
 
 def _vm(told: dict[str, Any], on: Reached, address: str) -> VmEntry:
-    given: dict[str, Any] = {key: told[key] for key in ("slots", "slot_memory", "rack") if key in told}
+    given: dict[str, Any] = {
+        key: told[key] for key in ("slots", "slot_memory", "workers_as", "rack") if key in told
+    }
     given |= {key: float(told[key]) for key in ("slot_cores", "usd_per_hour") if key in told}
     return VmEntry(told["name"], on, address, **given)
 

@@ -84,6 +84,7 @@ def agent_service(
         "--slots", str(vm.slots), "--slot-cores", f"{vm.slot_cores:g}",
         "--rack", vm.rack, *(["--usd-per-hour", f"{vm.usd_per_hour:g}"] if vm.usd_per_hour else []),
         *(["--slot-memory", vm.slot_memory] if vm.slot_memory else []),
+        *(["--workers-as", vm.workers_as] if vm.workers_as else []),
     ]  # fmt: skip
     return _service(hosts.name, name, command, home, (version, secret), systemd)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -18,6 +19,7 @@ from topology_runtime.output import Format, emit, format_options
 
 MEMORY_BYTES = 2 * 1024**3  # controller, two agents, eight workers at 60 MB, and room
 DISK_BYTES = 1024**3  # an hour of traces of the demo takes a small part of this
+NAME = re.compile(r"[A-Za-z0-9._-]+")  # of a distribution, at the beginning of what is required
 AGENT_CHECKS = "agent.doctor:checks"  # by name: this package may not import the agent's
 
 
@@ -29,6 +31,11 @@ MEANINGS = {
     "cgroup2": "the binding that is tried first: CPU quota and memory limit in one hierarchy",
     "cgroup1": "the binding where cgroup 2 has no CPU controller: quota and memory limit",
     "affinity": "the last resort: a slot keeps to one core, shares below a core are not kept",
+    "tasks' own user": "keys, journals and other runs are out of a task's reach where it is not its agent's user",
+    "tasks' privileges": "sudo and other setuid programs refuse in tasks",
+    "tasks' processes": "a task that starts processes without end fails alone",
+    "tasks' memory": "a task that takes too much memory ends alone",
+    "what tasks leave running": "daemons that a task started do not outlive it",
     "open files": "sockets, counters and logs of every worker",
     "shared memory": "the counters of workers that agents read without disturbing them",
     "ends of processes": "a dead worker is noticed within milliseconds",
@@ -68,13 +75,13 @@ def _packages() -> Check:
     """Every package that headgate itself requires is there and can be imported."""
     missing = []
     for line in metadata.requires("headgate") or []:
-        name = line.split(";")[0].split(">=")[0].strip()
-        if "extra ==" in line:
+        name = NAME.match(line)
+        if "extra ==" in line or name is None:
             continue
         try:
-            metadata.version(name)
+            metadata.version(name[0])
         except metadata.PackageNotFoundError:
-            missing.append(name)
+            missing.append(name[0])
     found = f"missing: {', '.join(missing)}" if missing else "all there"
     return Check("packages", "bad" if missing else "good", found, "`scripts/setup` installs them")
 

@@ -53,6 +53,8 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
 )
 @click.option("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
               show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
+@click.option("--workers-as", default="agent", metavar="own|agent|USER",
+              help="As root: whom tasks run as, a user of their own, you, or another [agent: you].")  # fmt: skip
 @click.option(
     "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
 )

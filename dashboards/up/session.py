@@ -103,7 +103,7 @@ class Session:
             *("--vm", vm.vm, "--slots", str(vm.slots), "--slot-cores", str(vm.slot_cores)),
             *("--slot-memory", str(vm.slot_memory_bytes)),
             *("--directory", str(self.places.state / "agents" / vm.vm)),
-            *("--run", self.places.run, *owner_option()),
+            *("--run", self.places.run, "--workers-as", self.settings.workers_as, *owner_option()),
             *metrics_option(self.settings.metrics, vm.vm),
         ]
         return Child(vm.vm, headgate_command("agent", "run", *options), self.places.log(vm.vm))

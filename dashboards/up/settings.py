@@ -34,6 +34,7 @@ class UpSettings:
     max_vms: int | None = None
     slot_cores: float = SLOT_CORES
     slot_memory_bytes: int = SLOT_MEMORY_BYTES
+    workers_as: str = "agent"  # whoever runs `up`
     models: Path | None = None
     measure_effects: bool = False  # run tasks with effects on sample rows, too
     allocator: str = "mba"

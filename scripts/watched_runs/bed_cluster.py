@@ -80,14 +80,18 @@ class Cluster:
     def submit(self, name: str, rows_before: int = 500, rate_tps: int = 100) -> Path:
         """A topology that doubles numbers, offered so many a second; where its rows arrive, some of them already."""
         folder = self.bed.folder / name
-        rows = folder / "rows.jsonl"
+        rows = self.bed.folder / f"{name}.jsonl"
         (folder / "models").mkdir(parents=True)
         (folder / "flow.py").write_text(FLOW.format(path=str(rows)))
+        rows.touch()
+        rows.chmod(0o666)  # tasks are of a user of their own, and on each host of another
+        self.bed.folder.chmod(0o755)
         for task in ("double", "store"):
             points = [{"threads": n, "rate_tps": 40.0, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
             model = {"schema": "headgate/model/v1", "task": task, "slot": SLOT, "points": points}
             (folder / "models" / f"{task}.json").write_text(json.dumps(model))
-        self.run("submit", f"{name}/flow.py:flow", "--models", f"{name}/models", "--rates", str(rate_tps))
+        options = ["--models", f"{name}/models", "--rates", str(rate_tps), "--on-every-host", "store.path"]
+        self.run("submit", f"{name}/flow.py:flow", *options)
         wait_for(lambda: arrived(rows) > rows_before, f"{rows_before} rows", 60)
         return rows
 

@@ -23,6 +23,7 @@ from topology_runtime.topology import Edge, Static, Task, Topology
 
 HERE = str(Path(__file__).parent)
 VM = "vm1"
+GROUPS = [4, 24]
 KEYS = MadeKeys("agent", VM)
 LIMIT_S = 10.0
 NS = 1_000_000_000
@@ -45,11 +46,12 @@ def topology(folder: Path, max_call_s: float = 10.0) -> Topology:
 class Cluster:
     """One agent process and what it has said; `tell` is the controller's side."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, workers_as: str = "agent") -> None:
+        self.folder, self.workers_as = folder, workers_as
         self.run = f"test-{os.getpid()}-{folder.name}"
         self.rows = folder / "rows"
         self.rows.mkdir()
+        self.rows.chmod(0o777)  # tasks of another user write there …
         self.channel: ServerChannel[m.FromController, m.FromAgent] = ServerChannel(
             channels.from_agent, KEYS.guard
         )
@@ -69,12 +71,14 @@ class Cluster:
         words = [sys.executable, "-P", "-m", "dashboards.cli", "agent", "run", "--vm", VM, "--run", self.run]
         key = str(KEYS.file(self.folder / "vm1.key"))
         words += ["--controller", self.channel.endpoint, "--key", key, "--slots", "2", "--slot-cores", "0.4"]
+        words += ["--workers-as", self.workers_as]
         return [*words, "--slot-memory", "256M", "--directory", str(self.folder / "vm1")]
 
     def start_agent(self) -> None:
         command = [*self.command(), "--owner", str(os.getpid())]
         with (self.folder / "agent.log").open("ab") as log:
-            self.agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+            groups = GROUPS if os.geteuid() == 0 else None  # that no worker of another user may be in
+            self.agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, extra_groups=groups)
 
     # ── the controller's side ───────────────────────────────────────────────────────────────────
 
@@ -129,7 +133,7 @@ class Cluster:
                 phase="committed",
                 run=self.run,
                 topology=self.topology,
-                user_paths=(HERE,),
+                user_paths=(HERE, str(self.rows)),  # … and find it
                 threads=self.threads,
                 routes_number=1,
                 routes=tuple(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +89,123 @@ class Prying:
             os.close(one)
         self._held = held
         return said
+
+    # ── as a user of its own ────────────────────────────────────────────────────────────────────
+
+    def tries(self) -> dict[str, str]:
+        """What it must not, one after the other: what became of each."""
+        return {name: outcome(act) for name, act in self._attempts().items()}
+
+    def _attempts(self) -> dict[str, Callable[[], Any]]:
+        agent, told = self._told["agent"], self._told
+        acts: dict[str, Callable[[], Any]] = {
+            **{f"read {path}": partial(read, path) for path in told["read"]},
+            **{f"list {path}": partial(os.listdir, path) for path in told["list"]},
+            **{f"write {path}": partial(write, path) for path in told["write"]},
+            **{f"signal {name}": partial(os.kill, agent, name) for name in (0, 15, 9)},
+            "trace the agent": partial(trace, agent),
+            "become root": partial(os.setuid, 0),
+            "become root's group": partial(os.setgid, 0),
+            "join groups": partial(os.setgroups, [0]),
+            "become another user": partial(os.setresuid, 65534, 65534, 65534),
+            "change its root": partial(os.chroot, "/"),
+            "mount": partial(libc, "mount", b"none", b"/", None, 1 << 14, None),
+            "leave its mounts": partial(libc, "unshare", 0x0002_0000),
+            "raise its limits": partial(resource.setrlimit, resource.RLIMIT_NOFILE, (1 << 16, 1 << 16)),
+            "start more than it may": partial(resource.setrlimit, resource.RLIMIT_NPROC, (-1, -1)),
+            "leave its slot": leave,
+            "a program of root's": partial(setuid_program, told["program"]),
+            "other numbers of users": partial(os.chown, self._folder / "mine", 0, 0),
+        }
+        (self._folder / "mine").touch()
+        return acts
+
+    def traces(self) -> str:
+        """The worker of the other slot: of the same user, and no less to be left alone."""
+        me = os.getpid()
+        parent = Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split()
+        (other,) = [int(pid) for pid in parent if int(pid) != me]
+        return outcome(partial(trace, other))
+
+    def forges(self) -> str:
+        """Files where its agent looks for those of the worker."""
+        for folder in ("finished", "letters", "spools"):
+            os.makedirs(folder, exist_ok=True)
+        for name in ("999-1-1.log", "1-2-" + "9" * 40 + ".log"):
+            Path("finished", name).write_bytes(b"x" * 400)
+        os.symlink("/etc/passwd", "finished/0-1-7.log")
+        os.mkfifo("finished/0-2-7.log")
+        os.mkdir("finished/0-3-7.log")
+        Path("letters", "1-7-0").write_bytes(b"no letter\n" * 9)
+        os.mkfifo("letters/1-8-0")
+        os.symlink("/etc/passwd", "letters/1-9-0")
+        for owner in ("work~0~run~1", "work~" + "9" * 40 + "~run~1"):
+            os.makedirs(f"spools/{owner}")
+            Path("spools", owner, "acked").write_text("9" * 400)
+            Path("spools", owner, "9" * 60 + ".spool").write_bytes(b"\xff" * 4000)
+            os.mkfifo(f"spools/{owner}/1.spool")
+        return "forged"
+
+    def knocks(self) -> str:
+        """At its controller, with a key that nobody knows."""
+        from topology_runtime import channels, curve
+        from topology_runtime import messages as m
+        from topology_runtime.keys.pairs import Contact
+
+        where = Contact(self._told["controller"], curve.new_pair(), self._told["public"])
+        channel: Any = channels.ClientChannel(channels.from_controller, where)
+        channel.send(m.Goodbye("vm1", 1 << 60))
+        time.sleep(1.0)
+        return "knocked"
+
+
+def outcome(act: Callable[[], Any]) -> str:
+    try:
+        return f"DONE: {act()!r}"
+    except (OSError, ValueError) as error:
+        return f"refused: {error}"
+
+
+def read(path: str) -> bytes:
+    return Path(path).read_bytes()[:10]
+
+
+def write(path: str) -> str:
+    (Path(path) / "planted" if os.path.isdir(path) else Path(path)).write_text("planted")
+    return path
+
+
+def trace(pid: int) -> None:
+    libc("ptrace", 16, pid, None, None)  # PTRACE_ATTACH
+
+
+def libc(name: str, *arguments: Any) -> None:
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def leave() -> list[str]:
+    """Its control groups: into those above."""
+    left, tried = [], []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        group = Path("/sys/fs/cgroup", controllers, path.lstrip("/"))
+        if "headgate" in path:
+            tried.append(path)
+            for above in (group.parent, group.parent.parent):
+                try:
+                    (above / "cgroup.procs").write_text("0")
+                    left.append(str(above))
+                except OSError:
+                    continue
+    if not left:
+        raise PermissionError(f"none of {tried}")
+    return left
+
+
+def setuid_program(path: str) -> str:
+    """One that anybody may run, and that is root's then: it tells who it was."""
+    said = subprocess.run([path, "-u"], capture_output=True, text=True, check=True).stdout.strip()
+    if said != "0":
+        raise PermissionError(f"it ran as {said}")
+    return said

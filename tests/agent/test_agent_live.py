@@ -27,9 +27,11 @@ from topology_runtime.keys.pairs import contact_at
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path)
+@pytest.fixture(params=["agent", "own"])
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    if request.param == "own" and os.geteuid() != 0:
+        pytest.skip("only root can start workers as another user")
+    cluster = Cluster(tmp_path, request.param)
     yield cluster
     cluster.close()
     assert cluster.groups() == []

@@ -88,7 +88,7 @@ class Cluster:
             key = self.state / "keys" / f"agent.{vm}.key"
             words = ["agent", "run", "--controller", where, "--vm", vm, "--key", str(key), "--slots", slots]
             words += ["--slot-cores", "0.2", "--slot-memory", "256M", "--run", f"clocks-{os.getpid()}"]
-            self.start([*words, "--directory", str(folder / vm)], fake)
+            self.start([*words, "--workers-as", "agent", "--directory", str(folder / vm)], fake)
 
     def set(self, seconds: int) -> None:
         """The second VM's clock, from now on."""

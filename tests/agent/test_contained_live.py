@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from agent_cluster import LIMIT_S, LINE, Cluster
+from agent_cluster import LIMIT_S, Cluster
+from prying_steps import crashed, flows, found, gone, prying
 
 from topology_runtime import messages as m
 from topology_runtime import proc
 from topology_runtime.containment.limits import FILES_MOST
 from topology_runtime.slots import cgroups
 from topology_runtime.slots.size import PROCESSES_MOST
-from topology_runtime.topology import Edge, Static, Task, Topology
 
 pytestmark = pytest.mark.live
 GONE_S = 2.0
@@ -28,41 +26,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     yield cluster
     cluster.close()
     assert cluster.groups() == []
-
-
-def prying(cluster: Cluster, how: str, **told: Any) -> None:
-    params = {"how": how, "folder": str(cluster.rows), "told": told}
-    work = Task("work", run="agent_prying_tasks:Prying", params=params)
-    source = Task("source", kind="source", run="agent_tasks:Numbers", static=Static())
-    store = Task("store", run="agent_tasks:Store", params={"folder": str(cluster.rows / "stored")})
-    (cluster.rows / "stored").mkdir()
-    edges = Edge("source", "work"), Edge("work", "store")
-    cluster.topology = Topology("line", (source, work, store), edges)
-    cluster.wait(lambda: bool(cluster.all(m.Hello)))
-    cluster.want(*LINE)
-    cluster.wait(lambda: cluster.ready(0, 1))
-    cluster.offer(100.0)
-
-
-def found(cluster: Cluster, seconds: float = LIMIT_S) -> Any:
-    cluster.wait(lambda: bool(list(cluster.rows.glob("found-*.json"))), seconds)
-    return json.loads(next(cluster.rows.glob("found-*.json")).read_text())
-
-
-def flows(cluster: Cluster, rows: int = 50) -> None:
-    """So many more rows are through."""
-    acked = cluster.report.sources[0].acked
-
-    def through() -> bool:
-        cluster.ready(0, 1)
-        return any(source.acked > acked + rows for source in cluster.report.sources)
-
-    cluster.wait(through)
-
-
-def gone(pid: int) -> bool:
-    stat = proc.stat(pid)
-    return stat is None or stat.state == "Z"
 
 
 def test_a_worker_gets_no_new_privileges_no_core_dump_and_bounded_files(cluster: Cluster) -> None:
@@ -112,11 +75,6 @@ def test_a_slot_has_so_many_processes_and_no_more(cluster: Cluster) -> None:
     prying(cluster, "forks", most=PROCESSES_MOST + 100)
     cluster.wait(lambda: bool(list(cluster.rows.glob("found-*.json"))) or crashed(cluster), 60.0)
     assert crashed(cluster) or found(cluster) < PROCESSES_MOST
-
-
-def crashed(cluster: Cluster) -> bool:
-    worker = cluster.worker(1)
-    return worker is not None and worker.crashes > 0
 
 
 def test_too_much_memory_ends_its_own_worker_with_the_reason_and_no_other(cluster: Cluster) -> None:

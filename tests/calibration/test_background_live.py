@@ -42,14 +42,9 @@ def begin(folder: Path, rows: int = 50, budget_s: float = 60.0) -> subprocess.Po
         TOPOLOGY, "work", 7, (), str(folder), own, output, (), "test", 0.2, 1 << 28, budget_s, os.getpid()
     )
     (folder / "order.json").write_bytes(msgspec.json.encode(order))
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "topology_runtime.calibration.background",
-        str(folder / "order.json"),
-    ]
-    return subprocess.Popen(command, start_new_session=True)
+    command = [sys.executable, "-P", "-m", "topology_runtime.calibration.background"]
+    with (folder / "order.json").open("rb") as given:
+        return subprocess.Popen(command, stdin=given, start_new_session=True)
 
 
 def test_a_profile_goes_on_where_it_was_killed(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ from topology_runtime import channels as c, curve, messages as m
 from topology_runtime.errors import HeadgateError
 from topology_runtime.keys.pairs import Contact, contact_at
 where, state, uid, gid = json.loads(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-os.setgroups([]), os.setgid(gid), os.setuid(uid)  # now, not before: he may not even read this interpreter
+from topology_runtime.containment import own_view
+own_view.show((sys.prefix, sys.base_prefix, *filter(os.path.exists, sys.path)), uid, gid)  # what is root's alone
+os.setgroups([]), os.setgid(gid), os.setuid(uid)
 found = {"uid": os.getuid(), "read": [], "answers": []}
 for path in (state, state / "keys", state / "keys" / "trust.json", state / "keys" / "operator.local.key"):
     try:

@@ -68,6 +68,7 @@ else:
     words = [sys.executable, "-P", "-m", "dashboards.cli", "agent", "run", "--controller", said["controller"],
              "--vm", vm["name"], "--key", said["agent_key"], "--slots", str(vm["slots"]),
              "--slot-cores", str(vm["slot_cores"]), "--slot-memory", str(vm["slot_memory_bytes"]),
+             "--workers-as", "agent",
              "--run", said["run"] + "-" + vm["name"], "--directory", str(here / vm["name"])]
     with (here / "agents.log").open("ab") as log:
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
@@ -105,7 +106,7 @@ class Rented:
         self.start(
             "agent", "run", "--controller", at, "--vm", "vm1", "--key", str(self.state / "keys" / "agent.vm1.key"),
             "--slots", "2", "--slot-cores", "0.2", "--slot-memory", str(1 << 28), "--run", f"{self.run}-vm1",
-            "--directory", str(root / "vm1"), "--owner", str(os.getpid()),
+            "--directory", str(root / "vm1"), "--owner", str(os.getpid()), "--workers-as", "agent",
         )  # fmt: skip
 
     def start(self, *words: str) -> None:

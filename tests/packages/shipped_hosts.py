@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,8 +72,8 @@ class Hosts:
         self.root, self.state, self.listen = root, root / "state", listen
         self.elsewhere = root / "elsewhere"
         self.elsewhere.mkdir()
-        self.rows = root / "rows"
-        self.rows.mkdir()
+        self.rows = Path(tempfile.mkdtemp(prefix="headgate-rows-"))  # tasks of any user may write there
+        self.rows.chmod(0o777)
         (root / "models").mkdir()
         source = f"FOLDER = {str(self.rows)!r}\n".encode() + FLOW
         self.code = folder(root / "mine", {**CODE, "shipped_flow.py": source})
@@ -189,6 +191,7 @@ class Hosts:
                 process.kill()
                 process.wait()
         self.wait(control_groups_gone, 5)
+        shutil.rmtree(self.rows)
 
 
 def control_groups_gone() -> bool:

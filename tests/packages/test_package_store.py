@@ -57,6 +57,22 @@ def test_a_package_that_came_in_parts_is_there_with_its_files(store: PackageStor
     assert all(path.stat().st_mode & 0o222 == 0 for path in store.code(DIGEST).rglob("*.py"))
 
 
+def test_who_comes_there_may_read_it_however_private_its_owner_is(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        store = PackageStore(tmp_path / "store", unpacks=True)
+        fill(store, WHOLE, DIGEST)
+        store.close()
+    finally:
+        os.umask(before)
+    code = store.code(DIGEST)
+    for path in (code.parent, code, *code.rglob("*")):
+        readable = 0o555 if path.is_dir() else 0o444
+        assert path.stat().st_mode & 0o777 & readable == readable and path.stat().st_mode & 0o022 == 0, path
+    assert store.folder.stat().st_mode & 0o777 == 0o711, "by whoever knows which packages there are"
+    assert (store.folder / "parts").stat().st_mode & 0o777 == 0o700
+
+
 def test_two_processes_do_not_share_a_store(store: PackageStore) -> None:
     with pytest.raises(Conflict, match="another process"):
         PackageStore(store.folder, unpacks=True)

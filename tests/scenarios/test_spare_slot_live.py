@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -58,8 +59,13 @@ def profiling(running: Trial) -> list[psutil.Process]:
 
 
 @pytest.mark.skipif(not bound(), reason="no control groups: no slot is bound, so none is profiled in")
-def test_a_spare_slot_profiles_and_is_given_back_at_once(tmp_path: Path) -> None:
-    with trial(tmp_path, "30", 120, ["--vms", "2", "--profile-spare", "10"]) as running:
+@pytest.mark.parametrize("workers_as", ["agent", "own"])
+def test_a_spare_slot_profiles_and_is_given_back_at_once(tmp_path: Path, workers_as: str) -> None:
+    if workers_as == "own" and os.geteuid() != 0:
+        pytest.skip("only root can start workers as another user")
+    tmp_path.chmod(0o777)  # its sink writes there, whoever it runs as
+    options = ["--vms", "2", "--profile-spare", "10", "--workers-as", workers_as]
+    with trial(tmp_path, "30", 120, options) as running:
         running.wait_for_tuples()
         until(lambda: "was profiled in vm1/" in running.log(), 80.0, running.log)
         until(lambda: len(profiling(running)) >= 3, 20.0, running.log)  # the next task's

@@ -1,4 +1,4 @@
-"""`python -P -m topology_runtime.calibration.background ORDER`: one task profiled in a free slot. An agent starts it,
+"""`python -P -m topology_runtime.calibration.background < ORDER`: one task profiled in a free slot. An agent starts it,
 and kills it when the slot is needed.
 
 Beside a run the rows are those that the run's workers mirror, and this process and what feeds the task have the lowest
@@ -27,6 +27,9 @@ from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import RECORDS, ProfileRecord
 from topology_runtime.calibration.store import machine
 from topology_runtime.calibration.task_profile import Conditions, TaskProfile
+from topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
+from topology_runtime.containment.own_user import WorkerUser, become, check
+from topology_runtime.disk import open_plain
 from topology_runtime.errors import HeadgateError
 from topology_runtime.owner import die_with
 from topology_runtime.topology import Topology
@@ -44,7 +47,8 @@ STANDS = "stands.json"  # there too: [points measured, of about so many]
 
 class ProfileOrder(msgspec.Struct, frozen=True):
     """What to measure and where. mirror: the agent's folder, empty before a run; directory: for this profile alone;
-    output: of models and of what is known already; enter: files by which a process enters the slot, if it is bound."""
+    output: of models and of what is known already; enter: open files by which a process enters the slot, if it is
+    bound; user: whom this process becomes, and all that it starts with it."""
 
     topology: Topology
     task: str
@@ -53,12 +57,13 @@ class ProfileOrder(msgspec.Struct, frozen=True):
     mirror: str
     directory: str
     output: str
-    enter: tuple[str, ...]
+    enter: tuple[int, ...]
     binding: str
     slot_cores: float
     slot_memory_bytes: int
     budget_s: float
     owner: int
+    user: WorkerUser | None = None
 
 
 class GivenSlot(Quotas):
@@ -73,7 +78,7 @@ class GivenSlot(Quotas):
 
     def bind(self, pid: int, name: str, cores: float, core: int | None) -> None:
         for file in self._enter:
-            Path(file).write_text(str(pid))
+            os.write(file, str(pid).encode("ascii"))
 
     def remove(self) -> None:
         """It is the agent's."""
@@ -132,15 +137,26 @@ def _tell(order: ProfileOrder, done: int, of: int) -> None:
 
 
 def stands_in(directory: Path) -> tuple[int, int] | None:
-    """How far the profile in this directory is; None before it has begun."""
+    """How far the profile in this directory is; None before it has begun, and of what makes no sense: the task's code
+    can write there, too."""
     try:
-        return msgspec.json.decode(Path(directory, STANDS).read_bytes(), type=tuple[int, int])
-    except FileNotFoundError:
+        with open_plain(Path(directory, STANDS)) as file:
+            done, of = msgspec.json.decode(file.read(64), type=tuple[int, int])
+    except (OSError, msgspec.DecodeError):
         return None
+    return (done, of) if 0 <= done <= of < 1 << 31 else None
 
 
-def main(file: str) -> int:
-    order = msgspec.json.decode(Path(file).read_bytes(), type=ProfileOrder)
+def main() -> int:
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=ProfileOrder)
+    if order.user is not None:
+        try:
+            become(order.user)
+            give_up()
+            check(order.user)
+        except NotContained as error:
+            print(error, file=sys.stderr)
+            return NOT_CONTAINED
     die_with(order.owner)
     if order.mirror:
         os.setpriority(os.PRIO_PROCESS, 0, NICEST)
@@ -156,4 +172,4 @@ def main(file: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

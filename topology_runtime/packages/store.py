@@ -45,7 +45,10 @@ class PackageStore:
         self.folder, self._unpacks = folder, unpacks
         self._sound: dict[str, PackageManifest] = {}
         self._coming: dict[str, IncomingPackage] = {}
-        (folder / PARTS).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o711)  # who is to read a package knows its digest
+        (folder / PARTS).mkdir(mode=0o700, exist_ok=True)
         self._lock = os.open(folder / PARTS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,6 +197,7 @@ class PackageStore:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o755)
         if self._unpacks:
+            new.chmod(0o755)
             _unpack(coming, new / CODE)
         os.replace(self.folder / PARTS / digest, new / PACKAGE)
         self._leave(digest)
@@ -248,6 +252,16 @@ def _unpack(coming: IncomingPackage, folder: Path) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444), "wb") as out:
             for start in range(at, at + file.size, READ_BYTES):
                 out.write(os.pread(coming.file.fileno(), min(READ_BYTES, at + file.size - start), start))
+    open_to_readers(folder)
+
+
+def open_to_readers(folder: Path) -> None:
+    """Whoever comes as far as this folder may read all that is in it, however private what its agent makes is: workers
+    may be of another user. Raises OSError."""
+    for above, _, names in os.walk(folder):
+        for path in (above, *(os.path.join(above, name) for name in names)):
+            if not os.path.islink(path):
+                os.chmod(path, os.stat(path).st_mode & 0o777 | (0o555 if path == above else 0o444))
 
 
 def _as_named(manifest: PackageManifest, folder: Path) -> bool:

@@ -9,6 +9,7 @@ import sys
 from topology_runtime.addresses import LOOPBACK, Listening
 from topology_runtime.cluster import Slot
 from topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
+from topology_runtime.containment.own_user import become, check, read
 
 
 def main() -> int:
@@ -23,9 +24,15 @@ def main() -> int:
     parser.add_argument("--listen", default=LOOPBACK)
     parser.add_argument("--advertise", default=LOOPBACK)
     parser.add_argument("--owner", type=int, default=os.getppid())
+    parser.add_argument("--user", default="")
     a = parser.parse_args()
+    user = read(a.user) if a.user else None
     try:
+        if user is not None:
+            become(user)
         give_up()
+        if user is not None:
+            check(user)
     except NotContained as error:
         print(f"headgate worker: {error}", file=sys.stderr)
         return NOT_CONTAINED

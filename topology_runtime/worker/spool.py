@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from topology_runtime.disk import open_plain
 from topology_runtime.errors import BadRow
 from topology_runtime.messages import SpoolLeft
 from topology_runtime.worker import rows as wire
@@ -52,10 +53,15 @@ def folder_of(directory: str, owner: Owner) -> str:
     return os.path.join(directory, FOLDER, "~".join(map(str, owner)))
 
 
+DIGITS_MOST = 18  # of any number here: a task can make folders and files beside ours
+
+
 def owner_of(name: str) -> Owner | None:
     """Of a folder of this name; None when it is no spool's."""
     task, *numbers = name.rsplit("~", 3)
     if not task or len(numbers) != 3 or not (numbers[0].isdigit() and numbers[2].isdigit()):
+        return None
+    if max(len(numbers[0]), len(numbers[2])) > DIGITS_MOST:
         return None
     return Owner(task, int(numbers[0]), numbers[1], int(numbers[2]))
 
@@ -278,8 +284,8 @@ def _segments(folder: str) -> list[int]:
 
 def _read_acked(folder: str) -> int:
     try:
-        with open(os.path.join(folder, "acked"), encoding="ascii") as file:
-            return int(file.read())
+        with open_plain(os.path.join(folder, "acked")) as file:
+            return int(file.read(DIGITS_MOST))
     except (FileNotFoundError, ValueError):
         return 0
 
@@ -300,7 +306,7 @@ def _load(folder: str, rows: dict[int, tuple[int, bytes]]) -> tuple[int, int]:
 
 
 def _whole_rows(path: str) -> Iterator[tuple[int, bytes]]:
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         data = file.read()
     at = 0
     while at + _LENGTH <= len(data):

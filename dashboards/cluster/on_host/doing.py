@@ -24,9 +24,14 @@ def hint_of(error: OSError) -> str:
 
 
 def run(command: list[str], what: str) -> None:
-    """Raises NotDone with the last line that it printed."""
+    """What it makes, workers of any user may read. Raises NotDone with the last line that it printed."""
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=INSTALL_S
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=INSTALL_S,
+        umask=0o022,
     )
     if done.returncode:
         lines = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
