@@ -45,6 +45,7 @@ from made_runs import (
 )
 from spoil_trace import BAD, plant
 
+TRAILING_S = 10  # of a controller's window, over which recorded rates are means
 LINKS_EVERY = 10  # windows
 LATENCIES = 20  # rows of `latency` a window
 UTC_US = pa.timestamp("us", tz="UTC")
@@ -171,19 +172,39 @@ def slots(run: Run, epoch: Epoch, begin: int, end: int, cpu_s: Floats) -> tuple[
 
 
 def rates(run: Run, epoch: Epoch, begin: int, end: int) -> dict[str, Any]:
+    """As they are recorded: means over the last seconds, and the counts of each."""
     there, many = slice(begin, end), end - begin
+    offered, acked = counted(run.offered), counted(run.acked)
     return same(run, begin, end, 1) | {
+        "window_s": np.full(many, float(TRAILING_S)),
         "epoch": np.full(many, epoch.number),
         "source": words(TASKS[:1], np.zeros(many)),
-        "offered_tps": run.offered[there],
-        "emitted_tps": run.offered[there],
-        "acked_tps": run.acked[there],
+        "offered_tps": trailing(offered)[there],
+        "emitted_tps": trailing(offered)[there],
+        "acked_tps": trailing(acked)[there],
         "planned_tps": run.planned[there],
         "predicted_tps": run.predicted[there],
         "source_kind": words(("paced",), np.zeros(many)),
         "lag_rows": pa.nulls(many, pa.int64()),
         "lag_s": pa.nulls(many, pa.float64()),
+        "offered": offered[there],
+        "emitted": offered[there],
+        "acked": acked[there],
     }
+
+
+def counted(rates: Floats) -> NDArray[np.int64]:
+    """Whole tuples of each second; none is lost by rounding."""
+    sums: NDArray[np.int64] = np.floor(np.concatenate([[0.0], np.cumsum(rates)])).astype(np.int64)
+    return np.diff(sums)
+
+
+def trailing(counts: NDArray[np.int64]) -> Floats:
+    """Means over the last `TRAILING_S` seconds, at first over those that there were."""
+    sums = np.concatenate([[0], np.cumsum(counts)])
+    at = np.arange(1, len(counts) + 1)
+    first = np.maximum(0, at - TRAILING_S)
+    return (sums[at] - sums[first]) / (at - first)
 
 
 def latencies(run: Run, epoch: Epoch, begin: int, end: int, chance: np.random.Generator) -> dict[str, Any]:
@@ -333,7 +354,7 @@ def write_run(output: Path, run: Run, tell: Any) -> dict[str, Any]:
         for many, cpu, memory in pool.map(lambda part: segment(folder, run, *part), parts):
             rows, of_cpu, of_memory = rows + many, of_cpu.plus(cpu), of_memory.plus(memory)
             tell(many)
-    of_rate.add(run.acked, np.minimum(run.offered, run.predicted))
+    of_rate.add(counted(run.acked).astype(float), np.minimum(counted(run.offered), run.predicted))
     return {
         "run": f"{TOPOLOGY}/run-{run.number}",
         "rows": {"samples": rows, "slots": of_cpu.n, "rates": run.wanted.windows},

@@ -62,7 +62,7 @@ from controller.monitor.settling import Settling
 from controller.monitor.sink_logs import FinishedRows
 from controller.monitor.windows import window_of
 from controller.plan.resident import HeldMemory
-from controller.views.rate_rows import rate_rows
+from controller.views.rate_rows import RateRows
 from controller.views.summary import summary
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage, HeadgateError, InvalidInput
@@ -103,6 +103,7 @@ class Loop:
         self._before = self.knowledge.durable
         self._unanswered: list[int] = []
         self._unkept: tuple[LetterRecord, ...] = ()
+        self._rate_rows = RateRows()
         self._over = self._wrote = False
         self._born: t.Started | None = None
         self._unborn = False  # the journal did not take this life's first record
@@ -233,6 +234,7 @@ class Loop:
         self.ending.advance(turn, self.members)
         if self.ending.stage == "over":
             hearing.keep_letters(turn)
+            self._shown = None  # what came after the last turn is recorded too
             view = self._show(turn)
             turn.do(t.Finish(summary(view) if k.durable.run else None))
         elif self.ending.stage == "leaving":
@@ -410,7 +412,7 @@ class Loop:
             turn.do(t.Show(view))
         if self._watched and self._shown is not self._result:
             self._shown = self._result
-            for row in rate_rows(view):
+            for row in self._rate_rows.of(view):
                 turn.do(t.Trace("rates", row))
         return view
 

@@ -79,6 +79,7 @@ def view_of(
         lags=lags_of(k, now.wall_ns),
         cap_tps=cap_tps if math.isfinite(cap_tps) else None,
         tuples=_tuples(k, members, by_sink, ending.intake_ended_ns or now.wall_ns),
+        by_source=_by_source(k, ending.intake_ended_ns or now.wall_ns),
         letters=_letters(k.counts.letters),
         lost_ranges=lost_ranges(d.state_lost),
         applied_again=sum(k.counts.applied_again.values()),
@@ -176,6 +177,17 @@ def _tuples(k: Knowledge, members: Membership, by_sink: BySink, until_ns: int) -
         replayed=k.counts.replayed,
         **copies_of(k, by_sink),
     )
+
+
+def _by_source(k: Knowledge, until_ns: int) -> dict[str, tuple[int, int, int]]:
+    """Positions of each source, of all its partitions."""
+    sources = k.topology.sources if k.topology is not None else ()
+    found = {}
+    for task in sources:
+        mine = [known for (name, _), known in k.counts.sources.items() if name == task.name]
+        emitted, done = sum(one.emitted for one in mine), sum(one.done for one in mine)
+        found[task.name] = offered_of(k, until_ns) // len(sources), emitted, done
+    return found
 
 
 def _lost(k: Knowledge, members: Membership) -> int:

@@ -208,6 +208,9 @@ class RunView:
     lags: tuple[Lag, ...]
     cap_tps: float | None
     tuples: TupleCounts
+    by_source: dict[
+        str, tuple[int, int, int]
+    ]  # offered, emitted and acked or dead-lettered since the run began
     letters: LettersNow
     lost_ranges: dict[str, int]
     applied_again: int

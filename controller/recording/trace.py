@@ -32,7 +32,8 @@ LINKS_WAIT_S = 2.0  # until the agents of both ends have told which task a threa
 
 
 class RatesRow(msgspec.Struct, frozen=True):
-    """One row of `rates`: what a source offered, emitted and had acked, against plan and prediction."""
+    """One row of `rates`: what a source offered, emitted and had acked, against plan and prediction: rates over the
+    controller's window, counts since the row before (None: unknown)."""
 
     wall_ns: int
     window_s: float
@@ -46,6 +47,9 @@ class RatesRow(msgspec.Struct, frozen=True):
     source_kind: str = "paced"
     lag_rows: int | None = None
     lag_s: float | None = None
+    offered: int | None = None
+    emitted: int | None = None
+    acked: int | None = None
 
 
 class TraceWriter:

@@ -19,6 +19,7 @@ from dashboards.analytics.trace_runs import TraceRun
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+LATE_S = 60.0  # between two rows of rates: the controller was away
 SECOND_US = 1_000_000
 RUN = ("topology", "run")
 WINDOWS_S = ((600, 5), (86_400, 10), (float("inf"), 60))  # runs of so many seconds at most → their window
@@ -122,18 +123,36 @@ def slot_windows(tables: CuratedTables) -> DataFrame:
 
 
 def rate_windows(tables: CuratedTables) -> DataFrame:
-    """All sources in a window, as `slot_windows`. `expected`: what the plan lets through of what is offered."""
+    """All sources in a window, as `slot_windows`. `expected`: what the plan lets through of what is offered. acked: how
+    many were, where the trace has counts."""
     from pyspark.sql import functions as f
 
-    rows = tables.rows("rates").withColumn("expected", _expected())
+    rows = of_the_second(tables.rows("rates")).withColumn("expected", _expected())
     names = ("offered_tps", "emitted_tps", "acked_tps", "planned_tps", "predicted_tps")
     groups = rows.groupBy(*RUN, "epoch", window(tables.window_s).alias("w"))
     return named(
         groups.agg(
             *(f.avg(_finite(name)).alias(name) for name in names),
             *_against("acked_tps", "expected", "rate"),
+            f.sum("acked").alias("acked"),
         )
     )
+
+
+def of_the_second(rates: DataFrame) -> DataFrame:
+    """With the rates of the time since the row before in place of the recorder's means over some seconds, where the
+    trace has counts."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    us = f.unix_micros("time")
+    since_s = (us - f.lag(us).over(Window.partitionBy(*RUN, "source").orderBy("time"))) / SECOND_US
+    rows = rates.withColumn("since_s", since_s)
+    known = (f.col("since_s") > 0) & (f.col("since_s") < LATE_S)
+    for name in ("offered", "emitted", "acked"):
+        rate = f.when(known & f.col(name).isNotNull(), f.col(name) / f.col("since_s"))
+        rows = rows.withColumn(f"{name}_tps", f.coalesce(rate, f.col(f"{name}_tps")))
+    return rows.drop("since_s")
 
 
 def latency_bins(tables: CuratedTables, seconds: int) -> DataFrame:

@@ -118,14 +118,15 @@ def _read(file: DataPlace, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Our columns in our order; one that is absent is 1 (of `latency` each row then stands for itself)."""
+    """Our columns in our order; one that is absent is unknown, but `tuples` is 1: each row then stands for itself."""
     import pyarrow as pa
 
     columns: list[Any] = []
     for field in schema:
         at = batch.schema.get_field_index(field.name)
         if at < 0:
-            columns.append(pa.array([1.0] * batch.num_rows, field.type))
+            value = 1.0 if field.name == "tuples" else None
+            columns.append(pa.array([value] * batch.num_rows, field.type))
         else:
             column = batch.column(at)
             columns.append(column if column.type == field.type else column.cast(field.type, safe=False))

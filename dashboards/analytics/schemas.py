@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-OPTIONAL = {"latency": ("tuples",)}  # not in the contract's list: 1 each when a trace has no such column
+OPTIONAL = {
+    "latency": ("tuples",),  # not in the contract's list: 1 each when a trace has no such column
+    "rates": ("offered", "emitted", "acked"),  # of older traces unknown
+}
 PARTITIONS = ("topology", "run", "date")  # folders of a curated table
 
 

@@ -137,3 +137,12 @@ def test_traffic_is_what_went_however_short_lived_the_pairs(analysis: Any, trace
 
 def test_no_thread_that_does_nothing_is_a_bottleneck(analysis: Any) -> None:
     assert analysis["bottlenecks"] and "gone" not in {row["task"] for row in analysis["bottlenecks"]}
+
+
+def test_rates_are_those_of_each_second_and_what_was_finished_is_counted(analysis: Any, traces: Path) -> None:
+    """(Recorded rates are means over the last ten seconds.)"""
+    offered, acked, predicted = rows(traces, "rates", "offered", "acked", "predicted_tps")
+    expected = fit(acked, np.minimum(offered, predicted))
+    assert analysis["rate"]["r2"] == pytest.approx(expected["r2"], rel=1e-9)
+    whole = next(row for row in analysis["cost"] if row["epoch"] is None)
+    assert whole["tuples_acked"] == acked.sum()

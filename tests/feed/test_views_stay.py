@@ -8,7 +8,7 @@ from enactment_world import World
 
 from controller.knowledge.run_view import RunView
 from controller.views.explanation import explain
-from controller.views.rate_rows import rate_rows
+from controller.views.rate_rows import RateRows
 from controller.views.snapshots import SnapshotMaker
 from controller.views.status import status
 from controller.views.summary import summary
@@ -17,7 +17,7 @@ from controller.views.summary import summary
 def shown(view: RunView) -> list[str]:
     page = SnapshotMaker()
     page.advance(view)
-    made = status(view), summary(view), explain(view, 50), list(rate_rows(view)), page.snapshot()
+    made = status(view), summary(view), explain(view, 50), list(RateRows().of(view)), page.snapshot()
     return [json.dumps(document) for document in made]
 
 

@@ -73,7 +73,7 @@ def test_the_r2_that_it_tells_is_that_of_its_rows(made: tuple[Path, dict[str, An
     expected = {
         "cpu": r2(slots["cpu"], slots["predicted_cpu"]),
         "memory": r2(slots["memory"], slots["predicted_memory"]),
-        "rate": r2(rates["acked_tps"], np.minimum(rates["offered_tps"], rates["predicted_tps"])),
+        "rate": r2(rates["acked"].astype(float), np.minimum(rates["offered"], rates["predicted_tps"])),
     }
     assert truth["runs"][1]["r2"] == pytest.approx(expected)
     assert all(0.8 < value < 1 for value in expected.values())

@@ -35,27 +35,37 @@ def cost(asked: AnalysisInput) -> list[Cost]:
     rates = (
         asked.frames["rate_windows"]
         .groupBy("run", "epoch")
-        .agg(f.avg("acked_tps").alias("acked_tps"))
+        .agg(f.avg("acked_tps").alias("acked_tps"), f.sum("acked").alias("acked"))
         .collect()
     )
-    acked = {(row["run"], row["epoch"]): number(row["acked_tps"]) for row in rates}
+    acked = {(row["run"], row["epoch"]): (number(row["acked"]), number(row["acked_tps"])) for row in rates}
     by_run: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         by_run[row["run"]][row["epoch"]].append(row)
     found = []
     for run, epochs in by_run.items():
-        of = [_of_epoch(asked.runs[run], n, parts, acked.get((run, n))) for n, parts in epochs.items()]
+        of = [
+            _of_epoch(asked.runs[run], n, parts, *acked.get((run, n), (None, None)))
+            for n, parts in epochs.items()
+        ]
         found += [*of, _of_run(run, of, len({p["vm"] for parts in epochs.values() for p in parts}))]
     return found
 
 
-def _of_epoch(run: TraceRun, epoch: int, parts: Sequence[Mapping[str, Any]], acked_tps: float | None) -> Cost:
+def _of_epoch(
+    run: TraceRun,
+    epoch: int,
+    parts: Sequence[Mapping[str, Any]],
+    acked: float | None,
+    acked_tps: float | None,
+) -> Cost:
+    """acked: tuples, counted; of older traces there are only rates."""
     seconds = max(part["vm_s"] for part in parts)
     slot_s, vm_s = sum(part["slot_s"] for part in parts), sum(part["vm_s"] for part in parts)
     prices = [(run.usd.get(part["vm"], run.spare.get("usd_per_hour")), part["vm_s"]) for part in parts]
     known = all(price is not None for price, _ in prices)
     usd = sum(float(price) * s / HOUR_S for price, s in prices if price is not None) if known else None
-    tuples = None if acked_tps is None else acked_tps * seconds
+    tuples = acked if acked is not None or acked_tps is None else acked_tps * seconds
     return Cost(
         run.key, epoch, seconds, slot_s / seconds if seconds else 0.0, slot_s / HOUR_S, len(parts), vm_s / HOUR_S,
         usd, tuples, _per_million(usd, tuples),

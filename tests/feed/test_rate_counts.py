@@ -1,0 +1,63 @@
+"""What the trace keeps of a second's tuples adds up to what the run says in the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from enactment_world import World
+
+from controller.knowledge import turns as t
+
+COUNTS = ("offered", "emitted", "acked")
+
+
+class Recorded(World):
+    """With the rows of `rates` that it would record."""
+
+    def perform(self, instruction: t.Instruction) -> None:
+        if isinstance(instruction, t.Trace) and instruction.kind == "rates":
+            self.rows.append(instruction.data)
+        super().perform(instruction)
+
+    def begin(self) -> Recorded:
+        self.rows: list[dict[str, Any]] = []
+        self.start()
+        return self
+
+
+def test_counts_add_up_and_follow_the_rate_at_once() -> None:
+    world = Recorded(rate_tps=100.0).begin()
+    world.until("committed").run(20)
+    world.ask("rate_set", rate_tps=300.0)
+    world.run(6)
+    counts = world.loop.knowledge.counts
+    assert sum(row["emitted"] for row in world.rows) == pytest.approx(counts.emitted, abs=310)
+    last = world.rows[-1]
+    assert last["emitted"] == pytest.approx(300, rel=0.2) and last["emitted_tps"] < 280, (
+        "a mean over some seconds"
+    )
+    assert {type(row[name]) for row in world.rows for name in COUNTS} == {int}
+
+
+def test_all_of_a_run_is_in_its_rows() -> None:
+    world = Recorded(rate_tps=70.0).begin()
+    world.until("committed").run(7.3)
+    world.ask("stop")
+    world.run(20)
+    assert world.finish is not None and world.finish.summary is not None
+    tuples = world.finish.summary["tuples"]
+    assert {name: sum(row[name] for row in world.rows) for name in COUNTS} == {
+        name: tuples[name] for name in COUNTS
+    }
+
+
+def test_the_first_row_of_a_later_life_has_none() -> None:
+    world = Recorded().begin()
+    world.until("committed").run(10)
+    world.rows.clear()
+    world.restart_controller()
+    world.run(12)
+    assert world.rows[0]["emitted"] is None
+    assert all(row["emitted"] is not None for row in world.rows[1:])
+    assert sum(row["emitted"] for row in world.rows[1:]) <= 12 * 101
