@@ -25,7 +25,7 @@ from controller.knowledge.models import Model, peak
 from controller.knowledge.records import SubmissionDropped, SubmissionTaken, Submitted, TaskMeasured
 from controller.knowledge.run_view import Measuring, TaskMeasuring
 from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Distrust, Now
+from controller.knowledge.turns import Distrust, Event, FromVm, Now
 from controller.plan.slot_fit import fitted, near
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError
@@ -100,13 +100,15 @@ def lacking(k: Knowledge, kinds: Iterable[str]) -> list[Lacking]:
 # ── going on ────────────────────────────────────────────────────────────────────────────────────
 
 
-def go_on(turn: Turn, members: Membership, stage: str, submit: Submit) -> None:
-    """Begin what can be begun, end what must, and submit when nothing is lacking any more."""
+def go_on(turn: Turn, event: Event, members: Membership, stage: str, submit: Submit) -> None:
+    """Begin what can be begun, end what must, and submit when nothing is lacking any more. What hosts say all the time
+    changes nothing that the next tick does not see."""
     k = turn.knowledge
     if k.durable.taken is None:
         k.first.running.clear()
         return
-    if stage != "running" or turn.now.mono_ns < k.journal_retry_ns:
+    said = isinstance(event, FromVm) and not isinstance(event.message, Profiled)
+    if said or stage != "running" or turn.now.mono_ns < k.journal_retry_ns:
         return
     _watch(turn, members)
     kinds = kinds_of(alike(k, members), members)

@@ -228,7 +228,7 @@ class Loop:
         told = k.desired
         recovery.adopted(turn, self.members)
         spare_profiles.watch(turn, self.members, self.ending.stage)
-        first_profiles.go_on(turn, self.members, self.ending.stage, self.submit)
+        first_profiles.go_on(turn, event, self.members, self.ending.stage, self.submit)
         if self.ending.stage not in ("leaving", "over"):  # agents that were told to go are not lost
             enact(turn, self.members)
         self.ending.advance(turn, self.members)
