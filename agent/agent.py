@@ -50,6 +50,7 @@ from topology_runtime.messages import (
     WorkerReport,
 )
 from topology_runtime.packages.wire import PackageOffer, PackagePart
+from topology_runtime.service_notes import ServiceNotes
 
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks round at least this often
@@ -80,6 +81,7 @@ class Agent:
         self._hang_due_ns = self._sample_due_ns = 0
         self.metrics: AgentMetricsPort | None = None
         self.disk = DiskTroubles()
+        self.notes = ServiceNotes()
         self._disk_told = e.DiskSeen(())
 
     # ── outline ─────────────────────────────────────────────────────────────────────────────────
@@ -88,6 +90,7 @@ class Agent:
         """The agent's life. Raises HeadgateError when it cannot begin, or is refused."""
         try:
             self.startup()
+            self.notes.ready()
             self.main_loop()
         finally:
             self.shutdown()
@@ -151,6 +154,7 @@ class Agent:
             self._hear_workers()
             self._reap({fd for fd in ready if isinstance(fd, int)})
             self.on_tick(monotonic_ns())
+            self.notes.alive(monotonic_ns())
 
     def on_tick(self, now_ns: int) -> None:
         """What is done because time has passed."""

@@ -45,6 +45,7 @@ from topology_runtime.errors import HeadgateError
 from topology_runtime.http_options import MetricsAt
 from topology_runtime.keys.keyring import KEYS, Keyring
 from topology_runtime.owner import orphaned
+from topology_runtime.service_notes import ServiceNotes
 from topology_runtime.trace_keep import Keep
 from topology_runtime.trace_tables import DEAD_LETTERS
 
@@ -99,6 +100,7 @@ class Controller:
         self._next_tick_ns = self._next_machines_ns = 0
         self._finish: t.Finish | None = None
         self._disk = DiskTroubles()
+        self._notes = ServiceNotes()
         self._disk_told: t.DiskSeen = t.DiskSeen(())
         self._endpoint_told = False
         self._run: dict[str, Any] | None = None  # a trace to be begun
@@ -109,8 +111,10 @@ class Controller:
         """The run's summary; raises the error that ended it."""
         try:
             self.startup()
+            self._notes.ready()
             while self._finish is None:
                 self.turn()
+                self._notes.alive(monotonic_ns())
             return self.result(self._finish)
         finally:
             self.shutdown()

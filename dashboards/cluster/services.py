@@ -26,6 +26,9 @@ After=network-online.target
 StartLimitIntervalSec=0
 
 [Service]
+Type=notify
+NotifyAccess=main
+WatchdogSec=60
 ExecStart={command}
 WorkingDirectory={home}
 Restart=always
