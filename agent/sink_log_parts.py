@@ -21,9 +21,8 @@ from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.messages import FinishedRuns
 
 FOLDER, WORDS_PER_RUN = "finished", 5  # as the worker has them, whose module imports all of its data plane
-LOG_NAME = re.compile(
-    r"(\d{1,18})-(\d{1,18})-(\d{1,18})(?:-(\d{1,18}))?\.log"
-)  # tasks can make files there, too
+LOG_NAME = re.compile(r"(\d+)-(\d+)-(\d+)(?:-(\d+))?\.log")
+NUMBER_MOST = 1 << 62  # larger ones are of no log of ours: a task can make files there, too
 RECORD_BYTES = WORDS_PER_RUN * 8
 RUN_NOTE = "run"  # holds the name of the run whose logs are here
 MOST_BYTES = 256 * 1024 // RECORD_BYTES * RECORD_BYTES  # in one block: a quarter of what a message may have
@@ -156,6 +155,9 @@ class FinishedTail:
             return  # no sink has run here yet
         fresh = [match for name in names if (match := LOG_NAME.fullmatch(name)) and name not in self._logs]
         for match in sorted(fresh, key=lambda match: [int(number or 0) for number in match.groups()]):
-            task, thread, incarnation, begin = (int(number or 0) for number in match.groups())
+            numbers = [int(number or 0) for number in match.groups()]
+            if max(numbers) >= NUMBER_MOST:
+                continue
+            task, thread, incarnation, begin = numbers
             path = os.path.join(self._folder, match[0])
             self._logs[match[0]] = SinkLogPart(path, task, thread, incarnation, begin)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from array import array
 from pathlib import Path
 
@@ -182,3 +184,15 @@ def test_a_new_agent_goes_on_with_the_parts_that_are_left(
     take(tail)
     tail.trim(kept(2, 80), NAMES)
     assert places(take(FinishedTail(str(tmp_path)))) == [(5, 80, 2), (5, 160, 1)]
+
+
+def test_names_that_are_of_no_log_are_left_out_and_those_of_real_workers_are_not(tmp_path: Path) -> None:
+    """An incarnation is a time in ns; a task can make any file beside the logs."""
+    now_ns = time.time_ns()
+    (tmp_path / "finished").mkdir()
+    for name in (f"0-5-{now_ns}.log", "99-5-77.log", f"0-5-{10**40}.log"):
+        (tmp_path / "finished" / name).write_bytes(bytes(RECORD_BYTES))
+    (tmp_path / "finished" / "0-6-77.log").symlink_to(f"0-5-{now_ns}.log")
+    os.mkfifo(tmp_path / "finished" / "0-7-77.log")
+    tail = FinishedTail(str(tmp_path))
+    assert [(runs.thread, runs.incarnation) for runs in tail.take(("sink",), 1)] == [(5, now_ns)]
