@@ -32,8 +32,10 @@ from topology_runtime.faults.words import counted
 from topology_runtime.packages.manifest import SHORT
 from topology_runtime.task_code import TaskCode
 from topology_runtime.topology import Topology
+from topology_runtime.wire_version import REMEDY
 
 REASON: Literal["code_replaced"] = "code_replaced"
+CODES_WIRE = 3  # agents of this wire version know of more than one code
 NO_SLOT = "no slot is free for the other code"
 Arguments = dict[str, Any]
 
@@ -68,6 +70,8 @@ def replaced(
     if k.durable.rollout is None or k.topology is None or run.ending.stage != "running":
         raise Conflict("nothing runs whose code could be replaced", hint="`headgate submit`")
     refuse_held(k)
+    if old := sorted(m.vm.vm for m in run.members.up() if 0 < m.spoken[0] < CODES_WIRE):
+        raise Conflict(f"{', '.join(old)}: an agent of before codes could be replaced", hint=REMEDY)
     left = outdated_slots(k)
     if left and not given.back:
         raise Conflict(

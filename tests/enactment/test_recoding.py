@@ -9,6 +9,7 @@ import pytest
 from enactment_world import MODELS, TOPOLOGY, World, vm
 from msgspec.structs import replace
 
+from controller.knowledge import turns as t
 from topology_runtime import messages as m
 from topology_runtime.topology import Edge, Topology
 
@@ -205,3 +206,13 @@ def test_nothing_is_replaced_where_nothing_runs_or_is_moved() -> None:
     world = World()
     assert exit_code(give(world.start())) == 6
     assert exit_code(give(running(mode="advise"))) == 6
+
+
+def test_agents_that_know_of_one_code_only_are_upgraded_first() -> None:
+    world = running()
+    hello = replace(world.vms["vm2"].hello(), protocol=2)
+    world.do(t.FromVm(hello))
+    before = world.durable
+    reply = give(world)
+    assert exit_code(reply) == 6 and "vm2" in str(reply.error) and "cluster upgrade" in str(reply.error)
+    assert world.durable == before
