@@ -73,7 +73,8 @@ def submitting(hosts: Hosts, flow: str, *options: str | Path) -> subprocess.Pope
         "submit", hosts.root / "own" / f"halves.py:{flow}", "--rates", "40", "--ship",
         "--controller", hosts.state, "--sign", hosts.root / "ann" / "signing.key", *options,
     )  # fmt: skip
-    env = {**os.environ, "XDG_CACHE_HOME": str(hosts.root / "cache")}
+    (hosts.root / "own-tmp").mkdir(exist_ok=True)  # one that is killed leaves its folder there
+    env = {**os.environ, "XDG_CACHE_HOME": str(hosts.root / "cache"), "TMPDIR": str(hosts.root / "own-tmp")}
     pipe = subprocess.PIPE
     return subprocess.Popen(words, cwd=hosts.elsewhere, stdout=pipe, stderr=pipe, text=True, env=env)
 
