@@ -14,6 +14,7 @@ import pwd
 import signal
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 from agent.config import AGENT, OWN, AgentConfig
@@ -56,6 +57,7 @@ def claim(whose: str, taken: Path = TAKEN) -> ClaimedUser:
         for attempt in range(TRIES_MOST):
             uid = numbers[(first + attempt) % len(numbers)]
             if not _named(uid) and (found := _take(uid, taken / str(uid), whose)) is not None:
+                _sweep(taken)
                 return found
     except OSError as error:
         raise _refused(f"{error.strerror}: {error.filename}") from error
@@ -139,6 +141,19 @@ def _take(uid: int, file: Path, whose: str) -> ClaimedUser | None:
         pass  # another agent has it, or has just given it back
     os.close(lock)
     return None
+
+
+def _sweep(taken: Path) -> None:
+    """Take away the files of agents that were killed and did not come back, unless something of theirs still runs."""
+    for file in taken.iterdir():
+        with suppress(FileNotFoundError, BlockingIOError):
+            lock = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not file.name.isdigit() or not processes_of(int(file.name)):
+                    file.unlink()
+            finally:
+                os.close(lock)
 
 
 def _named(uid: int) -> bool:

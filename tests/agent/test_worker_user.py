@@ -69,6 +69,20 @@ def test_what_the_agent_before_left_under_its_number_is_ended(tmp_path: Path) ->
 
 
 @root
+def test_files_of_agents_that_are_no_more_go_unless_something_of_theirs_runs(tmp_path: Path) -> None:
+    process = subprocess.Popen(["sleep", "100"], user=UID, group=UID, extra_groups=[])
+    try:
+        for uid in (UID, UID - 1):
+            (tmp_path / str(uid)).write_text("/gone")
+        claimed = worker_user.claim("/e", tmp_path)
+        assert {file.name for file in tmp_path.iterdir()} == {str(UID), str(claimed.uid)}
+        claimed.release()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@root
 def test_who_gives_a_number_back_ends_what_still_runs_under_it(tmp_path: Path) -> None:
     claimed = worker_user.claim("/d", tmp_path)
     process = subprocess.Popen(["sleep", "100"], user=claimed.uid, group=claimed.uid, extra_groups=[])
