@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_cluster import KEYS, LIMIT_S, Cluster
+from agent_cluster import KEYS, LIMIT_S, LINE, Cluster
 from prying_steps import crashed, flows, found, gone, prying
 
 from agent.worker_user import RANGES, TAKEN, processes_of
 from topology_runtime import messages as m
 from topology_runtime import proc
 from topology_runtime.slots.size import PROCESSES_MOST
+from topology_runtime.topology import Edge, Static, Task, Topology
 
 pytestmark = [
     pytest.mark.live,
@@ -202,3 +203,25 @@ def test_a_root_that_may_not_change_users_says_so_and_does_not_begin(tmp_path: P
     command = [*weak, *cluster.command(), "--workers-as", "own"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert said.returncode != 0 and "CAP_SETUID" in said.stderr and "--workers-as agent" in said.stderr
+
+
+def test_a_sink_that_may_not_write_where_it_is_told_says_as_whom_it_tried(cluster: Cluster) -> None:
+    store = Task(
+        "store", run="topology_runtime.tasks.collect_to_file:CollectToFile", params={"path": "/etc/rows"}
+    )
+    source = Task("source", kind="source", run="agent_tasks:Numbers", static=Static())
+    work = Task("work", run="agent_prying_tasks:Prying", params={"how": "looks", "folder": str(cluster.rows)})
+    cluster.topology = Topology(
+        "line", (source, work, store), (Edge("source", "work"), Edge("work", "store"))
+    )
+    cluster.wait(lambda: bool(cluster.all(m.Hello)))
+    cluster.want(*LINE)
+
+    def failed() -> str:
+        cluster.ready(0, 1)
+        first = cluster.worker(0)
+        return next((t.failed for t in first.threads if t.failed), "") if first is not None else ""
+
+    cluster.wait(lambda: bool(failed()))
+    assert "Permission denied" in failed() and "tasks are user 204" in failed() and "--workers-as" in failed()
+    assert not Path("/etc/rows").exists()

@@ -29,6 +29,9 @@ FORGOTTEN = (
 )
 
 
+_became: list[WorkerUser] = []  # by this process, at most one
+
+
 class WorkerUser(msgspec.Struct, frozen=True):
     """home: where it works, and what tasks are given as their folder. processes: and threads of this user on this
     machine, at most (0: as many as it may). shown: folders that it may reach; code: those that it must read."""
@@ -64,10 +67,19 @@ def become(user: WorkerUser) -> None:
         os.chdir(user.home)
     except (OSError, ValueError) as error:
         raise NotContained(f"it cannot become user {user.uid}: {error}") from error
+    _became.append(user)
     os.environ["HOME"] = user.home
     for name in FORGOTTEN:
         os.environ.pop(name, None)
     _reaches(user, needed)
+
+
+def explained(error: BaseException) -> str:
+    """An error of a task that opens, and whose user it met as, if that may be why."""
+    text = f"{type(error).__name__}: {error}"
+    if not _became or not isinstance(error, PermissionError | FileNotFoundError):
+        return text
+    return f"{text} (tasks are user {_became[0].uid} here, unless `agent run --workers-as` says whom)"
 
 
 def check(user: WorkerUser) -> None:

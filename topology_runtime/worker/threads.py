@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from topology_runtime.clock import monotonic_ns
+from topology_runtime.containment.own_user import explained
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.instances import build, key_function
 from topology_runtime.letters import SentAgain
@@ -126,7 +127,7 @@ class TaskThread(threading.Thread):
                 self.startup()
             self.failed = ""
         except Exception as error:  # user code: whatever it is, it is reported as this thread's failure
-            self.failed = f"{type(error).__name__}: {error}"
+            self.failed = explained(error)
             self.host.changed()
             while not self.stopping:
                 self.inbox.get()
