@@ -36,5 +36,7 @@ def _foreign(url: str) -> bool:
 
 
 def _of_a_dead_server(fault: str) -> bool:
-    """Chromium itself writes these when a server is gone; a page cannot keep them back."""
-    return "ERR_CONNECTION_REFUSED" in fault or "WebSocket connection to" in fault
+    """Chromium itself writes these when a server is gone, or goes in the middle of an answer; a page cannot keep them
+    back."""
+    words = "ERR_CONNECTION_REFUSED", "ERR_CONTENT_LENGTH_MISMATCH", "WebSocket connection to"
+    return any(word in fault for word in words)

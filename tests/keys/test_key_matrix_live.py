@@ -231,7 +231,9 @@ def test_another_user_of_this_machine_has_no_effect(run: Run) -> None:
     assert found["answers"] == ["Refused"] * 3
     assert not any("trust.json" in str(one) or "secret" in str(one) for one in found["read"])
     after = run.status()
-    assert after["stage"] == before["stage"] and vms(run) == {"vm1"}
+    assert after["stage"] in (before["stage"], "committed") and vms(run) == {"vm1"}, (
+        "its plan may prove itself meanwhile"
+    )
     until(lambda: run.status()["tuples"]["acked"] > after["tuples"]["acked"] + 50)
     assert run.status()["tuples"]["lost"] == 0 and not run.status()["troubles"]
 
