@@ -131,6 +131,8 @@ def agent_words(vm: str, control: str, state: Path, run: str) -> list[str]:
     words = [
         "agent",
         "run",
+        "--workers-as",
+        "agent",
         "--controller",
         control,
         "--vm",
