@@ -7,6 +7,7 @@ import random
 import shutil
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from topology_runtime.keys.keyring import KEYS
 HOST = "127.0.0.1"
 CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # ports that the kernel gives to connections
 LOWEST, TRIES = 10_240, 100
+OWN = 8  # ports that a process tries before any others
+_given = set[int]()  # by this process: nobody listens on some of them yet
 RUNS = Path(".headgate")  # state directories of runs, below where `up` was started
 
 
@@ -122,11 +125,23 @@ def check_free(port: int, option: str) -> None:
         ) from error
 
 
+def candidates(beyond: int) -> Iterator[int]:
+    """Ports to try: first some of this process's own, which one that begins at the same moment does not choose."""
+    if beyond > LOWEST:
+        first = os.getpid() * OWN % (beyond - LOWEST)
+        yield from (LOWEST + (first + n) % (beyond - LOWEST) for n in range(OWN))
+        yield from (random.randrange(LOWEST, beyond) for _ in range(TRIES))
+
+
 def _server() -> socket.socket:
     beyond = int(CONNECTIONS.read_text("ascii").split()[0]) if CONNECTIONS.exists() else LOWEST
-    for _ in range(TRIES if beyond > LOWEST else 0):
+    for port in candidates(beyond):
+        if port in _given:
+            continue
         try:
-            return socket.create_server((HOST, random.randrange(LOWEST, beyond)))
+            server = socket.create_server((HOST, port))
         except OSError:
             continue  # it is in use
+        _given.add(port)
+        return server
     return socket.create_server((HOST, 0))  # whatever is left

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -27,5 +29,15 @@ def test_where_none_is_left_below_any_will_do(monkeypatch: pytest.MonkeyPatch) -
 def test_a_port_that_is_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((places.HOST, 0)) as server:
         taken: int = server.getsockname()[1]
-        monkeypatch.setattr("random.randrange", lambda low, high: taken)
+        monkeypatch.setattr(places, "candidates", lambda beyond: iter([taken, taken]))
         assert places.free_ports(1) != [taken]
+
+
+def test_processes_that_begin_at_once_do_not_choose_the_same() -> None:
+    """Nobody listens on these ports yet, so none sees that they are given."""
+    program = "from dashboards.up.places import free_ports as f; print(*f(3), *f(1))"
+    started = [
+        subprocess.Popen([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE) for _ in range(6)
+    ]
+    ports = [int(port) for one in started for port in one.communicate(timeout=30)[0].split()]
+    assert len(ports) == len(set(ports)) == 24
