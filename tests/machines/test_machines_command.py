@@ -81,7 +81,8 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     cloud.step()
     assert "did not end `request vm3` within 1 s" in trouble(cloud)
     session = int((cloud.folder / "pid").read_text())
-    left = [one for one in psutil.process_iter() if group_of(one) == session]
+    ending = [one for one in psutil.process_iter() if group_of(one) == session]
+    _, left = psutil.wait_procs(ending, timeout=10)  # what was killed may take a moment to go
     assert [one for one in left if one.status() != psutil.STATUS_ZOMBIE] == []
     cloud.fails()
     cloud.step(SETTLED_S)
