@@ -81,6 +81,8 @@ def test_after_three_silent_seconds_a_fresh_connection_and_nothing_stale(
     assert came(server)[1] == m.Goodbye("vm1", 2)
 
 
+@pytest.mark.live
+@pytest.mark.alone  # on a busy machine ZeroMQ's own thread may find the controller before it has closed the old link
 def test_what_was_queued_for_a_controller_that_is_away_is_dropped() -> None:
     with socket.socket() as held:  # bound, not listening: refuses, and no other test gets the port
         held.bind(("127.0.0.1", 0))
@@ -91,9 +93,11 @@ def test_what_was_queued_for_a_controller_that_is_away_is_dropped() -> None:
         assert uplink.refresh(4 * NS)
     back = again_on(port)
     uplink.send(m.Goodbye("vm1", 1000))
-    assert came(back)[1] == m.Goodbye("vm1", 1000)
-    uplink.channel.close(linger_ms=0)
-    back.close(linger_ms=0)
+    try:
+        assert came(back)[1] == m.Goodbye("vm1", 1000)
+    finally:
+        uplink.channel.close(linger_ms=0)
+        back.close(linger_ms=0)
 
 
 def test_a_silence_puts_in_doubt_what_was_sent_shortly_before_it(uplink: Uplink) -> None:
