@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
 
@@ -16,18 +16,26 @@ from topology_runtime.keys.pairs import Contact
 from topology_runtime.output import Format, emit, format_options
 from topology_runtime.progress import bar
 
+F = TypeVar("F", bound=Callable[..., Any])
 LOOK_S = 0.3
 DEADLINE_S = 120.0
 
 vms_argument = click.argument("vms", metavar="VM...", nargs=-1, required=True)
-deadline_option = click.option(
-    "--deadline",
-    type=click.FloatRange(0),
-    default=DEADLINE_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Wait so long until nothing runs there; 0: do not wait.",
-)
+
+
+def wait_option(default_s: float, until: str) -> Callable[[F], F]:
+    """`--deadline SECONDS`, after which what was asked for goes on alone."""
+    return click.option(
+        "--deadline",
+        type=click.FloatRange(0),
+        default=default_s,
+        show_default=True,
+        metavar="SECONDS",
+        help=f"Wait so long until {until}; 0: do not wait.",
+    )
+
+
+deadline_option = wait_option(DEADLINE_S, "nothing runs there")
 force_option = click.option(
     "--force", is_flag=True, help="Also where the other VMs carry less than is planned for."
 )

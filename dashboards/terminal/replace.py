@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from dashboards.terminal.connection import asked, contact_of, controller_option
+from dashboards.terminal.cordon import wait_option
 from dashboards.terminal.shipping import Shipment, code_options
 from dashboards.terminal.submit import read_documents
 from topology_runtime.errors import CheckFailed, UsageError
@@ -30,14 +31,7 @@ DEADLINE_S = 300.0
     "--models", type=click.Path(path_type=Path), help="A folder of models, where they are others now."
 )
 @code_options
-@click.option(
-    "--deadline",
-    type=click.FloatRange(0),
-    default=DEADLINE_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Wait so long until all slots have it; 0: do not wait.",
-)
+@wait_option(DEADLINE_S, "all slots have it")
 @controller_option
 @format_options
 def replace(topology: str | None, back: bool, output: Format, deadline: float, **options: Any) -> None:

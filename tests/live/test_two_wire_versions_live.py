@@ -18,21 +18,12 @@ from keys_made import agent, operator
 from topology_runtime import channels
 from topology_runtime.messages import Request
 from topology_runtime.wire_version import OLDEST, WIRE
+from watched_runs.bed_cluster import FLOW
+from watched_runs.children import end
 
 pytestmark = pytest.mark.live
 
 LIMIT_S = 60.0
-FLOW = """
-from topology_runtime.builder import topology
-from topology_runtime.tasks.collect_to_file import CollectToFile
-from topology_runtime.tasks.counter import Counter
-
-def double(row):
-    return row * 2
-
-flow = topology("doubles")
-flow.source("numbers", Counter) >> flow.task("double", double) >> flow.task("store", CollectToFile, path={path!r})
-"""
 AS_IF = """
 import sys
 
@@ -96,14 +87,7 @@ class Mixed:
         return subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=LIMIT_S)
 
     def end(self) -> None:
-        for child in reversed(self.children):
-            child.terminate()
-        for child in self.children:
-            try:
-                child.wait(15)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        end(self.children)
 
 
 @pytest.fixture

@@ -18,21 +18,12 @@ from keys_made import agent, operator
 
 from topology_runtime import channels
 from topology_runtime.messages import Request
+from watched_runs.bed_cluster import FLOW
+from watched_runs.children import end
 
 pytestmark = pytest.mark.live
 
 LIMIT_S = 90.0
-FLOW = """
-from topology_runtime.builder import topology
-from topology_runtime.tasks.collect_to_file import CollectToFile
-from topology_runtime.tasks.counter import Counter
-
-def double(row):
-    return row * 2
-
-flow = topology("doubles")
-flow.source("numbers", Counter) >> flow.task("double", double) >> flow.task("store", CollectToFile, path={path!r})
-"""
 PRICES = """
 schema = "headgate/prices/v1"
 [[size]]
@@ -140,14 +131,7 @@ class Rented:
             time.sleep(0.1)
 
     def end(self) -> None:
-        for child in reversed(self.children):
-            child.terminate()
-        for child in self.children:
-            try:
-                child.wait(20)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        end(self.children)
         for path in self.cloud.glob("*.pid"):
             if alive(int(path.read_text())):
                 os.kill(int(path.read_text()), signal.SIGKILL)

@@ -19,6 +19,7 @@ from kubernetes_read import pod, words
 from topology_runtime import channels
 from topology_runtime.keys.keyring import read_key
 from topology_runtime.messages import Request
+from watched_runs.children import end
 
 pytestmark = pytest.mark.live
 
@@ -93,14 +94,7 @@ class Started:
             time.sleep(0.1)
 
     def end(self) -> None:
-        for child in reversed(self.children):
-            child.terminate()
-        for child in self.children:
-            try:
-                child.wait(15)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        end(self.children)
 
 
 @pytest.fixture
