@@ -239,7 +239,9 @@ class Membership:
             self._lost[name] = now.mono_ns
             self._losses[name] = (self._losses.get(name, (0, 0))[1], now.mono_ns)
             self._show(member, member.report)
-            return MembershipChange("lost", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
+            return MembershipChange(
+                "lost", name, f"{name} was not heard for {quiet_ns / NS:.1f} s: it is lost"
+            )
         if member.state == "joined" and quiet_ns >= SILENT_NS:
             member.state = "silent"
             return MembershipChange("silent", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")

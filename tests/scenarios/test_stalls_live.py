@@ -37,7 +37,7 @@ def ended_whole(running: Trial, everyone: set[int]) -> list[str]:
 
 
 def test_a_controller_that_stalls_for_three_seconds_declares_nobody_dead(tmp_path: Path) -> None:
-    """Nor is an agent dead that says nothing for a second and a half."""
+    """Nor is an agent dead that says nothing for a second and a half (on a slow machine: well over two)."""
     with trial(tmp_path, "60", 120, ["--vms", "4,4"]) as running:
         running.wait_for_tuples(more_than=RECOVERED)
         everyone = set(running.everyone())
@@ -46,7 +46,7 @@ def test_a_controller_that_stalls_for_three_seconds_declares_nobody_dead(tmp_pat
         running.wait_for_tuples(more_than=len(running.stored()) + RECOVERED)
         stopped_for(running.pids("agent")[0], 1.5)
         reasons = ended_whole(running, everyone)
-        assert running.log().count("was not heard for") == 0, running.log()[-2000:]
+        assert "it is lost" not in running.log(), running.log()[-2000:]
         assert "vm_lost" not in reasons
         assert set(before) <= everyone
 
@@ -76,6 +76,7 @@ def test_a_vm_that_is_silent_for_long_is_planned_round_and_taken_back(tmp_path: 
             while "(vm_lost)" not in running.log():
                 assert time.monotonic() < until_s, running.log()[-2000:]
                 time.sleep(0.05)
+            assert "it is lost" in running.log(), running.log()[-2000:]
             running.wait_for_tuples(more_than=len(running.stored()) + RECOVERED)
         finally:
             os.kill(silent, signal.SIGCONT)
