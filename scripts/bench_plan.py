@@ -27,8 +27,9 @@ from msgspec.structs import replace
 from controller.execute.diff import diff
 from controller.execute.routes import routes
 from controller.files.model_files import read_models
-from controller.plan.planner import ALLOCATORS, PAIRS, PlanRequest, make_plan
+from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.relabel import relabel
+from controller.plan.schedulers import ALLOCATORS, PAIRS
 from controller.plan.verify import faults_of
 from topology_runtime import examples
 from topology_runtime.cluster import Vm
@@ -72,7 +73,7 @@ def highest_rate(shape: Topology, allocator: str, slots: int) -> float:
     low, high = 0.0, 1e5
     for _ in range(40):
         middle = (low + high) / 2
-        enough = ALLOCATORS[allocator](shape, MODELS, middle).slots <= slots
+        enough = ALLOCATORS[allocator].allocate(shape, MODELS, middle).slots <= slots
         low, high = (middle, high) if enough else (low, middle)
     return low
 

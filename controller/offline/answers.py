@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.knowledge.plans import usd_per_hour
 from controller.offline.request import PlanAsked
-from topology_runtime.errors import UsageError
-from topology_runtime.faults.words import did_you_mean
+from topology_runtime.errors import InvalidInput, UsageError
 
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
@@ -45,25 +44,22 @@ def refuse_picture(path: Path | None) -> None:
 
 
 def pairs_of(text: str | None) -> tuple[str, ...]:
-    """`lsa+rsm,mba+sam` → each pair once; None: those of the paper. Raises UsageError."""
-    from controller.plan.planner import ALLOCATORS, MAPPERS, PAIRS
+    """`lsa+rsm,mba+sam` → each pair once; None: those of the paper; `all`: every one. Raises UsageError."""
+    from controller.plan.schedulers import PAIRS, pair_of, pairs
 
     if text is None:
         return PAIRS
-    faults, pairs = [], dict.fromkeys(part.strip() for part in text.split(","))
-    for pair in pairs:
-        allocator, plus, mapper = pair.partition("+")
-        for what, word, known in (("allocator", allocator, ALLOCATORS), ("mapper", mapper, MAPPERS)):
-            if plus and word not in known:
-                near = did_you_mean(word, known)
-                faults.append(f"{pair!r}: no {what} {word!r}, there are {', '.join(known)}{near}")
-        if not plus:
-            faults.append(f"{pair!r} is not ALLOCATOR+MAPPER")
-        elif mapper == "sam" and allocator in ALLOCATORS and allocator != "mba":
-            faults.append(f"{pair!r}: sam maps the bundles that mba reserves; {allocator} reserves none")
+    if text == "all":
+        return pairs()
+    chosen, faults = dict.fromkeys(part.strip() for part in text.split(",")), []
+    for pair in chosen:
+        try:
+            pair_of(pair)
+        except InvalidInput as error:
+            faults += [f"{pair!r}: {fault}" for fault in error.faults]
     if faults:
         raise UsageError("--pairs is no list of pairs", faults=faults, hint="--pairs lsa+rsm,mba+sam")
-    return tuple(pairs)
+    return tuple(chosen)
 
 
 def short_sizes(vms: str) -> str:

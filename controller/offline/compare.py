@@ -35,7 +35,9 @@ SCHEMA = "headgate/comparison/v1"
 @click.option("--rates", metavar="R,R,…", help="Input rates in tuples/s: 50,100,200 or 100:600:50.")
 @click.option("--max-rate", is_flag=True, help="Instead: the highest rate that plans on fixed VMs.")
 @click.option("--rate-step", type=float, metavar="S", help=f"… in steps of S (default: {STEP_TPS:g}).")
-@click.option("--pairs", metavar="A+M,…", help="Pairs of allocator and mapper (default: the paper's five).")
+@click.option(
+    "--pairs", metavar="A+M,…", help="Pairs of allocator and mapper (default: the paper's five; all)."
+)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg or .png.")
 @weights_option
 @routing_options

@@ -121,8 +121,8 @@ def choice_row(step: int, choice: SlotChoice) -> Row:
 
 def other_pairs(question: PlanAsked) -> list[Row]:
     """What the pairs that were not asked for would give at the same rate."""
-    from controller.plan.planner import PAIRS
     from controller.plan.scaling import compared
+    from controller.plan.schedulers import PAIRS
 
     supply, request = supply_of(question), question.request
     others = [pair for pair in PAIRS if pair != f"{request.allocator}+{request.mapper}"]

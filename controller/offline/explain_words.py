@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 
 from controller.offline.answers import short_sizes
 from controller.offline.whatif_words import between, breaks, money, next_step, number
+from controller.plan.schedulers import MAPPERS
 from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from controller.offline.answers import Row
 
 ALL_SLOTS = 24  # of larger plans only slots that are shared are told about one by one
-RULES = {
-    "dsm": "DSM deals the threads out to the slots in turn, whatever they need.",
-    "sam": "SAM gives a full bundle the next empty slot, and a rest the fullest slot with room for it: that "
-    "with the least CPU and memory free in sum.",
-    "rsm": "RSM takes one thread of each task in turn to the VM nearest by free memory, free CPU and network "
-    "that holds it, and there into the slot with the least free memory that holds it.",
-}
 
 
 def text_of(document: Row) -> str:
@@ -89,7 +83,7 @@ def _bundles(reason: Row) -> str:
 
 
 def _slots(document: Row) -> list[str]:
-    rule = [RULES[document["mapper"]]] if document["mapper"] in RULES else []
+    rule = [MAPPERS[document["mapper"]].words]
     if document["mapper"] != "sam":
         return [*rule, *_tally(document)]
     by_slot = [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from controller.offline.rate_list import rate_fault
 from controller.offline.request import PlanAsked
@@ -29,6 +30,29 @@ DEFAULT_PRICES, DEFAULT_SIZES = "azure-d", "4,2,1"
 STEP_TPS = 10.0  # of --max-rate, as in paper 0
 VM_SLOTS_MOST, SLOTS_MOST = 1024, 100_000
 PROBABILITIES = 0.5, 0.9999
+
+
+class SchedulerName(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
+    """A name out of a table of the registry, which is read for help and completion only; what is no such name is
+    refused with everything else that is wrong."""
+
+    name = "scheduler"
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def _names(self) -> list[str]:
+        from controller.plan import schedulers
+
+        return list(getattr(schedulers, self._table))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "|".join(self._names())
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
 
 
 def _all(command: F, *options: Callable[[Any], Any]) -> F:
@@ -56,8 +80,8 @@ def pair_options(command: F) -> F:
     """`--allocator`, `--mapper`, `--rsm-weights`."""
     return _all(
         command,
-        click.option("--allocator", default="mba", metavar="lsa|mba", show_default=True),
-        click.option("--mapper", metavar="dsm|rsm|sam", help="[default: sam; rsm with lsa]"),
+        click.option("--allocator", default="mba", type=SchedulerName("ALLOCATORS"), show_default=True),
+        click.option("--mapper", type=SchedulerName("MAPPERS"), help="[default: sam; rsm with lsa]"),
         weights_option,
     )
 
@@ -121,6 +145,7 @@ def asked(options: Mapping[str, Any]) -> PlanAsked:
     Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
     from controller.plan.planner import PlanRequest
     from controller.plan.room import Weights
+    from controller.plan.schedulers import mapper_for
 
     refuse_unknown_choices(options)
     rate_tps = rate_of(options.get("rate"), 1.0)
@@ -138,7 +163,7 @@ def asked(options: Mapping[str, Any]) -> PlanAsked:
         rate_tps=rate_tps,
         vms=vms,
         allocator=options.get("allocator") or "mba",
-        mapper=options.get("mapper") or ("rsm" if options.get("allocator") == "lsa" else "sam"),
+        mapper=options.get("mapper") or mapper_for(options.get("allocator") or "mba"),
         routing=options.get("routing") or "weighted",
         interference=options.get("interference") or "cpu",
         weights=weights,
@@ -183,8 +208,8 @@ def rate_of(given: float | None, otherwise: float, option: str = "--rate") -> fl
 def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
     """`--allocator`, `--mapper`, `--routing`, `--interference`, `--usage`, as far as the command has them.
     Raises InvalidInput with every fault."""
-    from controller.plan.planner import ALLOCATORS, MAPPERS
     from controller.plan.predict import INTERFERENCES, ROUTINGS, USAGES
+    from controller.plan.schedulers import ALLOCATORS, MAPPERS
 
     known: dict[str, Iterable[str]] = {
         "allocator": ALLOCATORS,

@@ -28,7 +28,8 @@ def overdraft(topology: Topology, models: Mapping[str, Model]) -> float:
     return max((1.0, *(point.cpu for name in used for point in models[name].points)))
 
 
-def _crowded_full_slots(plan: Plan, overdraft: float) -> Iterator[str]:
+def crowded_full_slots(plan: Plan, overdraft: float) -> Iterator[str]:
+    """Of SAM: a full bundle is whole, and alone in its slot."""
     in_slot = Counter(bundle.slot for bundle in plan.placement.bundles)
     full: Counter[str] = Counter()
     sizes = {task.task: task for task in plan.allocation.tasks}
@@ -45,7 +46,8 @@ def _crowded_full_slots(plan: Plan, overdraft: float) -> Iterator[str]:
             yield f"task {task.task!r}: {full[task.task]} full bundles placed, {task.full_bundles} reserved"
 
 
-def _over_reserved(plan: Plan, overdraft: float) -> Iterator[str]:
+def over_reserved(plan: Plan, overdraft: float) -> Iterator[str]:
+    """Of SAM: no slot is reserved over capacity."""
     for slot, (cpu, memory) in _in_slots(plan, _reserved).items():
         if cpu > 1 + TOLERANCE or memory > 1 + TOLERANCE:
             yield f"slot {slot}: {cpu:.4f} of its CPU and {memory:.4f} of its memory are reserved"
@@ -73,13 +75,15 @@ def _reserved(task: TaskAllocation, bundle: Bundle) -> tuple[float, float]:
     return min(most, task.rest_cpu * part), min(most, task.rest_memory * part)
 
 
-def _unsupported(plan: Plan, overdraft: float) -> Iterator[str]:
+def unsupported(plan: Plan, overdraft: float) -> Iterator[str]:
+    """Of SAM behind MBA: the planned rate is supported, or nearly (see `overdraft`)."""
     supported = plan.prediction.rate_tps
     if plan.routing == "weighted" and supported < plan.rate_tps / overdraft * (1 - TOLERANCE):
         yield f"supports {supported:g} tuples/s, planned are {plan.rate_tps:g}"
 
 
-def _over_needed(plan: Plan, overdraft: float) -> Iterator[str]:
+def over_needed(plan: Plan, overdraft: float) -> Iterator[str]:
+    """By average needs of threads, no slot is over its memory and no VM over its CPU."""
     used = _in_slots(plan, _average)
     for slot, (_, memory) in used.items():
         if memory > 1 + TOLERANCE:
@@ -95,7 +99,7 @@ def _average(task: TaskAllocation, bundle: Bundle) -> tuple[float, float]:
     return task.cpu_slots * part, task.memory_slots * part
 
 
-def _uneven(plan: Plan, overdraft: float) -> Iterator[str]:
+def uneven(plan: Plan, overdraft: float) -> Iterator[str]:
     """Tasks of fixed size may be pinned, and slots without any thread excluded."""
     slots = {bundle.slot for bundle in plan.placement.bundles}
     counts: defaultdict[str, list[int]] = defaultdict(list)
@@ -107,10 +111,3 @@ def _uneven(plan: Plan, overdraft: float) -> Iterator[str]:
         least = min(counts[task.task]) if len(counts[task.task]) == len(slots) else 0
         if max(counts[task.task]) > least + 1:
             yield f"task {task.task!r}: {least} to {max(counts[task.task])} threads in slots filled in turn"
-
-
-MAPPER_RULES: dict[str, tuple[Rule, ...]] = {
-    "sam": (_crowded_full_slots, _over_reserved, _unsupported),
-    "rsm": (_over_needed,),
-    "dsm": (_uneven,),
-}

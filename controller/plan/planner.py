@@ -19,25 +19,16 @@ from controller.knowledge.certainty import Sure
 from controller.knowledge.models import EPSILON, Model, missing_models
 from controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
 from controller.plan.acquire import Acquire, exact
-from controller.plan.dsm import dsm
 from controller.plan.identity import models_digest, with_id
 from controller.plan.load import load_of
-from controller.plan.lsa import lsa
-from controller.plan.mba import mba, rising
 from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
 from controller.plan.room import Room, Weights
-from controller.plan.rsm import rsm
-from controller.plan.sam import sam
+from controller.plan.schedulers import ALLOCATORS, MAPPERS, pair_faults
 from controller.plan.surely import surely, with_certainty
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible, InvalidInput
 from topology_runtime.faults.words import counted, did_you_mean
 from topology_runtime.topology import Topology
-
-ALLOCATORS: dict[str, Callable[[Topology, dict[str, Model], float], Allocation]] = {"lsa": lsa, "mba": mba}
-MAPPERS: dict[str, Callable[[Allocation, Room], Placement]] = {"dsm": dsm, "rsm": rsm, "sam": sam}
-PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")  # those of paper 0
-SPREADING = frozenset({"dsm"})  # mappers that use every slot they are given: they are given ρ
 
 MOST_SLOTS = 100_000  # that are acquired for one plan
 MOST_WEIGHT = 1e9  # in a distance: far below what overflows
@@ -111,7 +102,7 @@ def best_plan(request: PlanRequest) -> Plan:
             return found
     lowest = replace(request, rate_tps=rates[-1], mapper="dsm")
     allocation = allocated(lowest)
-    return _plan(lowest, allocation, dsm(allocation, room_of(request)))
+    return _plan(lowest, allocation, MAPPERS["dsm"].place(allocation, room_of(request)))
 
 
 def plan_acquiring(
@@ -171,16 +162,13 @@ def check(request: PlanRequest) -> None:
     if not (math.isfinite(rate) and rate >= 0):
         faults.append(f"rate: expected a finite rate of at least 0 tuples/s, got {rate}")
     choices: list[tuple[str, str, dict[str, Any] | tuple[str, ...]]] = [
-        ("allocator", request.allocator, ALLOCATORS),
-        ("mapper", request.mapper, MAPPERS),
         ("routing", request.routing, ROUTINGS),
         ("interference", request.interference, INTERFERENCES),
     ]
+    faults += pair_faults(request.allocator, request.mapper)
     for what, chosen, known in choices:
         if chosen not in known:
             faults.append(f"{what}: no {chosen!r}, there are {', '.join(known)}{did_you_mean(chosen, known)}")
-    if request.mapper == "sam" and request.allocator != "mba":
-        faults.append(f"mapper: sam maps the bundles that mba reserves; {request.allocator} reserves none")
     for part in ("memory", "cpu", "network"):
         weight = getattr(request.weights, part)
         if not 0 <= weight <= MOST_WEIGHT:
@@ -195,7 +183,7 @@ def allocated(request: PlanRequest) -> Allocation:
     """Its allocation; raises Infeasible when no number of slots carries the rate."""
     try:
         rate_tps = request.rate_tps * (request.sure.margin if request.sure is not None else 1.0)
-        return ALLOCATORS[request.allocator](request.topology, request.models, rate_tps)
+        return ALLOCATORS[request.allocator].allocate(request.topology, request.models, rate_tps)
     except OverflowError as error:
         raise Infeasible(
             f"no slots carry {request.rate_tps:g} tuples/s",
@@ -217,24 +205,24 @@ def room_of(request: PlanRequest) -> Room:
 
 
 def _mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
-    if request.mapper in SPREADING and not request.fixed:
+    if MAPPERS[request.mapper].spreads and not request.fixed:
         room = room.first(max(1, allocation.slots))
-    return MAPPERS[request.mapper](allocation, room)
+    return MAPPERS[request.mapper].place(allocation, room)
 
 
 def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -> tuple[int, int]:
     """(fewest, most) slots to acquire: if not even the most suffice, nothing does.
 
-    Spreading fits at once. SAM takes slots in their order, whatever VM they are in, so single slots tell
-    how many. RSM fits with as many empty slots as threads when a slot holds each thread alone: a VM
-    that is full has at least as many threads as slots."""
-    slots = max(1, allocation.slots)
-    if request.mapper in SPREADING:
+    Spreading fits at once. Single slots tell how many a mapper needs that takes slots in their order. The others
+    fit with as many empty slots as threads when a slot holds each thread alone: a VM that is full has at least
+    as many threads as slots."""
+    slots, mapper = max(1, allocation.slots), MAPPERS[request.mapper]
+    if mapper.spreads:
         return slots, slots
-    if request.mapper == "sam":
+    if mapper.in_order:
         partial = sum(task.rest_threads if task.static else 1 for task in allocation.tasks)
         plenty = Room(tuple(Vm(f"vm{number}", 1) for number in range(1, slots + partial + 1)))
-        slots = max(slots, sam(allocation, plenty).slots_used())
+        slots = max(slots, mapper.place(allocation, plenty).slots_used())
         return slots, slots
     most, largest = sum(task.threads for task in allocation.tasks), max(size.slots for size in sizes)
     wide = False  # a thread needs a VM of several slots
@@ -293,7 +281,8 @@ def model_names(topology: Topology) -> dict[str, str]:
 def with_rising_needs(request: PlanRequest) -> PlanRequest:
     """The request with models by which ρ is no more than by its own, and never less at a higher rate: where
     that is more than the slots there are, no higher rate fits either, so bisection finds where it begins."""
-    if request.allocator != "mba":
+    rising = ALLOCATORS[request.allocator].rising
+    if rising is None:
         return request
     return replace(request, models={name: rising(model) for name, model in request.models.items()})
 
@@ -320,7 +309,7 @@ def _plan(
     used = placement.slots_used()
     total = sum(vm.slots for vm in vms)
     if extra is None:
-        extra = 0 if request.mapper in SPREADING else max(0, used - allocation.slots)
+        extra = 0 if MAPPERS[request.mapper].spreads else max(0, used - allocation.slots)
     count = SlotCount(allocation.slots, extra, total, used)
     prediction = predict(
         request.topology,

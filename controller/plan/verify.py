@@ -20,8 +20,9 @@ from controller.plan.allocating import lone_tasks
 from controller.plan.identity import models_digest
 from controller.plan.linear_program import TOLERANCE
 from controller.plan.load import load_of
-from controller.plan.mapper_rules import MAPPER_RULES, overdraft
+from controller.plan.mapper_rules import overdraft
 from controller.plan.predict import INTERFERENCES, ROUTINGS, slot_uses
+from controller.plan.schedulers import MAPPERS
 from topology_runtime.topology import Topology
 
 
@@ -40,7 +41,8 @@ def faults_of(
         return [*faults, *_wrong_counts(plan)]  # the other rules take these for granted
     most = overdraft(topology, models)
     faults += [*_wrong_counts(plan), *_wrong_shares(plan), *_wrong_prediction(plan, topology, models)]
-    rules = MAPPER_RULES.get(plan.mapper, ()) if by_mapper else ()
+    mapper = MAPPERS.get(plan.mapper) if by_mapper else None
+    rules = mapper.rules if mapper is not None else ()
     faults += [fault for rule in rules for fault in rule(plan, most)]
     faults += _worse(plan, replaces, most) if replaces is not None else ()
     return faults

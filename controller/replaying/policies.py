@@ -18,7 +18,7 @@ from controller.core.loop import Loop
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model
 from controller.knowledge.records import Submitted
-from controller.plan.planner import ALLOCATORS, MAPPERS
+from controller.plan.schedulers import pair_faults, pairs
 from controller.replaying.exact_replay import Moment
 from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.recorded import RecordedRun
@@ -71,10 +71,10 @@ def policies_of(names: Sequence[str], run: ControllerSettings) -> tuple[Policy, 
         elif not colon:
             pair = own
         allocator, plus, mapper = pair.partition("+")
-        if plus and allocator in ALLOCATORS and mapper in MAPPERS:
+        if plus and not pair_faults(allocator, mapper):
             found.append(Policy(name, allocator, mapper, fixed))
             continue
-        known = [*FIXED, *(f"{a}+{m}" for a in ALLOCATORS for m in MAPPERS)]
+        known = [*FIXED, *pairs()]
         faults.append(f"{name!r}: there are {', '.join(known)}{did_you_mean(name, known)}")
     if faults:
         raise InvalidInput("there is no such policy", faults=faults)

@@ -18,8 +18,8 @@ from experiments.paper_plans import saved, supported, totals  # isort: skip
 
 from controller.knowledge.models import cpu, memory, peak_rate
 from controller.knowledge.plans import Allocation, Bundle, Placement
-from controller.plan.planner import PAIRS
 from controller.plan.predict import predict
+from controller.plan.schedulers import PAIRS
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.topology import Task, Topology
 

@@ -8,8 +8,9 @@ from functools import cache
 from controller.files.model_files import read_models
 from controller.knowledge.plans import Allocation, Plan, TaskAllocation
 from controller.plan.highest import highest_plan
-from controller.plan.planner import ALLOCATORS, PlanRequest, plan_acquiring
+from controller.plan.planner import PlanRequest, plan_acquiring
 from controller.plan.predict import predict
+from controller.plan.schedulers import ALLOCATORS
 from topology_runtime.cluster import Vm
 from topology_runtime.examples import MODELS, NAMES, logic_alone
 from topology_runtime.loading import load
@@ -26,7 +27,7 @@ RATES = (50, 100, 200)
 @cache
 def allocated(allocator: str, name: str, rate: int) -> Allocation:
     """Of the logic tasks."""
-    return ALLOCATORS[allocator](LOGIC[name], PUBLISHED, float(rate))
+    return ALLOCATORS[allocator].allocate(LOGIC[name], PUBLISHED, float(rate))
 
 
 def of(allocation: Allocation, task: str) -> TaskAllocation:

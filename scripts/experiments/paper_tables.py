@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from controller.knowledge.plans import usd_per_hour
-from controller.plan.planner import PAIRS
+from controller.plan.schedulers import PAIRS
 from experiments.paper_claims import claims
 from experiments.paper_plans import (
     APPLICATIONS,

@@ -22,9 +22,10 @@ from controller.execute.diff import diff
 from controller.knowledge.models import Model, ModelSlot, Point, Spread
 from controller.knowledge.plans import Plan, ThreadAt
 from controller.plan.acquire import covering, exact
-from controller.plan.planner import PAIRS, PlanRequest, best_plan, make_plan, plan_acquiring
+from controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
 from controller.plan.relabel import relabel
 from controller.plan.room import Weights
+from controller.plan.schedulers import PAIRS
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import CheckFailed, Infeasible

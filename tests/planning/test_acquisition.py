@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from worlds import chain, checked, model_of, requests
 
 from controller.plan.acquire import cheapest, covering, exact
-from controller.plan.planner import ALLOCATORS, MOST_SLOTS, PlanRequest, make_plan, plan_acquiring
+from controller.plan.planner import MOST_SLOTS, PlanRequest, make_plan, plan_acquiring
+from controller.plan.schedulers import ALLOCATORS
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible, InvalidInput
 from topology_runtime.topology import Edge, Static, Task, Topology
@@ -151,7 +152,7 @@ def test_without_sizes_nothing_is_acquired():
 )
 def test_an_acquired_plan_is_the_plan_on_those_vms(request, pair):
     asked = replace(request, allocator=pair[0], mapper=pair[1], rate_tps=min(request.rate_tps, 300.0))
-    assume(ALLOCATORS[pair[0]](request.topology, request.models, asked.rate_tps).slots <= 200)
+    assume(ALLOCATORS[pair[0]].allocate(request.topology, request.models, asked.rate_tps).slots <= 200)
     try:
         plan = plan_acquiring(asked, SIZES)
     except Infeasible:

@@ -6,7 +6,8 @@ import random
 
 from msgspec.structs import replace
 
-from controller.plan.planner import PAIRS, PlanRequest
+from controller.plan.planner import PlanRequest
+from controller.plan.schedulers import PAIRS
 from experiments import verify_plans
 
 SEED, PLANS = 7_000, 200

@@ -12,9 +12,10 @@ from controller.files.model_files import read_models
 from controller.knowledge.models import EPSILON
 from controller.knowledge.plans import Allocation, Placement, TaskAllocation
 from controller.plan.acquire import exact
-from controller.plan.planner import ALLOCATORS, PlanRequest, make_plan, plan_acquiring
+from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
 from controller.plan.room import Room, Weights
 from controller.plan.rsm import rsm
+from controller.plan.schedulers import ALLOCATORS
 from topology_runtime import examples
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible, InvalidInput
@@ -230,7 +231,7 @@ def test_it_places_as_a_look_at_every_vm_would(crowd):
 @given(requests(), st.sampled_from(["lsa", "mba"]))
 def test_it_places_random_worlds_so_too(request, allocator):
     request = replace(request, allocator=allocator, mapper="rsm", rate_tps=min(request.rate_tps, 200.0))
-    allocation = ALLOCATORS[allocator](request.topology, request.models, request.rate_tps)
+    allocation = ALLOCATORS[allocator].allocate(request.topology, request.models, request.rate_tps)
     room = Room((*request.vms, *request.may_add), request.excluded, request.pinned)
     expected = by_definition(allocation, room)
     try:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from worlds import chain, checked, model_of, requests, vms_of
 
 from controller.knowledge.plans import Bundle, Placement, Plan, Share, SlotUse
-from controller.plan.planner import MAPPERS, PlanRequest, best_plan, make_plan
+from controller.plan.planner import PlanRequest, best_plan, make_plan
+from controller.plan.schedulers import MAPPERS
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible

@@ -15,7 +15,8 @@ from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
 from controller.plan.acquire import exact
 from controller.plan.highest import highest_plan
-from controller.plan.planner import ALLOCATORS, MAPPERS, PlanRequest, plan_acquiring
+from controller.plan.planner import PlanRequest, plan_acquiring
+from controller.plan.schedulers import ALLOCATORS, MAPPERS, PAIRS
 from experiments.trial_shapes import CHANGES
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import Infeasible, InvalidInput
@@ -24,7 +25,6 @@ from topology_runtime.topology import Topology
 
 MICRO = ("linear", "diamond", "star")
 SHAPES = (*MICRO, "finance", "traffic", "smart-grid")
-PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")  # of the paper
 COMPARED = ("lsa+rsm", "mba+sam")  # in section 8.4
 ROUTINGS = ("weighted", "shuffle")
 FIXED, ACQUIRED = "8.5", "8.4"
