@@ -10,5 +10,6 @@ aggregates         all rows to small tables, which everything after reads
 asked, analyses    what an analysis is given, and one small file for each question
 results            the rows that the report is made from
 spark              the session
+output_folder      where an analysis goes: one process at a time, results replaced as a whole
 pipeline           all of it; `analyze_cli` is `headgate analyze`
 """

@@ -16,13 +16,19 @@ from topology_runtime.faults.words import counted
 from topology_runtime.output import emit, format_or_folder, split
 
 if TYPE_CHECKING:
+    from dashboards.analytics.data_places import DataPlace
     from dashboards.analytics.pipeline import Tell
+
+REPORT = "report.html"
 
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
 @click.option(
-    "--to", "folder", metavar="DIR", help="Folder for what comes of it (default: `analysis` beside TRACE)."
+    "--to",
+    "folder",
+    metavar="DIR",
+    help="Folder for what comes of it (default: `analysis/NAME` beside TRACE).",
 )
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs: any Spark URL.")
 @click.option("--memory", default="2g", show_default=True, help="Of Spark's driver.")
@@ -39,16 +45,18 @@ def analyze(
 
     TRACE is the folder of a run, of a topology's runs, or of all traces; a path or a URI that Spark reads. Files
     that cannot be used are listed with the reason, and left out."""
+    from dashboards.analytics.output_folder import default_output
     from dashboards.analytics.pipeline import AnalysisSettings, run
 
     output, folder = split(outputs, folder)
     more = dict(_setting(text) for text in settings)
-    to = folder or beside(traces)
+    to = folder or default_output(traces)
     with progress() as tell:
-        analysis = run(traces, to, AnalysisSettings(master, memory, strict, more), tell)
+        analysis = run(traces, to, AnalysisSettings(master, memory, strict, more), tell, report_of)
     for row in analysis["left_out"][:20] if output == "table" else []:
         click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
-    analysis["report"] = report_of(to)
+    report = Path(to, REPORT)
+    analysis["report"] = str(report) if "://" not in to and report.is_file() else None
     emit(output, analysis, rows_of(analysis), "")
     if output == "table":
         click.echo(f"\nall of it: {to}/analysis.json; refitted models: {analysis['models']}", err=True)
@@ -56,26 +64,18 @@ def analyze(
             click.echo(f"to read: {analysis['report']}", err=True)
 
 
-def report_of(folder: str) -> str | None:
+def report_of(draft: DataPlace) -> None:
     """The report as one page, where it can be built; a word on stderr where it cannot."""
     from dashboards.report import build
     from topology_runtime.errors import InvalidInput
 
-    if "://" in folder:
-        click.echo(f"no report: {folder} is not on this machine", err=True)
-        return None
+    if not draft.local:
+        click.echo(f"no report: {draft.parent.uri} is not on this machine", err=True)
+        return
     try:
-        return str(build(Path(folder)))
+        build(Path(draft.path))
     except InvalidInput as error:
         click.echo("\n".join(["no report:", *error.lines()]), err=True)
-        return None
-
-
-def beside(traces: tuple[str, ...]) -> str:
-    """`analysis` beside the only trace; else in the present folder."""
-    if len(traces) == 1 and "://" not in traces[0]:
-        return str(Path(traces[0]).absolute().parent / "analysis")
-    return str(Path("analysis").absolute())
 
 
 def rows_of(analysis: dict[str, Any]) -> list[dict[str, Any]]:

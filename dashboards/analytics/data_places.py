@@ -88,6 +88,23 @@ class DataPlace:
     def delete(self) -> None:
         self.files().delete_file(self.path)
 
+    def delete_folder(self) -> None:
+        """With all that is in it."""
+        self.files().delete_dir(self.path)
+
+    def move_to(self, other: DataPlace) -> None:
+        """A file or a folder to a place where there is nothing yet; nothing happens when there is none here."""
+        from pyarrow import fs
+
+        files, kind = self.files(), self.files().get_file_info(self.path).type
+        if kind == fs.FileType.NotFound:
+            return
+        if self.local or kind == fs.FileType.File:
+            files.move(self.path, other.path)
+            return
+        fs.copy_files(self.path, other.path, source_filesystem=files, destination_filesystem=files)
+        files.delete_dir(self.path)
+
 
 @lru_cache(maxsize=16)
 def _remote(scheme: str, authority: str) -> Any:

@@ -1,4 +1,5 @@
-"""All of it: TRACE folders to `analysis.json`, `results/`, `models/` and `curated/` in the output folder."""
+"""All of it: TRACE folders to `analysis.json`, `results/`, `models/` and `curated/` in the output folder. Results are
+made in a draft and take the place of earlier ones as a whole."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.curate import Curated, curate
 from dashboards.analytics.data_places import DataPlace, place
 from dashboards.analytics.judging import Segment, judged
+from dashboards.analytics.output_folder import ANALYSIS, disk_told, drafted, held
 from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, StabilityAnswer
 from dashboards.analytics.spark import MEMORY, QUICK, QUICK_ROWS, session
 from dashboards.analytics.trace_runs import TraceRun
@@ -25,7 +27,7 @@ from topology_runtime.faults.words import counted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-STEPS = 17  # that `tell` hears of
+STEPS = 18  # that `tell` hears of
 
 Tell = Callable[[str], None]
 Rows = dict[str, Sequence[msgspec.Struct]]
@@ -47,10 +49,13 @@ def run(
     output: str | Path,
     settings: AnalysisSettings,
     tell: Tell = lambda step: None,
+    finish: Callable[[DataPlace], None] = lambda draft: None,
 ) -> dict[str, Any]:
-    """Analyse these traces into `output`; the analysis as `headgate/analysis/v1` has it.
+    """Analyse these traces into `output`; the analysis as `headgate/analysis/v1` has it. `finish` is given the draft of
+    the results before they take the place of earlier ones.
 
-    Raises InvalidInput when nothing can be used, or with `strict` when anything was left out."""
+    Raises InvalidInput when nothing can be used, or with `strict` when anything was left out; Conflict when another
+    analysis writes to `output`."""
     began_s = time.monotonic()
     tell("judging files")
     there, left = trace_runs.find([str(trace) for trace in traces])
@@ -62,12 +67,19 @@ def run(
     _check(found, left, settings.strict)
     found = [(one, segments) for one, segments in found if segments]
     to = place(output)
-    tell("starting Spark")
-    log = (Path(to.path) if to.local else Path.cwd()) / "spark.log"
-    rows = sum(segment.rows for _, segments in found for segment in segments if segment.table == "samples")
-    tuned = (QUICK if rows < QUICK_ROWS else {}) | dict(settings.spark)
-    with session(settings.master, settings.memory, log, tuned) as spark:
-        return _analysed(spark, found, left, to, settings.strict, tell, began_s)
+    with disk_told(to), held(to):
+        tell("starting Spark, which takes some seconds")
+        log = (Path(to.path) if to.local else Path.cwd()) / "spark.log"
+        rows = sum(
+            segment.rows for _, segments in found for segment in segments if segment.table == "samples"
+        )
+        tuned = (QUICK if rows < QUICK_ROWS else {}) | dict(settings.spark)
+        with drafted(to) as draft:
+            with session(settings.master, settings.memory, log, tuned) as spark:
+                analysis = _analysed(spark, found, left, to, draft, settings.strict, tell, began_s)
+            tell("the report")
+            finish(draft)
+    return analysis
 
 
 def _analysed(
@@ -75,20 +87,21 @@ def _analysed(
     found: Found,
     left: list[LeftOut],
     to: DataPlace,
+    draft: DataPlace,
     strict: bool,
     tell: Tell,
     began_s: float,
 ) -> dict[str, Any]:
     started_s = time.monotonic()
-    tell("curating")
+    tell(f"curating (Spark started in {started_s - began_s:.1f} s)")
     curated = curate(spark, to / "curated", found)
     left = left + curated.left
     if strict and curated.left:
         _refuse(left)
     curated_s = time.monotonic()
     asked = asked_of(spark, to, found, curated, tell)
-    rows, more = answers(asked, to, left, tell)
-    _write_results(to, rows)
+    rows, more = answers(asked, draft, left, tell)
+    _write_results(draft, rows)
     ended_s = time.monotonic()
     seconds = {"start": started_s - began_s, "curate": curated_s - started_s, "analyse": ended_s - curated_s}
     analysis = summary(found, curated, rows, more, to) | {
@@ -96,7 +109,7 @@ def _analysed(
     }
     if strict and len(rows["left_out"]) > 0:
         _refuse(rows["left_out"])  # type: ignore[arg-type]
-    (to / "analysis.json").write(json.dumps(analysis, indent=1, allow_nan=False).encode() + b"\n")
+    (draft / ANALYSIS).write(json.dumps(analysis, indent=1, allow_nan=False).encode() + b"\n")
     return analysis
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 MEMORY = "2g"  # of the driver; with a local master everything runs in it
 LOCAL = "127.0.0.1"
 MOST_SHUFFLES = 64
+STOP_S = 30.0  # for Java to end by itself
+FULL = "No space left on device"
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -56,36 +62,88 @@ def session(master: str, memory: str, log: Path, more: Mapping[str, str] = {}) -
         builder = builder.config(key, value)
     log.parent.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with _noise_to(log):
+    with _quiet(), _interruptible(log):
+        with _noise_to(log), _no_process_left():
+            try:
+                spark = builder.getOrCreate()
+            except Exception as error:
+                cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise Unreachable(
+                    f"Spark could not start with master {master}", cause=cause, hint=f"more in {log}"
+                ) from error
+            _interrupts_raise()
         try:
-            spark = builder.getOrCreate()
-        except KeyboardInterrupt:
-            raise
-        except Exception as error:
-            cause = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise Unreachable(
-                f"Spark could not start with master {master}", cause=cause, hint=f"more in {log}"
-            ) from error
+            spark.sparkContext.setLogLevel("ERROR")
+            with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
+                if not master.startswith("local"):
+                    spark.sparkContext.addPyFile(str(packed(Path(folder))))
+                with _failures(log):
+                    yield spark
+        finally:
+            _stop(spark)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What Py4J logs of a conversation that broke off is said by the error that comes of it, or was asked for."""
+    nowhere = logging.NullHandler()
+    logging.getLogger().addHandler(nowhere)
     try:
-        spark.sparkContext.setLogLevel("ERROR")
-        with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
-            if not master.startswith("local"):
-                spark.sparkContext.addPyFile(str(packed(Path(folder))))
-            with _failures(log):
-                yield spark
+        yield
     finally:
-        _stop(spark)
+        logging.getLogger().removeHandler(nowhere)
+
+
+@contextmanager
+def _interruptible(log: Path) -> Iterator[None]:
+    """Ctrl-C is as before when the block ends, and leaves no log that was not there."""
+    before, new = signal.getsignal(signal.SIGINT), not log.exists()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if new:
+            log.unlink(missing_ok=True)
+        raise
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _interrupts_raise() -> None:
+    """Ctrl-C raises and does no more. (PySpark's own handler speaks with Java within another conversation.)"""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _no_process_left() -> Iterator[None]:
+    """Ends what was started meanwhile, when the block fails."""
+    import psutil
+
+    me = psutil.Process()
+    before = set(me.children(recursive=True))
+    try:
+        yield
+    except BaseException:
+        begun = [child for child in me.children(recursive=True) if child not in before]
+        for child in begun:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(begun, STOP_S)
+        raise
 
 
 @contextmanager
 def _failures(log: Path) -> Iterator[None]:
-    """What fails in Spark as one of our errors."""
+    """What fails in Spark as one of our errors; a full disk as the OSError that it was."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (Py4JError, PySparkException) as error:
+        if FULL in str(error):
+            raise OSError(errno.ENOSPC, FULL) from error
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         caused = [line for line in lines if line.startswith("Caused by:")]
         cause = (caused or lines or [type(error).__name__])[-1 if caused else 0]
@@ -114,13 +172,21 @@ def _stop(spark: SparkSession) -> None:
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
-    spark.stop()
     process = getattr(gateway, "proc", None)
-    if gateway is not None and process is not None:
+    if gateway is None or process is None:
+        spark.stop()
+        return
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, lambda *_: process.kill())  # who asks twice does not wait
+    try:
+        spark.stop()
         gateway.shutdown()
         process.stdin.close()
-        process.wait(30)
-        SparkContext._gateway = SparkContext._jvm = None
+        process.wait(STOP_S)
+    except Exception:  # an interrupt broke the conversation off: it ends without
+        process.kill()
+        process.wait(STOP_S)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def _check() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
+from dashboards.analytics.output_folder import default_output
 from topology_runtime.errors import HeadgateError, InvalidInput, UsageError
 from topology_runtime.output import Format, emit, short_format_options
 from topology_runtime.trace_tables import RUN_FILE
 
 ANALYSIS = "analysis.json"
-BESIDE_TRACE = "analysis"  # where `headgate analyze` puts that of a run
 
 
 @click.command()
@@ -49,7 +49,7 @@ def analysis_of(folder: Path, again: bool = False) -> Path:
             )
         what = "is neither an analysis nor a run" if folder.is_dir() else "does not exist"
         raise InvalidInput(f"{folder} {what}", hint=_near(folder))
-    its = folder if there else folder.absolute().parent / BESIDE_TRACE
+    its = folder if there else Path(default_output([str(folder)]))
     if again or not _is_of(its / ANALYSIS, folder.absolute()):
         _analyse(folder, its)
     return its

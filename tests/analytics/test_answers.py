@@ -9,7 +9,8 @@ from controller.files.model_files import read_models
 from controller.knowledge.model_data import model_of
 from dashboards.analytics.aggregates import FINE_PER_DOUBLING
 from dashboards.analytics.analyses import latency, refit, replans, residuals, seasons
-from dashboards.analytics.analyze_cli import beside, report_of, rows_of
+from dashboards.analytics.analyze_cli import report_of, rows_of
+from dashboards.analytics.data_places import place
 from dashboards.analytics.results import TABLES
 
 
@@ -140,12 +141,6 @@ def test_a_refitted_model_can_be_imported(tmp_path):
     assert list(read_models(tmp_path)) == ["parse"]
 
 
-def test_the_output_goes_beside_the_only_trace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert beside(("traces/demo/one",)) == str(tmp_path / "traces" / "demo" / "analysis")
-    assert beside(("a", "b")) == beside(("s3a://bucket/traces",)) == str(tmp_path / "analysis")
-
-
 def test_an_analysis_of_nothing_defined_is_printed_without_inventing_numbers():
     none = {"r2": None, "median_error": None, "p95_error": None, "worst_error": None}
     rows = rows_of(
@@ -163,6 +158,6 @@ def test_every_result_table_says_what_its_rows_are():
 
 def test_why_there_is_no_report_is_said_in_full(tmp_path, capsys):
     (tmp_path / "analysis.json").write_text('{"schema": "headgate/analysis/v9"}')
-    assert report_of(str(tmp_path)) is None
+    report_of(place(tmp_path))
     said = capsys.readouterr().err
     assert said.startswith("no report:") and "headgate/analysis/v9" in said and "None" not in said

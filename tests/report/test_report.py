@@ -342,9 +342,9 @@ def test_a_run_analysed_since_it_ended_is_not_analysed_again(tmp_path: Path) -> 
     (run / "samples").mkdir(parents=True)
     (run / "run.json").write_text("{}")
     (run / "samples" / "1.parquet").write_bytes(b"")
-    write(run.parent / "analysis", runs=["demo/r1"])
+    write(run.parent / "analysis" / "r1", runs=["demo/r1"])
     assert cli.main(["report", str(run)]) == 0
-    assert (run.parent / "analysis" / "report.html").exists()
+    assert (run.parent / "analysis" / "r1" / "report.html").exists()
 
 
 def test_an_analysis_alone_cannot_be_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -353,7 +353,7 @@ def test_an_analysis_alone_cannot_be_made_again(tmp_path: Path, capsys: pytest.C
     assert f"headgate analyze TRACE… --output {folder}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("into", ["demo/r1", "demo/analysis"])
+@pytest.mark.parametrize("into", ["demo/r1", "demo/analysis/r1"])
 def test_a_run_is_analysed_again_on_demand_wherever_its_analysis_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, into: str
 ) -> None:
