@@ -141,7 +141,11 @@ class Loop:
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = HeldMemory.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
-        slots = {slot: use for slot, use in slots.items() if slot not in first_rows.slots_without_model(k)}
+        unknown = first_rows.slots_without_model(k)
+        slots = {slot: use for slot, use in slots.items() if slot not in unknown}
+        last_s = window.progress.lately("emitted", 1.0) or 0.0
+        here = predicted_slots(plan.prediction, topology, last_s, self._memory.slots)
+        here = {slot: here[slot] for slot in slots}
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
         self._accounts.look(turn, window, verdict, slots)
         off_models = correcting.named(turn, self._accounts)
@@ -175,7 +179,7 @@ class Loop:
         spare_profiles.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)
-        self._result = LoopResult(window, verdict, need, off, late, slots, near, grows, in_task)
+        self._result = LoopResult(window, verdict, need, off, late, slots, here, near, grows, in_task)
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────
 
@@ -329,7 +333,7 @@ class Loop:
         if fresh:
             for sink, source, buckets in block.latency:
                 k.counts.add_latency(sink, source, buckets)
-            predicted = self._result.predicted if self._result is not None else {}
+            predicted = self._result.predicted_now if self._result is not None else {}
             turn.do(t.Block(block, self.members.members[block.vm].vm, predicted))
 
     def _on_journal_failed(self, turn: Turn, event: t.JournalFailed) -> None:

@@ -21,7 +21,7 @@ from controller.knowledge.models import Model
 from controller.knowledge.placed_threads import NOWHERE, PlacedThreads
 from controller.knowledge.plans import Plan
 from controller.knowledge.records import Rollout, RolloutStarted
-from controller.knowledge.windows import SERIES_STEP_S, SlotWindow, Window
+from controller.knowledge.windows import SlotWindow, Window
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.latency_buckets import BUCKETS, lowest_ns, percentile_ns
 from topology_runtime.profiles import ProfileSpec
@@ -42,7 +42,10 @@ class LoopResult:
     demand: Demand
     residuals: tuple[Residual, ...]
     violations: tuple[Violation, ...]
-    predicted: dict[Slot, tuple[float, float]]  # CPU and memory at the present rate
+    predicted: dict[Slot, tuple[float, float]]  # CPU and memory at the rate of the window
+    predicted_now: dict[
+        Slot, tuple[float, float]
+    ]  # the same at the rate of the last second: what a trace keeps
     loads: dict[str, TaskLoad]  # task → how near to its limit
     growing: frozenset[str]  # tasks before which rows pile up
     in_task: Mapping[str, Percentiles]  # of rows in their tasks, in the last seconds
@@ -290,12 +293,7 @@ class RunView:
         return self._lately("acked")
 
     def _lately(self, what: Literal["emitted", "acked"]) -> float | None:
-        if self.result is None:
-            return None
-        progress = self.result.window.progress
-        sums, at_s = getattr(progress, what), progress.at_s
-        points = round(LATELY_S / SERIES_STEP_S)
-        return (sums[-1] - sums[-1 - points]) / (at_s[-1] - at_s[-1 - points]) if len(at_s) > points else None
+        return None if self.result is None else self.result.window.progress.lately(what, LATELY_S)
 
     @property
     def lag(self) -> Lag | None:

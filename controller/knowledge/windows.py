@@ -5,6 +5,8 @@ Times in series are seconds relative to the window's `now_ns` (≤ 0), oldest fi
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from topology_runtime.cluster import Slot
@@ -71,6 +73,13 @@ class ProgressSeries(msgspec.Struct, frozen=True):
     offered: tuple[float, ...] = ()
     emitted: tuple[float, ...] = ()
     acked: tuple[float, ...] = ()
+
+    def lately(self, what: Literal["emitted", "acked"], seconds: float) -> float | None:
+        """Tuples/s of the last `seconds`; None before there is so much to tell of."""
+        sums, points = getattr(self, what), round(seconds / SERIES_STEP_S)
+        if len(self.at_s) <= points:
+            return None
+        return float((sums[-1] - sums[-1 - points]) / (self.at_s[-1] - self.at_s[-1 - points]))
 
 
 class LatencySeries(msgspec.Struct, frozen=True):

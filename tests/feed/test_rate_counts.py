@@ -18,10 +18,14 @@ class Recorded(World):
     def perform(self, instruction: t.Instruction) -> None:
         if isinstance(instruction, t.Trace) and instruction.kind == "rates":
             self.rows.append(instruction.data)
+        if isinstance(instruction, t.Block):
+            used = [cpu for cpu, _ in instruction.predicted.values()]
+            self.predicted.append(max(used, default=0.0))
         super().perform(instruction)
 
     def begin(self) -> Recorded:
         self.rows: list[dict[str, Any]] = []
+        self.predicted: list[float] = []
         self.start()
         return self
 
@@ -61,3 +65,15 @@ def test_the_first_row_of_a_later_life_has_none() -> None:
     assert world.rows[0]["emitted"] is None
     assert all(row["emitted"] is not None for row in world.rows[1:])
     assert sum(row["emitted"] for row in world.rows[1:]) <= 12 * 101
+
+
+def test_what_is_predicted_of_slots_is_for_the_rate_of_that_second() -> None:
+    """(The window that is decided by has ten seconds: it would say 100 to 180 tuples/s for the first four.)"""
+    world = Recorded(rate_tps=100.0).begin()
+    world.until("committed").run(20)
+    before = world.predicted[-1]
+    world.ask("rate_set", rate_tps=40.0)
+    world.run(4)
+    fixed = 0.2  # what source and sink reserve, at whatever rate
+    assert before > 2 * fixed
+    assert world.predicted[-1] - fixed == pytest.approx(0.4 * (before - fixed), rel=0.05)
