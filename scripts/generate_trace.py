@@ -349,25 +349,24 @@ def write_run(output: Path, run: Run, tell: Any) -> dict[str, Any]:
         for epoch in run.epochs
         for begin in range(epoch.begin, epoch.end, step)
     ]
-    rows, of_cpu, of_memory, of_rate = 0, Sums(), Sums(), Sums()
+    rows, of_cpu, of_memory = 0, Sums(), Sums()
     with ThreadPoolExecutor(run.wanted.workers) as pool:
         for many, cpu, memory in pool.map(lambda part: segment(folder, run, *part), parts):
             rows, of_cpu, of_memory = rows + many, of_cpu.plus(cpu), of_memory.plus(memory)
             tell(many)
-    of_rate.add(counted(run.acked).astype(float), np.minimum(counted(run.offered), run.predicted))
     return {
         "run": f"{TOPOLOGY}/run-{run.number}",
         "rows": {"samples": rows, "slots": of_cpu.n, "rates": run.wanted.windows},
         "seconds": run.wanted.windows,
         "season_s": run.season_s,
-        "r2": {"rate": of_rate.r2, "cpu": of_cpu.r2, "memory": of_memory.r2},
+        "r2": {"cpu": of_cpu.r2, "memory": of_memory.r2},
         "mean_offered_tps": float(run.offered.mean()),
         "mean_acked_tps": float(run.acked.mean()),
         "epochs": [
             {
                 "epoch": e.number, "from_s": e.begin, "to_s": e.end,
                 "growing": [e.growing_from, e.end] if e.growing_from < e.end else None,
-                "stable": e.growing_from > e.begin if e.growing_from < e.end else True,
+                "stable": e.growing_from == e.end,
                 "bottleneck": "score", "slots_used": len(set(e.slot)), "predicted_tps": float(run.predicted[e.begin]),
             }
             for e in run.epochs

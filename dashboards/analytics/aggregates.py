@@ -123,17 +123,15 @@ def slot_windows(tables: CuratedTables) -> DataFrame:
 
 
 def rate_windows(tables: CuratedTables) -> DataFrame:
-    """All sources in a window, as `slot_windows`. `expected`: what the plan lets through of what is offered. acked: how
-    many were, where the trace has counts."""
+    """All sources in a window: means of the rates, and how many tuples were acked where the trace has counts."""
     from pyspark.sql import functions as f
 
-    rows = of_the_second(tables.rows("rates")).withColumn("expected", _expected())
     names = ("offered_tps", "emitted_tps", "acked_tps", "planned_tps", "predicted_tps")
-    groups = rows.groupBy(*RUN, "epoch", window(tables.window_s).alias("w"))
+    groups = of_the_second(tables.rows("rates")).groupBy(*RUN, "epoch", window(tables.window_s).alias("w"))
     return named(
         groups.agg(
+            f.count("*").alias("n"),
             *(f.avg(_finite(name)).alias(name) for name in names),
-            *_against("acked_tps", "expected", "rate"),
             f.sum("acked").alias("acked"),
         )
     )
@@ -141,7 +139,7 @@ def rate_windows(tables: CuratedTables) -> DataFrame:
 
 def of_the_second(rates: DataFrame) -> DataFrame:
     """With the rates of the time since the row before in place of the recorder's means over some seconds, where the
-    trace has counts."""
+    trace has counts. Of a first row, and one after a stretch without any, nobody knows since when it counts: null."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -150,13 +148,14 @@ def of_the_second(rates: DataFrame) -> DataFrame:
     rows = rates.withColumn("since_s", since_s)
     known = (f.col("since_s") > 0) & (f.col("since_s") < LATE_S)
     for name in ("offered", "emitted", "acked"):
-        rate = f.when(known & f.col(name).isNotNull(), f.col(name) / f.col("since_s"))
-        rows = rows.withColumn(f"{name}_tps", f.coalesce(rate, f.col(f"{name}_tps")))
+        counted = f.when(known, f.col(name) / f.col("since_s"))
+        rates_of = f.when(f.col(name).isNull(), f.col(f"{name}_tps")).otherwise(counted)
+        rows = rows.withColumn(f"{name}_tps", rates_of)
     return rows.drop("since_s")
 
 
 def latency_bins(tables: CuratedTables, seconds: int) -> DataFrame:
-    """A path in a bin: median, and the least-squares slope of its rows against time, s/s."""
+    """A path in a bin: tuples, quantiles, and the least-squares slope of its rows against time, s/s."""
     from pyspark.sql import functions as f
 
     at_s = f.unix_micros("time") / SECOND_US
@@ -166,9 +165,14 @@ def latency_bins(tables: CuratedTables, seconds: int) -> DataFrame:
         .groupBy(*RUN, "epoch", "source", "sink", window(seconds).alias("w"))
         .agg(
             f.count("*").alias("n"),
-            f.percentile_approx("latency_s", 0.5, 200).alias("p50_s"),
+            f.sum("tuples").alias("tuples"),
+            f.percentile_approx("latency_s", [0.5, 0.9], 200).alias("quantiles"),
+            f.max("latency_s").alias("max_s"),
             f.regr_slope("latency_s", at_s - from_s).alias("slope"),
         )
+        .withColumn("p50_s", f.col("quantiles")[0])
+        .withColumn("p90_s", f.col("quantiles")[1])
+        .drop("quantiles")
     )
 
 
@@ -223,12 +227,6 @@ def _known(name: str) -> Column:
     from pyspark.sql import functions as f
 
     return f.col(name).isNotNull() & ~f.isnan(name)
-
-
-def _expected() -> Column:
-    from pyspark.sql import functions as f
-
-    return f.when(f.col("predicted_tps") > 0, f.least("offered_tps", "predicted_tps"))
 
 
 def _against(actual: str, predicted: str, prefix: str) -> list[Column]:

@@ -150,6 +150,7 @@ def answers(
     from dashboards.analytics.analyses import (
         bottlenecks,
         cost,
+        episodes,
         interference,
         latency,
         load_steps,
@@ -164,10 +165,12 @@ def answers(
 
     tell("stability")
     windows, growing = stability.windows(asked)
-    rows: Rows = {"stability": [*stability.epochs(asked), *windows]}
+    hurt = episodes.episodes(asked)
+    rows: Rows = {"episodes": hurt, "stability": [*stability.epochs(asked, hurt), *windows]}
     tell("predicted against actual")
-    rows["residuals"] = residuals.residuals(asked)
-    rows["rate_windows"], rows["slots_predicted"] = residuals.series(asked), residuals.scatter(asked)
+    hard = residuals.tried(asked, hurt)
+    rows["residuals"] = residuals.residuals(asked, hard)
+    rows["rate_windows"], rows["slots_predicted"] = residuals.series(asked, hard), residuals.scatter(asked)
     rows["tasks_residuals"], rows["residual_map"] = tasks.tasks(asked), tasks.residual_map(asked)
     tell("latency and traffic")
     rows["latency_epochs"], rows["pairs"] = latency.epochs(asked), pairs.pairs(asked)
@@ -183,7 +186,7 @@ def answers(
     rows["steps"], rows["step_slots"], no_steps = load_steps.steps(asked)
     rows["left_out"] = [*left, *torn, *no_steps]
     more = {
-        "r2_epochs": residuals.r2_epochs(asked),
+        "r2_epochs": residuals.r2_epochs(asked, hard),
         "latency_ms": latency.overall_ms(asked),
         "growing": growing,
     }
@@ -206,7 +209,10 @@ def summary(
         "stability": [_stability(row, growing) for row in rows["stability"] if _is_epoch(row)],
         "latency_ms": more["latency_ms"],
         "replans": [row for row in data["replans"] if row["reason"] != "start"],
-        **{name: data[name] for name in ("bottlenecks", "interference", "cost", "seasons", "refitted")},
+        **{
+            name: data[name]
+            for name in ("episodes", "bottlenecks", "interference", "cost", "seasons", "refitted")
+        },
         "models": (to / "models").path if to.local else (to / "models").uri,
         "output": to.path if to.local else to.uri,
         "left_out": data["left_out"],

@@ -32,8 +32,32 @@ class StabilityAnswer(msgspec.Struct, frozen=True):
     points: int
 
 
+class Episode(msgspec.Struct, frozen=True):
+    """A stretch in which rows waited for long (`analyses/episodes.py`). peak_s: the highest latency of a row that
+    came out in it, peak_at_s: when; usual_s: the 90th percentile of the latency when it is not slow; tuples: that came
+    out in it; epoch: in which it began. task, vm, slot: the threads that held up its rows, held_s: for how long each in
+    the mean (queue / what they take in). None: nobody clearly did."""
+
+    run: str
+    source: str
+    sink: str
+    epoch: int
+    from_s: float
+    to_s: float
+    peak_s: float
+    peak_at_s: float
+    usual_s: float
+    tuples: float
+    task: str | None = None
+    vm: str | None = None
+    slot: int | None = None
+    held_s: float | None = None
+    busy_share: float | None = None
+
+
 class RateWindow(msgspec.Struct, frozen=True):
-    """Mean rates of the sources in one stretch of time, tuples/s. expected_tps: min(offered, predicted)."""
+    """Mean rates of the sources in one stretch of time, tuples/s. tried: more was offered than was predicted, or rows
+    waited for long: only then what came through says whether the prediction is right."""
 
     run: str
     epoch: int
@@ -44,7 +68,7 @@ class RateWindow(msgspec.Struct, frozen=True):
     acked_tps: float | None
     planned_tps: float | None
     predicted_tps: float | None
-    expected_tps: float | None
+    tried: bool = False
 
 
 class SlotPredicted(msgspec.Struct, frozen=True):
@@ -300,6 +324,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 TABLES: dict[str, type[msgspec.Struct]] = {
     "stability": StabilityAnswer,
+    "episodes": Episode,
     "rate_windows": RateWindow,
     "slots_predicted": SlotPredicted,
     "residuals": Residuals,

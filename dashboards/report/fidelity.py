@@ -48,9 +48,9 @@ def _group(analysis: Analysis, run: str, epoch: int) -> str:
 def _rate_pairs(analysis: Analysis) -> Pairs:
     pairs: Pairs = {}
     for window in analysis.rows(RateWindow):
-        if window.expected_tps is not None and window.acked_tps is not None:
+        if window.tried and window.predicted_tps is not None and window.acked_tps is not None:
             group = _group(analysis, window.run, window.epoch)
-            pairs.setdefault(group, []).append((window.expected_tps, window.acked_tps))
+            pairs.setdefault(group, []).append((window.predicted_tps, window.acked_tps))
     return pairs
 
 

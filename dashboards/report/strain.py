@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.analytics.results import BottleneckAnswer, Interference, Pair, StabilityAnswer, TaskResidual
+from dashboards.analytics.results import (
+    BottleneckAnswer,
+    Episode,
+    Interference,
+    Pair,
+    StabilityAnswer,
+    TaskResidual,
+)
 from dashboards.report.analysis_files import Analysis
 from dashboards.report.charts import Chart, Section, Table, figure, label, nothing, spelled
-from dashboards.report.wording import number, percent
+from dashboards.report.wording import duration, number, percent
 from topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
 EPOCHS_MOST = 40
@@ -26,6 +33,7 @@ def section(analysis: Analysis) -> Section:
     ]
     charts = [stability(analysis), busy(analysis), interference(analysis)]
     tables = [
+        Table("When rows waited for long, and before whom", [_episode(one) for one in analysis.rows(Episode)]),
         Table(
             "The busiest groups of threads (a task in a slot)",
             [_bottleneck(b) for b in analysis.rows(BottleneckAnswer)],
@@ -34,6 +42,15 @@ def section(analysis: Analysis) -> Section:
         Table("Traffic between tasks", [spelled(row) for row in analysis.rows(Pair)]),
     ]  # fmt: skip
     return Section("strain", "Bottlenecks and stability", words, charts, tables)
+
+
+def _episode(one: Episode) -> dict[str, Any]:
+    return {
+        "run": one.run, "path": f"{one.source} → {one.sink}", "from": duration(one.from_s), "to": duration(one.to_s),
+        "longest wait": duration(one.peak_s), "usual": duration(one.usual_s), "rows": round(one.tuples),
+        "held up by": f"{one.task} in {one.vm}/{one.slot}" if one.task else "nobody alone",
+        "there for": duration(one.held_s), "busy": percent(one.busy_share),
+    }  # fmt: skip
 
 
 def stability(analysis: Analysis) -> Chart:

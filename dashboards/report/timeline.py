@@ -46,7 +46,8 @@ def chart(analysis: Analysis, run: str, runs: list[str]) -> Chart:
     if not windows:
         return nothing(name, title, "no rates were recorded")
     replans = sorted(analysis.rows(Replan, run), key=lambda replan: replan.at_s)
-    traces = [_line(windows, *look) for look in LINES]
+    begun = {replan.epoch: replan.at_s for replan in replans}
+    traces = [_line(windows, begun, *look) for look in LINES]
     highest = max((getattr(w, key) or 0.0 for w in windows for key, *_ in LINES), default=0.0) or 1.0
     shapes = [_rule(replan.at_s) for replan in replans]
     if replans:
@@ -62,10 +63,20 @@ def chart(analysis: Analysis, run: str, runs: list[str]) -> Chart:
     return Chart(name, title, _alt(windows, replans), drawn, [_window(w) for w in windows])
 
 
-def _line(windows: list[RateWindow], key: str, words: str, colour: str, dash: str, width: int) -> Figure:
-    """Rates at the middle of their windows; what a plan says, in steps from where it begins."""
+def _line(
+    windows: list[RateWindow],
+    begun: dict[int, float],
+    key: str,
+    words: str,
+    colour: str,
+    dash: str,
+    width: int,
+) -> Figure:
+    """Rates at the middle of their windows; what a plan says, in steps from when it was decided (`begun`, by epoch)."""
     measured = dash == "solid"
-    x = [round(window.at_s + window.window_s / 2 * measured, 3) for window in windows]
+    middle = [window.at_s + window.window_s / 2 for window in windows]
+    said = [max(window.at_s, begun.get(window.epoch, 0.0)) for window in windows]
+    x = [round(at_s, 3) for at_s in (middle if measured else said)]
     y = [getattr(window, key) for window in windows]
     drawn = line(x, y, words, colour, dash=dash, width=width)
     if not measured:

@@ -75,7 +75,7 @@ def of_run(rows):
 
 def test_predicted_against_actual_is_what_it_truly_is(made, analysed):
     truth = made[1]["runs"][0]["r2"]
-    for of in ("rate", "cpu", "memory"):
+    for of in ("cpu", "memory"):
         assert analysed[0][of]["r2"] == pytest.approx(truth[of], abs=1e-6)
 
 

@@ -122,20 +122,22 @@ def point(threads, rate):
         "low_tps": rate - 2,
         "high_tps": rate + 2,
         "cpu_cores": 0.1,
-        "memory_bytes": 1e6,
+        "memory_bytes": 34e6,  # of the worker's process
     }
 
 
 def test_a_refitted_model_can_be_imported(tmp_path):
-    data = refit.model_of(
-        "parse", [point(1, 50.0), point(2, 90.0), point(2, 94.0)], (0.12, 5e8), ["demo/one"]
-    )
+    points = [point(1, 50.0), point(2, 90.0), point(2, 94.0)]
+    data = refit.model_of("parse", points, (0.12, 5e8), ["demo/one"], bare=33e6)
     model, faults = model_of(data)
     assert faults == []
     assert [(p.threads, p.rate_tps, p.spread.rate_tps) for p in model.points] == [
         (1, 50.0, 2.0),
         (2, 92.0, 2.0),
     ]
+    assert [p.memory for p in model.points] == [1e6 / 5e8] * 2, (
+        "without the bare worker, as models are measured"
+    )
     assert data["refitted_from"] == ["demo/one"]
     (tmp_path / "parse.json").write_text(json.dumps(data))
     assert list(read_models(tmp_path)) == ["parse"]

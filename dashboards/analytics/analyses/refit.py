@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -23,6 +23,7 @@ BUSY_LEAST = 0.9  # share of a window in which its threads ran the task's code
 WINDOWS_LEAST = 3
 QUEUED_LEAST = 1.0  # rows waiting in the mean: a thread that waits for rows is not at its peak
 DIGITS = 5
+WORKER = "worker_bytes"  # of a measured model's file: what a bare worker holds
 
 Slot = tuple[float, float]  # cores, memory in bytes
 
@@ -49,42 +50,48 @@ def _refit(
             f"in {WINDOWS_LEAST} windows (at most {busiest:.0%} busy): its peak rate did not show"
         )
         return Refitted(task, None, 0, 0, why)
+    bare = _worker_bytes(asked.runs[p["run"]] for p in points)
+    if bare is None:
+        return Refitted(task, None, 0, 0, "no model of the run says what a bare worker holds in memory")
     sizes = {_slot(asked.runs[p["run"]], p["vm"]) for p in points}
     if None in sizes or len(sizes) != 1:
         why = "the size of its slots is not known" if None in sizes else "its slots are of several sizes"
         return Refitted(task, None, 0, 0, why)
-    model = model_of(task, points, next(size for size in sizes if size), sorted({p["run"] for p in points}))
+    slot = next(size for size in sizes if size)
+    model = model_of(task, points, slot, sorted({p["run"] for p in points}), bare)
     name = f"{task}.json"
     (models / name).write(json.dumps(model, indent=1, allow_nan=False).encode() + b"\n")
     return Refitted(task, name, len(model["points"]), sum(p["windows"] for p in points), None)
 
 
 def model_of(
-    task: str, found: Sequence[Mapping[str, Any]], slot: Slot, runs: Sequence[str]
+    task: str, found: Sequence[Mapping[str, Any]], slot: Slot, runs: Sequence[str], bare: float
 ) -> dict[str, Any]:
-    """The file: points by threads; of several VMs' medians the median, weighted by nothing."""
+    """The file: points by threads; of several VMs' medians the median, weighted by nothing. `bare`: bytes that a worker
+    holds before it runs anything, which are in no model."""
     by_threads: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for point in found:
         by_threads[int(point["threads"])].append(point)
-    points = [_point(threads, mine, slot) for threads, mine in sorted(by_threads.items())]
+    points = [_point(threads, mine, slot, bare) for threads, mine in sorted(by_threads.items())]
     return {
         "schema": SCHEMA,
         "task": task,
         "slot": {"cores": slot[0], "memory_bytes": int(slot[1]), "machine": "as in the trace"},
         "points": points,
+        WORKER: int(bare),
         "method": "refitted from a trace",
         "refitted_from": list(runs),
         "busy_least": BUSY_LEAST,
     }
 
 
-def _point(threads: int, mine: Sequence[Mapping[str, Any]], slot: Slot) -> dict[str, Any]:
+def _point(threads: int, mine: Sequence[Mapping[str, Any]], slot: Slot, bare: float) -> dict[str, Any]:
     rate = median(p["rate_tps"] for p in mine)
     return {
         "threads": threads,
         "rate_tps": _round(rate),
         "cpu": _round(median(p["cpu_cores"] for p in mine) / slot[0]),
-        "memory": _round(median(p["memory_bytes"] for p in mine) / slot[1]),
+        "memory": _round(max(0.0, median(p["memory_bytes"] for p in mine) - bare) / slot[1]),
         "spread": {"rate_tps": _round(median((p["high_tps"] - p["low_tps"]) / 2 for p in mine))},
         "windows": sum(int(p["windows"]) for p in mine),
     }
@@ -135,6 +142,13 @@ def _busiest(asked: AnalysisInput) -> dict[str, float]:
         asked.frames["bundles"].groupBy("task").agg(f.max(f.col("busy_s") / f.col("window_s")).alias("busy"))
     )
     return {row["task"]: float(row["busy"] or 0.0) for row in rows.collect()}
+
+
+def _worker_bytes(runs: Iterable[TraceRun]) -> float | None:
+    """Of a bare worker, by the models of the runs; None when none says."""
+    told = [model.get(WORKER) for run in runs for model in run.models]
+    known = [float(size) for size in told if isinstance(size, int | float) and size > 0]
+    return max(known, default=None)
 
 
 def _slot(run: TraceRun, vm: str) -> Slot | None:

@@ -1,17 +1,20 @@
 """Does each epoch keep up, and each 15 s of it? By the means and limits of `topology_runtime.stability`.
 
 Of an epoch: Theil–Sen on medians of its bins, put together to at most 24, and the same for queue / rate where the
-windows are enough. Of a window: the least-squares slope of the latencies in it.
+windows are enough. It does not keep up when one of them surely grows, or when rows waited for long for 15 s or more in
+episodes that began in it; it does when one surely does not grow; else nobody can tell. Of a window: the least-squares
+slope of the latencies in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.aggregates import STABILITY_WINDOW_S
 from dashboards.analytics.asked import AnalysisInput, number, thinned
-from dashboards.analytics.results import StabilityAnswer
+from dashboards.analytics.results import Episode, StabilityAnswer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,15 +23,23 @@ if TYPE_CHECKING:
 
 POINTS = 24  # of an epoch: pairs of points grow with the square
 LEAST = 4  # points or rows below which a slope says nothing
-ERROR = 0.05  # of calling a stable epoch unstable
+ERROR = 0.05  # of either verdict being wrong: what is less sure is not said
+SLOW_LEAST_S = 15.0  # in episodes that began in the epoch
 
 Key = tuple[str, int, str, str]
 
 
-def epochs(asked: AnalysisInput) -> list[StabilityAnswer]:
+def epochs(asked: AnalysisInput, episodes: Iterable[Episode]) -> list[StabilityAnswer]:
+    """`episodes`: those of the runs."""
     latency = _latency(asked)
     queue = _queues(asked)
-    return [_epoch(asked, key, points, queue.get(key[:2], [])) for key, points in sorted(latency.items())]
+    slow: dict[Key, float] = defaultdict(float)
+    for one in episodes:
+        slow[one.run, one.epoch, one.source, one.sink] += one.to_s - one.from_s
+    return [
+        _epoch(asked, key, points, queue.get(key[:2], []), slow[key])
+        for key, points in sorted(latency.items())
+    ]
 
 
 def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str, int], tuple[int, int]]]:
@@ -103,9 +114,13 @@ def merged(frame: DataFrame, keys: list[str], value: str, width_s: int) -> DataF
 
 
 def _epoch(
-    asked: AnalysisInput, key: Key, latency: list[tuple[float, float]], queue: list[tuple[float, float]]
+    asked: AnalysisInput,
+    key: Key,
+    latency: list[tuple[float, float]],
+    queue: list[tuple[float, float]],
+    slow_s: float,
 ) -> StabilityAnswer:
-    from topology_runtime.stability.evidence import LATENCY_RESOLUTION, Evidence, leaning
+    from topology_runtime.stability.evidence import LATENCY_RESOLUTION, Evidence, verdict_of
     from topology_runtime.stability.slopes import Slope
 
     none = Slope(0.0, 0.0, 0.0, 0)
@@ -113,7 +128,7 @@ def _epoch(
     slope = _slope(latency, LATENCY_RESOLUTION * middle) or none
     growth = _slope(queue, 0.0)
     found = Evidence(slope, growth or none, slope, 1.0, 0.0, 0.0, 0.0, len(latency))
-    verdict = leaning(found, ERROR)
+    verdict = "unstable" if slow_s >= SLOW_LEAST_S else verdict_of(found, ERROR, ERROR)
     known = slope.freedom > 0
     times = [asked.at_s(key[0], at * 1e6) for at, _ in latency]
     return StabilityAnswer(

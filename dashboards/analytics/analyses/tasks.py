@@ -10,7 +10,7 @@ def tasks(asked: AnalysisInput) -> list[TaskResidual]:
     from pyspark.sql import functions as f
 
     rates = asked.frames["rate_windows"].groupBy("run", "epoch").agg(
-        (f.sum(f.col("rate_predicted") * f.col("rate_n")) / f.sum("rate_n")).alias("expected_tps")
+        (f.sum(f.col("emitted_tps") * f.col("n")) / f.sum("n")).alias("emitted_tps")
     )  # fmt: skip
     sums = ("tuples_in", "cpu_s", "busy_s", "window_s", "memory_bytes", "n")
     rows = (
@@ -31,8 +31,8 @@ def tasks(asked: AnalysisInput) -> list[TaskResidual]:
         run, task = asked.runs[row["run"]], row["task"]
         is_source = task in run.sources
         rate = over(row["tuples_out" if is_source else "tuples_in"], row["seconds"])
-        weight, expected = run.weights.get(task), number(row["expected_tps"])
-        predicted = None if is_source or weight is None or expected is None else expected * weight
+        weight, emitted = run.weights.get(task), number(row["emitted_tps"])
+        predicted = None if is_source or weight is None or emitted is None else emitted * weight
         threads = over(row["window_s"], row["seconds"]) or 0.0
         memory = over(row["memory_bytes"], row["n"])
         found.append(
