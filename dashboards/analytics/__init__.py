@@ -6,7 +6,9 @@ judging, clocks    which files of a run are used, by their footers alone, and wh
 curate             segments of a run and date → curated parts, once; `compaction` makes them in Spark's tasks,
                    `manifest` says which there are
 schemas            the tables of a trace for Spark
-aggregates         all rows to small tables, which everything after reads
+aggregates         all rows to small tables, which everything after reads; `aggregating` makes those that are not there,
+                   by `aggregate_parts`
+unchanged          is what an analysis was made of still the same?
 asked, analyses    what an analysis is given, and one small file for each question
 results            the rows that the report is made from
 spark              the session

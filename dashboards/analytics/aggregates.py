@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dashboards.analytics.aggregate_parts import BEFORE_S, SPAN_US, AggregatedPart
 from dashboards.analytics.curate import Curated
 from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.manifest import folder_of
@@ -19,9 +20,9 @@ from dashboards.analytics.trace_runs import TraceRun
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-LATE_S = 60.0  # between two rows of rates: the controller was away
+LATE_S = float(BEFORE_S)  # between two rows of rates: the controller was away
 SECOND_US = 1_000_000
-RUN = ("topology", "run")
+RUN = ("topology", "run", "part")
 WINDOWS_S = ((600, 5), (86_400, 10), (float("inf"), 60))  # runs of so many seconds at most → their window
 FINE_BIN_S, COARSE_BIN_S, FINE_RUN_S = 1, 15, 3 * 3600
 STABILITY_WINDOW_S = 15  # as the controller judges
@@ -30,13 +31,14 @@ FINE_PER_DOUBLING = 16  # bins of the latency's histogram, 4.4 % wide: quantiles
 
 @dataclass(frozen=True)
 class CuratedTables:
-    """The curated rows of the runs that are analysed; `span_s`: of the longest run."""
+    """The curated rows of the runs that are analysed; `span_s`: of the longest run; `parts`: what is to be made."""
 
     spark: SparkSession
     curated: DataPlace
     runs: Sequence[TraceRun]
     done: Curated
     span_s: float
+    parts: Sequence[AggregatedPart]
 
     @property
     def window_s(self) -> int:
@@ -47,15 +49,35 @@ class CuratedTables:
         return FINE_BIN_S if self.span_s <= FINE_RUN_S else COARSE_BIN_S
 
     def read(self, table: str) -> DataFrame:
-        """With a column `run` = topology/run."""
-        return named(self.rows(table))
+        """All of them, with a column `run` = topology/run."""
+        return named(self._all(table, self.runs))
 
-    def rows(self, table: str) -> DataFrame:
-        """With columns `topology` and `run`: what is made from two for every row costs as much as a sum."""
+    def rows(self, table: str, before_s: int = 0) -> DataFrame:
+        """Those of the parts to be made, with columns `topology` and `run` (what is made from two for every row costs
+        as much as a sum) and the number of their `part`; null for rows of `before_s` before one."""
+        from pyspark.sql import functions as f
+
+        desired = {part.run for part in self.parts}
+        frame = self._all(table, [run for run in self.runs if run.key in desired])
+        numbers = {part.number for part in self.parts}
+        if len(numbers) == 1 and len(desired) == len(self.parts):  # of whole runs
+            return frame.withColumn("part", f.lit(next(iter(numbers))))
+        part, near = f.lit(None), f.lit(False)
+        of = {run.key: run for run in self.runs}
+        for each in self.parts:
+            its = (f.col("topology") == of[each.run].topology) & (f.col("run") == of[each.run].name)
+            end = f.timestamp_micros(f.lit(each.end * SPAN_US - 1))
+            begin = f.timestamp_micros(f.lit(each.begin * SPAN_US))
+            from_ = f.timestamp_micros(f.lit(each.begin * SPAN_US - before_s * SECOND_US))
+            part = f.when(its & f.col("time").between(begin, end), each.number).otherwise(part)
+            near |= its & f.col("time").between(from_, end)
+        return frame.where(near).withColumn("part", part.cast("int"))
+
+    def _all(self, table: str, runs: Sequence[TraceRun]) -> DataFrame:
         schema = spark_schema(table)
         there = [
             folder_of(self.curated, table, run).uri
-            for run in self.runs
+            for run in runs
             if any(part.table == table for part in self.done.manifests[run.key].parts)
         ]
         if not there:
@@ -127,7 +149,8 @@ def rate_windows(tables: CuratedTables) -> DataFrame:
     from pyspark.sql import functions as f
 
     names = ("offered_tps", "emitted_tps", "acked_tps", "planned_tps", "predicted_tps")
-    groups = of_the_second(tables.rows("rates")).groupBy(*RUN, "epoch", window(tables.window_s).alias("w"))
+    rows = of_the_second(tables.rows("rates", BEFORE_S))
+    groups = rows.groupBy(*RUN, "epoch", window(tables.window_s).alias("w"))
     return named(
         groups.agg(
             f.count("*").alias("n"),
@@ -144,14 +167,16 @@ def of_the_second(rates: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     us = f.unix_micros("time")
-    since_s = (us - f.lag(us).over(Window.partitionBy(*RUN, "source").orderBy("time"))) / SECOND_US
+    since_s = (
+        us - f.lag(us).over(Window.partitionBy("topology", "run", "source").orderBy("time"))
+    ) / SECOND_US
     rows = rates.withColumn("since_s", since_s)
     known = (f.col("since_s") > 0) & (f.col("since_s") < LATE_S)
     for name in ("offered", "emitted", "acked"):
         counted = f.when(known, f.col(name) / f.col("since_s"))
         rates_of = f.when(f.col(name).isNull(), f.col(f"{name}_tps")).otherwise(counted)
         rows = rows.withColumn(f"{name}_tps", rates_of)
-    return rows.drop("since_s")
+    return rows.drop("since_s").where(f.col("part").isNotNull())
 
 
 def latency_bins(tables: CuratedTables, seconds: int) -> DataFrame:

@@ -36,10 +36,11 @@ REPORT = "report.html"
     "--spark", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it."
 )
 @click.option("--strict", is_flag=True, help="End with 3 when any file cannot be used.")
+@click.option("--again", is_flag=True, help="Aggregate and answer anew, also if nothing has changed.")
 @format_or_folder
 def analyze(
     traces: tuple[str, ...], folder: str | None, master: str, memory: str, settings: tuple[str, ...],
-    strict: bool, outputs: tuple[str, ...],
+    strict: bool, again: bool, outputs: tuple[str, ...],
 ) -> None:  # fmt: skip
     """What runs did, from their traces: stability, predicted against actual, latency, bottlenecks, cost.
 
@@ -52,7 +53,7 @@ def analyze(
     more = dict(_setting(text) for text in settings)
     to = folder or default_output(traces)
     with progress() as tell:
-        analysis = run(traces, to, AnalysisSettings(master, memory, strict, more), tell, report_of)
+        analysis = run(traces, to, AnalysisSettings(master, memory, strict, again, more), tell, report_of)
     for row in analysis["left_out"][:20] if output == "table" else []:
         click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
     report = Path(to, REPORT)

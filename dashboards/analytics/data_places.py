@@ -62,6 +62,14 @@ class DataPlace:
         found = [(self / info.base_name, info.type == fs.FileType.Directory) for info in infos]
         return sorted(found, key=lambda item: item[0].name)
 
+    def sizes(self) -> list[tuple[str, int, int]]:
+        """Of the files in it: (name, bytes, ns since 1970 of the last change)."""
+        from pyarrow import fs
+
+        infos = self.files().get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        files = [info for info in infos if info.type == fs.FileType.File]
+        return sorted((info.base_name, info.size or 0, info.mtime_ns or 0) for info in files)
+
     def is_folder(self) -> bool:
         from pyarrow import fs
 

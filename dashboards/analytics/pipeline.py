@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dashboards.analytics import aggregates, trace_runs
+from dashboards.analytics import trace_runs
+from dashboards.analytics.aggregating import asked_of, forget_aggregates
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.curate import Curated, curate
 from dashboards.analytics.data_places import DataPlace, place
@@ -21,13 +22,14 @@ from dashboards.analytics.output_folder import ANALYSIS, disk_told, drafted, hel
 from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, StabilityAnswer
 from dashboards.analytics.spark import MEMORY, QUICK, QUICK_ROWS, session
 from dashboards.analytics.trace_runs import TraceRun
+from dashboards.analytics.unchanged import MARK, mark_of, told_again
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-STEPS = 18  # that `tell` hears of
+STEPS = 19  # that `tell` hears of
 
 Tell = Callable[[str], None]
 Rows = dict[str, Sequence[msgspec.Struct]]
@@ -36,11 +38,13 @@ Found = list[tuple[TraceRun, list[Segment]]]
 
 @dataclass(frozen=True)
 class AnalysisSettings:
-    """`master`: any Spark URL; `memory`: of the driver; `spark`: more settings of Spark."""
+    """`master`: any Spark URL; `memory`: of the driver; `spark`: more settings of Spark; `again`: nothing that an
+    earlier analysis aggregated or answered is used."""
 
     master: str = "local[*]"
     memory: str = MEMORY
     strict: bool = False
+    again: bool = False
     spark: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -58,89 +62,85 @@ def run(
     analysis writes to `output`."""
     began_s = time.monotonic()
     tell("judging files")
+    found, left = judged_runs(traces, settings.strict)
+    to, mark = place(output), mark_of(found, left)
+    with disk_told(to), held(to):
+        known = None if settings.again else told_again(to, mark, settings.strict)
+        if known is not None:
+            tell("nothing has changed since it was analysed")
+            return known
+        if settings.again:
+            forget_aggregates(to)
+        tell("starting Spark, which takes some seconds")
+        with drafted(to) as draft:
+            with session(settings.master, settings.memory, log_of(to), tuned(found, settings)) as spark:
+                started_s = time.monotonic()
+                tell(f"curating (Spark started in {started_s - began_s:.1f} s)")
+                curated = curate(spark, to / "curated", found)
+                curated_s = time.monotonic()
+                analysis = analysed(
+                    spark, found, AnalysisWork(to, draft, left, settings.strict, tell), curated
+                )
+            ended_s = time.monotonic()
+            seconds = {
+                "start": started_s - began_s,
+                "curate": curated_s - started_s,
+                "analyse": ended_s - curated_s,
+            }
+            analysis |= {MARK: mark, "seconds": {name: round(value, 3) for name, value in seconds.items()}}
+            (draft / ANALYSIS).write(json.dumps(analysis, indent=1, allow_nan=False).encode() + b"\n")
+            tell("the report")
+            finish(draft)
+    return analysis
+
+
+def judged_runs(traces: Sequence[str | Path], strict: bool) -> tuple[Found, list[LeftOut]]:
+    """(the runs of which something can be used, what is left out). Raises InvalidInput."""
     there, left = trace_runs.find([str(trace) for trace in traces])
     found: Found = []
     for one in there:
         segments, why = judged(one)
         found.append((one, segments))
         left += why
-    _check(found, left, settings.strict)
-    found = [(one, segments) for one, segments in found if segments]
-    to = place(output)
-    with disk_told(to), held(to):
-        tell("starting Spark, which takes some seconds")
-        log = (Path(to.path) if to.local else Path.cwd()) / "spark.log"
-        rows = sum(
-            segment.rows for _, segments in found for segment in segments if segment.table == "samples"
-        )
-        tuned = (QUICK if rows < QUICK_ROWS else {}) | dict(settings.spark)
-        with drafted(to) as draft:
-            with session(settings.master, settings.memory, log, tuned) as spark:
-                analysis = _analysed(spark, found, left, to, draft, settings.strict, tell, began_s)
-            tell("the report")
-            finish(draft)
-    return analysis
+    _check(found, left, strict)
+    return [(one, segments) for one, segments in found if segments], left
 
 
-def _analysed(
-    spark: SparkSession,
-    found: Found,
-    left: list[LeftOut],
-    to: DataPlace,
-    draft: DataPlace,
-    strict: bool,
-    tell: Tell,
-    began_s: float,
-) -> dict[str, Any]:
-    started_s = time.monotonic()
-    tell(f"curating (Spark started in {started_s - began_s:.1f} s)")
-    curated = curate(spark, to / "curated", found)
-    left = left + curated.left
-    if strict and curated.left:
+def log_of(to: DataPlace) -> Path:
+    """Where Spark's words go."""
+    return (Path(to.path) if to.local else Path.cwd()) / "spark.log"
+
+
+def tuned(found: Found, settings: AnalysisSettings) -> dict[str, str]:
+    """Settings of Spark, by how much there is to do."""
+    rows = sum(segment.rows for _, segments in found for segment in segments if segment.table == "samples")
+    return (QUICK if rows < QUICK_ROWS else {}) | dict(settings.spark)
+
+
+@dataclass(frozen=True)
+class AnalysisWork:
+    """Where results go and how: the output folder, the draft in it, what was left out so far. `apart`: of runs that go
+    on."""
+
+    to: DataPlace
+    draft: DataPlace
+    left: list[LeftOut]
+    strict: bool
+    tell: Tell
+    apart: bool = False
+
+
+def analysed(spark: SparkSession, found: Found, work: AnalysisWork, curated: Curated) -> dict[str, Any]:
+    """Results and models into the draft; what analysis.json says. Raises InvalidInput."""
+    left = work.left + curated.left
+    if work.strict and curated.left:
         _refuse(left)
-    curated_s = time.monotonic()
-    asked = asked_of(spark, to, found, curated, tell)
-    rows, more = answers(asked, draft, left, tell)
-    _write_results(draft, rows)
-    ended_s = time.monotonic()
-    seconds = {"start": started_s - began_s, "curate": curated_s - started_s, "analyse": ended_s - curated_s}
-    analysis = summary(found, curated, rows, more, to) | {
-        "seconds": {name: round(value, 3) for name, value in seconds.items()}
-    }
-    if strict and len(rows["left_out"]) > 0:
+    asked = asked_of(spark, work.to, found, curated, work.tell, work.apart)
+    rows, more = answers(asked, work.draft, left, work.tell)
+    if work.strict and len(rows["left_out"]) > 0:
         _refuse(rows["left_out"])  # type: ignore[arg-type]
-    (draft / ANALYSIS).write(json.dumps(analysis, indent=1, allow_nan=False).encode() + b"\n")
-    return analysis
-
-
-def asked_of(spark: SparkSession, to: DataPlace, found: Found, curated: Curated, tell: Tell) -> AnalysisInput:
-    """The aggregates, each made in one pass and written, so that analyses read small tables."""
-    spans = {one.key: (min(s.begin_us for s in of), max(s.end_us for s in of)) for one, of in found}
-    span_s = max((end - begin) / 1e6 for begin, end in spans.values())
-    tables = aggregates.CuratedTables(spark, to / "curated", [one for one, _ in found], curated, span_s)
-    frames: dict[str, DataFrame] = {name: tables.read(name) for name in ("samples", "slots", "latency")}
-
-    def keep(name: str, frame: DataFrame) -> None:
-        tell(f"aggregating: {name.replace('_', ' ')}")
-        folder = (to / "aggregates" / name).uri
-        frame.write.mode("overwrite").parquet(folder)
-        frames[name] = spark.read.schema(frame.schema).parquet(folder)
-
-    keep("bundles", aggregates.bundles(tables))
-    keep("neighbours", aggregates.neighbours(frames["bundles"]))
-    keep("slot_windows", aggregates.slot_windows(tables))
-    keep("rate_windows", aggregates.rate_windows(tables))
-    keep("latency_histogram", aggregates.latency_histogram(tables))
-    keep("latency_windows", aggregates.latency_bins(tables, aggregates.STABILITY_WINDOW_S))
-    if tables.bin_s == aggregates.STABILITY_WINDOW_S:
-        frames["latency_bins"] = frames["latency_windows"]
-    else:
-        keep("latency_bins", aggregates.latency_bins(tables, tables.bin_s))
-    keep("link_sums", aggregates.link_sums(tables))
-    keep("link_seconds", aggregates.link_seconds(tables))
-    begin_us = {key: begin for key, (begin, _) in spans.items()}
-    by_key = {one.key: one for one, _ in found}
-    return AnalysisInput(spark, by_key, begin_us, tables.window_s, tables.bin_s, frames)
+    _write_results(work.draft, rows)
+    return summary(found, curated, rows, more, work.to)
 
 
 def answers(

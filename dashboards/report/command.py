@@ -51,7 +51,7 @@ def analysis_of(folder: Path, again: bool = False) -> Path:
         raise InvalidInput(f"{folder} {what}", hint=_near(folder))
     its = folder if there else Path(default_output([str(folder)]))
     if again or not _is_of(its / ANALYSIS, folder.absolute()):
-        _analyse(folder, its)
+        _analyse(folder, its, again)
     return its
 
 
@@ -74,7 +74,7 @@ def _is_of(analysis: Path, trace: Path) -> bool:
     return made_s >= last_s and runs == [f"{trace.parent.name}/{trace.name}"]
 
 
-def _analyse(trace: Path, output: Path) -> None:
+def _analyse(trace: Path, output: Path, again: bool) -> None:
     """`headgate analyze` in a process of its own. Raises what it ended with."""
     if find_spec("pyspark") is None:
         raise InvalidInput(
@@ -83,6 +83,7 @@ def _analyse(trace: Path, output: Path) -> None:
         )
     click.echo(f"analysing {trace} first", err=True)
     words = ["-P", "-m", "dashboards.cli", "analyze", str(trace), "--output", str(output), "-o", "json"]
+    words += ["--again"] if again else []
     code = subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL).returncode
     if code:
         error = HeadgateError(f"{trace} could not be analysed", cause=f"`headgate analyze` ended with {code}")

@@ -1,0 +1,61 @@
+"""Is what an analysis was made of still the same? Then its answers are told again, and Spark is not started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dashboards.analytics.data_places import DataPlace
+from dashboards.analytics.judging import Segment
+from dashboards.analytics.output_folder import ANALYSIS
+from dashboards.analytics.results import SCHEMA, TABLES, LeftOut
+from dashboards.analytics.trace_runs import TraceRun
+
+ROOT = Path(__file__).parents[2]
+CODE = ("dashboards/analytics", "dashboards/report", "topology_runtime/stability")
+MARK = "made_of"  # its key in analysis.json
+
+
+@lru_cache(maxsize=1)
+def code_mark() -> str:
+    """Changes with the code that analyses."""
+    return _digest(file.read_text("utf-8") for of in CODE for file in sorted((ROOT / of).rglob("*.py")))
+
+
+def mark_of(found: Sequence[tuple[TraceRun, Sequence[Segment]]], left: Sequence[LeftOut]) -> str:
+    """Changes with the segments that are used, what is left out, the runs' other files, and the code."""
+    return _digest(_words(found, left))
+
+
+def _words(found: Sequence[tuple[TraceRun, Sequence[Segment]]], left: Sequence[LeftOut]) -> Iterator[str]:
+    yield code_mark()
+    yield from sorted(str(msgspec.structs.astuple(each)) for each in left)
+    for run, segments in found:
+        yield run.place.uri
+        yield from sorted(f"{s.table} {s.place.name} {s.digest}" for s in segments)
+        yield from (f"{name} {size} {changed_ns}" for name, size, changed_ns in run.place.sizes())
+
+
+def _digest(words: Iterator[str]) -> str:
+    found = blake2b(digest_size=12)
+    for word in words:
+        found.update(word.encode() + b"\0")
+    return found.hexdigest()
+
+
+def told_again(to: DataPlace, mark: str, strict: bool) -> dict[str, Any] | None:
+    """The analysis that is there, if it was made of the same and is whole."""
+    try:
+        analysis: dict[str, Any] = json.loads((to / ANALYSIS).read())
+        same = analysis["schema"] == SCHEMA and analysis[MARK] == mark
+        refused = strict and analysis["left_out"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    tables = {child.name for child, _ in (to / "results").children()}
+    return analysis if same and not refused and tables >= {f"{name}.json" for name in TABLES} else None

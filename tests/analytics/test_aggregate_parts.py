@@ -1,0 +1,105 @@
+"""Which stretches of a run are aggregated, and which were already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dashboards.analytics import aggregate_parts as ap
+from dashboards.analytics.data_places import place
+from dashboards.analytics.judging import Segment
+from dashboards.analytics.manifest import SCHEMA as CURATED
+from dashboards.analytics.manifest import Manifest, TracePart
+
+MINUTE_US = 60_000_000
+
+
+def spans(*minutes: tuple[float, float]) -> ap.Spans:
+    """One segment for each (from, to)."""
+    return {f"{n}": (round(a * MINUTE_US), round(b * MINUTE_US) - 1) for n, (a, b) in enumerate(minutes)}
+
+
+def passed(known: ap.AggregateManifest, its: dict[str, ap.Spans], apart: bool) -> ap.AggregateManifest:
+    """After a pass, and what it made."""
+    kept, fresh = ap.planned(known, its, apart)
+    number = ap.pass_of(fresh[0]) if fresh else known.passes
+    return ap.AggregateManifest(known.schema, known.of, number, its, [*kept, *fresh])
+
+
+def ranges(manifest: ap.AggregateManifest, number: int) -> list[tuple[str, int, int]]:
+    return [(p.run, p.begin, p.end) for p in manifest.parts if ap.pass_of(p) == number]
+
+
+def test_runs_that_nobody_aggregated_are_a_part_each_of_one_number() -> None:
+    found = passed(ap.empty("x"), {"a": spans((0, 25)), "b": spans((3, 4), (41, 42))}, apart=False)
+    assert ranges(found, 1) == [("a", 0, 3), ("b", 0, 5)]
+    assert len({part.number for part in found.parts}) == 1
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_was_made_of_the_same_is_not_made_again(apart: bool) -> None:
+    its = {"a": spans((0, 25)), "b": spans((3, 4), (41, 42))}
+    found = passed(ap.empty("x"), its, apart)
+    assert passed(found, its, False) == passed(found, its, True) == found
+
+
+def test_of_a_run_that_goes_on_only_its_end_is_made_again() -> None:
+    minutes = [(n / 2, n / 2 + 0.5) for n in range(200)]  # of half a minute each
+    found = ap.empty("x")
+    for count in range(1, 200):
+        before = found
+        found = passed(found, {"a": spans(*minutes[:count])}, apart=True)
+        mine = ranges(found, found.passes)
+        assert found.passes == before.passes + 1 and sum(end - begin for _, begin, end in mine) <= 2
+        covered = [stretch for part in found.parts for stretch in range(part.begin, part.end)]
+        assert sorted(covered) == list(range(max(covered) + 1)), "each stretch once"
+    assert len(found.parts) <= 11
+
+
+def test_a_segment_that_comes_late_costs_its_stretch() -> None:
+    early, late = [(0.0, 5.0), (5.0, 10.0), (12.0, 20.0), (22.0, 29.0), (32.0, 39.0)], (10.0, 12.0)
+    found = ap.empty("x")
+    for count in range(1, 6):
+        found = passed(found, {"a": spans(*early[:count])}, apart=True)
+    found = passed(found, {"a": spans(*early, late)}, apart=True)
+    assert ranges(found, found.passes) == [("a", 1, 2)]
+
+
+def test_what_ends_within_a_minute_before_a_stretch_is_seen_from_it() -> None:
+    """Rates look back so far."""
+    first = passed(ap.empty("x"), {"a": spans((0, 9), (11, 19))}, apart=True)
+    again = passed(first, {"a": spans((0, 9), (11, 19), (9, 9.5))}, apart=True)
+    assert ranges(again, 2) == [("a", 0, 1), ("a", 1, 2)]
+    far = passed(first, {"a": spans((0, 9), (11, 19), (8, 8.5))}, apart=True)
+    assert ranges(far, 2) == [("a", 0, 1)]
+
+
+def test_a_segment_whose_rows_are_gone_is_not_in_it_any_more() -> None:
+    found = passed(ap.empty("x"), {"a": spans((0, 5), (15, 18))}, apart=True)
+    assert ranges(passed(found, {"a": spans((0, 5))}, apart=True), 1) == [("a", 0, 1)]
+
+
+def test_parts_are_read_back_and_those_of_other_code_are_not(tmp_path: Path) -> None:
+    found = passed(ap.empty("x"), {"a": spans((0, 25))}, apart=True)
+    ap.write(place(tmp_path), found)
+    assert ap.read(place(tmp_path), "x") == found
+    assert ap.read(place(tmp_path), "y") == ap.empty("y")
+    (tmp_path / "_manifest.json").write_text("torn")
+    assert ap.read(place(tmp_path), "x") == ap.empty("x")
+
+
+def test_a_segment_that_retention_deleted_is_where_it_was_seen() -> None:
+    part = TracePart("rates", "1970-01-01", "p", 2, 2, {"there": "1", "gone": "2", "never seen": "3"})
+    there = Segment(place("/x/1"), "rates", 1, 5, 6, "there")
+    found = ap.spans_of(
+        {"gone": (7, 8), "merged no more": (1, 2)}, Manifest(CURATED, None, [part], {}), [there]
+    )
+    assert found == {"there": (5, 6), "gone": (7, 8), "never seen": (0, ap.DAY_US - 1)}
+
+
+def test_too_many_parts_are_one() -> None:
+    holes = {"a": spans(*((20 * n, 20 * n + 1) for n in range(ap.PARTS_MOST + 5)))}
+    found = passed(ap.empty("x"), holes, apart=True)
+    assert len(found.parts) == 1
+    assert passed(found, {"a": holes["a"] | {"new": (0, 1)}}, apart=True).passes == 2
