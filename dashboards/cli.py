@@ -94,6 +94,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "plan": ("controller.offline.plan:plan", "threads, slots and VMs that a topology needs for a rate"),
     "predict": ("controller.offline.predict:predict", "what a placement will carry, whoever made it"),
+    "place": ("controller.offline.place:place", "groups of tasks onto nodes: little traffic between them"),
     "compare": ("controller.offline.compare:compare", "pairs of allocator and mapper side by side"),
     "whatif": ("controller.offline.whatif:whatif", "what rates need and cost, and what breaks first"),
     "diff": ("controller.offline.diff:diff", "what changes from one plan to another, files or ids"),

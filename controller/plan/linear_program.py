@@ -1,19 +1,31 @@
-"""A linear program, handed to the HiGHS solver."""
+"""Linear programs, handed to the HiGHS solver."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from topology_runtime.errors import HeadgateError
 
 TOLERANCE = 1e-6  # relative: what a solution and sums over it may be off by
 
 
+@dataclass(frozen=True, slots=True)
+class WholeFound:
+    """x: the best that was found, None: nothing. bound: costs · x is never less. proved: nothing is less than x."""
+
+    x: list[float] | None
+    bound: float
+    proved: bool
+
+
 @dataclass(slots=True)
 class LinearProgram:
-    """Minimise costs · x with 0 ≤ x ≤ 1, row by row: low ≤ Σ value · x[column] ≤ high."""
+    """Minimise costs · x with 0 ≤ x ≤ `uppers` (left out: 1), row by row: low ≤ Σ value · x[column] ≤ high."""
 
     costs: list[float]
+    uppers: list[float] = field(default_factory=list)
     lows: list[float] = field(default_factory=list)
     highs: list[float] = field(default_factory=list)
     rows: list[dict[int, float]] = field(default_factory=list)
@@ -25,13 +37,39 @@ class LinearProgram:
 
     def solve(self) -> tuple[list[float], list[float]]:
         """(x, the price of each row); raises HeadgateError when there is no solution."""
-        import highspy  # with numpy 0.2 s to import, and needed for crowded slots only
+        import highspy
+
+        solver = self._solver(False)
+        solver.run()
+        status = solver.getModelStatus()
+        if status != highspy.HighsModelStatus.kOptimal:
+            why = solver.modelStatusToString(status)
+            raise HeadgateError("the shares of this placement could not be computed", cause=why)
+        solution = solver.getSolution()
+        return list(solution.col_value), list(solution.row_dual)
+
+    def solve_whole(self, seconds: float, whole: bool = True) -> WholeFound:
+        """With whole numbers only (unless `whole` is false), within so many seconds."""
+        import highspy
+
+        solver = self._solver(whole)
+        solver.setOptionValue("time_limit", seconds)
+        solver.setOptionValue("mip_rel_gap", 0.0)
+        solver.run()
+        info = solver.getInfo()
+        proved = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        there = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        bound = info.mip_dual_bound if whole else info.objective_function_value if proved else -math.inf
+        return WholeFound(list(solver.getSolution().col_value) if there else None, bound, proved)
+
+    def _solver(self, whole: bool) -> Any:
+        import highspy  # with numpy 0.2 s to import, and needed for crowded slots and the best there is only
 
         program = highspy.HighsLp()
         size = len(self.costs)
         program.num_col_, program.num_row_ = size, len(self.rows)
         program.col_cost_ = self.costs
-        program.col_lower_, program.col_upper_ = [0.0] * size, [1.0] * size
+        program.col_lower_, program.col_upper_ = [0.0] * size, self.uppers or [1.0] * size
         program.row_lower_, program.row_upper_ = self.lows, self.highs
         starts = [0]
         columns: list[int] = []
@@ -45,11 +83,7 @@ class LinearProgram:
         matrix.start_, matrix.index_, matrix.value_ = starts, columns, values
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         solver.setOptionValue("output_flag", False)
+        if whole:
+            program.integrality_ = [highspy.HighsVarType.kInteger] * size
         solver.passModel(program)
-        solver.run()
-        status = solver.getModelStatus()
-        if status != highspy.HighsModelStatus.kOptimal:
-            why = solver.modelStatusToString(status)
-            raise HeadgateError("the shares of this placement could not be computed", cause=why)
-        solution = solver.getSolution()
-        return list(solution.col_value), list(solution.row_dual)
+        return solver

@@ -12,7 +12,7 @@ import pytest
 from dashboards import cli
 from topology_runtime import errors
 
-HEAVY = ("zmq", "numpy", "rich", "click", "msgspec", "scipy", "pyarrow", "psutil")
+HEAVY = ("networkx", "zmq", "numpy", "rich", "click", "msgspec", "scipy", "pyarrow", "psutil")
 
 
 def headgate(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -45,6 +45,14 @@ def test_help_imports_nothing_heavy():
     }
     assert "dashboards" in imported  # the listing was read
     assert imported.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("words", [["plan", "linear", "--rate", "100"], ["topology", "validate", "linear"]])
+def test_planning_and_validating_do_without_networkx_until_it_is_needed(words):
+    command = [sys.executable, "-X", "importtime", "-P", "-m", "dashboards.cli", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "topology_runtime.faults.graph" in done.stderr  # the topology was checked
+    assert "networkx" not in done.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
