@@ -166,6 +166,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster logs": ("dashboards.cluster.looking_commands:logs", "the last lines of controller and agents"),
     "cluster exec": ("dashboards.cluster.looking_commands:execute", "one command on all hosts at once"),
     "analyze": ("dashboards.analytics.analyze_cli:analyze", "what runs did, from their traces, with Spark"),
+    "sql": ("dashboards.tables.sql_command:sql", "one query over what runs have recorded, as tables"),
     "doctor": ("dashboards.terminal.doctor:doctor", "what this machine offers and what is missing"),
     "completion": ("dashboards.completion:completion", "print a shell's completion script"),
 }

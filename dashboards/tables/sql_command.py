@@ -1,0 +1,120 @@
+"""`headgate sql TRACE "select …"`: what a trace has as tables, and one query over them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.faults.words import counted
+from topology_runtime.output import Format, emit, format_options
+
+if TYPE_CHECKING:
+    from dashboards.analytics.results import LeftOut
+    from dashboards.tables.answers import Line
+    from dashboards.tables.trace_files import RunFiles
+
+LEFT_SHOWN = 20
+EXAMPLE = 'headgate sql traces/demo "select * from mart_epochs order by p95_s desc"'
+
+
+@click.command()
+@click.argument("trace", metavar="TRACE")
+@click.argument("query", required=False)
+@click.option(
+    "--file",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Read the query from a file; `-`: from stdin.",
+)
+@click.option(
+    "--tables", "only_tables", is_flag=True, help="List tables and columns with types, units and meaning."
+)
+@click.option("--spark", "on_spark", is_flag=True, help="Ask Spark instead of DuckDB: the same tables.")
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@format_options
+def sql(
+    trace: str,
+    query: str | None,
+    file: Path | None,
+    only_tables: bool,
+    on_spark: bool,
+    master: str,
+    output: Format,
+) -> None:
+    """One query over the tables of TRACE: a run, all runs of a topology, all traces, or an analysis's folder.
+
+    A query reads and never writes. Times are UTC. docs/tables.md tells of every table and column."""
+    from dashboards.tables import trace_files
+    from dashboards.tables.catalogue import listing, needed
+
+    if only_tables:
+        emit(output, {"tables": listing()}, listing())
+        return
+    text = _query(query, file)
+    runs, left = trace_files.found(trace)
+    _say(left)
+    if on_spark:
+        from dashboards.tables.spark_views import ask
+
+        ask(runs, left, text, master, output)
+        return
+    _ask(runs, left, text, needed(text), output)
+
+
+def _query(query: str | None, file: Path | None) -> str:
+    if query is not None and file is not None:
+        raise UsageError("a query is given twice", hint="leave out --file or the query")
+    if query is not None:
+        return query
+    if file is None:
+        raise UsageError("no query is given", hint=f"{EXAMPLE}; or --tables, or --file query.sql")
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read", cause=str(error)) from error
+
+
+def _say(left: Sequence[LeftOut]) -> None:
+    for row in left[:LEFT_SHOWN]:
+        click.echo(f"left out: {row.file}: {row.kind}: {row.reason}", err=True)
+    if len(left) > LEFT_SHOWN:
+        click.echo(
+            f"left out: {counted(len(left) - LEFT_SHOWN, 'more')[:-1]}; all: select * from left_out", err=True
+        )
+
+
+def _ask(runs: Sequence[RunFiles], left: list[LeftOut], text: str, wanted: set[str], output: Format) -> None:
+    """Once more without what cannot be read, if that shows before anything is printed."""
+    from dashboards.tables import trace_files
+    from dashboards.tables.answers import show
+    from dashboards.tables.queries import DamagedPage, cannot
+
+    try:
+        names, lines = _begun(runs, left, text, wanted)
+    except DamagedPage as error:
+        bad = trace_files.damaged(runs)
+        if not bad:
+            raise cannot(str(error)) from error
+        _say(bad)
+        runs = trace_files.without(runs, {why.file for why in bad})
+        names, lines = _begun(runs, [*left, *bad], text, wanted)
+    try:
+        show(output, names, lines)
+    except DamagedPage as error:
+        raise InvalidInput("the rest of the answer cannot be read", cause=str(error)) from error
+
+
+def _begun(
+    runs: Sequence[RunFiles], left: Sequence[LeftOut], text: str, wanted: set[str]
+) -> tuple[list[str], Iterator[Line]]:
+    from dashboards.tables.answers import begun, lines_of
+    from dashboards.tables.duckdb_views import connected
+    from dashboards.tables.queries import answer
+
+    names, batches = answer(connected(runs, left, wanted), text)
+    return names, begun(lines_of(batches))

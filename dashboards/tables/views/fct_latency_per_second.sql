@@ -1,0 +1,46 @@
+-- Latency from a source to a sink in one second, weighted by the tuples that each sampled row stands for.
+--
+-- run | string |  | topology/run
+-- source | string |  | where the rows came from
+-- sink | string |  | where they arrived
+-- second | timestamp |  | second in which they arrived (UTC)
+-- at_s | double | s | since the run's first window
+-- epoch | bigint |  | number of the plan that was in force
+-- tuples | double | tuples | rows that arrived
+-- mean_s | double | s | mean latency
+-- p50_s | double | s | median
+-- p95_s | double | s | 95th percentile
+-- p99_s | double | s | 99th percentile
+-- max_s | double | s | longest
+with ranked as (
+  select
+    run,
+    source,
+    sink,
+    date_trunc('second', time) as second,
+    epoch,
+    latency_s,
+    tuples,
+    sum(tuples) over (
+      partition by run, source, sink, date_trunc('second', time) order by latency_s
+      rows between unbounded preceding and current row
+    ) as upto,
+    sum(tuples) over (partition by run, source, sink, date_trunc('second', time)) as total
+  from latency
+)
+select
+  l.run,
+  l.source,
+  l.sink,
+  l.second,
+  (unix_micros(l.second) - unix_micros(max(r.begun))) / 1e6 as at_s,
+  max(l.epoch) as epoch,
+  sum(l.tuples) as tuples,
+  sum(l.latency_s * l.tuples) / nullif(sum(l.tuples), 0) as mean_s,
+  min(case when l.upto >= 0.50 * l.total - 1e-6 then l.latency_s end) as p50_s,
+  min(case when l.upto >= 0.95 * l.total - 1e-6 then l.latency_s end) as p95_s,
+  min(case when l.upto >= 0.99 * l.total - 1e-6 then l.latency_s end) as p99_s,
+  max(l.latency_s) as max_s
+from ranked l
+join runs r on r.run = l.run
+group by l.run, l.source, l.sink, l.second

@@ -1,0 +1,82 @@
+-- What a task would have needed in an epoch at the highest rate that was offered in it (mean of five seconds), by what
+-- its rows cost there.
+--
+-- run | string |  | topology/run
+-- epoch | bigint |  | number of the plan that was in force
+-- task | string |  | task
+-- peak_tps | double | tuples/s | rows that it would take in at that rate; of a source, send on
+-- cpu_s_per_tuple | double | s | CPU time of a row, as measured
+-- busy_s_per_tuple | double | s | time in the task's logic of a row, as measured (not of a source)
+-- slots_used | double | slots | CPU that it used, in slots
+-- slots_needed | double | slots | CPU that it would have used at peak_tps, in slots
+-- threads_held | double | threads | mean
+-- threads_needed | double | threads | busy all the time at peak_tps
+-- threads_short | bigint | threads | missing, if a thread shall be busy for 90 % of the time
+with offered as (
+  select run, second, max(epoch) as epoch, cast(sum(offered) as double) as tuples, cast(sum(emitted) as double) as emitted
+  from fct_rates_per_second
+  group by run, second
+),
+smooth as (
+  select run, epoch, emitted, avg(tuples) over (
+    partition by run, epoch order by second rows between 4 preceding and current row
+  ) as tuples
+  from offered
+),
+peaks as (
+  select run, epoch, max(tuples) as peak_tps, sum(emitted) as emitted from smooth group by run, epoch
+),
+cores as (
+  select run, avg(slot_cores) as slot_cores from dim_vm group by run
+),
+done as (
+  select
+    s.run,
+    s.epoch,
+    s.task,
+    cast(sum(case when t.is_source then s.tuples_out else s.tuples_in end) as double) as tuples,
+    sum(s.cpu_s) as cpu_s,
+    sum(case when t.is_source then null else s.busy_s end) as busy_s,
+    sum(s.window_s) as thread_s
+  from samples s
+  left join tasks t on t.run = s.run and t.task = s.task
+  group by s.run, s.epoch, s.task
+),
+lengths as (
+  select run, epoch, max(seconds) as seconds
+  from (
+    select run, epoch, vm, sum(window_s) as seconds
+    from (select run, epoch, vm, time, max(window_s) as window_s from samples group by run, epoch, vm, time) blocks
+    group by run, epoch, vm
+  ) by_vm
+  group by run, epoch
+),
+costs as (
+  select
+    d.run,
+    d.epoch,
+    d.task,
+    d.tuples / nullif(p.emitted, 0) * p.peak_tps as peak_tps,
+    d.cpu_s / nullif(d.tuples, 0) as cpu_s_per_tuple,
+    d.busy_s / nullif(d.tuples, 0) as busy_s_per_tuple,
+    d.cpu_s / nullif(l.seconds, 0) / c.slot_cores as slots_used,
+    d.thread_s / nullif(l.seconds, 0) as threads_held,
+    c.slot_cores
+  from done d
+  join peaks p on p.run = d.run and p.epoch = d.epoch
+  join lengths l on l.run = d.run and l.epoch = d.epoch
+  join cores c on c.run = d.run
+)
+select
+  run,
+  epoch,
+  task,
+  peak_tps,
+  cpu_s_per_tuple,
+  busy_s_per_tuple,
+  slots_used,
+  peak_tps * cpu_s_per_tuple / slot_cores as slots_needed,
+  threads_held,
+  peak_tps * busy_s_per_tuple as threads_needed,
+  cast(greatest(0e0, ceil(peak_tps * busy_s_per_tuple / 0.9e0 - threads_held - 1e-6)) as bigint) as threads_short
+from costs

@@ -1,0 +1,83 @@
+-- One run in one row: to compare runs.
+--
+-- run | string |  | topology/run
+-- topology | string |  | topology
+-- started | timestamp |  | when it began (UTC)
+-- seconds | double | s | from the end of the first window to that of the last
+-- offered_tps | double | tuples/s | mean of the counts of its seconds
+-- acked_tps | double | tuples/s | processed whole, mean
+-- acked | bigint | tuples | processed whole, by the counts in rates
+-- lost | bigint | tuples | neither processed nor on their way at its end
+-- dead_lettered | bigint | tuples | that a task failed on three times
+-- replayed | bigint | tuples | sent once more
+-- duplicates | bigint | tuples | rows at sinks more than once, at least
+-- p50_s | double | s | median latency
+-- p95_s | double | s | 95th percentile of it
+-- p99_s | double | s | 99th percentile of it
+-- max_s | double | s | longest
+-- plans | bigint | plans | that came into force, or were to
+-- slots_held | double | slots | mean
+-- slot_hours | double | slot·h | slots over time
+-- usd | double | USD | what its VMs cost
+-- cpu_error | double | slots | mean of abs(cpu_residual) over slots and windows
+-- unexplained_cpu | double | slots | mean CPU of a held slot that no task thread explains
+with counted as (
+  select run, cast(sum(offered) as bigint) as offered, cast(sum(acked) as bigint) as acked, count(distinct second) as seconds
+  from fct_rates_per_second
+  group by run
+),
+ranked as (
+  select
+    run,
+    latency_s,
+    sum(tuples) over (partition by run order by latency_s rows between unbounded preceding and current row) as upto,
+    sum(tuples) over (partition by run) as total
+  from latency
+),
+late as (
+  select
+    run,
+    min(case when upto >= 0.50 * total - 1e-6 then latency_s end) as p50_s,
+    min(case when upto >= 0.95 * total - 1e-6 then latency_s end) as p95_s,
+    min(case when upto >= 0.99 * total - 1e-6 then latency_s end) as p99_s,
+    max(latency_s) as max_s
+  from ranked
+  group by run
+),
+planned as (
+  select run, count(distinct plan_epoch) as plans from decisions group by run
+),
+used as (
+  select run, avg(abs(cpu_residual)) as cpu_error, avg(case when threads > 0 then unexplained_cpu end) as unexplained_cpu
+  from fct_slot_seconds
+  group by run
+)
+select
+  d.run,
+  d.topology,
+  d.started,
+  d.seconds,
+  c.offered / cast(nullif(c.seconds, 0) as double) as offered_tps,
+  c.acked / cast(nullif(c.seconds, 0) as double) as acked_tps,
+  c.acked,
+  t.lost,
+  t.dead_lettered,
+  t.replayed,
+  t.duplicates,
+  l.p50_s,
+  l.p95_s,
+  l.p99_s,
+  l.max_s,
+  p.plans,
+  m.slots_held,
+  m.slot_hours,
+  m.usd,
+  u.cpu_error,
+  u.unexplained_cpu
+from dim_run d
+left join counted c on c.run = d.run
+left join mart_tuples t on t.run = d.run
+left join late l on l.run = d.run
+left join planned p on p.run = d.run
+left join mart_cost m on m.run = d.run and m.epoch is null
+left join used u on u.run = d.run
