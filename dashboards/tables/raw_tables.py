@@ -55,7 +55,7 @@ lag_rows | bigint | tuples | rows that came and were not read yet (arriving sour
 lag_s | double | s | for how long the oldest of these has waited
 offered | bigint | tuples | offered since the row before
 emitted | bigint | tuples | emitted since the row before
-acked | bigint | tuples | processed whole since the row before""",
+acked | bigint | tuples | done: processed whole, or a dead letter, since the row before""",
     "latency": f"""An even sample of the rows that reached a sink; each stands for `tuples` of them.
 
 {RUN}

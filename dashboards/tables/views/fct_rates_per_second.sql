@@ -7,8 +7,8 @@
 -- epoch | bigint |  | number of the plan that was in force
 -- offered | bigint | tuples | due by the schedule, or arrived
 -- emitted | bigint | tuples | emitted
--- acked | bigint | tuples | processed whole
--- behind | bigint | tuples | offered and not yet processed at the end of the second
+-- acked | bigint | tuples | done: processed whole, or a dead letter
+-- behind | bigint | tuples | offered and not yet done at the end of the second
 -- planned_tps | double | tuples/s | rate that the plan is for
 -- predicted_tps | double | tuples/s | rate that it was predicted to carry
 -- lag_s | double | s | for how long the oldest row waits to be read (arriving sources)

@@ -6,7 +6,7 @@
 -- from_s | double | s | its first second, since the run's first window
 -- to_s | double | s | its last second
 -- offered | bigint | tuples | due by the schedule, or arrived
--- acked | bigint | tuples | processed whole
+-- acked | bigint | tuples | done: processed whole, or a dead letter
 -- fell_behind | bigint | tuples | offered − acked: what waits longer at its end than at its begin
 -- offered_tps | double | tuples/s | mean
 -- acked_tps | double | tuples/s | mean

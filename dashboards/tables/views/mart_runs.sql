@@ -5,8 +5,8 @@
 -- started | timestamp |  | when it began (UTC)
 -- seconds | double | s | from the end of the first window to that of the last
 -- offered_tps | double | tuples/s | mean of the counts of its seconds
--- acked_tps | double | tuples/s | processed whole, mean
--- acked | bigint | tuples | processed whole, by the counts in rates
+-- acked_tps | double | tuples/s | mean of acked
+-- acked | bigint | tuples | done: processed whole, or a dead letter; by the counts in rates
 -- lost | bigint | tuples | neither processed nor on their way at its end
 -- dead_lettered | bigint | tuples | that a task failed on three times
 -- replayed | bigint | tuples | sent once more

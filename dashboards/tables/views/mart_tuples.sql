@@ -10,7 +10,7 @@
 -- replayed | bigint | tuples | sent once more
 -- duplicates | bigint | tuples | rows at sinks more than once, at least
 -- counted_emitted | bigint | tuples | sum of the counts in rates
--- counted_acked | bigint | tuples | sum of the counts in rates
+-- counted_done | bigint | tuples | sum of the counts in rates: acked and dead_lettered
 -- finished | double | tuples | rows that arrived at sinks, by the latency table
 with last as (
   select c.*
@@ -36,7 +36,7 @@ select
   l.replayed,
   l.duplicates,
   c.emitted as counted_emitted,
-  c.acked as counted_acked,
+  c.acked as counted_done,
   a.tuples as finished
 from runs r
 left join last l on l.run = r.run
