@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from recorded_runs import HEADGATE, LIMIT_S, recorded
+from runs_to_ask import HEADGATE, LIMIT_S, recorded
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
 pytestmark = pytest.mark.live
