@@ -51,12 +51,13 @@ def pairs_of(text: str | None) -> tuple[str, ...]:
         return PAIRS
     if text == "all":
         return pairs()
-    chosen, faults = dict.fromkeys(part.strip() for part in text.split(",")), []
+    chosen = dict.fromkeys(part.strip() for part in text.split(","))
+    faults: list[str] = []
     for pair in chosen:
         try:
             pair_of(pair)
         except InvalidInput as error:
-            faults += [f"{pair!r}: {fault}" for fault in error.faults]
+            faults += error.faults
     if faults:
         raise UsageError("--pairs is no list of pairs", faults=faults, hint="--pairs lsa+rsm,mba+sam")
     return tuple(chosen)
@@ -84,6 +85,9 @@ def comparison_row(cell: PairAtRate) -> Row:
         "usd_per_hour": usd_per_hour(plan.vms) if plan else None,
         "weighted_tps": cell.weighted_tps,
         "shuffle_tps": cell.shuffle_tps,
+        "rows_tps": cell.crossings.rows_tps if cell.crossings else None,
+        "between_slots_tps": cell.crossings.between_slots_tps if cell.crossings else None,
+        "between_vms_tps": cell.crossings.between_vms_tps if cell.crossings else None,
         "limited_by": plan.prediction.limited_by if plan else None,
         "limited_by_slot": plan.prediction.limited_by_slot if plan else None,
         "reason": cell.reason,

@@ -95,9 +95,16 @@ def for_people(row: Row) -> Row:
         "usd_per_hour": row["usd_per_hour"],
         "weighted_tps": row["weighted_tps"],
         "shuffle_tps": row["shuffle_tps"],
+        "between_slots": _part(row, "between_slots_tps"),
+        "between_vms": _part(row, "between_vms_tps"),
         "limited_by": at,
     }
     return shown if row["reason"] is None else {**shown, "no_plan": row["reason"]}
+
+
+def _part(row: Row, name: str) -> str | None:
+    """Of all rows on edges, those that leave slots or VMs."""
+    return f"{row[name] / row['rows_tps']:.0%}" if row["rows_tps"] else None
 
 
 def _rates(options: dict[str, Any]) -> tuple[float | None, ...]:

@@ -20,7 +20,7 @@ from topology_runtime.faults.words import NAME, did_you_mean
 if TYPE_CHECKING:
     from controller.knowledge.certainty import Sure
     from controller.knowledge.models import Model
-    from controller.plan.room import Weights
+    from controller.plan.room import TopologySpread, Weights
     from topology_runtime.topology import Topology
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -87,9 +87,17 @@ def pair_options(command: F) -> F:
 
 
 def weights_option(command: F) -> F:
-    """`--rsm-weights`."""
+    """`--rsm-weights`, `--topology-spread`: parameters of two mappers."""
     text = "What counts how much in RSM's distance: memory, CPU, network (default: 1,1,1)."
-    return click.option("--rsm-weights", metavar="M,C,N", help=text)(command)
+    spread = (
+        "α, β of the topology mapper: how many threads a slot may hold, from 0 (even) to 1; from which part of "
+        "the tasks on empty slots come first (default: 0,0.5)."
+    )
+    return _all(
+        command,
+        click.option("--rsm-weights", metavar="M,C,N", help=text),
+        click.option("--topology-spread", metavar="A,B", help=spread),
+    )
 
 
 def sure_options(command: F) -> F:
@@ -144,7 +152,7 @@ def asked(options: Mapping[str, Any]) -> PlanAsked:
 
     Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
     from controller.plan.planner import PlanRequest
-    from controller.plan.room import Weights
+    from controller.plan.room import TopologySpread, Weights
     from controller.plan.schedulers import mapper_for
 
     refuse_unknown_choices(options)
@@ -167,6 +175,7 @@ def asked(options: Mapping[str, Any]) -> PlanAsked:
         routing=options.get("routing") or "weighted",
         interference=options.get("interference") or "cpu",
         weights=weights,
+        spread=spread_of(options["topology_spread"]) if options.get("topology_spread") else TopologySpread(),
         fixed=acquire is None,
         sure=sure,
     )
@@ -360,6 +369,21 @@ def weights_of(text: str) -> Weights:
     if not all(math.isfinite(weight) and weight >= 0 for weight in (memory, cpu, network)):
         raise UsageError(f"--rsm-weights: {text!r} has a weight that is not finite and at least 0")
     return Weights(memory, cpu, network)
+
+
+def spread_of(text: str) -> TopologySpread:
+    """`α,β` → the topology mapper's. Raises UsageError."""
+    from controller.plan.room import TopologySpread
+
+    try:
+        alpha, beta = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"--topology-spread: {text!r} is not two numbers", hint="--topology-spread 0,0.5"
+        ) from error
+    if not (0 <= alpha <= 1 and 0 <= beta <= 1):
+        raise UsageError(f"--topology-spread: {text!r} has a number that is not from 0 to 1")
+    return TopologySpread(alpha, beta)
 
 
 def _is_count(text: str) -> bool:

@@ -4,6 +4,9 @@ SAM              no slot is reserved over capacity · full bundles have their sl
 MBA + SAM,       the supported rate is at least the planned rate, or as near to it as CPU measured above
 weighted         a whole slot allows
 RSM              no slot over its memory and no VM over its CPU, with the average need of a task's threads
+traffic, task-   no slot over its CPU or its memory, with the average need of a task's threads
+level, top-down,
+greedy-matching
 DSM              of each task without a fixed size, all slots in use have as many threads, give or take one
 """
 
@@ -15,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Bundle, Plan, TaskAllocation
 from controller.plan.linear_program import TOLERANCE
+from controller.plan.slot_room import need_of
 from topology_runtime.cluster import Slot
 from topology_runtime.topology import Topology
 
@@ -111,3 +115,15 @@ def uneven(plan: Plan, overdraft: float) -> Iterator[str]:
         least = min(counts[task.task]) if len(counts[task.task]) == len(slots) else 0
         if max(counts[task.task]) > least + 1:
             yield f"task {task.task!r}: {least} to {max(counts[task.task])} threads in slots filled in turn"
+
+
+def over_slots(plan: Plan, overdraft: float) -> Iterator[str]:
+    """By average needs of threads, of which none needs more than a slot, no slot is over its CPU or memory."""
+    tasks = {task.task: need_of(task) for task in plan.allocation.tasks}
+    used: dict[Slot, tuple[float, float]] = {}
+    for bundle in plan.placement.bundles:
+        before, need = used.get(bundle.slot, (0.0, 0.0)), tasks[bundle.task]
+        used[bundle.slot] = before[0] + need[0] * bundle.threads, before[1] + need[1] * bundle.threads
+    for slot, (cpu, memory) in used.items():
+        if cpu > 1 + TOLERANCE or memory > 1 + TOLERANCE:
+            yield f"slot {slot}: {cpu:.4f} of its CPU and {memory:.4f} of its memory are needed"

@@ -22,7 +22,7 @@ from controller.plan.acquire import Acquire, exact
 from controller.plan.identity import models_digest, with_id
 from controller.plan.load import load_of
 from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
-from controller.plan.room import Room, Weights
+from controller.plan.room import Room, TaskFlow, TopologySpread, Weights
 from controller.plan.schedulers import ALLOCATORS, MAPPERS, pair_faults
 from controller.plan.surely import surely, with_certainty
 from topology_runtime.cluster import Slot, Vm
@@ -42,7 +42,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     """What to plan for. `vms`: present, in order of preference; `may_add`: may be acquired, in this
     order, as few as possible; `excluded`: slots that hold nothing; `pinned`: task of fixed size → slots
     of its threads, kept if possible. `fixed`: `vms` are paid for anyhow, so the plan names them all, and
-    mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate."""
+    mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate. `flows`: what was
+    measured between tasks; left out: what selectivities say."""
 
     topology: Topology
     models: dict[str, Model]
@@ -56,6 +57,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     routing: str = "weighted"
     interference: str = "cpu"
     weights: Weights = Weights()
+    spread: TopologySpread = TopologySpread()
+    flows: tuple[TaskFlow, ...] = ()
     fixed: bool = False
     base_epoch: int | None = None
     sure: Sure | None = None
@@ -165,7 +168,7 @@ def check(request: PlanRequest) -> None:
         ("routing", request.routing, ROUTINGS),
         ("interference", request.interference, INTERFERENCES),
     ]
-    faults += pair_faults(request.allocator, request.mapper)
+    faults += [f"{what}: {why}" for what, why in pair_faults(request.allocator, request.mapper).items()]
     for what, chosen, known in choices:
         if chosen not in known:
             faults.append(f"{what}: no {chosen!r}, there are {', '.join(known)}{did_you_mean(chosen, known)}")
@@ -173,6 +176,11 @@ def check(request: PlanRequest) -> None:
         weight = getattr(request.weights, part)
         if not 0 <= weight <= MOST_WEIGHT:
             faults.append(f"weights.{part}: expected a number from 0 to {MOST_WEIGHT:g}, got {weight}")
+    for part in ("alpha", "beta"):
+        if not 0 <= getattr(request.spread, part) <= 1:
+            faults.append(
+                f"spread.{part}: expected a number from 0 to 1, got {getattr(request.spread, part)}"
+            )
     names = Counter(vm.vm for vm in (*request.vms, *request.may_add))
     faults += [f"vms: {name!r} is there {count} times" for name, count in names.items() if count > 1]
     if faults:
@@ -201,23 +209,38 @@ def room_of(request: PlanRequest) -> Room:
     kept = {slot.vm for slots in pinned.values() for slot in slots}
     vms = (*request.vms, *request.may_add)
     ordered = sorted(vms, key=lambda vm: vm.vm not in kept)  # stable: else in the request's order
-    return Room(tuple(ordered), request.excluded, pinned, request.weights)
+    flows = request.flows or flows_of(request.topology, request.rate_tps)
+    return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, request.spread)
+
+
+def flows_of(topology: Topology, rate_tps: float) -> tuple[TaskFlow, ...]:
+    """What tasks send each other at an input rate, by selectivities; at the rate 0 as at 1."""
+    rates = topology.rates(rate_tps or 1.0)
+    return tuple(TaskFlow(e.source, e.target, rates[e.source] * e.selectivity) for e in topology.edges)
 
 
 def _mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
-    if MAPPERS[request.mapper].spreads and not request.fixed:
-        room = room.first(max(1, allocation.slots))
-    return MAPPERS[request.mapper].place(allocation, room)
+    """A mapper that uses every slot it is given is given no more than it needs, unless all are paid for anyhow."""
+    mapper = MAPPERS[request.mapper]
+    if not mapper.spreads or request.fixed:
+        return mapper.place(allocation, room)
+    slots, usable = max(1, allocation.slots), len(room.slots())
+    while slots < usable:
+        try:
+            return mapper.place(allocation, room.first(slots))
+        except Infeasible:
+            slots += max(1, slots // NEARBY)
+    return mapper.place(allocation, room)
 
 
 def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -> tuple[int, int]:
     """(fewest, most) slots to acquire: if not even the most suffice, nothing does.
 
-    Spreading fits at once. Single slots tell how many a mapper needs that takes slots in their order. The others
-    fit with as many empty slots as threads when a slot holds each thread alone: a VM that is full has at least
-    as many threads as slots."""
+    What looks at no need fits at once. Single slots tell how many a mapper needs that takes slots in their order.
+    The others fit with as many empty slots as threads when a slot holds each thread alone: a VM that is full has at
+    least as many threads as slots."""
     slots, mapper = max(1, allocation.slots), MAPPERS[request.mapper]
-    if mapper.spreads:
+    if mapper.heedless:
         return slots, slots
     if mapper.in_order:
         partial = sum(task.rest_threads if task.static else 1 for task in allocation.tasks)
@@ -309,7 +332,7 @@ def _plan(
     used = placement.slots_used()
     total = sum(vm.slots for vm in vms)
     if extra is None:
-        extra = 0 if MAPPERS[request.mapper].spreads else max(0, used - allocation.slots)
+        extra = 0 if MAPPERS[request.mapper].heedless else max(0, used - allocation.slots)
     count = SlotCount(allocation.slots, extra, total, used)
     prediction = predict(
         request.topology,

@@ -18,14 +18,32 @@ class Weights(msgspec.Struct, frozen=True):
     network: float = 1.0
 
 
+class TopologySpread(msgspec.Struct, frozen=True):
+    """Of topology-based scheduling (paper 1, section 3.1). alpha: 0: executors are spread over slots evenly, 1: one
+    slot may hold nearly all; beta: from this part of the components on, empty slots are used first."""
+
+    alpha: float = 0.0
+    beta: float = 0.5
+
+
+class TaskFlow(msgspec.Struct, frozen=True):
+    """What all threads of one task send to those of another."""
+
+    source: str
+    target: str
+    rows_tps: float
+
+
 class Room(msgspec.Struct, frozen=True):
     """`vms` in filling order; `excluded` slots hold nothing; `pinned`: task of fixed size → slots of its
-    threads, kept where they are usable."""
+    threads, kept where they are usable. flows: what mappers go by that look at traffic, and at what feeds what."""
 
     vms: tuple[Vm, ...]
     excluded: frozenset[Slot] = frozenset()
     pinned: dict[str, tuple[Slot, ...]] = {}
     weights: Weights = Weights()
+    flows: tuple[TaskFlow, ...] = ()
+    spread: TopologySpread = TopologySpread()
 
     def slots(self) -> list[Slot]:
         """The usable slots in filling order."""

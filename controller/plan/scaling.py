@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from controller.knowledge.plans import Plan, usd_per_hour
 from controller.plan.acquire import Acquire
+from controller.plan.crossings import Crossings, crossings_of
 from controller.plan.highest import LEAST_TPS, MOST_STEPS, highest_plan, most_steps
 from controller.plan.linear_program import TOLERANCE
 from controller.plan.planner import PlanRequest, allocation_within, check, make_plan
@@ -103,13 +104,15 @@ class Ground(msgspec.Struct, frozen=True):
 
 
 class PairAtRate(msgspec.Struct, frozen=True):
-    """One pair at one rate: the plan and what it carries under both routings, or why there is none."""
+    """One pair at one rate: the plan, what it carries under both routings and what leaves slots and VMs, or why there
+    is no plan."""
 
     pair: str
     rate_tps: float | None
     plan: Plan | None = None
     weighted_tps: float | None = None
     shuffle_tps: float | None = None
+    crossings: Crossings | None = None
     reason: str | None = None
 
 
@@ -150,7 +153,8 @@ def compared(supply: Supply, pair: str, rate_tps: float | None) -> PairAtRate:
     except Infeasible as error:
         return PairAtRate(pair, rate_tps, reason=why_not(error))
     weighted, shuffle = (supported(plan, topology, models, routing) for routing in ("weighted", "shuffle"))
-    return PairAtRate(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps)
+    left = crossings_of(plan, topology)
+    return PairAtRate(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps, left)
 
 
 def why_not(error: HeadgateError) -> str:

@@ -14,11 +14,15 @@ from controller.knowledge.models import Model
 from controller.knowledge.plans import Allocation, Placement
 from controller.plan import mapper_rules as rule
 from controller.plan.dsm import dsm
+from controller.plan.greedy_matching import greedy_matching
+from controller.plan.grouped import task_level_mapper, top_down_mapper
 from controller.plan.lsa import lsa
 from controller.plan.mba import mba, rising
 from controller.plan.room import Room
 from controller.plan.rsm import rsm
 from controller.plan.sam import sam
+from controller.plan.topology_based import topology_based
+from controller.plan.traffic_based import traffic_based
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import did_you_mean
 from topology_runtime.topology import Topology
@@ -39,8 +43,9 @@ class Allocator(msgspec.Struct, frozen=True):
 class Mapper(msgspec.Struct, frozen=True):
     """`source`: where it is described; `words`: what it does, in a sentence; `rules`: what its plans obey.
 
-    bundled: it needs an allocator that reserves bundles. spreads: it uses every slot it is given, so it is given ρ.
-    in_order: it takes slots in their order whatever VM they are in, so that single slots tell how many it needs."""
+    bundled: it needs an allocator that reserves bundles. spreads: it uses every slot it is given, so it is given ρ and
+    as few more as it needs. heedless: it looks at no need of threads, so it fits anywhere. in_order: it takes slots in
+    their order whatever VM they are in, so that single slots tell how many it needs."""
 
     place: Callable[[Allocation, Room], Placement]
     source: str
@@ -48,6 +53,7 @@ class Mapper(msgspec.Struct, frozen=True):
     rules: tuple[rule.Rule, ...] = ()
     bundled: bool = False
     spreads: bool = False
+    heedless: bool = False
     in_order: bool = False
 
 
@@ -63,6 +69,7 @@ MAPPERS: dict[str, Mapper] = {
         "DSM deals the threads out to the slots in turn, whatever they need.",
         (rule.uneven,),
         spreads=True,
+        heedless=True,
     ),
     "rsm": Mapper(
         rsm,
@@ -80,28 +87,68 @@ MAPPERS: dict[str, Mapper] = {
         bundled=True,
         in_order=True,
     ),
+    "topology": Mapper(
+        topology_based,
+        "paper 1, section 3.1",
+        "Topology-based scheduling puts threads into slots with tasks that feed them, up to a number of threads, "
+        "and looks at no load.",
+        spreads=True,
+        heedless=True,
+    ),
+    "traffic": Mapper(
+        traffic_based,
+        "paper 1, section 3.2.3",
+        "Traffic-based scheduling takes pairs of threads by falling traffic to the emptiest slot or beside what they "
+        "speak with, then slots to VMs likewise.",
+        (rule.over_slots,),
+        spreads=True,
+    ),
+    "task-level": Mapper(
+        task_level_mapper,
+        "paper 2, Alg. 1 to 3",
+        "Task-level allocation takes pairs of threads, those of the most significant pair of tasks first, to the "
+        "emptiest slot, or where one of the two is.",
+        (rule.over_slots,),
+        spreads=True,
+    ),
+    "top-down": Mapper(
+        top_down_mapper,
+        "paper 2, Alg. 4 and 5",
+        "Top-down allocation takes whole pairs of tasks, the most significant first, and splits both evenly where they "
+        "do not fit into a slot.",
+        (rule.over_slots,),
+        spreads=True,
+    ),
+    "greedy-matching": Mapper(
+        greedy_matching,
+        "paper 3, Alg. 1",
+        "Greedy matching gives each task's threads, bunch by bunch, the slots that stay lightest by CPU and bandwidth "
+        "and deviate least.",
+        (rule.over_slots,),
+        spreads=True,
+    ),
 }
 
 
-def pair_faults(allocator: str, mapper: str) -> list[str]:
-    """What is wrong with this pair, in words."""
-    faults = [
-        f"{what}: no {chosen!r}, there are {', '.join(known)}{did_you_mean(chosen, known)}"
+def pair_faults(allocator: str, mapper: str) -> dict[str, str]:
+    """What is wrong with this pair, in words: with its allocator, with its mapper."""
+    faults = {
+        what: f"no {what} {chosen!r}, there are {', '.join(known)}{did_you_mean(chosen, known)}"
         for what, chosen, known in (("allocator", allocator, ALLOCATORS), ("mapper", mapper, MAPPERS))
         if chosen not in known
-    ]
+    }
     if not faults and MAPPERS[mapper].bundled and not ALLOCATORS[allocator].bundles:
         bundling = " or ".join(name for name, one in ALLOCATORS.items() if one.bundles)
-        faults.append(
-            f"mapper: {mapper} maps the bundles that {bundling} reserves; {allocator} reserves none"
-        )
+        faults["mapper"] = f"{mapper} maps the bundles that {bundling} reserves; {allocator} reserves none"
     return faults
 
 
 def pair_of(text: str) -> tuple[str, str]:
     """`mba+sam` → (allocator, mapper). Raises InvalidInput with every fault."""
     allocator, plus, mapper = text.partition("+")
-    faults = pair_faults(allocator, mapper) if plus else [f"{text!r} is not ALLOCATOR+MAPPER"]
+    faults = [f"{text!r} is not ALLOCATOR+MAPPER"]
+    if plus:
+        faults = [f"{text!r}: {fault}" for fault in pair_faults(allocator, mapper).values()]
     if faults:
         raise InvalidInput(f"{text!r} is no pair of schedulers", faults=faults)
     return allocator, mapper

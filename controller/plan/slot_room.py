@@ -1,0 +1,100 @@
+"""What threads need on average, and what is free of every slot: the ground of mappers that go by traffic. Pure.
+
+A thread needs its task's average, as in RSM, and at most a whole slot. A slot has 1 of CPU and 1 of memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from controller.knowledge.models import EPSILON
+from controller.knowledge.plans import Allocation, Placement, TaskAllocation
+from controller.plan.room import Filling, Room
+from topology_runtime.errors import Infeasible
+from topology_runtime.faults.words import counted
+
+
+def need_of(task: TaskAllocation) -> tuple[float, float]:
+    """(CPU, memory) of one thread, as parts of a slot."""
+    return min(1.0, task.cpu_slots / task.threads), min(1.0, task.memory_slots / task.threads)
+
+
+class SlotRoom:
+    """Slots by their place in the room, tasks by theirs in the allocation. `cpu`, `memory`: free of each slot; `held`:
+    threads of each task in it; `left`: threads that are nowhere yet; `links`: per task, what one thread of it says to
+    one of another, in tuples/s both ways. Pinned threads are in their slots from the beginning."""
+
+    def __init__(self, allocation: Allocation, room: Room) -> None:
+        self.allocation, self.room = allocation, room
+        self.slots = room.slots()
+        if not self.slots:
+            raise Infeasible("there is no slot that may be used")
+        self.tasks = allocation.tasks
+        self.needs = [need_of(task) for task in self.tasks]
+        self.cpu, self.memory = [1.0] * len(self.slots), [1.0] * len(self.slots)
+        self.held: list[Counter[int]] = [Counter() for _ in self.slots]
+        self.pinned: list[Counter[int]] = [Counter() for _ in self.slots]
+        self.left = [task.threads for task in self.tasks]
+        self.links = self._links()
+        self._pin()
+
+    def fits(self, task: int, slot: int) -> int:
+        """How many threads of a task a slot has room for, of those that are left."""
+        cpu, memory = self.needs[task]
+        most = self.left[task]
+        for need, free in ((cpu, self.cpu[slot]), (memory, self.memory[slot])):
+            if need > 0:
+                most = min(most, int((free + EPSILON) / need * (1 + EPSILON)))
+        return most
+
+    def put(self, task: int, slot: int, threads: int = 1) -> None:
+        cpu, memory = self.needs[task]
+        self.cpu[slot] -= cpu * threads
+        self.memory[slot] -= memory * threads
+        self.held[slot][task] += threads
+        self.left[task] -= threads
+
+    def pull(self, task: int, slot: int) -> float:
+        """What one thread of a task says to all threads in a slot."""
+        held = self.held[slot]
+        return sum(link * held[other] for other, link in self.links[task].items() if other in held)
+
+    def emptiest(self) -> list[int]:
+        """The slots, those with the least CPU in use first."""
+        return sorted(range(len(self.slots)), key=lambda slot: (-self.cpu[slot], slot))
+
+    def refuse_left(self) -> None:
+        """Raises Infeasible when threads are nowhere."""
+        faults = [
+            f"{counted(left, 'thread')} of task {task.task!r} fit into no slot"
+            for task, left in zip(self.tasks, self.left, strict=True)
+            if left
+        ]
+        if faults:
+            raise Infeasible("; ".join(faults))
+
+    def placement(self) -> Placement:
+        """Raises Infeasible when threads are nowhere."""
+        self.refuse_left()
+        filling = Filling()
+        for slot, held in zip(self.slots, self.held, strict=True):
+            for task, threads in held.items():
+                filling.put(slot, self.tasks[task].task, threads)
+        return filling.placement(self.allocation, self.room.vms)
+
+    def _links(self) -> list[dict[int, float]]:
+        place = {task.task: number for number, task in enumerate(self.tasks)}
+        links: list[dict[int, float]] = [{} for _ in self.tasks]
+        for flow in self.room.flows:
+            a, b = place[flow.source], place[flow.target]
+            link = flow.rows_tps / (self.tasks[a].threads * self.tasks[b].threads)
+            links[a][b] = links[b][a] = links[a].get(b, 0.0) + link
+        return links
+
+    def _pin(self) -> None:
+        number = {slot: place for place, slot in enumerate(self.slots)}
+        for place, task in enumerate(self.tasks):
+            for slot in self.room.pinned.get(task.task, ())[: task.threads]:
+                if slot in number and self.fits(place, number[slot]):
+                    self.put(place, number[slot])
+                    self.pinned[number[slot]][place] += 1
