@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,237 +24,44 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from made_runs import (
     BESIDE,
     COST_S,
+    LEAK_SLOT,
+    PAIR,
+    PLANTS,
     SELECTIVITY,
+    SKEW,
     SLOT_CORES,
     SLOT_MEMORY_BYTES,
     SLOTS_OF_VM,
+    SLOW_SLOT,
+    SPEED,
     TASKS,
     TOPOLOGY,
+    USUAL,
     Epoch,
-    Floats,
     Run,
     Wanted,
     make_run,
 )
+from made_tables import LAST_S, LEAVING_S, PLAIN, Sums, idle, latencies, links, rates, samples, slots, vms_of
 from spoil_trace import BAD, plant
 
-TRAILING_S = 10  # of a controller's window, over which recorded rates are means
-LINKS_EVERY = 10  # windows
-LATENCIES = 20  # rows of `latency` a window
-UTC_US = pa.timestamp("us", tz="UTC")
-PLAIN = ("cpu_s", "run_delay_s", "latency_mean_s", "latency_p50_s", "latency_p99_s", "busy_s", "wait_s")
-
-
-# ── rows ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass
-class Sums:
-    """What R² = 1 − SSres / SStot is made of."""
-
-    n: int = 0
-    total: float = 0.0
-    squares: float = 0.0
-    residual: float = 0.0
-
-    def add(self, actual: Floats, predicted: Floats) -> None:
-        self.n += actual.size
-        self.total += float(actual.sum())
-        self.squares += float((actual**2).sum())
-        self.residual += float(((actual - predicted) ** 2).sum())
-
-    def plus(self, other: Sums) -> Sums:
-        pairs = zip(asdict(self).values(), asdict(other).values(), strict=True)
-        return Sums(*(mine + its for mine, its in pairs))
-
-    @property
-    def r2(self) -> float:
-        return 1 - self.residual / (self.squares - self.total**2 / self.n)
-
-
-def words(values: tuple[str, ...], index: NDArray[Any]) -> pa.DictionaryArray:
-    """A column of words, by number; in the file it is text like any other."""
-    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(values))
-
-
-def same(run: Run, begin: int, end: int, each: int) -> dict[str, Any]:
-    """Time and length of these windows, `each` rows of one."""
-    times = run.start_us + (np.arange(begin, end) + 1) * 1_000_000
-    return {"time": pa.array(np.repeat(times, each), UTC_US), "window_s": np.ones(each * (end - begin))}
-
-
-def vms_of(wanted: Wanted) -> tuple[str, ...]:
-    return tuple(f"vm{n + 1}" for n in range(-(-wanted.slots // SLOTS_OF_VM)))
-
-
-def write(folder: Path, table: str, name: str, columns: dict[str, Any]) -> None:
-    (folder / table).mkdir(parents=True, exist_ok=True)
-    text = [key for key in columns if key not in PLAIN]
-    path = folder / table / f"{name}.parquet"
-    pq.write_table(pa.table(columns), path, store_schema=False, use_dictionary=text, row_group_size=1 << 20)
-
-
-def samples(
-    run: Run, epoch: Epoch, begin: int, end: int, chance: np.random.Generator
-) -> tuple[dict[str, Any], Floats]:
-    """Rows of `samples` of these windows, and the CPU seconds by (window, thread)."""
-    many, threads = end - begin, len(epoch.thread)
-    noise = chance.standard_normal((3, many, threads), np.float32)
-    mean = run.acked[begin:end, None] * SELECTIVITY[epoch.task] * epoch.share
-    taken = np.maximum(0, np.rint(mean + np.sqrt(mean) * 0.3 * noise[0])).astype(np.int64)
-    cpu_s = taken * epoch.cost_s * (1 + 0.03 * noise[1])
-    slow = epoch.task == 2
-    waiting = run.backlog[begin:end, None] * SELECTIVITY[2] * epoch.share * slow
-    wait_s = waiting / np.maximum(mean, 1e-9)
-    latency_s = epoch.cost_s * 3 * np.exp(0.3 * noise[2]) + wait_s
-    out = np.where(epoch.task == 3, (taken * SELECTIVITY[-1]).astype(np.int64), taken)
-    out[:, epoch.task == len(TASKS) - 1] = 0
-    entering = np.where(epoch.task == 0, 0, taken)
-    memory = (30_000_000 + 1_000_000 * epoch.task + run.bias[epoch.slot] * 200_000).astype(np.int64)
-    return same(run, begin, end, threads) | {
-        "epoch": np.full(many * threads, epoch.number),
-        "vm": words(vms_of(run.wanted), np.tile(epoch.slot // SLOTS_OF_VM, many)),
-        "slot": np.tile(epoch.slot % SLOTS_OF_VM, many),
-        "task": words(TASKS, np.tile(epoch.task, many)),
-        "thread": np.tile(epoch.thread, many),
-        "cpu_s": cpu_s.ravel(),
-        "run_delay_s": (0.1 * cpu_s).ravel(),
-        "memory_bytes": np.tile(memory, many),
-        "tuples_in": entering.ravel(),
-        "tuples_out": out.ravel(),
-        "queue": np.rint(waiting + (noise[0] > 1)).astype(np.int64).ravel(),
-        "latency_mean_s": latency_s.ravel(),
-        "latency_p50_s": (latency_s * 0.9).ravel(),
-        "latency_p99_s": (latency_s * 2.5).ravel(),
-        "busy_s": np.minimum(1.0, cpu_s * 1.2).ravel(),
-        "wait_s": (0.05 * cpu_s).ravel(),
-        "bytes_in": (entering * 200).ravel(),
-        "bytes_out": (out * 200).ravel(),
-    }, cpu_s
-
-
-def slots(run: Run, epoch: Epoch, begin: int, end: int, cpu_s: Floats) -> tuple[dict[str, Any], Sums, Sums]:
-    """Rows of `slots`, and how well their CPU and memory were predicted."""
-    many, number = end - begin, run.wanted.slots
-    member = np.zeros((len(epoch.slot), number))
-    member[np.arange(len(epoch.slot)), epoch.slot] = 1
-    cpu = cpu_s @ member / SLOT_CORES
-    rows = np.minimum(run.offered, run.predicted)[begin:end, None] * SELECTIVITY[epoch.task] * epoch.share
-    expected = rows * epoch.cost_s @ member / SLOT_CORES * run.bias
-    threads, rate = member.sum(0), run.acked[begin:end, None] / run.offered.max()
-    memory = 0.05 + 0.01 * threads + 0.02 * rate * run.bias
-    foreseen = np.broadcast_to(0.05 + 0.01 * threads + 0.02 * rate, memory.shape)
-    of_cpu, of_memory = Sums(), Sums()
-    of_cpu.add(cpu, expected)
-    of_memory.add(memory, foreseen)
-    every = np.tile(np.arange(number), many)
-    return (
-        same(run, begin, end, number)
-        | {
-            "epoch": np.full(many * number, epoch.number),
-            "vm": words(vms_of(run.wanted), every // SLOTS_OF_VM),
-            "slot": every % SLOTS_OF_VM,
-            "cpu": cpu.ravel(),
-            "memory": memory.ravel(),
-            "predicted_cpu": expected.ravel(),
-            "predicted_memory": foreseen.ravel(),
-        },
-        of_cpu,
-        of_memory,
-    )
-
-
-def rates(run: Run, epoch: Epoch, begin: int, end: int) -> dict[str, Any]:
-    """As they are recorded: means over the last seconds, and the counts of each."""
-    there, many = slice(begin, end), end - begin
-    offered, acked = counted(run.offered), counted(run.acked)
-    return same(run, begin, end, 1) | {
-        "window_s": np.full(many, float(TRAILING_S)),
-        "epoch": np.full(many, epoch.number),
-        "source": words(TASKS[:1], np.zeros(many)),
-        "offered_tps": trailing(offered)[there],
-        "emitted_tps": trailing(offered)[there],
-        "acked_tps": trailing(acked)[there],
-        "planned_tps": run.planned[there],
-        "predicted_tps": run.predicted[there],
-        "source_kind": words(("paced",), np.zeros(many)),
-        "lag_rows": pa.nulls(many, pa.int64()),
-        "lag_s": pa.nulls(many, pa.float64()),
-        "offered": offered[there],
-        "emitted": offered[there],
-        "acked": acked[there],
-    }
-
-
-def counted(rates: Floats) -> NDArray[np.int64]:
-    """Whole tuples of each second; none is lost by rounding."""
-    sums: NDArray[np.int64] = np.floor(np.concatenate([[0.0], np.cumsum(rates)])).astype(np.int64)
-    return np.diff(sums)
-
-
-def trailing(counts: NDArray[np.int64]) -> Floats:
-    """Means over the last `TRAILING_S` seconds, at first over those that there were."""
-    sums = np.concatenate([[0], np.cumsum(counts)])
-    at = np.arange(1, len(counts) + 1)
-    first = np.maximum(0, at - TRAILING_S)
-    return (sums[at] - sums[first]) / (at - first)
-
-
-def latencies(run: Run, epoch: Epoch, begin: int, end: int, chance: np.random.Generator) -> dict[str, Any]:
-    """Quantiles of a log-normal around 50 ms, later by what waits."""
-    many = end - begin
-    spread = np.sort(np.exp(0.5 * chance.standard_normal((many, LATENCIES))), axis=1)
-    latency_s = 0.05 * spread + (run.backlog / np.maximum(run.acked, 1e-9))[begin:end, None]
-    columns = same(run, begin, end, LATENCIES)
-    columns.pop("window_s")
-    each = run.acked[begin:end] * SELECTIVITY[-1] / LATENCIES
-    nothing = np.zeros(many * LATENCIES)
-    return columns | {
-        "epoch": np.full(many * LATENCIES, epoch.number),
-        "source": words(TASKS[:1], nothing),
-        "sink": words(TASKS[-1:], nothing),
-        "latency_s": latency_s.ravel(),
-        "error_s": 0.06 * latency_s.ravel(),
-        "tuples": np.repeat(each, LATENCIES),
-    }
-
-
-def links(run: Run, epoch: Epoch, begin: int, end: int) -> dict[str, Any]:
-    """Every thread sends to two of the next task; one window in ten."""
-    senders = np.flatnonzero(epoch.task < len(TASKS) - 1)
-    pairs = []
-    for sender in senders:
-        after = np.flatnonzero(epoch.task == epoch.task[sender] + 1)
-        pairs += [(sender, after[(sender + k) % len(after)]) for k in range(min(2, len(after)))]
-    a, b = np.array(pairs).T
-    at = np.arange(begin, end)[np.arange(begin, end) % LINKS_EVERY == 0]
-    sent = run.acked[at, None] * SELECTIVITY[epoch.task[b]] * epoch.share[a] / 2
-    times = run.start_us + (np.repeat(at, len(a)) + 1) * 1_000_000
-    tuples, many = np.rint(sent).astype(np.int64).ravel(), len(at)
-    return {
-        "time": pa.array(times, UTC_US),
-        "window_s": np.ones(len(times)),
-        "epoch": np.full(len(times), epoch.number),
-        "from_task": words(TASKS, np.tile(epoch.task[a], many)),
-        "from_thread": np.tile(epoch.thread[a], many),
-        "to_task": words(TASKS, np.tile(epoch.task[b], many)),
-        "to_thread": np.tile(epoch.thread[b], many),
-        "tuples": tuples,
-        "bytes": tuples * 200,
-        "frames": tuples // 8 + 1,
-        "buffer_latency_s": np.full(len(times), 0.001),
-        "channel_latency_s": np.full(len(times), 0.002),
-    }
-
-
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write(folder: Path, table: str, name: str, parts: list[dict[str, Any]]) -> int:
+    """How many rows were written."""
+    (folder / table).mkdir(parents=True, exist_ok=True)
+    text = [key for key in parts[0] if key not in PLAIN]
+    path = folder / table / f"{name}.parquet"
+    whole = pa.concat_tables([pa.table(part).select(list(parts[0])) for part in parts])
+    pq.write_table(whole, path, store_schema=False, use_dictionary=text, row_group_size=1 << 20)
+    return int(whole.num_rows)
 
 
 def segment(folder: Path, run: Run, epoch: Epoch, begin: int, end: int) -> tuple[int, Sums, Sums]:
@@ -262,13 +69,19 @@ def segment(folder: Path, run: Run, epoch: Epoch, begin: int, end: int) -> tuple
     chance = np.random.Generator(np.random.SFC64([run.wanted.seed, run.number, begin]))
     name = f"{run.start_us}-{begin:09d}"
     columns, cpu_s = samples(run, epoch, begin, end, chance)
-    write(folder, "samples", name, columns)
+    parts = [columns]
+    if begin == epoch.begin > 0:
+        before = run.epochs[epoch.number - 2]
+        parts += [idle(run, before, run.at_us(begin + n + 1), 1.0) for n in range(LEAVING_S)]
+    if end == run.wanted.windows:
+        parts.append(idle(run, epoch, run.at_us(end + LAST_S), LAST_S))
+    rows = write(folder, "samples", name, parts)
     columns, of_cpu, of_memory = slots(run, epoch, begin, end, cpu_s)
-    write(folder, "slots", name, columns)
-    write(folder, "rates", name, rates(run, epoch, begin, end))
-    write(folder, "latency", name, latencies(run, epoch, begin, end, chance))
-    write(folder, "links", name, links(run, epoch, begin, end))
-    return cpu_s.size, of_cpu, of_memory
+    write(folder, "slots", name, [columns])
+    write(folder, "rates", name, [rates(run, epoch, begin, end)])
+    write(folder, "latency", name, [latencies(run, epoch, begin, end, chance)])
+    write(folder, "links", name, [links(run, epoch, begin, end)])
+    return rows, of_cpu, of_memory
 
 
 def iso(run: Run, window: float) -> str:
@@ -311,7 +124,7 @@ def head(run: Run) -> dict[str, Any]:
              "usd_per_hour": 0.1}
             for vm in vms_of(run.wanted)
         ],
-        "settings": {"allocator": "mba", "mapper": "sam", "routing": "weighted", "mode": "auto"},
+        "settings": {"allocator": "mba", "mapper": "sam", "routing": "shuffle", "mode": "auto"},
         "headgate": "0.1.0",
         "started": iso(run, 0),
     }  # fmt: skip
@@ -334,6 +147,31 @@ def decision(run: Run, epoch: Epoch) -> dict[str, Any]:
             "degraded": None,
         },
     }  # fmt: skip
+
+
+def truths(run: Run) -> dict[str, Any]:
+    """What was planted into the run, by its name."""
+    found: dict[str, Any] = {
+        "slow_slot": {
+            "vm": f"vm{SLOW_SLOT // SLOTS_OF_VM + 1}",
+            "slot": SLOW_SLOT % SLOTS_OF_VM,
+            "speed": SPEED,
+        },
+        "pair": list(PAIR),
+        "leak": {
+            "vm": f"vm{LEAK_SLOT // SLOTS_OF_VM + 1}",
+            "slot": LEAK_SLOT % SLOTS_OF_VM,
+            "bytes_per_s": run.leak_per_s * SLOT_MEMORY_BYTES,
+        },
+        "skew": {
+            "times": SKEW,
+            "threads": [int(epoch.thread[np.flatnonzero(epoch.task == 2)[0]]) for epoch in run.epochs],
+        },
+    }
+    if run.overload is not None:
+        from_s, to_s, waited_s = run.overload
+        found["overload"] = {"from_s": from_s, "to_s": to_s, "waited_s": waited_s, "task": TASKS[2]}
+    return {name: truth for name, truth in found.items() if name in run.wanted.planted}
 
 
 def write_run(output: Path, run: Run, tell: Any) -> dict[str, Any]:
@@ -360,6 +198,7 @@ def write_run(output: Path, run: Run, tell: Any) -> dict[str, Any]:
         "seconds": run.wanted.windows,
         "season_s": run.season_s,
         "r2": {"cpu": of_cpu.r2, "memory": of_memory.r2},
+        "planted": truths(run),
         "mean_offered_tps": float(run.offered.mean()),
         "mean_acked_tps": float(run.acked.mean()),
         "epochs": [
@@ -396,6 +235,14 @@ def generate(
     return truth
 
 
+def planted_of(text: str) -> tuple[str, ...]:
+    """Raises SystemExit for a name that nobody knows."""
+    names = tuple(name for name in text.split(",") if name and name != "none")
+    if unknown := [name for name in names if name not in PLANTS]:
+        raise SystemExit(f"nobody can plant {', '.join(unknown)}; there are: {', '.join(PLANTS)}")
+    return names
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -404,10 +251,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of samples, over all runs")
     for name in ("threads", "slots", "epochs", "runs", "seed", "segment_rows", "workers"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Wanted, name))
+    parser.add_argument(
+        "--planted", metavar="A,B,…", default=",".join(USUAL), help=f"{', '.join(PLANTS)}; or: none"
+    )
     parser.add_argument("--season-s", type=float, default=0.0, help="0: a quarter of a run, a day at most")
     parser.add_argument("--bad", action="store_true", help=f"plant files that are {', '.join(BAD)}")
     chosen = vars(parser.parse_args())
     output, bad = chosen.pop("output"), chosen.pop("bad")
+    chosen["planted"] = planted_of(chosen["planted"])
     began_s, written = time.monotonic(), 0
 
     def tell(rows: int) -> None:

@@ -19,10 +19,28 @@ BUSIEST = 0.8  # CPU of the fullest slot at the highest rate
 GROWING_S, GROWTH = 300, 1.12  # at most so long, and so much more is offered than done
 START_US = 1_800_000_000_000_000
 
+PLANTS = {
+    "growing": "in every third epoch a queue grows until its end",
+    "beside": "every task costs more beside others",
+    "overload": "in the second epoch more is offered than is done, for a while; then it is caught up with",
+    "slow_slot": "a slot does 0.7 of what the others do in the same CPU time",
+    "pair": "score and enrich cost each other half as much again in the same slot",
+    "leak": "the memory of a slot's process grows by a half over the run",
+    "skew": "a thread of score takes in three times as many rows as the others",
+}
+USUAL = ("growing", "beside")
+SLOW_SLOT, SPEED = 5, 0.7
+PAIR, PAIR_COST = ("score", "enrich"), 1.5
+LEAK_SLOT, LEAK_GROWN = 9, 0.5
+SKEW = 3.0
+OVERLOAD, CATCHING_UP = 1.3, 1.5  # offered / done, done / offered
+OVERLOAD_S, OVERLOAD_AT = 60, 0.3  # at most, from this part of the epoch on
+LEAST_MEMORY = 0.05  # of a slot: the worker and what tasks import
+
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is made: rows of `samples` over all runs, the cluster of each, and how it is cut up."""
+    """What is made: rows of `samples` over all runs, the cluster of each, what is planted, and how it is cut up."""
 
     rows: int
     threads: int = 50
@@ -33,6 +51,7 @@ class Wanted:
     season_s: float = 0.0  # 0: a quarter of a run, a day at most
     segment_rows: int = 1_000_000
     workers: int = 2
+    planted: tuple[str, ...] = USUAL
 
     @property
     def windows(self) -> int:
@@ -69,6 +88,16 @@ class Run:
     predicted: Floats
     backlog: Floats
     bias: Floats  # per slot: predicted CPU / what the model without interference would say
+    overload: tuple[int, int, float] | None  # windows from and to, and how long rows waited at most
+
+    @property
+    def leak_per_s(self) -> float:
+        """Growth of the memory of the slot that leaks, fractions of the slot per second."""
+        return LEAK_GROWN * LEAST_MEMORY / self.wanted.windows if "leak" in self.wanted.planted else 0.0
+
+    def at_us(self, window: float) -> int:
+        """When so many windows were over."""
+        return self.start_us + round(window * 1_000_000)
 
     @property
     def start_us(self) -> int:
@@ -100,9 +129,26 @@ def make_run(wanted: Wanted, number: int) -> Run:
             acked[slow] = offered[slow] - np.diff(backlog[slow], prepend=0)
             if epoch.growing_from == epoch.begin:  # else it was right until something happened
                 predicted[there] = capacity * chance.uniform(0.97, 1.03)
+    overload = overloaded(epochs[1], offered, acked, backlog) if "overload" in wanted.planted else None
     acked *= 1 + 0.004 * chance.standard_normal(windows)
     bias = chance.normal(1.0, 0.03, wanted.slots)
-    return Run(wanted, number, epochs, season_s, offered, acked, planned, predicted, backlog, bias)
+    return Run(wanted, number, epochs, season_s, offered, acked, planned, predicted, backlog, bias, overload)
+
+
+def overloaded(epoch: Epoch, offered: Floats, acked: Floats, backlog: Floats) -> tuple[int, int, float]:
+    """Plant an overload into these rates: when it began, when nothing waited any more, how long rows waited."""
+    begin = epoch.begin + int(OVERLOAD_AT * (epoch.end - epoch.begin))
+    until = begin + min(OVERLOAD_S, (epoch.end - epoch.begin) // 5)
+    waiting, longest_s = 0.0, 0.0
+    for n in range(begin, epoch.end):
+        can = offered[n] / OVERLOAD if n < until else offered[n] * CATCHING_UP
+        acked[n] = min(can, waiting + offered[n])
+        waiting += offered[n] - acked[n]
+        backlog[n] = waiting
+        longest_s = max(longest_s, waiting / acked[n])
+        if n >= until and waiting <= 0:
+            return begin, n, longest_s
+    raise ValueError("the epoch is too short to catch up in")
 
 
 def make_epoch(wanted: Wanted, index: int) -> Epoch:
@@ -114,12 +160,25 @@ def make_epoch(wanted: Wanted, index: int) -> Epoch:
     task = np.repeat(np.arange(len(TASKS)), counts)
     place = (np.arange(wanted.threads) * wanted.slots) // wanted.threads
     slot = (place + index) % wanted.slots if index % 2 else np.roll(place, index * 2)
-    alone = np.array([len(set(task[slot == mine])) == 1 for mine in slot])
-    cost_s = COST_S[task] * np.where(alone, 1.0, BESIDE[task])
-    grows = index % 3 == 2
+    inside = {mine: set(task[slot == mine]) for mine in set(slot)}
+    cost_s = COST_S[task]
+    if "beside" in wanted.planted:
+        alone = np.array([len(inside[mine]) == 1 for mine in slot])
+        cost_s = cost_s * np.where(alone, 1.0, BESIDE[task])
+    if "pair" in wanted.planted:
+        pair = {TASKS.index(name) for name in PAIR}
+        both = np.array([pair <= inside[mine] for mine in slot]) & np.isin(task, list(pair))
+        cost_s = cost_s * np.where(both, PAIR_COST, 1.0)
+    if "slow_slot" in wanted.planted:
+        cost_s = cost_s * np.where(slot == SLOW_SLOT, 1 / SPEED, 1.0)
+    share = 1.0 / counts[task]
+    if "skew" in wanted.planted:
+        mine = np.flatnonzero(task == 2)
+        share[mine] = np.where(mine == mine[0], SKEW, 1.0) / (len(mine) + SKEW - 1)
+    grows = index % 3 == 2 and "growing" in wanted.planted
     growing = max(begin, end - GROWING_S) if grows else end
     thread = np.arange(wanted.threads) + index * wanted.threads
-    return Epoch(index + 1, begin, end, thread, task, slot, 1.0 / counts[task], cost_s, growing)
+    return Epoch(index + 1, begin, end, thread, task, slot, share, cost_s, growing)
 
 
 def peak_tps(wanted: Wanted, epochs: list[Epoch]) -> float:

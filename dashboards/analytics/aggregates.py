@@ -132,6 +132,14 @@ def bundles(tables: CuratedTables) -> DataFrame:
     )
 
 
+def threads(tables: CuratedTables) -> DataFrame:
+    """A thread in an epoch: rows taken in, and seconds it was there for."""
+    from pyspark.sql import functions as f
+
+    rows = tables.rows("samples").groupBy(*RUN, "epoch", "task", "vm", "slot", "thread")
+    return named(rows.agg(*(f.sum(name).alias(name) for name in ("tuples_in", "window_s"))))
+
+
 def slot_windows(tables: CuratedTables) -> DataFrame:
     """A slot in a window: means, and the sums that R² is made of over the single rows."""
     from pyspark.sql import functions as f

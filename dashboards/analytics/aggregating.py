@@ -30,6 +30,7 @@ AT_ONCE = 3  # aggregates that are made side by side: Spark plans one while anot
 SMALL_BYTES = 4 << 20  # of an aggregate on disk, which the driver holds
 ADDED_UP = {  # those without a time: what one part has of a key is added to what another has
     "latency_histogram": ("run", "epoch", "source", "sink", "bucket"),
+    "threads": ("run", "epoch", "task", "vm", "slot", "thread"),
     "link_sums": ("run", "epoch", "from_task", "to_task", "from_thread", "to_thread"),
     "link_seconds": ("run", "epoch"),
 }
@@ -41,6 +42,7 @@ def asked_of(
     """What the analyses are given: all aggregates, once those are made that have to be. `apart`: of runs that go on."""
     times = {one.key: (min(s.begin_us for s in of), max(s.end_us for s in of)) for one, of in found}
     span_s = max((end - begin) / 1e6 for begin, end in times.values())
+    first = {one.key: [s.begin_us for s in of if s.table == "samples"] for one, of in found}
     folder = to / "aggregates"
     tables = aggregates.CuratedTables(spark, to / "curated", [one for one, _ in found], curated, span_s, [])
     known = aggregate_parts.read(folder, f"{code_mark()} {tables.window_s} {tables.bin_s}")
@@ -61,7 +63,7 @@ def asked_of(
     frames = {name: _read(spark, folder / name, name, now.parts) for name in makers(tables)}
     frames |= {name: tables.read(name) for name in ("samples", "slots", "latency")}
     frames.setdefault("latency_bins", frames["latency_windows"])
-    begin_us = {key: begin for key, (begin, _) in times.items()}
+    begin_us = {key: min(first[key], default=begin) for key, (begin, _) in times.items()}
     by_key = {one.key: one for one, _ in found}
     return AnalysisInput(spark, by_key, begin_us, tables.window_s, tables.bin_s, frames)
 
@@ -71,6 +73,7 @@ def makers(tables: aggregates.CuratedTables) -> dict[str, Callable[[], DataFrame
     found: dict[str, Callable[[], DataFrame]] = {
         "bundles": lambda: aggregates.bundles(tables),
         "neighbours": lambda: aggregates.neighbours(aggregates.bundles(tables)),
+        "threads": lambda: aggregates.threads(tables),
         "slot_windows": lambda: aggregates.slot_windows(tables),
         "rate_windows": lambda: aggregates.rate_windows(tables),
         "latency_histogram": lambda: aggregates.latency_histogram(tables),

@@ -29,7 +29,17 @@ from topology_runtime.faults.words import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STEPS = 19  # that `tell` hears of
+STEPS = 20  # that `tell` hears of
+TOLD = (  # result tables that are in the summary as they are
+    "episodes",
+    "leaks",
+    "skewed_threads",
+    "bottlenecks",
+    "interference",
+    "cost",
+    "seasons",
+    "refitted",
+)
 
 Tell = Callable[[str], None]
 Rows = dict[str, Sequence[msgspec.Struct]]
@@ -153,12 +163,15 @@ def answers(
         episodes,
         interference,
         latency,
+        leaks,
         load_steps,
         pairs,
         refit,
         replans,
         residuals,
         seasons,
+        skew,
+        speeds,
         stability,
         tasks,
     )  # fmt: skip
@@ -177,6 +190,8 @@ def answers(
     tell("bottlenecks and interference")
     rows["bottlenecks"] = bottlenecks.bottlenecks(asked)
     rows["interference"] = interference.interference(asked)
+    rows["slot_speeds"], rows["pair_costs"] = speeds.speeds(asked)
+    rows["leaks"], rows["skewed_threads"] = leaks.leaks(asked), skew.skewed(asked)
     tell("cost and re-plans")
     rows["cost"] = cost.cost(asked)
     rows["replans"], torn = replans.replans(asked)
@@ -208,11 +223,10 @@ def summary(
         **{of: _fit(rows["residuals"], of, more["r2_epochs"]) for of in ("rate", "cpu", "memory")},
         "stability": [_stability(row, growing) for row in rows["stability"] if _is_epoch(row)],
         "latency_ms": more["latency_ms"],
+        "slow_slots": [row for row in data["slot_speeds"] if row["slow"]],
+        "disturbing_pairs": [row for row in data["pair_costs"] if row["disturbs"]],
         "replans": [row for row in data["replans"] if row["reason"] != "start"],
-        **{
-            name: data[name]
-            for name in ("episodes", "bottlenecks", "interference", "cost", "seasons", "refitted")
-        },
+        **{name: data[name] for name in TOLD},
         "models": (to / "models").path if to.local else (to / "models").uri,
         "output": to.path if to.local else to.uri,
         "left_out": data["left_out"],

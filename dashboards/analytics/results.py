@@ -193,6 +193,67 @@ class Interference(msgspec.Struct, frozen=True):
     beside: list[str]  # the tasks that shared a slot with it most, at most three
 
 
+class SlotSpeed(msgspec.Struct, frozen=True):
+    """How fast a slot is, against the mean of the others, by what rows cost in it (`analyses/speeds.py`), with a 95 %
+    interval. slot None: the whole VM. slow: the interval is below 0.9."""
+
+    run: str
+    vm: str
+    slot: int | None
+    speed: float
+    low: float
+    high: float
+    windows: int
+    slow: bool
+
+
+class PairCost(msgspec.Struct, frozen=True):
+    """What a row of a task costs in CPU time with `beside` in its slot, in times of what it does without, with a 95 %
+    interval. disturbs: the interval is above 1.1."""
+
+    run: str
+    task: str
+    beside: str
+    factor: float
+    low: float
+    high: float
+    windows: int
+    disturbs: bool
+
+
+class Leak(msgspec.Struct, frozen=True):
+    """A slot whose memory only grew, between from_s and to_s; bytes_per_s with a 95 % interval (None: the size of the
+    slot is not known). held: fraction of the slot at the end; full_in_s: seconds from then until it is full."""
+
+    run: str
+    vm: str
+    slot: int
+    tasks: list[str]
+    from_s: float
+    to_s: float
+    bytes_per_s: float | None
+    low: float | None
+    high: float | None
+    held: float
+    full_in_s: float
+
+
+class SkewedThread(msgspec.Struct, frozen=True):
+    """A thread that took in much more than the median one of its task (middle_tps). times: how much more, each relative
+    to what the run's model lets a thread do where it is; share: of all rows of the task in that epoch."""
+
+    run: str
+    epoch: int
+    task: str
+    thread: int
+    vm: str
+    slot: int
+    rate_tps: float
+    middle_tps: float
+    times: float
+    share: float
+
+
 class Cost(msgspec.Struct, frozen=True):
     """Of an epoch (`epoch` None: the whole run). usd: None when run.json has no price for one of the VMs."""
 
@@ -333,6 +394,10 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "latency_epochs": LatencyEpoch,
     "bottlenecks": BottleneckAnswer,
     "interference": Interference,
+    "slot_speeds": SlotSpeed,
+    "pair_costs": PairCost,
+    "leaks": Leak,
+    "skewed_threads": SkewedThread,
     "cost": Cost,
     "replans": Replan,
     "forecast": Forecast,

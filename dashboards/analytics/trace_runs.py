@@ -20,12 +20,14 @@ DEEPEST = 2  # traces/<topology>/<run>
 @dataclass(frozen=True)
 class TraceRun:
     """One run. `weights`: rows that a task takes in per row of a source; `cores`, `memory_bytes`, `usd`
-    by VM, of one slot and of an hour; what is not known is absent."""
+    by VM, of one slot and of an hour; what is not known is absent. even: each thread of a task gets as many rows as any
+    other (routing shuffle)."""
 
     place: DataPlace
     topology: str
     name: str
     pair: str | None
+    even: bool
     started_us: int | None
     weights: dict[str, float]
     sources: tuple[str, ...]
@@ -126,6 +128,7 @@ def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
         topology=str(topology.get("name") or folder.parent.name or "unknown"),
         name=str(head.get("run") or folder.name),
         pair=pair,
+        even=settings.get("routing") == "shuffle",
         started_us=_us(head.get("started")),
         weights=weights,
         sources=sources,

@@ -1,0 +1,185 @@
+"""How fast each slot is, and what each task costs another beside it: one regression of what a row costs in CPU time.
+
+The logarithm of the cost of a task's row in a slot, beside certain other tasks, is taken for the sum of what the task
+costs, of the slot's slowness, of one effect for each task beside it, and of what a row costs more where few come (a
+slope per task on the logarithm of rows per thread and second, held near 0). Weighted least squares over means of the
+windows of an epoch; intervals are 95 % (Student's t), wider where means scatter more than their windows say.
+
+A slot is held against the mean of the others that it shares tasks with. What the run cannot tell apart (a task that is
+always beside the same one, a slot whose tasks are nowhere else) has no row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from dashboards.analytics.asked import AnalysisInput
+from dashboards.analytics.results import PairCost, SlotSpeed
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+LEAST_TUPLES = 20  # of a window: fewer say little of what a row costs
+LEAST_WINDOWS = 3  # of an epoch
+SLOW, DISTURBS = 0.9, 1.1  # the whole interval is below, above
+SCATTER = 0.02  # by which means of an epoch differ without any cause
+HELD = 0.5  # standard deviation of the slopes on the rate, before anything is seen
+SLOTS_MOST = 400  # of a run; of more the VMs are told apart, not their slots
+SAME = 1e-6  # of a contrast's length: it lies in what the run has seen
+
+Cell = Mapping[str, Any]  # task, place, beside (tasks), cost, rate (logarithms), scatter of windows, windows
+Place = tuple[str, int | None]
+Interval = tuple[float, float, float]  # value, low, high
+
+
+def speeds(asked: AnalysisInput) -> tuple[list[SlotSpeed], list[PairCost]]:
+    """(slots, the slowest of each run first; pairs, those that surely disturb most first)."""
+    slots: list[SlotSpeed] = []
+    pairs: list[PairCost] = []
+    for run, cells in groupby(_cells(asked), key=lambda cell: cell["run"]):
+        mine, theirs = fitted(run, list(cells))
+        slots += mine
+        pairs += theirs
+    return slots, pairs
+
+
+def _cells(asked: AnalysisInput) -> Sequence[Cell]:
+    from pyspark.sql import functions as f
+
+    tuples = f.greatest("tuples_in", "tuples_out")
+    cost, rate = f.log(f.col("cpu_s") / tuples), f.log(tuples / f.col("window_s"))
+    rows = (
+        asked.frames["neighbours"]
+        .where((tuples >= LEAST_TUPLES) & (f.col("cpu_s") > 0))
+        .groupBy("run", "epoch", "task", "vm", "slot", "beside")
+        .agg(
+            f.avg(cost).alias("cost"),
+            f.stddev(cost).alias("scatter"),
+            f.avg(rate).alias("rate"),
+            f.count("*").alias("windows"),
+        )
+        .where(f.col("windows") >= LEAST_WINDOWS)
+        .orderBy("run", "epoch", "task", "vm", "slot", "beside")
+        .collect()
+    )
+    found: list[dict[str, Any]] = []
+    for _, mine in groupby(rows, key=lambda row: row["run"]):
+        cells = [row.asDict() for row in mine]
+        by_vm = len({(cell["vm"], cell["slot"]) for cell in cells}) > SLOTS_MOST
+        for cell in cells:
+            beside = [other for other in cell["beside"].split(",") if other]
+            found.append(cell | {"beside": beside, "place": (cell["vm"], None if by_vm else cell["slot"])})
+    return found
+
+
+def fitted(run: str, cells: Sequence[Cell]) -> tuple[list[SlotSpeed], list[PairCost]]:
+    """Of one run."""
+    import numpy as np
+
+    tasks = sorted({cell["task"] for cell in cells})
+    places = sorted({cell["place"] for cell in cells}, key=str)
+    pairs = sorted({(cell["task"], other) for cell in cells for other in cell["beside"]})
+    names: list[Any] = [*tasks, *places, *pairs]
+    at = {name: n for n, name in enumerate(names)}
+    seen = np.zeros((len(cells), len(names)))
+    for n, cell in enumerate(cells):
+        for name in (cell["task"], cell["place"], *((cell["task"], other) for other in cell["beside"])):
+            seen[n, at[name]] = 1.0
+    fit = _Fit(seen, cells, tasks)
+    windows: dict[Any, int] = defaultdict(int)
+    for cell in cells:
+        for name in (cell["place"], *((cell["task"], other) for other in cell["beside"])):
+            windows[name] += cell["windows"]
+    slots = [
+        _slot_speed(run, place, found, windows[place])
+        for place in places
+        if (found := fit.of(_against_others(place, cells, at))) is not None
+    ]
+    costs = [
+        _pair_cost(run, pair, found, windows[pair])
+        for pair in pairs
+        if (found := fit.of(_one(at[pair], len(names)))) is not None
+    ]
+    return sorted(slots, key=lambda slot: slot.speed), sorted(costs, key=lambda cost: -cost.low)
+
+
+def _slot_speed(run: str, place: Place, slowness: Interval, windows: int) -> SlotSpeed:
+    speed, high, low = (math.exp(-value) for value in slowness)
+    return SlotSpeed(run, *place, speed, low, high, windows, slow=high < SLOW)
+
+
+def _pair_cost(run: str, pair: tuple[str, str], more: Interval, windows: int) -> PairCost:
+    factor, low, high = (math.exp(value) for value in more)
+    return PairCost(run, *pair, factor, low, high, windows, disturbs=low > DISTURBS)
+
+
+def _one(at: int, size: int) -> Floats:
+    import numpy as np
+
+    contrast = np.zeros(size)
+    contrast[at] = 1.0
+    return contrast
+
+
+def _against_others(place: Place, cells: Sequence[Cell], at: Mapping[Any, int]) -> Floats:
+    """The slot less the mean of those that it shares tasks with, directly or through others."""
+    by_task: dict[str, set[Place]] = defaultdict(set)
+    by_place: dict[Place, set[str]] = defaultdict(set)
+    for cell in cells:
+        by_task[cell["task"]].add(cell["place"])
+        by_place[cell["place"]].add(cell["task"])
+    near, more = {place}, [place]
+    while more:
+        for task in by_place[more.pop()]:
+            fresh = by_task[task] - near
+            near |= fresh
+            more += fresh
+    contrast = _one(at[place], len(at))
+    for other in near - {place}:
+        contrast[at[other]] -= 1.0 / (len(near) - 1)
+    return contrast if len(near) > 1 else 0 * contrast
+
+
+class _Fit:
+    """Weighted least squares, with what it can tell."""
+
+    def __init__(self, seen: Floats, cells: Sequence[Cell], tasks: Sequence[str]) -> None:
+        import numpy as np
+
+        slopes = np.zeros((len(cells), len(tasks)))
+        for k, task in enumerate(tasks):
+            mine = [n for n, cell in enumerate(cells) if cell["task"] == task]
+            rates = np.array([cells[n]["rate"] for n in mine])
+            slopes[mine, k] = rates - rates.mean()
+        y = np.array([cell["cost"] for cell in cells])
+        error = np.array([(cell["scatter"] or 0.0) ** 2 / cell["windows"] + SCATTER**2 for cell in cells])
+        held = np.hstack([np.zeros((len(tasks), seen.shape[1])), np.eye(len(tasks)) / HELD])
+        x = np.vstack([np.hstack([seen, slopes]) / np.sqrt(error)[:, None], held])
+        _, spread, axes = np.linalg.svd(seen, full_matrices=False)
+        self._axes = axes[spread > 1e-9 * spread[0]]
+        self._inverse = np.linalg.pinv(x.T @ x, hermitian=True)
+        self._values = self._inverse @ x.T @ np.concatenate([y / np.sqrt(error), np.zeros(len(tasks))])
+        rest = (y - np.hstack([seen, slopes]) @ self._values) / np.sqrt(error)
+        self._freedom = max(1.0, float(len(cells) - len(self._axes)))
+        self._scale = math.sqrt(max(1.0, float(rest @ rest) / self._freedom))
+
+    def of(self, contrast: Floats) -> Interval | None:
+        """(value, low, high) of a sum of effects; None when the run does not tell it."""
+        import numpy as np
+
+        from topology_runtime.stability.slopes import t95
+
+        length = float(np.linalg.norm(contrast))
+        if length == 0 or np.linalg.norm(contrast - (contrast @ self._axes.T) @ self._axes) > SAME * length:
+            return None
+        whole = np.concatenate([contrast, np.zeros(len(self._values) - len(contrast))])
+        value = float(whole @ self._values)
+        reach = t95(self._freedom) * self._scale * math.sqrt(max(0.0, float(whole @ self._inverse @ whole)))
+        return value, value - reach, value + reach
