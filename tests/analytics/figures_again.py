@@ -1,0 +1,339 @@
+"""The figures of a run, worked out from its files by NumPy and SciPy, by what docs/figures-of-a-run.md says they are.
+
+Nothing here is the analysis's, or Spark's: an error in either shows as a difference.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy.stats import linregress, theilslopes
+
+Row = dict[str, Any]
+Floats = np.ndarray[Any, Any]
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
+    found: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[key(row)].append(row)
+    return dict(sorted(found.items()))
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return sum(known) / len(known) if known else None
+
+
+def over(a: float, b: float) -> float | None:
+    return a / b if b else None
+
+
+def lower_quantile(values: Iterable[float], share: float) -> float:
+    """The least value that so many are not above."""
+    return float(np.quantile(np.array(list(values)), share, method="inverted_cdf"))
+
+
+class RunFiles:
+    """The tables of one run, every row with `us`, its time. A segment whose name begins with _ was never finished."""
+
+    def __init__(self, folder: Path, window_s: int) -> None:
+        self.folder, self.window_s = folder, window_s
+        self.head = json.loads((folder / "run.json").read_text("utf-8"))
+        self.key = f"{self.head['topology']['name']}/{folder.name}"
+        self.samples, self.slots, self.rates, self.latency, self.links = (
+            self._read(table) for table in ("samples", "slots", "rates", "latency", "links")
+        )
+        self.begin_us = min(row["us"] for row in self.samples)
+        self._rates_of_seconds()
+
+    def _read(self, table: str) -> list[Row]:
+        files = [file for file in (self.folder / table).glob("*.parquet") if file.name[0] != "_"]
+        found = pa.concat_tables([pq.read_table(file) for file in files])
+        rows: list[Row] = found.to_pylist()
+        for row, us in zip(rows, found["time"].cast(pa.int64()).to_pylist(), strict=True):
+            row["us"], row["w"] = us, us // (self.window_s * 1_000_000)
+        return sorted(rows, key=lambda row: row["us"])
+
+    def _rates_of_seconds(self) -> None:
+        for rows in grouped(self.rates, lambda row: row["source"]).values():
+            before = None
+            for row in rows:
+                since_s = None if before is None else (row["us"] - before) / 1e6
+                before = row["us"]
+                for name in ("offered", "emitted", "acked"):
+                    known = since_s is not None and 0 < since_s < 60
+                    row[name + "_now"] = row[name] / since_s if known and since_s else None
+
+    # ── rates ───────────────────────────────────────────────────────────────────────────────────
+
+    def rate_windows(self) -> dict[tuple[int, int], Row]:
+        """(epoch, window) → means."""
+        names = {"offered_tps": "offered_now", "emitted_tps": "emitted_now", "acked_tps": "acked_now"}
+        names |= {"planned_tps": "planned_tps", "predicted_tps": "predicted_tps"}
+        return {
+            key: {told: mean(row[name] for row in rows) for told, name in names.items()}
+            | {"acked": sum(row["acked"] or 0 for row in rows), "n": len(rows)}
+            for key, rows in grouped(self.rates, lambda row: (row["epoch"], row["w"])).items()
+        }
+
+    def tried(self, episodes: list[Row]) -> dict[tuple[int, int], Row]:
+        slow = [(e["from_s"] * 1e6 + self.begin_us, e["to_s"] * 1e6 + self.begin_us) for e in episodes]
+        windows = self.rate_windows()
+        first = {epoch: min(w for e, w in windows if e == epoch) for epoch, _ in windows}
+        found = {}
+        for (epoch, w), row in windows.items():
+            begin, end = (at * self.window_s * 1e6 for at in (w, w + 1))
+            inside = any(begin >= a and end <= b for a, b in slow)
+            known = row["acked_tps"] is not None and (row["predicted_tps"] or 0) > 0
+            if known and w > first[epoch] and (inside or (row["offered_tps"] or 0) > row["predicted_tps"]):
+                found[epoch, w] = row
+        return found
+
+    # ── slots ───────────────────────────────────────────────────────────────────────────────────
+
+    def compared(self, of: str) -> list[tuple[Row, float, float]]:
+        """Rows of `slots` that have both: the row, measured, predicted."""
+        both = [(row, row[of], row[f"predicted_{of}"]) for row in self.slots]
+        return [
+            (r, a, p) for r, a, p in both if a is not None and p is not None and np.isfinite([a, p]).all()
+        ]
+
+    def window_errors(self, of: str) -> dict[Any, float]:
+        """|mean measured − mean predicted| of a slot in a window of an epoch."""
+        by = grouped(self.slots, lambda r: (r["epoch"], r["vm"], r["slot"], r["w"]))
+        found = {}
+        for key, rows in by.items():
+            predicted = mean(p for r, _, p in ((r, r[of], r[f"predicted_{of}"]) for r in rows if both(r, of)))
+            measured = mean(r[of] for r in rows)
+            if predicted is not None and measured is not None:
+                found[key] = abs(measured - predicted)
+        return found
+
+    # ── threads of a task in a slot ─────────────────────────────────────────────────────────────
+
+    def bundles(self) -> dict[tuple[int, str, int, str, int], Row]:
+        """(epoch, VM, slot, task, window) → sums over its rows."""
+        sums = ("window_s", "cpu_s", "tuples_in", "tuples_out", "queue", "busy_s", "memory_bytes")
+        found = {}
+        for key, rows in grouped(
+            self.samples, lambda r: (r["epoch"], r["vm"], r["slot"], r["task"], r["w"])
+        ).items():
+            one: Row = {name: sum(row[name] for row in rows) for name in sums} | {"n": len(rows)}
+            one["first"], one["last"] = rows[0]["us"], rows[-1]["us"]
+            one["seconds"] = (one["last"] - one["first"]) / 1e6 + one["window_s"] / one["n"]
+            one["threads"] = max(1, round(one["window_s"] / one["seconds"]))
+            found[key] = one
+        return found
+
+    def interference(self) -> dict[str, Row]:
+        bundles = self.bundles()
+        inside: dict[Any, set[str]] = defaultdict(set)
+        for _, vm, slot, task, w in bundles:
+            inside[vm, slot, w].add(task)
+        sums: dict[str, Row] = defaultdict(lambda: defaultdict(float))
+        for (_, vm, slot, task, w), one in bundles.items():
+            tuples = max(one["tuples_in"], one["tuples_out"])
+            if tuples >= 1:
+                kind = "alone" if inside[vm, slot, w] == {task} else "shared"
+                sums[task][kind + "_cpu"] += one["cpu_s"]
+                sums[task][kind] += tuples
+                sums[task][kind + "_windows"] += 1
+        return {
+            task: {
+                f"{kind}_s_per_tuple": over(of[kind + "_cpu"], of[kind]) for kind in ("alone", "shared")
+            } | {f"{kind}_windows": of[kind + "_windows"] for kind in ("alone", "shared")}
+            for task, of in sums.items()
+        }  # fmt: skip
+
+    def bottlenecks(self) -> dict[int, list[Row]]:
+        """Epoch → its groups of threads, the nearest to a limit first."""
+        groups: dict[Any, list[tuple[int, Row]]] = defaultdict(list)
+        for (epoch, vm, slot, task, w), one in self.bundles().items():
+            groups[epoch, vm, slot, task].append((w, one))
+        windows = grouped(self.slots, lambda r: (r["epoch"], r["vm"], r["slot"], r["w"]))
+        cpu: dict[Any, list[float]] = defaultdict(list)
+        for (epoch, vm, slot, _), rows in windows.items():
+            cpu[epoch, vm, slot].append(mean(row["cpu"] for row in rows))  # type: ignore[arg-type]
+        found: dict[int, list[Row]] = defaultdict(list)
+        for (epoch, vm, slot, task), parts in groups.items():
+            found[epoch].append(self._group(task, vm, slot, parts, mean(cpu.get((epoch, vm, slot), []))))
+        for epoch, rows in found.items():
+            most = max(row["windows"] for row in rows)
+            rows = [r for r in rows if r["windows"] >= 0.2 * most and (r["taken_tps"] > 0 or r["grows"])]
+            order = sorted(
+                rows, key=lambda r: (-r["grows"], -r["load"], -r["cpu_s"], r["task"], r["vm"], r["slot"])
+            )
+            found[epoch] = order[:3]
+        return found
+
+    def _group(self, task: str, vm: str, slot: int, parts: list[tuple[int, Row]], cpu: float | None) -> Row:
+        total = {
+            name: sum(one[name] for _, one in parts)
+            for name in ("seconds", "window_s", "busy_s", "queue", "n", "tuples_in", "tuples_out", "cpu_s")
+        }
+        queued = [one["queue"] / one["n"] * one["threads"] for _, one in parts]
+        at_s = [w * self.window_s for w, _ in parts]
+        growth = float(linregress(at_s, queued).slope) if len(set(at_s)) > 1 else None
+        taken = max(total["tuples_in"], total["tuples_out"]) / total["seconds"]
+        busy = total["busy_s"] / total["window_s"]
+        limit = min(0.02, 0.5 / total["seconds"]) * taken
+        return {
+            "task": task, "vm": vm, "slot": slot, "threads": round(total["window_s"] / total["seconds"], 2),
+            "busy_share": busy, "cpu_share": cpu, "queue_growth_tps": growth, "taken_tps": taken,
+            "queue_mean": total["queue"] / total["n"] * total["window_s"] / total["seconds"],
+            "cpu_s": total["cpu_s"], "windows": len(parts), "load": max(busy, cpu or 0.0),
+            "grows": growth is not None and growth > limit and growth > 0,
+        }  # fmt: skip
+
+    def tasks(self) -> dict[tuple[int, str], Row]:
+        """(epoch, task) → what it did."""
+        found: dict[tuple[int, str], Row] = {}
+        for key, rows in grouped(self.samples, lambda r: (r["epoch"], r["task"])).items():
+            seconds = (rows[-1]["us"] - rows[0]["us"]) / 1e6 + 1
+            total = {
+                n: sum(r[n] for r in rows) for n in ("tuples_in", "tuples_out", "cpu_s", "busy_s", "window_s")
+            }
+            found[key] = {
+                "cpu_cores": total["cpu_s"] / seconds,
+                "cpu_s_per_tuple": over(total["cpu_s"], max(total["tuples_in"], total["tuples_out"])),
+                "busy_share": total["busy_s"] / total["window_s"],
+                "rate_tps": total["tuples_out" if key[1] in self.sources else "tuples_in"] / seconds,
+            }
+        return found
+
+    @property
+    def sources(self) -> set[str]:
+        fed = {edge["to"] for edge in self.head["topology"]["edges"]}
+        return {task["name"] for task in self.head["topology"]["tasks"]} - fed
+
+    # ── latency ─────────────────────────────────────────────────────────────────────────────────
+
+    def latency_epochs(self) -> dict[tuple[int, str, str], Row]:
+        found = {}
+        for key, rows in grouped(self.latency, lambda r: (r["epoch"], r["source"], r["sink"])).items():
+            tuples = sum(row["tuples"] for row in rows)
+            found[key] = {
+                "tuples": tuples,
+                "mean_s": sum(row["tuples"] * row["latency_s"] for row in rows) / tuples,
+                "max_s": max(row["latency_s"] for row in rows),
+            } | {f"p{int(100 * q)}_s": weighted_quantile(rows, q) for q in (0.5, 0.95, 0.99)}
+        return found
+
+    def latency_slopes(self) -> dict[tuple[int, str, str], float | None]:
+        """Theil–Sen of the medians of a second, put together to at most 24."""
+        found: dict[tuple[int, str, str], float | None] = {}
+        for key, rows in grouped(self.latency, lambda r: (r["epoch"], r["source"], r["sink"])).items():
+            seconds = grouped(rows, lambda r: r["us"] // 1_000_000)
+            middle = {s: lower_quantile((r["latency_s"] for r in of), 0.5) for s, of in seconds.items()}
+            points = put_together(middle, 24)
+            found[key] = float(theilslopes(points[1], points[0]).slope) if len(points[0]) >= 4 else None
+        return found
+
+    # ── links, money, plans ─────────────────────────────────────────────────────────────────────
+
+    def pairs(self) -> dict[tuple[int, str, str], Row]:
+        length = {
+            epoch: sum(max(r["window_s"] for r in of) for of in grouped(rows, lambda r: r["us"]).values())
+            for epoch, rows in grouped(self.links, lambda r: r["epoch"]).items()
+        }
+        found = {}
+        for key, rows in grouped(self.links, lambda r: (r["epoch"], r["from_task"], r["to_task"])).items():
+            frames = sum(row["frames"] for row in rows)
+            found[key] = {
+                "tuples_tps": sum(row["tuples"] for row in rows) / length[key[0]],
+                "bytes_per_s": sum(row["bytes"] for row in rows) / length[key[0]],
+            } | {
+                f"{name}_latency_s": over(sum(r[f"{name}_latency_s"] * r["frames"] for r in rows), frames)
+                for name in ("buffer", "channel")
+            }
+        return found
+
+    def cost(self) -> dict[int, Row]:
+        """Epoch → hours of slots and VMs, and what was acked."""
+        there: dict[Any, float] = defaultdict(float)
+        for (epoch, vm, slot, _, w), one in self.bundles().items():
+            there[epoch, vm, slot, w] = max(
+                there[epoch, vm, slot, w], min(one["seconds"], float(self.window_s))
+            )
+        vms: dict[Any, float] = defaultdict(float)
+        for (epoch, vm, _, w), seconds in there.items():
+            vms[epoch, vm, w] = max(vms[epoch, vm, w], seconds)
+        prices = {vm["vm"]: vm.get("usd_per_hour") for vm in self.head["vms"]}
+        later = (self.head["settings"].get("spare") or {}).get("usd_per_hour")
+        found = {}
+        for epoch in {key[0] for key in there}:
+            mine = {key: s for key, s in vms.items() if key[0] == epoch}
+            found[epoch] = {
+                "slot_hours": sum(s for key, s in there.items() if key[0] == epoch) / 3600,
+                "vm_hours": sum(mine.values()) / 3600,
+                "usd": sum(prices.get(key[1], later) * s for key, s in mine.items()) / 3600,
+                "tuples_acked": sum(row["acked"] for row in self.rates if row["epoch"] == epoch),
+            }
+        return found
+
+    def replans(self) -> list[Row]:
+        lines = [
+            json.loads(line) for line in (self.folder / "decisions.jsonl").read_text("utf-8").splitlines()
+        ]
+        return [
+            self._around(datetime.fromisoformat(line["time"]), line["trigger"])
+            for line in lines
+            if line["action"] == "plan"
+        ]
+
+    def _around(self, time: datetime, reason: str) -> Row:
+        at_us = round(time.timestamp() * 1e6)
+        near = [row for row in self.samples if -5e6 <= row["us"] - at_us <= 10e6]
+        threads = grouped(near, lambda row: row["thread"])
+        before = after = 0
+        for rows in threads.values():
+            seconds = {math.floor((row["us"] - at_us) / 1e6) for row in rows}
+            early = [r["tuples_out"] for r in rows if r["us"] < at_us]
+            late = [r["tuples_out"] for r in rows if 0 <= math.floor((r["us"] - at_us) / 1e6) <= 4]
+            if early and late and max(seconds) >= 8:
+                before, after = before + sum(early), after + sum(late)
+        return {
+            "reason": reason,
+            "at_s": round((at_us - self.begin_us) / 1e6, 3),
+            "dip": 1 - after / before if before and reason != "start" else None,
+        }
+
+
+def both(row: Row, of: str) -> bool:
+    values = (row[of], row[f"predicted_{of}"])
+    return None not in values and bool(np.isfinite(values).all())
+
+
+def weighted_quantile(rows: list[Row], share: float) -> float:
+    """The latency that this share of the tuples does not exceed."""
+    order = sorted(rows, key=lambda row: row["latency_s"])
+    reached = np.cumsum([row["tuples"] for row in order])
+    at = int(np.searchsorted(reached, share * reached[-1] * (1 - 1e-12)))
+    return float(order[at]["latency_s"])
+
+
+def put_together(bins: dict[int, float], most: int) -> tuple[Floats, Floats]:
+    """Neighbouring bins put together to at most so many: means of their middles and of their values."""
+    first, last = min(bins), max(bins)
+    each = math.ceil((last - first + 1) / most)
+    groups = grouped(({"at": at, "value": v} for at, v in bins.items()), lambda b: (b["at"] - first) // each)
+    at_s = [np.mean([b["at"] + 0.5 for b in of]) for of in groups.values()]
+    return np.array(at_s), np.array([np.mean([b["value"] for b in of]) for of in groups.values()])
+
+
+def fit(actual: Floats, predicted: Floats) -> Row:
+    """n, R² (None where all predictions, or all values, are the same), and the mean error."""
+    residual, spread = ((actual - predicted) ** 2).sum(), ((actual - actual.mean()) ** 2).sum()
+    told = len(actual) > 1 and spread > 1e-12 * (actual**2).sum() and np.ptp(predicted) > 0
+    r2 = float(1 - residual / spread) if told else None
+    return {"n": len(actual), "r2": r2, "mae": float(np.abs(actual - predicted).mean())}
