@@ -8,7 +8,11 @@ from dashboards.analytics.results import (
     BottleneckAnswer,
     Episode,
     Interference,
+    Leak,
     Pair,
+    PairCost,
+    SkewedThread,
+    SlotSpeed,
     StabilityAnswer,
     TaskResidual,
 )
@@ -38,6 +42,13 @@ def section(analysis: Analysis) -> Section:
             "The busiest groups of threads (a task in a slot)",
             [_bottleneck(b) for b in analysis.rows(BottleneckAnswer)],
         ),
+        Table("How fast each slot is, against the others", [spelled(row) for row in analysis.rows(SlotSpeed)]),
+        Table("What tasks cost each other in a slot", [spelled(row) for row in analysis.rows(PairCost)]),
+        Table("Memory that only grew", [_leak(row) for row in analysis.rows(Leak)]),
+        Table(
+            "Threads that took in twice what others of their task did, or more",
+            [spelled(row) for row in analysis.rows(SkewedThread)],
+        ),
         Table("Stability", [spelled(row) for row in analysis.rows(StabilityAnswer) if row.scope == "epoch"]),
         Table("Traffic between tasks", [spelled(row) for row in analysis.rows(Pair)]),
     ]  # fmt: skip
@@ -50,6 +61,15 @@ def _episode(one: Episode) -> dict[str, Any]:
         "longest wait": duration(one.peak_s), "usual": duration(one.usual_s), "rows": round(one.tuples),
         "held up by": f"{one.task} in {one.vm}/{one.slot}" if one.task else "nobody alone",
         "there for": duration(one.held_s), "busy": percent(one.busy_share),
+    }  # fmt: skip
+
+
+def _leak(leak: Leak) -> dict[str, Any]:
+    return {
+        "run": leak.run, "slot": f"{leak.vm}/{leak.slot}", "tasks": ", ".join(leak.tasks),
+        "from": duration(leak.from_s), "to": duration(leak.to_s),
+        "KiB/s": None if leak.bytes_per_s is None else leak.bytes_per_s / 1024,
+        "held at the end": percent(leak.held), "full after": duration(leak.full_in_s),
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dashboards.analytics.results import TABLES
-from generate_trace import BESIDE, COST_S, TASKS, Wanted, generate
+from generate_trace import BESIDE, COST_S, TASKS, USUAL, Wanted, generate
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,7 +44,9 @@ def headgate(*arguments, env=None):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "traces"
-    truth = generate(folder, Wanted(rows=120_000, threads=40, epochs=4, segment_rows=20_000), bad=True)
+    planted = (*USUAL, "leak", "skew")
+    wanted = Wanted(rows=120_000, threads=40, epochs=4, segment_rows=20_000, planted=planted)
+    truth = generate(folder, wanted, bad=True)
     run = folder / "made" / "run-1"
     last = json.loads((run / "decisions.jsonl").read_text("utf-8").splitlines()[-1])
     came = {"epoch": 2, "decided": last["time"], "in_force": last["time"], "enacted_s": 1.5, "pause_ms": 40.0}

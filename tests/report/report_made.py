@@ -133,6 +133,16 @@ def _add_epoch(
 
 
 def _add_whole(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
+    found["slot_speeds"] += [
+        r.SlotSpeed(RUN, "vm1", slot, speed, speed - 0.03, speed + 0.03, 40, slow=speed < 0.9)
+        for slot, speed in enumerate((1.02, 0.7, 1.01, 0.99))
+    ]
+    found["pair_costs"] += [
+        r.PairCost(RUN, tasks[0], tasks[1], 1.4, 1.3, 1.5, 30, disturbs=True),
+        r.PairCost(RUN, tasks[2], tasks[1], 1.05, 0.98, 1.12, 30, disturbs=False),
+    ]
+    found["leaks"].append(r.Leak(RUN, "vm1", 3, [tasks[0]], 5.0, 120.0, 2.5e5, 2.2e5, 2.8e5, 0.31, 1_480.0))
+    found["skewed_threads"].append(r.SkewedThread(RUN, 3, tasks[1], 17, "vm1", 2, 90.0, 30.0, 3.0, 0.5))
     path, held_up_by = ("events", "archive"), (tasks[1], "vm1", 2)
     found["episodes"].append(
         r.Episode(RUN, *path, 3, 41.0, 63.5, 2.4, 58.0, 0.3, 1_900.0, *held_up_by, 1.7, 0.96)
