@@ -8,6 +8,7 @@ curate             segments of a run and date → curated parts, once; `compacti
 schemas            the tables of a trace for Spark
 aggregates         all rows to small tables, which everything after reads; `aggregating` makes those that are not there,
                    by `aggregate_parts`
+follow             all of it again and again, while a run goes on: `analyze --follow`
 unchanged          is what an analysis was made of still the same?
 asked, analyses    what an analysis is given, and one small file for each question
 results            the rows that the report is made from

@@ -8,7 +8,7 @@ or up to a minute before it; while these are the same ones, what was made of the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 
@@ -113,6 +113,12 @@ def planned(
     first = (known.passes + 1) * PARTS_MOST
     numbers = [first if whole else first + n for n in range(len(fresh))]
     return kept, [msgspec.structs.replace(p, number=n) for p, n in zip(fresh, numbers, strict=True)]
+
+
+def is_cut(kept: Iterable[AggregatedPart], fresh: Sequence[AggregatedPart]) -> bool:
+    """Do the fresh parts hold less than all rows of their runs, or have they several numbers?"""
+    runs = {part.run for part in fresh}
+    return bool(runs & {part.run for part in kept}) or len({part.number for part in fresh}) > 1
 
 
 def _neighbours(missing: list[int], apart: bool) -> list[tuple[int, int]]:

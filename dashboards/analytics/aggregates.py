@@ -31,7 +31,8 @@ FINE_PER_DOUBLING = 16  # bins of the latency's histogram, 4.4 % wide: quantiles
 
 @dataclass(frozen=True)
 class CuratedTables:
-    """The curated rows of the runs that are analysed; `span_s`: of the longest run; `parts`: what is to be made."""
+    """The curated rows of the runs that are analysed; `span_s`: of the longest run; `parts`: what is to be made; `cut`:
+    only some of the rows of their runs are in these."""
 
     spark: SparkSession
     curated: DataPlace
@@ -39,6 +40,7 @@ class CuratedTables:
     done: Curated
     span_s: float
     parts: Sequence[AggregatedPart]
+    cut: bool
 
     @property
     def window_s(self) -> int:
@@ -59,9 +61,8 @@ class CuratedTables:
 
         desired = {part.run for part in self.parts}
         frame = self._all(table, [run for run in self.runs if run.key in desired])
-        numbers = {part.number for part in self.parts}
-        if len(numbers) == 1 and len(desired) == len(self.parts):  # of whole runs
-            return frame.withColumn("part", f.lit(next(iter(numbers))))
+        if not self.cut:
+            return frame.withColumn("part", f.lit(self.parts[0].number))
         part, near = f.lit(None), f.lit(False)
         of = {run.key: run for run in self.runs}
         for each in self.parts:

@@ -44,14 +44,17 @@ def asked_of(
     span_s = max((end - begin) / 1e6 for begin, end in times.values())
     first = {one.key: [s.begin_us for s in of if s.table == "samples"] for one, of in found}
     folder = to / "aggregates"
-    tables = aggregates.CuratedTables(spark, to / "curated", [one for one, _ in found], curated, span_s, [])
+    tables = aggregates.CuratedTables(
+        spark, to / "curated", [one for one, _ in found], curated, span_s, [], False
+    )
     known = aggregate_parts.read(folder, f"{code_mark()} {tables.window_s} {tables.bin_s}")
     spans = {
         one.key: aggregate_parts.spans_of(known.spans.get(one.key, {}), curated.manifests[one.key], of)
         for one, of in found
     }
     kept, fresh = aggregate_parts.planned(known, spans, apart)
-    tables = aggregates.CuratedTables(spark, tables.curated, tables.runs, curated, span_s, fresh)
+    cut = aggregate_parts.is_cut(kept, fresh)
+    tables = aggregates.CuratedTables(spark, tables.curated, tables.runs, curated, span_s, fresh, cut)
     if fresh:
         _make(tables, folder, pass_of(fresh[0]), tell)
     now = AggregateManifest(

@@ -32,15 +32,15 @@ REPORT = "report.html"
 )
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs: any Spark URL.")
 @click.option("--memory", default="2g", show_default=True, help="Of Spark's driver.")
-@click.option(
-    "--spark", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it."
-)
+@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it.")
 @click.option("--strict", is_flag=True, help="End with 3 when any file cannot be used.")
 @click.option("--again", is_flag=True, help="Aggregate and answer anew, also if nothing has changed.")
+@click.option(
+    "--follow", "follows", is_flag=True, help="Keep the analysis of a run up to date until it is over."
+)
 @format_or_folder
 def analyze(
-    traces: tuple[str, ...], folder: str | None, master: str, memory: str, settings: tuple[str, ...],
-    strict: bool, again: bool, outputs: tuple[str, ...],
+    traces: tuple[str, ...], folder: str | None, follows: bool, outputs: tuple[str, ...], **options: Any
 ) -> None:  # fmt: skip
     """What runs did, from their traces: stability, predicted against actual, latency, bottlenecks, cost.
 
@@ -50,10 +50,15 @@ def analyze(
     from dashboards.analytics.pipeline import AnalysisSettings, run
 
     output, folder = split(outputs, folder)
-    more = dict(_setting(text) for text in settings)
-    to = folder or default_output(traces)
-    with progress() as tell:
-        analysis = run(traces, to, AnalysisSettings(master, memory, strict, again, more), tell, report_of)
+    options["spark"] = dict(_setting(text) for text in options["spark"])
+    to, settings = folder or default_output(traces), AnalysisSettings(**options)
+    if follows:
+        from dashboards.analytics.follow import follow_traces
+
+        analysis = follow_traces(traces, to, settings, _line_on_stderr, report_of)
+    else:
+        with progress() as tell:
+            analysis = run(traces, to, settings, tell, report_of)
     for row in analysis["left_out"][:20] if output == "table" else []:
         click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
     report = Path(to, REPORT)
@@ -130,13 +135,17 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _line_on_stderr(step: str) -> None:
+    click.echo(f"analyze: {step}", err=True)
+
+
 @contextmanager
 def progress() -> Iterator[Tell]:
     """Steps on stderr: a bar on a terminal, a line each elsewhere."""
     from dashboards.analytics.pipeline import STEPS
 
     if not sys.stderr.isatty():
-        yield lambda step: click.echo(f"analyze: {step}", err=True)
+        yield _line_on_stderr
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

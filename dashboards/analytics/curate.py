@@ -60,10 +60,14 @@ class Curated:
 
 
 def curate(
-    spark: SparkSession, curated: DataPlace, found: Sequence[tuple[TraceRun, Sequence[Segment]]]
+    spark: SparkSession,
+    curated: DataPlace,
+    found: Sequence[tuple[TraceRun, Sequence[Segment]]],
+    left: Sequence[LeftOut] = (),
 ) -> Curated:
-    """Bring the curated tables up to date with these segments."""
+    """Bring the curated tables up to date with these segments; what of them is `left` out now is in no longer."""
     known = {run.key: known_parts(curated, run, segments) for run, segments in found}
+    known = {run.key: without(known[run.key], run, segments, left) for run, segments in found}
     for run, _ in found:
         delete_strangers(curated, run, known[run.key])
     if _lost_a_part(spark, curated, found, known):  # segments of it that are there still are read again
@@ -184,6 +188,23 @@ def known_parts(curated: DataPlace, run: TraceRun, segments: Iterable[Segment]) 
     names = manifest.names()
     changed = any(names.get((s.table, s.place.name), s.digest) != s.digest for s in segments)
     return manifests.empty(run) if changed else manifest
+
+
+def without(
+    manifest: Manifest, run: TraceRun, segments: Iterable[Segment], left: Iterable[LeftOut]
+) -> Manifest:
+    """Without the parts that hold a segment whose clock is not believed any more, now that more is known of the run:
+    they are made again of their other segments. A part whose other segments are gone stays."""
+    there = {segment.digest for segment in segments}
+    out = {why.file for why in left if why.kind == "clock"}
+
+    def is_sound(part: TracePart) -> bool:
+        doubted = {d for d, name in part.segments.items() if (run.place / part.table / name).uri in out}
+        return not doubted or not set(part.segments) <= there | doubted
+
+    return Manifest(
+        manifest.schema, manifest.started_us, list(filter(is_sound, manifest.parts)), manifest.unreadable
+    )
 
 
 def delete_strangers(curated: DataPlace, run: TraceRun, manifest: Manifest) -> None:

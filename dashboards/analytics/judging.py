@@ -36,20 +36,37 @@ class Segment:
     digest: str
 
 
-def judged(run: TraceRun) -> tuple[list[Segment], list[LeftOut]]:
+FileState = tuple[str, DataPlace, int, int]  # table, file, bytes, ns of its last change
+Judgement = tuple[Segment | None, list[LeftOut]]
+
+
+class JudgedFiles:
+    """What has been found of files; one that is as it was need not be looked at again."""
+
+    def __init__(self) -> None:
+        self._found: dict[FileState, Judgement] = {}
+
+    def judge(self, files: Sequence[FileState]) -> list[Judgement]:
+        fresh = [file for file in files if file not in self._found]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = dict(zip(fresh, pool.map(lambda file: _judge(*file[:2]), fresh), strict=True))
+        self._found = {file: found.get(file) or self._found[file] for file in files}
+        return list(self._found.values())
+
+
+def judged(run: TraceRun, files: JudgedFiles | None = None) -> tuple[list[Segment], list[LeftOut]]:
     """(segments in order of table and time, what is left out)."""
-    files = [(table, child) for table in TABLES for child in _files(run.place / table)]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda pair: _judge(*pair), files))
+    there = [
+        (table, run.place / table / name, size, changed_ns)
+        for table in TABLES
+        for name, size, changed_ns in (run.place / table).sizes()
+    ]
+    found = (files or JudgedFiles()).judge(there)
     left = [why for _, whys in found for why in whys]
     segments = [segment for segment, _ in found if segment is not None]
     segments, again = _once(segments)
     segments, jumped = _by_clock(segments, run.started_us)
     return sorted(segments, key=lambda s: (s.table, s.begin_us, s.place.name)), left + again + jumped
-
-
-def _files(folder: DataPlace) -> list[DataPlace]:
-    return [child for child, is_folder in folder.children() if not is_folder]
 
 
 def _judge(table: str, file: DataPlace) -> tuple[Segment | None, list[LeftOut]]:

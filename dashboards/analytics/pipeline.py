@@ -17,7 +17,7 @@ from dashboards.analytics.aggregating import asked_of, forget_aggregates
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.curate import Curated, curate
 from dashboards.analytics.data_places import DataPlace, place
-from dashboards.analytics.judging import Segment, judged
+from dashboards.analytics.judging import JudgedFiles, Segment, judged
 from dashboards.analytics.output_folder import ANALYSIS, disk_told, drafted, held
 from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, StabilityAnswer
 from dashboards.analytics.spark import MEMORY, QUICK, QUICK_ROWS, session
@@ -86,30 +86,39 @@ def run(
             with session(settings.master, settings.memory, log_of(to), tuned(found, settings)) as spark:
                 started_s = time.monotonic()
                 tell(f"curating (Spark started in {started_s - began_s:.1f} s)")
-                curated = curate(spark, to / "curated", found)
+                curated = curate(spark, to / "curated", found, left)
                 curated_s = time.monotonic()
-                analysis = analysed(
-                    spark, found, AnalysisWork(to, draft, left, settings.strict, tell), curated
-                )
-            ended_s = time.monotonic()
-            seconds = {
+                work = AnalysisWork(to, draft, left, settings.strict, tell)
+                analysis = analysed(spark, found, work, curated)
+                ended_s = time.monotonic()
+            times = {
                 "start": started_s - began_s,
                 "curate": curated_s - started_s,
                 "analyse": ended_s - curated_s,
             }
-            analysis |= {MARK: mark, "seconds": {name: round(value, 3) for name, value in seconds.items()}}
-            (draft / ANALYSIS).write(json.dumps(analysis, indent=1, allow_nan=False).encode() + b"\n")
+            analysis = write_analysis(draft, analysis, mark, times)
             tell("the report")
             finish(draft)
     return analysis
 
 
-def judged_runs(traces: Sequence[str | Path], strict: bool) -> tuple[Found, list[LeftOut]]:
-    """(the runs of which something can be used, what is left out). Raises InvalidInput."""
+def write_analysis(
+    draft: DataPlace, analysis: dict[str, Any], mark: str, seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    """analysis.json, with what it was made of and how long that took."""
+    whole = analysis | {MARK: mark, "seconds": {name: round(value, 3) for name, value in seconds.items()}}
+    (draft / ANALYSIS).write(json.dumps(whole, indent=1, allow_nan=False).encode() + b"\n")
+    return whole
+
+
+def judged_runs(
+    traces: Sequence[str | Path], strict: bool, files: JudgedFiles | None = None
+) -> tuple[Found, list[LeftOut]]:
+    """(the runs of which something can be used, what is left out); `files`: judged before. Raises InvalidInput."""
     there, left = trace_runs.find([str(trace) for trace in traces])
     found: Found = []
     for one in there:
-        segments, why = judged(one)
+        segments, why = judged(one, files)
         found.append((one, segments))
         left += why
     _check(found, left, strict)

@@ -41,13 +41,14 @@ SETTINGS = {
 
 QUICK_ROWS = 3_000_000  # of samples: below it Spark takes longer to compile than to work
 QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",  # each of its stages is a job of its own
 }
+FOLLOWING = QUICK  # turn after turn of a few rows each
 
 
 @contextmanager

@@ -57,6 +57,18 @@ def test_of_a_run_that_goes_on_only_its_end_is_made_again() -> None:
     assert len(found.parts) <= 11
 
 
+def test_one_part_of_a_run_that_has_others_is_not_all_of_it() -> None:
+    its = {"a": spans((0, 5), (12, 18)), "b": spans((0, 5))}
+    first = passed(ap.empty("x"), its, apart=False)
+    assert not ap.is_cut([], first.parts)
+    kept, fresh = ap.planned(
+        passed(ap.empty("x"), its, apart=True), its | {"a": spans((0, 5), (12, 18), (18, 19))}, False
+    )
+    assert len(fresh) == 1 and ap.is_cut(kept, fresh)
+    kept, fresh = ap.planned(first, its | {"c": spans((0, 5))}, False)
+    assert len(kept) == 2 and [part.run for part in fresh] == ["c"] and not ap.is_cut(kept, fresh)
+
+
 def test_a_segment_that_comes_late_costs_its_stretch() -> None:
     early, late = [(0.0, 5.0), (5.0, 10.0), (12.0, 20.0), (22.0, 29.0), (32.0, 39.0)], (10.0, 12.0)
     found = ap.empty("x")

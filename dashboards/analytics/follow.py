@@ -1,0 +1,259 @@
+"""`headgate analyze --follow`: the analysis of one run, kept up to date while it goes on.
+
+Spark's Structured Streaming watches the folder of the run for finished segments; each micro-batch is one turn: what
+is new is curated, the stretches it lies in are aggregated, all questions are answered, results published as a whole.
+What counts is what the manifests say, so a turn that was cut off is done again and nothing is in twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import Empty, Queue
+from typing import TYPE_CHECKING, Any
+
+from dashboards.analytics import trace_runs
+from dashboards.analytics.aggregating import forget_aggregates
+from dashboards.analytics.curate import curate
+from dashboards.analytics.data_places import DataPlace, place
+from dashboards.analytics.judging import JudgedFiles, Segment
+from dashboards.analytics.output_folder import disk_told, drafted, held
+from dashboards.analytics.pipeline import (
+    AnalysisSettings,
+    AnalysisWork,
+    Tell,
+    analysed,
+    judged_runs,
+    log_of,
+    write_analysis,
+)
+from dashboards.analytics.results import LeftOut
+from dashboards.analytics.spark import FOLLOWING, session
+from dashboards.analytics.trace_runs import TraceRun
+from dashboards.analytics.unchanged import mark_of, told_again
+from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
+from topology_runtime.faults.words import counted
+from topology_runtime.trace_tables import TABLES, VIEWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SCHEMA = "headgate/follow/v1"
+FOLDER, TRACE_FILE, CHECKPOINT = "follow", "trace.json", "checkpoint"
+BINARY_FILE = "path string, modificationTime timestamp, length long, content binary"
+LOOK_S = 1.0  # between two looks at the folder
+FILES_MOST = 1000  # of a micro-batch
+LATE_S = 60  # a segment that begins so long before what was analysed of its table has come late
+SETTLE_S, QUIET_S = 3.0, 60.0  # without a change: of a run that says it is over, and of any other
+TAIL_BYTES = 1 << 18  # of the views, which tell how the run ended
+STAGE = re.compile(rb'"stage":"([^"]*)"')
+
+Finish = Callable[[DataPlace], None]
+
+
+def only_run(traces: Sequence[str]) -> TraceRun:
+    """The run in these folders. Raises UsageError when there are several."""
+    runs, _ = trace_runs.find(traces)
+    if len(runs) != 1:
+        raise UsageError(
+            f"--follow follows one run, and {counted(len(runs), 'run')} can be read in {', '.join(traces)}",
+            hint="name the folder of the run: traces/TOPOLOGY/RUN",
+        )
+    return runs[0]
+
+
+def claim(to: DataPlace, run: TraceRun) -> None:
+    """The checkpoint in this folder is of this run from now on. Raises Conflict when it is of another."""
+    file = to / FOLDER / TRACE_FILE
+    mine = {"schema": SCHEMA, "run": run.key, "trace": run.place.uri, "started_us": run.started_us}
+    try:
+        known = json.loads(file.read())
+    except FileNotFoundError:
+        file.write(json.dumps(mine).encode() + b"\n")
+        return
+    except ValueError:
+        known = {}
+    if known != mine:
+        of = f"{known.get('run')} in {known.get('trace')}" if known.get("run") else "nothing that can be read"
+        raise Conflict(
+            f"{to.uri} does not follow {run.key}",
+            cause=f"its checkpoint is of {of}"
+            + (", begun at another time" if known.get("run") == run.key else ""),
+            hint=f"--to ANOTHER, or delete {file.parent.uri}",
+        )
+
+
+def is_over(run: TraceRun, now_s: float) -> bool:
+    """Will nothing more come of it? It has said so, or nobody has written to it for long."""
+    folders = [run.place, *(run.place / table for table in TABLES)]
+    changed_s = max((ns / 1e9 for folder in folders for _, _, ns in folder.sizes()), default=now_s)
+    return now_s - changed_s >= (SETTLE_S if _says_over(run) else QUIET_S)
+
+
+def _says_over(run: TraceRun) -> bool:
+    file = run.place / VIEWS
+    try:
+        with file.files().open_input_file(file.path) as stream:
+            size = stream.size()
+            tail = bytes(stream.read_at(min(size, TAIL_BYTES), max(0, size - TAIL_BYTES)))
+    except FileNotFoundError:
+        return False
+    stages = STAGE.findall(tail)
+    return bool(stages) and stages[-1] == b"over"
+
+
+class Follower:
+    """Turns of one run: each brings everything up to date with the segments that are there."""
+
+    def __init__(self, spark: SparkSession, run: TraceRun, to: DataPlace, tell: Tell, finish: Finish) -> None:
+        self.analysis: dict[str, Any] | None = None
+        self._spark, self._run, self._to, self._tell, self._finish = spark, run, to, tell, finish
+        self._files = JudgedFiles()
+        self._mark = ""
+        self._seen: set[str] = set()
+        self._reach_us: dict[str, int] = {}
+
+    def turn(self) -> None:
+        began_s = time.monotonic()
+        try:
+            found, left = judged_runs([self._run.place.uri], False, self._files)
+        except InvalidInput:  # no sample yet
+            self._tell("waiting for the first segment")
+            return
+        mark = mark_of(found, left)
+        if mark == self._mark:
+            return
+        with drafted(self._to) as draft:
+            curated = curate(self._spark, self._to / "curated", found, left)
+            curated_s = time.monotonic()
+            work = AnalysisWork(self._to, draft, left, False, lambda step: None, apart=True)
+            analysis = analysed(self._spark, found, work, curated)
+            seconds = {"start": 0.0, "curate": curated_s - began_s, "analyse": time.monotonic() - curated_s}
+            self.analysis = write_analysis(draft, analysis, mark, seconds)
+            self._finish(draft)
+        self._mark = mark
+        self._say(found[0][1], left, time.monotonic() - began_s)
+
+    def _say(self, segments: list[Segment], left: list[LeftOut], took_s: float) -> None:
+        """What came late, and one line: how far it is, what is waiting."""
+        for segment in segments if self._seen else []:
+            late_us = self._reach_us.get(segment.table, 0) - segment.begin_us
+            if segment.place.uri not in self._seen and late_us > LATE_S * 1_000_000:
+                self._tell(f"{segment.table}/{segment.place.name} came {late_us / 1e6:.0f} s late: it is in")
+        for why in left:
+            if why.file not in self._seen and why.kind == "duplicate":
+                self._tell(f"left out: {why.file}: {why.kind}: {why.reason}")
+        self._seen = {segment.place.uri for segment in segments} | {why.file for why in left}
+        for segment in segments:
+            self._reach_us[segment.table] = max(self._reach_us.get(segment.table, 0), segment.end_us)
+        behind_s = max(0.0, time.time() - max(self._reach_us.values()) / 1e6)
+        waiting = counted(lag(self._run, self._seen), "segment")
+        rows = sum(segment.rows for segment in segments if segment.table == "samples")
+        self._tell(
+            f"{rows} rows of samples in; lag {waiting}, {behind_s:.0f} s; the turn took {took_s:.1f} s"
+        )
+
+
+def lag(run: TraceRun, seen: set[str]) -> int:
+    """Finished segments that were not seen yet, of the table that has most of them."""
+    folders = [run.place / table for table in TABLES]
+    return max(
+        sum(name[0] not in "_." and (folder / name).uri not in seen for name, _, _ in folder.sizes())
+        for folder in folders
+    )
+
+
+class StreamedBatches:
+    """Micro-batches, handed from the stream's thread to the main one, which works at them: there Ctrl-C arrives."""
+
+    def __init__(self) -> None:
+        self._came: Queue[int] = Queue(1)
+        self._done: Queue[bool] = Queue()
+
+    def hand(self, frame: DataFrame, number: int) -> None:
+        """Called by Spark. It counts as done when this returns."""
+        self._came.put(frame.count())
+        if not self._done.get():
+            raise InterruptedError("whoever follows has stopped")
+
+    def next(self, timeout_s: float) -> int | None:
+        """How many new segments; None when there are none."""
+        try:
+            return self._came.get(timeout=timeout_s)
+        except Empty:
+            return None
+
+    def done(self, well: bool) -> None:
+        self._done.put(well)
+
+
+@contextmanager
+def streamed(
+    spark: SparkSession, run: TraceRun, to: DataPlace
+) -> Iterator[tuple[StreamingQuery, StreamedBatches]]:
+    """The finished segments of the run as a stream: their paths and times, not what is in them."""
+    batches = StreamedBatches()
+    pattern = f"{run.place.uri}/{{{','.join(TABLES)}}}/*.parquet"
+    files = spark.readStream.format("binaryFile").schema(BINARY_FILE).option("maxFilesPerTrigger", FILES_MOST)
+    writer = (
+        files.load(pattern)
+        .select("path", "modificationTime", "length")
+        .withWatermark("modificationTime", f"{LATE_S} seconds")
+        .writeStream.foreachBatch(batches.hand)
+        .option("checkpointLocation", (to / FOLDER / CHECKPOINT).uri)
+        .trigger(processingTime=f"{LOOK_S} seconds")
+    )
+    query = writer.start()
+    try:
+        yield query, batches
+    finally:
+        batches.done(False)
+        with suppress(Exception):  # Java may be gone, and a stream that is stopped says so
+            query.stop()
+
+
+def follow(spark: SparkSession, run: TraceRun, to: DataPlace, tell: Tell, finish: Finish) -> dict[str, Any]:
+    """Until the run is over and all of it is in the results; the analysis. Raises InvalidInput when nothing came."""
+    follower = Follower(spark, run, to, tell, finish)
+    follower.turn()
+    with streamed(spark, run, to) as (query, batches):
+        while True:
+            came = batches.next(LOOK_S / 2)
+            if came is not None:
+                follower.turn()
+                batches.done(True)
+            elif not query.isActive:
+                raise query.exception() or HeadgateError(f"the stream of {run.key} has ended")
+            elif is_over(run, time.time()):
+                break
+    follower.turn()  # lines and segments that came last
+    if follower.analysis is None:
+        raise InvalidInput(f"nothing came of {run.key} that can be analysed")
+    return follower.analysis
+
+
+def follow_traces(
+    traces: Sequence[str], output: str, settings: AnalysisSettings, tell: Tell, finish: Finish
+) -> dict[str, Any]:
+    """Follow the only run in these traces, into `output`."""
+    if settings.strict:
+        raise UsageError("--strict and --follow exclude each other: a run that goes on has unfinished files")
+    run, to = only_run(traces), place(output)
+    with disk_told(to), held(to):
+        claim(to, run)
+        found, left = judged_runs([run.place.uri], False) if is_over(run, time.time()) else ([], [])
+        known = told_again(to, mark_of(found, left), False) if found and not settings.again else None
+        if known is not None:
+            tell(f"{run.key} is over, and all of it was analysed")
+            return known
+        if settings.again:
+            forget_aggregates(to)
+        tell("starting Spark, which takes some seconds")
+        began_s = time.monotonic()
+        with session(settings.master, settings.memory, log_of(to), FOLLOWING | dict(settings.spark)) as spark:
+            tell(f"following {run.key} (Spark started in {time.monotonic() - began_s:.1f} s; Ctrl-C ends it)")
+            return follow(spark, run, to, tell, finish)

@@ -1,0 +1,169 @@
+"""A run that is followed while its segments come: interrupted, killed, with late and doubled ones; at its end the
+analysis is that of the batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from generate_trace import Wanted, generate
+
+pytestmark = pytest.mark.live
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 200
+APART = ("seconds", "models", "output", "made_of")  # which times, where, and of which paths
+
+
+def command(*words: object) -> list[str]:
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "dashboards.cli",
+        "analyze",
+        *map(str, words),
+        "--master",
+        "local[2]",
+        "--json",
+    ]
+
+
+class Follow:
+    """`headgate analyze --follow run --to out`, and what it says."""
+
+    def __init__(self, run: Path, out: Path) -> None:
+        self.said: list[str] = []
+        self.process = subprocess.Popen(
+            command("--follow", run, "--to", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=ROOT, start_new_session=True,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line.rstrip("\n"))
+
+    def wait_for(self, words: str) -> None:
+        until_s = time.monotonic() + LIMIT_S
+        while not any(words in line for line in self.said):
+            assert time.monotonic() < until_s and self.process.poll() is None, self.said
+            time.sleep(0.1)
+
+    def ended(self) -> tuple[int, str]:
+        assert self.process.stdout is not None and self.process.stderr is not None
+        with self.process.stdout, self.process.stderr:
+            words = self.process.stdout.read()
+            code = self.process.wait(LIMIT_S)
+            self._thread.join()
+        return code, words
+
+    def kill(self, number: int) -> None:
+        """Its whole group; returns when Java is gone too."""
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        os.killpg(self.process.pid, number)
+        assert psutil.wait_procs(below, 20)[1] == []
+
+
+def bring(source: Path, to: Path, *names: str) -> None:
+    """As the recorder does: under another name first."""
+    for name in names:
+        part = to / Path(name).parent / f"_{Path(name).name}"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / name, part)
+        part.rename(to / name)
+
+
+def rows_in(run: Path) -> int:
+    """Of samples, in the segments that are there."""
+    return sum(pq.read_metadata(file).num_rows for file in (run / "samples").glob("[0-9]*.parquet"))
+
+
+def differences(a: Any, b: Any, at: str = "") -> Iterator[str]:
+    """Sums of floats may differ in their last digits: their order does."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in sorted((a.keys() | b.keys()) - set(APART)):
+            yield from differences(a.get(key, "absent"), b.get(key, "absent"), f"{at}.{key}")
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for n, (x, y) in enumerate(zip(a, b, strict=True)):
+            yield from differences(x, y, f"{at}[{n}]")
+    elif a != b and not (isinstance(a, float) and a == pytest.approx(b, rel=1e-9, abs=1e-12)):
+        yield f"{at}: {a} for {b}"
+
+
+def results(folder: Path) -> dict[str, Any]:
+    files = [folder / "analysis.json", *sorted((folder / "results").glob("*.json"))]
+    return {file.name: json.loads(file.read_text("utf-8")) for file in files}
+
+
+def test_a_followed_run_ends_with_the_analysis_of_the_batch(spark: None, tmp_path: Path) -> None:
+    generate(tmp_path / "made", Wanted(30_000, threads=20, slots=8, segment_rows=2_000))
+    whole, run, out = (
+        tmp_path / "made" / "made" / "run-1",
+        tmp_path / "made-run" / "made" / "run-1",
+        tmp_path / "out",
+    )
+    names = sorted(str(file.relative_to(whole)) for file in whole.glob("*/*.parquet"))
+    samples = [name for name in names if name.startswith("samples/")]
+    late = samples[2]
+    first = [name for name in names if name not in samples[8:] and name != late]
+    for file in whole.iterdir():
+        if file.is_file():
+            bring(whole, run, file.name)
+    bring(whole, run, *first)
+
+    begun = Follow(run, out)
+    begun.wait_for(f"{rows_in(run)} rows of samples in")
+    assert json.loads((out / "analysis.json").read_text())["rows"] == rows_in(run)
+    bring(whole, run, samples[8])
+    begun.wait_for(f"{rows_in(run)} rows of samples in; lag 0 segments")
+    begun.kill(signal.SIGINT)
+    assert begun.ended() == (130, "")
+    assert not (out / ".lock").exists() and not (out / "_draft").exists()
+
+    bring(whole, run, samples[9])
+    killed = Follow(run, out)
+    killed.wait_for(f"{rows_in(run)} rows of samples in")
+    bring(whole, run, samples[10])
+    time.sleep(2.0)  # somewhere within its turn
+    killed.kill(signal.SIGKILL)
+    killed.ended()
+
+    last = Follow(run, out)
+    last.wait_for(f"{rows_in(run)} rows of samples in")
+    bring(whole, run, late)
+    last.wait_for("s late: it is in")
+    doubled = run / "samples" / f"{Path(samples[0]).stem}9.parquet"
+    shutil.copy(whole / samples[0], doubled)
+    last.wait_for("duplicate")
+    bring(whole, run, *samples[11:])
+    (run / "views.jsonl").write_text('{"patch":{"stage":"over"}}\n')
+    code, words = last.ended()
+    assert code == 0, last.said
+    assert json.loads(words)["rows"] == 30_000
+
+    again = subprocess.run(
+        command(run, "--to", tmp_path / "batch"), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
+    )
+    assert again.returncode == 0, again.stderr
+    assert list(differences(results(out), results(tmp_path / "batch"))) == []
+    other = subprocess.run(
+        command("--follow", whole, "--to", out), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
+    )
+    assert other.returncode == 6 and f"made/run-1 in {run}" in other.stderr
+    once_more = Follow(run, out)
+    assert once_more.ended()[0] == 0 and "is over, and all of it was analysed" in once_more.said[-1]
