@@ -71,15 +71,14 @@ def same(run: Run, begin: int, end: int, each: int) -> dict[str, Any]:
     return {"time": pa.array(np.repeat(times, each), UTC_US), "window_s": np.ones(each * (end - begin))}
 
 
-def sampled(
-    run: Run, begin: int, end: int, vm: NDArray[np.int64], chance: np.random.Generator
-) -> dict[str, Any]:
-    """The same of rows that agents take: each has a phase of its own and is not quite punctual. `vm`: of each row of a
-    window."""
-    lengths = 1.0 + 2e-5 * chance.standard_normal((end - begin, len(vm)))
+def sampled(run: Run, begin: int, end: int, vm: NDArray[np.int64]) -> dict[str, Any]:
+    """The same of rows that agents take: each agent has a phase of its own and is not quite punctual; all rows of one
+    of its windows, in whatever table, have one time and one length. `vm`: of each row of a window."""
+    chance = np.random.Generator(np.random.SFC64([run.wanted.seed, run.number, begin, 1]))
+    lengths = 1.0 + 2e-5 * chance.standard_normal((end - begin, len(vms_of(run.wanted))))
     late_us = chance.integers(0, 900, (end - begin, 1)) + vm * PHASE_US
     times = run.start_us + (np.arange(begin, end)[:, None] + 1) * 1_000_000 + late_us
-    return {"time": pa.array(times.ravel(), UTC_US), "window_s": lengths.ravel()}
+    return {"time": pa.array(times.ravel(), UTC_US), "window_s": lengths[:, vm].ravel()}
 
 
 def vms_of(wanted: Wanted) -> tuple[str, ...]:
@@ -105,7 +104,7 @@ def samples(
     inside = np.bincount(epoch.slot, minlength=run.wanted.slots)[epoch.slot]
     memory = (held(run, epoch, begin, end)[:, epoch.slot] * SLOT_MEMORY_BYTES / inside).astype(np.int64)
     vm = epoch.slot // SLOTS_OF_VM
-    return sampled(run, begin, end, vm, chance) | {
+    return sampled(run, begin, end, vm) | {
         "epoch": np.full(many * threads, epoch.number),
         "vm": words(vms_of(run.wanted), np.tile(vm, many)),
         "slot": np.tile(epoch.slot % SLOTS_OF_VM, many),
@@ -176,9 +175,8 @@ def slots(run: Run, epoch: Epoch, begin: int, end: int, cpu_s: Floats) -> tuple[
     of_cpu.add(cpu[~unknown], expected[~unknown])
     of_memory.add(memory[~unknown], foreseen[~unknown])
     every = np.tile(np.arange(number), many)
-    phases = np.random.Generator(np.random.SFC64([run.wanted.seed, run.number, begin, 1]))
     return (
-        sampled(run, begin, end, np.arange(number) // SLOTS_OF_VM, phases)
+        sampled(run, begin, end, np.arange(number) // SLOTS_OF_VM)
         | {
             "epoch": np.full(many * number, epoch.number),
             "vm": words(vms_of(run.wanted), every // SLOTS_OF_VM),

@@ -4,9 +4,11 @@ shares no SQL and no module with them; the page's questions are answered."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections import defaultdict
 from datetime import datetime
@@ -280,3 +282,25 @@ def test_ctrl_c_ends_a_query_that_works(runs: Recorded) -> None:
         asked.send_signal(signal.SIGINT)
         out, err = asked.communicate(timeout=10)
     assert (asked.returncode, out, err.strip()) == (130, b"", b"")
+
+
+def test_the_notebook_runs(runs: Recorded, tmp_path: Path) -> None:
+    """In a kernel of its own; every answer has rows, and the chart is drawn."""
+    notebook = ROOT / "docs" / "notebooks" / "runs.ipynb"
+    code = "import sys, nbformat\nfrom nbclient import NotebookClient\nbook = nbformat.read(sys.argv[1], 4)\n"
+    code += "NotebookClient(book, timeout=120, kernel_name='python3').execute()\nnbformat.write(book, sys.argv[2])"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, str(notebook), str(tmp_path / "run.ipynb")],
+        capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "HEADGATE_TRACES": str(runs.traces)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    cells = [
+        cell
+        for cell in json.loads((tmp_path / "run.ipynb").read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    for cell in cells:
+        data = next(out["data"] for out in cell["outputs"] if "data" in out)
+        drawn = "".join(data.get("text/html", ""))
+        assert drawn.count("<tr>") > 1 or "application/vnd.plotly.v1+json" in data, cell["source"]
+    assert not any(cell["outputs"] for cell in json.loads(notebook.read_text())["cells"] if "outputs" in cell)

@@ -1,0 +1,157 @@
+"""What is put into a made trace is what the views find: overload, a skewed thread, slots that nobody holds."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from dashboards.tables import trace_files
+from dashboards.tables.answers import lines_of, plain
+from dashboards.tables.catalogue import needed
+from generate_trace import Wanted, generate
+
+pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
+
+EMPTY, EMPTY_BEFORE = ("vm1", 1), 3  # nobody is in this slot in the first two epochs
+SLOTS = 8
+PLANNED = {("vm1", 0): 5, ("vm1", 1): 1}  # threads in slots, by a plan of the first epoch that nobody kept to
+TIMES = 3  # as many rows as before
+
+
+class Made:
+    """A trace and what is true of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.truth = generate(
+            folder, Wanted(rows=24_000, threads=20, slots=SLOTS, epochs=4, segment_rows=4_000)
+        )
+        self.run = folder / "made" / "run-1"
+        for file in sorted((self.run / "samples").glob("*.parquet")):
+            pq.write_table(self.spoiled(pq.read_table(file)), file)
+        placement = [{"vm": vm, "slot": slot, "threads": {"score": n}} for (vm, slot), n in PLANNED.items()]
+        line = {"time": "2027-01-15T08:00:00Z", "plan": {"id": "1-1", "placement": placement}}
+        (self.run / "plans.jsonl").write_text(json.dumps(line) + "\n")
+        self.folder = folder
+
+    def spoiled(self, table: pa.Table) -> pa.Table:
+        """The last thread of `score` gets more rows; of one slot the threads are missing."""
+        many = pc.and_(pc.equal(table["task"], "score"), pc.equal(table["thread"], self.skewed(table)))
+        rows = pc.multiply(table["tuples_in"], pc.if_else(many, TIMES, 1))
+        table = table.set_column(table.column_names.index("tuples_in"), "tuples_in", rows)
+        gone = pc.and_(pc.equal(table["vm"], EMPTY[0]), pc.equal(table["slot"], EMPTY[1]))
+        return table.filter(pc.invert(pc.and_(gone, pc.less(table["epoch"], EMPTY_BEFORE))))
+
+    @staticmethod
+    def skewed(table: pa.Table) -> int:
+        return int(pc.max(table.filter(pc.equal(table["task"], "score"))["thread"]).as_py())
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return [
+            row for file in (self.run / table).glob("*.parquet") for row in pq.read_table(file).to_pylist()
+        ]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("truths") / "traces")
+
+
+@pytest.fixture
+def ask(made: Made) -> Callable[[str], list[dict[str, Any]]]:
+    from dashboards.tables.duckdb_views import connected
+    from dashboards.tables.queries import answer
+
+    def asked(query: str) -> list[dict[str, Any]]:
+        runs, left = trace_files.found(str(made.folder))
+        connection = connected(runs, left, needed(query))
+        names, batches = answer(connection, query)
+        found = [dict(zip(names, map(plain, line), strict=True)) for line in lines_of(batches)]
+        connection.close()
+        return found
+
+    return asked
+
+
+Ask = Callable[[str], list[dict[str, Any]]]
+
+
+def test_a_slot_without_threads_is_not_held_and_costs_nothing(made: Made, ask: Ask) -> None:
+    windows = {
+        (row["epoch"], row["time"], row["vm"], row["slot"]): row["window_s"] for row in made.rows("slots")
+    }
+    there = {
+        (row["epoch"], row["time"], row["vm"], row["slot"]) for row in made.rows("samples")
+    } & windows.keys()
+    assert len(there) < len(windows), "else nothing is tried"
+    costs = {row["epoch"]: row for row in ask("select * from mart_cost")}
+    held_s: dict[int, float] = defaultdict(float)
+    vm_s: dict[int, dict[Any, float]] = defaultdict(dict)
+    for key in there:
+        epoch, when, vm, _ = key
+        held_s[epoch] += windows[key]
+        vm_s[epoch][when, vm] = windows[key]
+    for epoch in held_s:
+        assert costs[epoch]["slot_hours"] == pytest.approx(held_s[epoch] / 3600, rel=1e-9)
+        assert costs[epoch]["usd"] == pytest.approx(0.1 * sum(vm_s[epoch].values()) / 3600, rel=1e-9)
+    assert costs[None]["slot_hours"] == pytest.approx(sum(held_s.values()) / 3600, rel=1e-9)
+    plans = {row["epoch"]: row for row in ask("select * from fct_plans")}
+    for epoch in held_s:
+        all_s = sum(window_s for key, window_s in windows.items() if key[0] == epoch)
+        assert plans[epoch]["slots_held"] == pytest.approx(
+            held_s[epoch] / all_s * SLOTS, rel=1e-5
+        )  # VMs differ so much
+    free = ask("select * from fct_slot_seconds where threads = 0")
+    assert {(row["vm"], row["slot"]) for row in free} == {EMPTY}
+    assert all(row["unexplained_cpu"] == row["cpu"] for row in free)
+
+
+def test_planned_is_what_the_plan_says_whoever_is_there(ask: Ask) -> None:
+    for row in ask("select distinct epoch, vm, slot, planned_threads from fct_slot_seconds"):
+        expected = PLANNED.get((row["vm"], row["slot"]), 0) if row["epoch"] == 1 else None
+        assert row["planned_threads"] == expected, row
+
+
+def test_an_overload_is_where_it_hurt_and_its_task_is_who_it_was(made: Made, ask: Ask) -> None:
+    growing = {epoch["epoch"] for epoch in made.truth["runs"][0]["epochs"] if epoch["growing"]}
+    assert growing, "else nothing is tried"
+    worst = ask("select epoch, bottleneck, fell_behind from mart_epochs order by p95_s desc limit 1")[0]
+    assert worst["epoch"] in growing and worst["bottleneck"] == "score" and worst["fell_behind"] > 0
+    grows = ask("select distinct epoch from mart_bottlenecks where rank = 1 and grows")
+    assert {row["epoch"] for row in grows} == growing
+
+
+def test_a_thread_with_three_times_the_rows_is_named(made: Made, ask: Ask) -> None:
+    found = ask(
+        "select epoch, thread, skew, threads from mart_skew where task = 'score' order by epoch, skew desc"
+    )
+    first = {}
+    for row in found:
+        first.setdefault(row["epoch"], row)
+    planted: dict[int, int] = {}
+    for row in made.rows("samples"):
+        if row["task"] == "score":
+            planted[row["epoch"]] = max(row["thread"], planted.get(row["epoch"], 0))
+    assert {epoch: row["thread"] for epoch, row in first.items()} == planted
+    for row in first.values():
+        others = row["threads"] - 1
+        assert row["skew"] == pytest.approx(TIMES * (others + 1) / (TIMES + others), rel=0.05)
+    none = ask("select max(skew) as most from mart_skew where task <> 'score' and threads > 1")
+    assert none[0]["most"] < 1.1
+
+
+def test_counts_are_those_of_the_truth(made: Made, ask: Ask) -> None:
+    run = made.truth["runs"][0]
+    (row,) = ask("select * from mart_runs")
+    assert row["offered_tps"] == pytest.approx(run["mean_offered_tps"], abs=1)
+    assert row["acked_tps"] == pytest.approx(run["mean_acked_tps"], abs=1)
+    assert row["plans"] == len(run["epochs"]) and row["lost"] is None
+    (tuples,) = ask("select * from mart_tuples")
+    assert tuples["counted_done"] == sum(rate["acked"] for rate in made.rows("rates"))
