@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,6 +22,7 @@ TABLE_ROWS = 1_000  # that a table shows: it has to be in memory to be aligned
 DAY_S = 86_400
 
 Line = Sequence[Any]
+T = TypeVar("T")
 
 
 def show(output: Format, names: Sequence[str], lines: Iterator[Line]) -> None:
@@ -107,7 +108,7 @@ def _table(columns: Sequence[str], lines: Iterator[Line]) -> None:
         click.echo(f"the first {TABLE_ROWS:,} rows of more: -o csv, json or jsonl has all", err=True)
 
 
-def begun(lines: Iterator[Line]) -> Iterator[Line]:
+def begun(lines: Iterator[T]) -> Iterator[T]:
     """The same, but the first one is worked out now: what a query cannot do shows before anything is printed."""
     first = next(lines, None)
     return iter(()) if first is None else chain((first,), lines)

@@ -14,8 +14,9 @@ from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, emit, format_options
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dashboards.analytics.results import LeftOut
-    from dashboards.tables.answers import Line
     from dashboards.tables.trace_files import RunFiles
 
 LEFT_SHOWN = 20
@@ -34,6 +35,11 @@ EXAMPLE = 'headgate sql traces/demo "select * from mart_epochs order by p95_s de
 @click.option(
     "--tables", "only_tables", is_flag=True, help="List tables and columns with types, units and meaning."
 )
+@click.option(
+    "--delta",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the answer into this new folder, as a Delta table, instead of printing it.",
+)
 @click.option("--spark", "on_spark", is_flag=True, help="Ask Spark instead of DuckDB: the same tables.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @format_options
@@ -42,6 +48,7 @@ def sql(
     query: str | None,
     file: Path | None,
     only_tables: bool,
+    delta: Path | None,
     on_spark: bool,
     master: str,
     output: Format,
@@ -51,10 +58,15 @@ def sql(
     A query reads and never writes. Times are UTC. docs/tables.md tells of every table and column."""
     from dashboards.tables import trace_files
     from dashboards.tables.catalogue import listing, needed
+    from dashboards.tables.queries import DamagedPage
 
     if only_tables:
         emit(output, {"tables": listing()}, listing())
         return
+    if on_spark and delta is not None:
+        raise UsageError(
+            "--delta is DuckDB's answer", hint="leave out --spark: Spark writes Delta tables itself"
+        )
     text = _query(query, file)
     runs, left = trace_files.found(trace)
     _say(left)
@@ -63,7 +75,11 @@ def sql(
 
         ask(runs, left, text, master, output)
         return
-    _ask(runs, left, text, needed(text), output)
+    names, batches = _begun_without_damage(runs, left, text, needed(text))
+    try:
+        _put(names, batches, output, delta)
+    except DamagedPage as error:
+        raise InvalidInput("the rest of the answer cannot be read", cause=str(error)) from error
 
 
 def _query(query: str | None, file: Path | None) -> str:
@@ -88,33 +104,40 @@ def _say(left: Sequence[LeftOut]) -> None:
         )
 
 
-def _ask(runs: Sequence[RunFiles], left: list[LeftOut], text: str, wanted: set[str], output: Format) -> None:
+def _put(names: list[str], batches: Iterator[pa.RecordBatch], output: Format, delta: Path | None) -> None:
+    if delta is None:
+        from dashboards.tables.answers import lines_of, show
+
+        show(output, names, lines_of(batches))
+        return
+    from dashboards.tables import delta_tables
+
+    click.echo(f"{counted(delta_tables.write(delta, batches), 'row')} in the Delta table {delta}", err=True)
+
+
+def _begun_without_damage(
+    runs: Sequence[RunFiles], left: list[LeftOut], text: str, wanted: set[str]
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Once more without what cannot be read, if that shows before anything is printed."""
     from dashboards.tables import trace_files
-    from dashboards.tables.answers import show
     from dashboards.tables.queries import DamagedPage, cannot
 
     try:
-        names, lines = _begun(runs, left, text, wanted)
+        return _begun(runs, left, text, wanted)
     except DamagedPage as error:
         bad = trace_files.damaged(runs)
         if not bad:
             raise cannot(str(error)) from error
-        _say(bad)
-        runs = trace_files.without(runs, {why.file for why in bad})
-        names, lines = _begun(runs, [*left, *bad], text, wanted)
-    try:
-        show(output, names, lines)
-    except DamagedPage as error:
-        raise InvalidInput("the rest of the answer cannot be read", cause=str(error)) from error
+    _say(bad)
+    return _begun(trace_files.without(runs, {why.file for why in bad}), [*left, *bad], text, wanted)
 
 
 def _begun(
     runs: Sequence[RunFiles], left: Sequence[LeftOut], text: str, wanted: set[str]
-) -> tuple[list[str], Iterator[Line]]:
-    from dashboards.tables.answers import begun, lines_of
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    from dashboards.tables.answers import begun
     from dashboards.tables.duckdb_views import connected
     from dashboards.tables.queries import answer
 
     names, batches = answer(connected(runs, left, wanted), text)
-    return names, begun(lines_of(batches))
+    return names, begun(batches)

@@ -255,3 +255,25 @@ def test_help_needs_no_duckdb() -> None:
             f"import sys\nfrom dashboards.cli import main\nmain({words})\nassert 'duckdb' not in sys.modules"
         )
         subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=30, capture_output=True)
+
+
+def test_an_answer_becomes_a_delta_table(ask: Ask, tmp_path: Path) -> None:
+    """Read back by deltalake, and by its log alone."""
+    deltalake = pytest.importorskip(
+        "deltalake", reason="deltalake is not installed: pip install 'headgate[delta]'"
+    )
+    query, folder = "select run, time, task, thread, tuples_in, cpu_s from samples", tmp_path / "table"
+    code, out, err = ask(query, "--delta", str(folder))
+    rows = json.loads(ask(f"{query} order by all", "-o", "json")[1])
+    assert (code, out) == (0, "") and f"{len(rows):,} rows in the Delta table" in err
+    table = deltalake.DeltaTable(folder)
+    log = [json.loads(line) for line in (folder / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
+    added = [folder / line["add"]["path"] for line in log if "add" in line]
+    assert sorted(added) == sorted(folder.glob("*.parquet")) and [Path(p) for p in table.file_uris()]
+    found = [row for file in added for row in pq.read_table(file).to_pylist()]
+    for row in found:
+        row["time"] = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert sorted(found, key=lambda row: [*row.values()]) == rows
+    assert ask(query, "--delta", str(folder))[0] == 3  # it is not written into again
+    assert ask("select 1 as n where false", "--delta", str(tmp_path / "none"))[0] == 3
+    assert ask("select 1 as n", "--delta", str(tmp_path / "x"), "--spark")[0] == 2
