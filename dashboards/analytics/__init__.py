@@ -11,6 +11,7 @@ aggregates         all rows to small tables, which everything after reads; `aggr
 follow             all of it again and again, while a run goes on: `analyze --follow`
 unchanged          is what an analysis was made of still the same?
 asked, analyses    what an analysis is given, and one small file for each question
+answering          every question asked
 results            the rows that the report is made from
 spark              the session
 output_folder      where an analysis goes: one process at a time, results replaced as a whole

@@ -6,9 +6,8 @@ are brought to the driver once, so that what is asked of them reads no file and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from dashboards.analytics import aggregate_parts, aggregates
@@ -17,6 +16,7 @@ from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.curate import Curated
 from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.judging import Segment
+from dashboards.analytics.spark import side_by_side
 from dashboards.analytics.trace_runs import TraceRun
 from dashboards.analytics.unchanged import code_mark
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 Found = Sequence[tuple[TraceRun, Sequence[Segment]]]
 
-AT_ONCE = 3  # aggregates that are made side by side: Spark plans one while another is worked at
 SMALL_BYTES = 4 << 20  # of an aggregate on disk, which the driver holds
 ADDED_UP = {  # those without a time: what one part has of a key is added to what another has
     "latency_histogram": ("run", "epoch", "source", "sink", "bucket"),
@@ -107,17 +106,7 @@ def _make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell
         keep(name, make())
 
     rest = {name: make for name, make in makers(tables).items() if name not in ("bundles", "neighbours")}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        waiting = [pool.submit(bundles)]
-        waiting += [pool.submit(made, name, make) for name, make in rest.items()]
-        try:
-            for each in waiting:
-                each.result()
-        except BaseException:
-            for each in waiting:
-                each.cancel()
-            tables.spark.sparkContext.cancelAllJobs()
-            raise
+    side_by_side(tables.spark, [bundles, *(partial(made, name, make) for name, make in rest.items())])
 
 
 def _folder(of: DataPlace, number: int) -> DataPlace:
@@ -128,20 +117,43 @@ def _read(spark: SparkSession, folder: DataPlace, name: str, parts: Sequence[Agg
     """Its rows that count; a small one from the driver's memory."""
     from pyspark.sql import functions as f
 
-    passes = sorted({pass_of(part) for part in parts})
-    frame = spark.read.parquet(*(_folder(folder, number).uri for number in passes))
+    folders = [_folder(folder, number) for number in sorted({pass_of(part) for part in parts})]
     runs: dict[int, list[str]] = {}
     for part in parts:
         runs.setdefault(part.number, []).append(part.run)
+    adds = name in ADDED_UP and len(parts) > len({part.run for part in parts})
+    if sum(map(_size, folders)) <= SMALL_BYTES:
+        return _held(spark, folders, runs, ADDED_UP[name] if adds else ())
+    frame = spark.read.parquet(*(each.uri for each in folders))
     counts = [(f.col("part") == number) & f.col("run").isin(*of) for number, of in runs.items()]
     frame = frame.where(reduce(lambda a, b: a | b, counts)).drop("part")
-    if name in ADDED_UP and len(parts) > len({part.run for part in parts}):
+    if adds:
         keys = ADDED_UP[name]
         sums = [(f.max if c.startswith("max") else f.sum)(c).alias(c) for c in frame.columns if c not in keys]
         frame = frame.groupBy(*keys).agg(*sums)
-    if sum(_size(_folder(folder, number)) for number in passes) > SMALL_BYTES:
-        return frame
-    return spark.createDataFrame(frame.toArrow()).coalesce(1)  # of one partition: nothing has to be shuffled
+    return frame
+
+
+def _held(
+    spark: SparkSession, folders: Sequence[DataPlace], runs: Mapping[int, Sequence[str]], keys: Sequence[str]
+) -> DataFrame:
+    """The same of a small one, read here; `keys`: of what is added up. Of one partition: nothing has to be shuffled."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    files = [child for each in folders for child, _ in each.children() if child.name.endswith(".parquet")]
+    table = pa.concat_tables([pq.read_table(file.path, filesystem=file.files()) for file in files])
+    counts = [
+        pc.and_(pc.equal(table["part"], number), pc.is_in(table["run"], pa.array(of)))
+        for number, of in runs.items()
+    ]
+    table = table.filter(reduce(pc.or_, counts)).drop_columns(["part"])
+    if keys:
+        sums = [(c, "max" if c.startswith("max") else "sum") for c in table.column_names if c not in keys]
+        found = table.group_by(list(keys), use_threads=False).aggregate(sums)
+        table = pa.table({c: found[c if c in keys else f"{c}_{dict(sums)[c]}"] for c in table.column_names})
+    return spark.createDataFrame(table).coalesce(1)
 
 
 def _size(folder: DataPlace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import msgspec
 
 from dashboards.analytics import trace_runs
 from dashboards.analytics.aggregating import asked_of, forget_aggregates
-from dashboards.analytics.asked import AnalysisInput
+from dashboards.analytics.answering import Rows, answers
 from dashboards.analytics.curate import Curated, curate
 from dashboards.analytics.data_places import DataPlace, place
 from dashboards.analytics.judging import JudgedFiles, Segment, judged
@@ -42,7 +42,6 @@ TOLD = (  # result tables that are in the summary as they are
 )
 
 Tell = Callable[[str], None]
-Rows = dict[str, Sequence[msgspec.Struct]]
 Found = list[tuple[TraceRun, list[Segment]]]
 
 
@@ -160,61 +159,6 @@ def analysed(spark: SparkSession, found: Found, work: AnalysisWork, curated: Cur
         _refuse(rows["left_out"])  # type: ignore[arg-type]
     _write_results(work.draft, rows)
     return summary(found, curated, rows, more, work.to)
-
-
-def answers(
-    asked: AnalysisInput, to: DataPlace, left: Iterable[LeftOut], tell: Tell
-) -> tuple[Rows, dict[str, Any]]:
-    """The rows of every result table, and what the summary has besides."""
-    from dashboards.analytics.analyses import (
-        bottlenecks,
-        cost,
-        episodes,
-        interference,
-        latency,
-        leaks,
-        load_steps,
-        pairs,
-        refit,
-        replans,
-        residuals,
-        seasons,
-        skew,
-        speeds,
-        stability,
-        tasks,
-    )  # fmt: skip
-
-    tell("stability")
-    windows, growing = stability.windows(asked)
-    hurt = episodes.episodes(asked)
-    rows: Rows = {"episodes": hurt, "stability": [*stability.epochs(asked, hurt), *windows]}
-    tell("predicted against actual")
-    hard = residuals.tried(asked, hurt)
-    rows["residuals"] = residuals.residuals(asked, hard)
-    rows["rate_windows"], rows["slots_predicted"] = residuals.series(asked, hard), residuals.scatter(asked)
-    rows["tasks_residuals"], rows["residual_map"] = tasks.tasks(asked), tasks.residual_map(asked)
-    tell("latency and traffic")
-    rows["latency_epochs"], rows["pairs"] = latency.epochs(asked), pairs.pairs(asked)
-    tell("bottlenecks and interference")
-    rows["bottlenecks"] = bottlenecks.bottlenecks(asked)
-    rows["interference"] = interference.interference(asked)
-    rows["slot_speeds"], rows["pair_costs"] = speeds.speeds(asked)
-    rows["leaks"], rows["skewed_threads"] = leaks.leaks(asked), skew.skewed(asked)
-    tell("cost and re-plans")
-    rows["cost"] = cost.cost(asked)
-    rows["replans"], torn = replans.replans(asked)
-    tell("seasons and models")
-    rows["seasons"], rows["forecast"] = seasons.seasons(asked)
-    rows["refitted"] = refit.refit(asked, to / "models")
-    rows["steps"], rows["step_slots"], no_steps = load_steps.steps(asked)
-    rows["left_out"] = [*left, *torn, *no_steps]
-    more = {
-        "r2_epochs": residuals.r2_epochs(asked, hard),
-        "latency_ms": latency.overall_ms(asked),
-        "growing": growing,
-    }
-    return rows, more
 
 
 def summary(

@@ -11,7 +11,8 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ MEMORY = "2g"  # of the driver; with a local master everything runs in it
 LOCAL = "127.0.0.1"
 MOST_SHUFFLES = 64
 STOP_S = 30.0  # for Java to end by itself
+AT_ONCE = 3  # questions to Spark
+CANCEL_S = 0.2  # between two attempts to end what runs
 FULL = "No space left on device"
 
 SETTINGS = {
@@ -150,6 +153,22 @@ def _failures(log: Path) -> Iterator[None]:
         caused = [line for line in lines if line.startswith("Caused by:")]
         cause = (caused or lines or [type(error).__name__])[-1 if caused else 0]
         raise HeadgateError("Spark failed", cause=cause, hint=f"more in {log}, or with --debug") from error
+
+
+def side_by_side(spark: SparkSession, works: Iterable[Callable[[], None]]) -> None:
+    """All of them, a few at once: Spark plans one while another is worked at. What one raises ends the others."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [pool.submit(work) for work in works]
+        try:
+            for each in waiting:
+                each.result()
+        except BaseException:
+            for each in waiting:
+                each.cancel()
+            while any(each.running() for each in waiting):
+                spark.sparkContext.cancelAllJobs()
+                wait(waiting, CANCEL_S)
+            raise
 
 
 def tasks_running() -> tuple[int, int] | None:

@@ -154,7 +154,7 @@ def test_a_followed_run_ends_with_the_analysis_of_the_batch(spark: None, tmp_pat
     (run / "views.jsonl").write_text('{"patch":{"stage":"over"}}\n')
     code, words = last.ended()
     assert code == 0, last.said
-    assert json.loads(words)["rows"] == 30_000
+    assert json.loads(words)["rows"] == rows_in(whole)
 
     again = subprocess.run(
         command(run, "--to", tmp_path / "batch"), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
