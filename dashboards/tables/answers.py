@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLE_ROWS = 1_000  # that a table shows: it has to be in memory to be aligned
+WIDE, FEW = 10, 5  # a table of more columns and no more rows is shown on its side
 DAY_S = 86_400
 
 Line = Sequence[Any]
@@ -100,7 +101,11 @@ def _table(columns: Sequence[str], lines: Iterator[Line]) -> None:
     first = list(islice(lines, TABLE_ROWS))
     more = next(lines, None) is not None
     rows = [dict(zip(columns, line, strict=True)) for line in first]
-    if rows:
+    if len(columns) > WIDE and 0 < len(rows) <= FEW:
+        write_table(
+            [{"column": name} | {str(n): row[name] for n, row in enumerate(rows, 1)} for name in columns]
+        )
+    elif rows:
         write_table(rows)
     else:
         click.echo("no rows", err=True)

@@ -96,6 +96,19 @@ def test_a_long_table_says_that_there_is_more(ask: Ask) -> None:
     assert ask(f"select range as n from range({TABLE_ROWS})")[2] == ""
 
 
+def test_a_few_wide_rows_are_shown_on_their_side(ask: Ask) -> None:
+    lines = ask("select * from mart_runs order by run")[1].splitlines()
+    assert lines[0].split() == ["column", "1", "2"] and lines[1].split() == [
+        "run",
+        "made/run-1",
+        "made/run-2",
+    ]
+    assert ask("select run, seconds from mart_runs order by run")[1].splitlines()[0].split() == [
+        "run",
+        "seconds",
+    ]
+
+
 @pytest.mark.parametrize("tail", [";", "  ; ", " -- so", "\n"])
 def test_a_query_may_end_as_queries_do(ask: Ask, tail: str) -> None:
     assert ask(f"select 1 as n{tail}", "-o", "csv")[1] == "n\n1\n"
