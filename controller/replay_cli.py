@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "headgate/replay/v1"
 VMS_MOST = 1024
+MEASURED = ("measured_s", "measured_tuples")  # violations of the recorded run, as they were
 SHOWN_MOST = 200  # letters of a value in the table
 
 
@@ -57,14 +58,18 @@ def replay(
     \b
     mba+sam, lsa+rsm, …   re-plan as the controller does, with this allocator and mapper
     static                the first plan, never changed
-    static-max            a plan for the highest rate, from the beginning, never changed
+    static-max            a plan for the highest rate that was offered, from the beginning, never changed
     static:lsa+rsm        the same, planned by this pair (else by the run's own)
+
+    A pair whose plan is predicted to carry less than it is for plans for more, until it carries that or the
+    VMs do not suffice (--max-vms): LSA with RSM, as in the paper, pays for what it does not foresee.
 
     The real controller then runs in a made world: the offer is the recorded one, VMs come and plans take
     force as quickly as they did in the run (median), and a plan carries exactly what the models predict for it.
     So models that are wrong, faults, a disturbed machine and latency between tasks are not in the answer.
     Violations: time in which more was offered than the plan in force is predicted to carry, and the
-    tuples above that, for the recorded run alike.
+    tuples above that, for the recorded run alike; measured_s and measured_tuples: what the recorded run really
+    failed to finish, in stretches of 10 s.
 
     \b
     headgate replay traces/demo/RUN
@@ -90,8 +95,8 @@ def replay(
     answer = found.data()
     if chosen:
         question = found.question(known, vms, max_vms, usd_per_slot_hour)
-        answer["recorded"] = found.account.row("recorded")
-        answer["policies"] = [tried(policy, question) for policy in chosen]
+        answer["recorded"] = found.recorded(trace)
+        answer["policies"] = [tried(policy, question) | dict.fromkeys(MEASURED) for policy in chosen]
     show(output, answer, found)
     if not found.comparison.equal:
         raise different(found.comparison, recording)
@@ -171,6 +176,13 @@ class ReplayResult:
             "run_s": self.run_s,
             "replay_s": self.took_s,
         }
+
+    def recorded(self, trace: Path) -> dict[str, Any]:
+        """The run's own line, what was measured of it included."""
+        from controller.replaying.measured import measured_of
+
+        measured = measured_of(trace) or (None, None)
+        return self.account.row("recorded") | dict(zip(MEASURED, measured, strict=True))
 
     def question(
         self, models: dict[str, Any] | None, vms: str | None, max_vms: int, usd_per_slot_hour: float | None

@@ -11,7 +11,8 @@ from typing import Literal
 from controller.execute.diff import ThreadChanges, diff
 from controller.execute.executor import circuit_of
 from controller.knowledge.plans import Plan, ThreadAt
-from controller.plan.planner import PlanRequest, best_plan, make_plan
+from controller.plan.carrying import carrying_plan
+from controller.plan.planner import PlanRequest, best_plan
 from controller.plan.relabel import relabel
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Vm
@@ -80,7 +81,7 @@ def choose(question: PlanQuestion) -> PlanChoice:
 def planned(request: PlanRequest) -> tuple[Plan, str]:
     """(the plan, why it is for less than was asked for or "")."""
     try:
-        return make_plan(request), ""
+        return carrying_plan(request)
     except Infeasible as error:
         best = best_plan(request)
         why = f"{best.rate_tps:.1f} of {request.rate_tps:.1f} tuples/s: {error.cause or error.what}"

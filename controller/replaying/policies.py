@@ -28,7 +28,7 @@ from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import did_you_mean
 
 FIXED = ("static", "static-max")
-FIRST_LESS, FIRST_MORE, FIRST_TRIES = 0.8, 1.1, 24  # down to a 170th of the first rate, up to 9 times
+FIRST_LESS, FIRST_TRIES = 0.8, 24  # down to a 170th of the first rate
 MOMENT_S = 1e-6  # at the beginning of the offer: what the first plan is made for, and next to no tuple
 
 
@@ -119,20 +119,21 @@ def trial_of(
 ) -> dict[str, Any]:
     """Try a policy; `watch` goes through the moments of its trial.
 
-    A controller does not begin with a plan that is not predicted to carry the first rate (LSA's and RSM's
-    may not be). Then a policy that re-plans begins with a plan for less, and re-plans at once; one that does
-    not, for more."""
-    share, step = 1.0, FIRST_MORE if policy.fixed else FIRST_LESS
+    A controller does not begin with a plan that is not predicted to carry the first rate. Where the pair carries no
+    more on these VMs, whatever it is asked for, the policy begins with a plan for as much as it carries."""
+    share = 1.0
     for _ in range(FIRST_TRIES):
         trial = PolicyTrial(policy, question, share)
         watch(trial)
         if trial.began:
             break
-        share *= step
+        share *= FIRST_LESS
     row = trial.row()
     if trial.began and share != 1.0:
+        rate = "highest" if policy.fixed == "static-max" else "first"
         row["note"] = (
-            f"its first plan is not predicted to carry the first rate; it began with one for {share:.3g} × that"
+            f"on these VMs it is predicted to carry {share:.3g} × the {rate} rate at most, whatever it is asked for, "
+            "and begins so; more may do (--max-vms)"
         )
     return row
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from recorded_runs import models, moments, write
 
+from controller.knowledge.models import Point
 from controller.replaying.exact_replay import ExactReplay
 from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.policies import Policy, PolicyQuestion, PolicyTrial, policies_of, trial_of
@@ -108,8 +110,16 @@ def test_prices_are_those_of_the_vms_or_per_slot_or_unknown(recording: Recording
     assert tried("static", recording, vms=priced)["usd"] == pytest.approx(0.4 * hours, rel=0.01)
 
 
-def test_what_can_never_begin_says_why(recording: Recording) -> None:
+def test_a_static_plan_that_the_vms_do_not_carry_begins_with_less_and_says_so(recording: Recording) -> None:
+    """(It once planned for more and more, and failed with a rate that nobody had offered.)"""
     row = tried("static-max", recording, vms=(Vm("vm1", 1),))
+    assert "× the highest rate at most" in row["note"] and "error" not in row
+    assert row["seconds"] == SECONDS and row["violations_s"] > 10
+
+
+def test_what_can_never_begin_says_why(recording: Recording) -> None:
+    slow = {model.task: model for model in models(0.001)}
+    row = tried("mba+sam", recording, models=slow)
     assert "no plan carries" in row["error"] and row["seconds"] == 0
 
 
@@ -118,3 +128,54 @@ def test_policies_that_there_are_not_are_all_named(recording: Recording) -> None
         policies_of(["mba+sam", "mba+smm", "staticmax", "static:mba"], recording.run.settings)
     text = "\n".join(caught.value.faults)
     assert "'mba+smm'" in text and "'staticmax'" in text and "'static:mba'" in text and "mba+sam" in text
+
+
+# ── a pair that foresees too little ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_pair_that_counts_too_few_threads_plans_for_more_until_it_carries(recording: Recording) -> None:
+    """LSA takes threads of a slot for as good as alone; here each one more brings a third of the first."""
+    bent = {model.task: replace(model, points=bend(model.points)) for model in models(40.0)}
+    enough = {"models": bent, "max_vms": 6}
+    lsa, mba = (tried(name, recording, **enough) for name in ("lsa+dsm", "mba+sam"))
+    assert lsa["violations_s"] == pytest.approx(mba["violations_s"], abs=1.0) and "note" not in lsa
+    static = tried("static-max:lsa+dsm", recording, **enough)
+    assert static["violations_s"] == 0.0 and "error" not in static
+
+
+def bend(points: tuple[Point, ...]) -> tuple[Point, ...]:
+    return tuple(replace(p, rate_tps=p.rate_tps * (1 + (p.threads - 1) / 3) / p.threads) for p in points)
+
+
+def test_vms_that_do_not_suffice_are_told_and_the_policy_is_tried_all_the_same(recording: Recording) -> None:
+    bent = {model.task: replace(model, points=bend(model.points)) for model in models(40.0)}
+    row = tried("static-max:lsa+dsm", recording, models=bent, vms=(Vm("vm1", 2),), max_vms=1)
+    assert "--max-vms" in row["note"] and "error" not in row
+    assert row["violations_s"] > 10 and row["violated_tuples"] > 0
+
+
+# ── a check that shares no code: slots and violations from the plans alone ──────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["mba+sam", "static", "static-max", "lsa+dsm"])
+def test_hours_and_violations_follow_from_the_plans(recording: Recording, name: str) -> None:
+    """From when each plan came into force and what it is predicted to carry, in steps of a hundredth of a second."""
+    (policy,) = policies_of([name], recording.run.settings)
+    trial = PolicyTrial(policy, PolicyQuestion(recording.run, SECONDS, INSTANT))
+    plans: list[tuple[float, float]] = []
+    for _ in trial.moments():
+        plan, began = trial.account.plan, trial.account.began_ns
+        if plan is not None and began and (not plans or plans[-1][1] != plan.prediction.rate_tps):
+            at_s = max(0.0, (_.now.wall_ns - began) / 1e9)
+            plans.append((at_s, plan.prediction.rate_tps))
+    late_s = missed = 0.0
+    for n in range(int(SECONDS * 100)):
+        at_s = n / 100
+        offered = 30.0 if at_s < 6 else 90.0
+        carried = [tps for from_s, tps in plans if from_s <= at_s][-1]
+        late_s += 0.01 * (offered > carried)
+        missed += 0.01 * max(0.0, offered - carried)
+    row = trial.row()
+    assert row["violations_s"] == pytest.approx(late_s, abs=0.3)
+    assert row["violated_tuples"] == pytest.approx(missed, abs=20.0)
+    assert row["offered"] == pytest.approx(6 * 30 + 14 * 90)
