@@ -26,6 +26,7 @@ from dashboards.analytics.analyses import (
     speeds,
     stability,
     tasks,
+    told,
 )
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.data_places import DataPlace
@@ -90,6 +91,7 @@ def _limits(asked: AnalysisInput, found: AnswersSoFar) -> None:
 def _plans(asked: AnalysisInput, found: AnswersSoFar) -> None:
     found.rows["cost"] = cost.cost(asked)
     found.rows["replans"], found.torn = replans.replans(asked)
+    found.rows["tuples_told"], found.rows["run_notes"] = told.told(asked)
 
 
 def _models(asked: AnalysisInput, found: AnswersSoFar, models: DataPlace) -> None:

@@ -291,6 +291,33 @@ class Replan(msgspec.Struct, frozen=True):
     text: str
 
 
+class TuplesTold(msgspec.Struct, frozen=True):
+    """What the controller counted, as of `at_s`, the last that it published; None: nothing was recorded. over: the run
+    had ended by then. lost: read, neither done nor on their way; duplicates: rows at sinks more than once, at least."""
+
+    run: str
+    at_s: float | None
+    over: bool | None
+    offered: int | None
+    emitted: int | None
+    acked: int | None
+    in_flight: int | None
+    lost: int | None
+    dead_lettered: int | None
+    replayed: int | None
+    duplicates: int | None
+
+
+class RunNote(msgspec.Struct, frozen=True):
+    """An event of the run that is no step of a plan, in the controller's words: kind, for example advice, vm_lost."""
+
+    run: str
+    at_s: float
+    epoch: int | None
+    kind: str
+    text: str
+
+
 class Forecast(msgspec.Struct, frozen=True):
     """The offered rate, `kind`: actual (whole run), fitted (the hold-out, by the method chosen before it) or
     forecast (after the end, with an interval of the errors seen in the hold-out)."""
@@ -400,6 +427,8 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "skewed_threads": SkewedThread,
     "cost": Cost,
     "replans": Replan,
+    "tuples_told": TuplesTold,
+    "run_notes": RunNote,
     "forecast": Forecast,
     "seasons": Season,
     "refitted": Refitted,

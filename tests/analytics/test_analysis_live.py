@@ -19,6 +19,11 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.live
 LIMIT_S = 400
 BEGIN_S = 1_800_000_000  # when a made run begins
+VIEWS = (
+    {"now": "2027-01-15T08:00:01Z", "stage": "running", "tuples": {"offered": 50, "acked": 20, "duplicates": 3}},
+    {"now": "2027-01-15T08:00:09Z", "patch": {"tuples": {"acked": 50}, "events": {
+        "7": {"time": "2027-01-15T08:00:07Z", "kind": "vm_lost", "text": "vm2 is silent", "epoch": 1}}}},
+)  # fmt: skip
 CURATE = """
 import sys
 from pathlib import Path
@@ -59,6 +64,7 @@ def made(tmp_path_factory):
         (run / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     steps = [{"from_s": BEGIN_S + n * 30, "to_s": BEGIN_S + n * 30 + 30, "offered_tps": 50.0} for n in (4, 5)]
     (run / "steps.json").write_text(json.dumps({"schema": "headgate/steps/v1", "steps": steps}), "utf-8")
+    (run / "views.jsonl").write_text("".join(json.dumps(view) + "\n" for view in VIEWS), "utf-8")
     return folder, truth
 
 
@@ -147,6 +153,18 @@ def test_every_result_table_is_written_and_holds_its_rows(analysed):
     printed = dict(analysed[0])
     assert Path(printed.pop("report")).is_file()
     assert json.loads((analysed[1] / "analysis.json").read_text()) == printed
+
+
+def test_what_the_controller_told_is_told(analysed):
+    read = {
+        name: of_run(json.loads((analysed[1] / "results" / f"{name}.json").read_text()))
+        for name in ("tuples_told", "run_notes")
+    }
+    names = ("at_s", "offered", "acked", "duplicates", "lost", "over")
+    assert [[row[name] for name in names] for row in read["tuples_told"]] == [[8.0, 50, 50, 3, None, False]]
+    assert [(note["at_s"], note["kind"], note["text"]) for note in read["run_notes"]] == [
+        (6.0, "vm_lost", "vm2 is silent")
+    ]
 
 
 def test_the_steps_that_a_run_was_led_up_are_taken_apart(analysed):
