@@ -48,7 +48,18 @@ _WORDS = (
     "topology_digest",
     "models_digest",
 )
-_TOP = ("schema", "rate_tps", "base_epoch", "allocation", "slots", "vms", "placement", "prediction", *_WORDS)
+_TOP = (
+    "schema",
+    "gap",
+    "rate_tps",
+    "base_epoch",
+    "allocation",
+    "slots",
+    "vms",
+    "placement",
+    "prediction",
+    *_WORDS,
+)
 _TASK = tuple(TaskAllocation.__struct_fields__)
 _VM = tuple(Vm.__struct_fields__)
 _PLACED = ("vm", "slot", "threads", "full")
@@ -65,8 +76,10 @@ _SHARE = ("vm", "slot", "task", "share")
 def plan_data(plan: Plan) -> dict[str, Any]:
     """The plan as plain data of the file format."""
     words = {name: getattr(plan, name) for name in _WORDS}
+    gap = plan.allocation.gap
     return {
         "schema": SCHEMA,
+        **({"gap": gap} if gap is not None else {}),
         "topology": words.pop("topology"),
         "rate_tps": plan.rate_tps,
         **words,
@@ -133,6 +146,7 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     words = {name: top.name(name, "cpu" if name == "interference" else None) for name in _WORDS}
     rate_tps = top.number("rate_tps")
     epoch = top.integer("base_epoch", 0, 2**63) if top.data.get("base_epoch") is not None else None
+    gap = top.number("gap") if top.data.get("gap") is not None else None
     counts = top.object("slots", _COUNTS)
     slots = SlotCount(*(counts.integer(name, 0, 2**31) for name in _COUNTS))
     tasks = _tasks_of(top)
@@ -143,7 +157,7 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     if faults:
         raise InvalidInput(f"{what} has {counted(len(faults), 'fault')}", faults=faults)
     margin = prediction.sure.margin if prediction.sure is not None else 1.0
-    allocation = Allocation(words["allocator"], rate_tps * margin, tasks, slots.estimated)
+    allocation = Allocation(words["allocator"], rate_tps * margin, tasks, slots.estimated, gap=gap)
     return Plan(
         rate_tps=rate_tps,
         allocation=allocation,

@@ -33,13 +33,17 @@ class TaskAllocation(msgspec.Struct, frozen=True):
     static: bool = False
 
 
-class Allocation(msgspec.Struct, frozen=True):
-    """Threads and resources per task at `rate_tps`; `slots` is ρ (static tasks not counted)."""
+class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Threads and resources per task at `rate_tps`; `slots` is ρ (static tasks not counted). Of an allocator that
+    chooses what shares a slot: `mixes`, the threads of each slot (a plan's placement has them), and the `gap`: by what
+    part of its slots it may be above the fewest there are."""
 
     allocator: str
     rate_tps: float
     tasks: tuple[TaskAllocation, ...]
     slots: int
+    mixes: tuple[dict[str, int], ...] = ()
+    gap: float | None = None
 
 
 class Bundle(msgspec.Struct, frozen=True, array_like=True):

@@ -77,11 +77,16 @@ def rate_option(command: F) -> F:
 
 
 def pair_options(command: F) -> F:
-    """`--allocator`, `--mapper`, `--rsm-weights`."""
+    """`--allocator`, `--mapper`, `--planner`, `--rsm-weights`."""
     return _all(
         command,
         click.option("--allocator", default="mba", type=SchedulerName("ALLOCATORS"), show_default=True),
         click.option("--mapper", type=SchedulerName("MAPPERS"), help="[default: sam; rsm with lsa]"),
+        click.option(
+            "--planner",
+            type=click.Choice(["optimal"]),
+            help="Allocator and mapper optimal: the fewest slots.",
+        ),
         weights_option,
     )
 
@@ -155,6 +160,10 @@ def asked(options: Mapping[str, Any]) -> PlanAsked:
     from controller.plan.room import TopologySpread, Weights
     from controller.plan.schedulers import mapper_for
 
+    if options.get("planner"):
+        if options.get("mapper") or options.get("allocator") not in (None, "mba", options["planner"]):
+            raise UsageError("--planner is allocator and mapper in one: give it, or these")
+        options = {**options, "allocator": options["planner"], "mapper": options["planner"]}
     refuse_unknown_choices(options)
     rate_tps = rate_of(options.get("rate"), 1.0)
     cap = options.get("max_usd_per_hour")

@@ -80,6 +80,9 @@ def headline(plan: Plan) -> str:
     slots, made = plan.slots, f"{plan.allocator}+{plan.mapper}, {plan.routing}"
     added = f", {slots.extra} more than estimated" if slots.extra else ""
     unused = f", {slots.total - slots.used} of them empty" if slots.total > slots.used else ""
+    gap = plan.allocation.gap
+    if gap is not None:
+        added += ", no fewer do" if gap <= 0 else f", at most {gap:.1%} of them too many"
     return (
         f"{plan.topology} at {plan.rate_tps:g} tuples/s ({made}): {counted(slots.total, 'slot')}{unused}{added} "
         f"on {vms_words(plan.vms)}, ${usd_per_hour(plan.vms):g} per hour; {carries(plan.prediction)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +40,7 @@ class LinearProgram:
         """(x, the price of each row); raises HeadgateError when there is no solution."""
         import highspy
 
-        solver = self._solver(False)
+        solver = self._solver(())
         solver.run()
         status = solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:
@@ -48,21 +49,30 @@ class LinearProgram:
         solution = solver.getSolution()
         return list(solution.col_value), list(solution.row_dual)
 
-    def solve_whole(self, seconds: float, whole: bool = True) -> WholeFound:
-        """With whole numbers only (unless `whole` is false), within so many seconds."""
+    def solve_whole(
+        self, seconds: float = math.inf, whole: Sequence[bool] = (), nodes: int = 0
+    ) -> WholeFound:
+        """With whole numbers where `whole` says so (left out: everywhere), within so many seconds or, where the answer
+        must not depend on how fast the machine is, nodes of the search."""
         import highspy
 
-        solver = self._solver(whole)
+        solver = self._solver(whole or [True] * len(self.costs))
         solver.setOptionValue("time_limit", seconds)
+        if nodes:
+            solver.setOptionValue("mip_max_nodes", nodes)
         solver.setOptionValue("mip_rel_gap", 0.0)
         solver.run()
         info = solver.getInfo()
         proved = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
         there = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        bound = info.mip_dual_bound if whole else info.objective_function_value if proved else -math.inf
+        bound = -math.inf
+        if any(whole) or not whole:
+            bound = info.mip_dual_bound
+        elif proved:
+            bound = info.objective_function_value
         return WholeFound(list(solver.getSolution().col_value) if there else None, bound, proved)
 
-    def _solver(self, whole: bool) -> Any:
+    def _solver(self, whole: Sequence[bool]) -> Any:
         import highspy  # with numpy 0.2 s to import, and needed for crowded slots and the best there is only
 
         program = highspy.HighsLp()
@@ -84,6 +94,7 @@ class LinearProgram:
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         solver.setOptionValue("output_flag", False)
         if whole:
-            program.integrality_ = [highspy.HighsVarType.kInteger] * size
+            kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
+            program.integrality_ = [kinds[one] for one in whole]
         solver.passModel(program)
         return solver

@@ -356,7 +356,7 @@ def _plan(
         routing=request.routing,
         topology_digest=request.topology.digest,
         models_digest=models_digest(request.topology, request.models),
-        allocation=allocation,
+        allocation=replace(allocation, mixes=()),
         slots=count,
         vms=vms,
         placement=placement,

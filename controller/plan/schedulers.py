@@ -14,6 +14,7 @@ from controller.knowledge.models import Model
 from controller.knowledge.plans import Allocation, Placement
 from controller.plan import mapper_rules as rule
 from controller.plan.dsm import dsm
+from controller.plan.fewest_slots import optimal_allocator, optimal_mapper
 from controller.plan.greedy_matching import greedy_matching
 from controller.plan.grouped import task_level_mapper, top_down_mapper
 from controller.plan.lsa import lsa
@@ -31,19 +32,19 @@ PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")  # those of pape
 
 
 class Allocator(msgspec.Struct, frozen=True):
-    """`source`: where it is described. bundles: it reserves bundles of threads, whole slots of them. rising: a model
-    by which it needs no more slots than by the given one, and never less at a higher rate."""
+    """`source`: where it is described. reserves: "bundles" of threads, whole slots of them, or "mixes" of them for each
+    slot. rising: a model by which it needs no more slots than by the given one, and never less at a higher rate."""
 
     allocate: Callable[[Topology, Mapping[str, Model], float], Allocation]
     source: str
-    bundles: bool = False
+    reserves: str = ""
     rising: Callable[[Model], Model] | None = None
 
 
 class Mapper(msgspec.Struct, frozen=True):
     """`source`: where it is described; `words`: what it does, in a sentence; `rules`: what its plans obey.
 
-    bundled: it needs an allocator that reserves bundles. spreads: it uses every slot it is given, so it is given ρ and
+    wants: what its allocator has to reserve. spreads: it uses every slot it is given, so it is given ρ and
     as few more as it needs. heedless: it looks at no need of threads, so it fits anywhere. in_order: it takes slots in
     their order whatever VM they are in, so that single slots tell how many it needs."""
 
@@ -51,7 +52,7 @@ class Mapper(msgspec.Struct, frozen=True):
     source: str
     words: str
     rules: tuple[rule.Rule, ...] = ()
-    bundled: bool = False
+    wants: str = ""
     spreads: bool = False
     heedless: bool = False
     in_order: bool = False
@@ -59,7 +60,8 @@ class Mapper(msgspec.Struct, frozen=True):
 
 ALLOCATORS: dict[str, Allocator] = {
     "lsa": Allocator(lsa, "paper 0, Alg. 2"),
-    "mba": Allocator(mba, "paper 0, Alg. 3", bundles=True, rising=rising),
+    "mba": Allocator(mba, "paper 0, Alg. 3", reserves="bundles", rising=rising),
+    "optimal": Allocator(optimal_allocator, "ours", reserves="mixes"),
 }
 
 MAPPERS: dict[str, Mapper] = {
@@ -84,7 +86,7 @@ MAPPERS: dict[str, Mapper] = {
         "SAM gives a full bundle the next empty slot, and a rest the fullest slot with room for it: that "
         "with the least CPU and memory free in sum.",
         (rule.crowded_full_slots, rule.over_reserved, rule.unsupported),
-        bundled=True,
+        wants="bundles",
         in_order=True,
     ),
     "topology": Mapper(
@@ -127,6 +129,15 @@ MAPPERS: dict[str, Mapper] = {
         (rule.over_slots,),
         spreads=True,
     ),
+    "optimal": Mapper(
+        optimal_mapper,
+        "ours",
+        "The mixes of threads were chosen for each slot with the thread counts; they are put into slots so that those "
+        "which speak with each other share a VM.",
+        (rule.unsupported,),
+        wants="mixes",
+        in_order=True,
+    ),
 }
 
 
@@ -137,9 +148,9 @@ def pair_faults(allocator: str, mapper: str) -> dict[str, str]:
         for what, chosen, known in (("allocator", allocator, ALLOCATORS), ("mapper", mapper, MAPPERS))
         if chosen not in known
     }
-    if not faults and MAPPERS[mapper].bundled and not ALLOCATORS[allocator].bundles:
-        bundling = " or ".join(name for name, one in ALLOCATORS.items() if one.bundles)
-        faults["mapper"] = f"{mapper} maps the bundles that {bundling} reserves; {allocator} reserves none"
+    if not faults and (wants := MAPPERS[mapper].wants) not in ("", ALLOCATORS[allocator].reserves):
+        others = " or ".join(name for name, one in ALLOCATORS.items() if one.reserves == wants)
+        faults["mapper"] = f"{mapper} maps the {wants} that {others} reserves; {allocator} reserves none"
     return faults
 
 
@@ -161,4 +172,4 @@ def pairs() -> tuple[str, ...]:
 
 def mapper_for(allocator: str) -> str:
     """The mapper that goes with an allocator when none is chosen."""
-    return "rsm" if allocator == "lsa" else "sam"
+    return {"lsa": "rsm", "optimal": "optimal"}.get(allocator, "sam")

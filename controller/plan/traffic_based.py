@@ -14,6 +14,8 @@ from controller.knowledge.plans import Allocation, Placement
 from controller.plan.room import Room
 from controller.plan.slot_room import SlotRoom
 
+MOST_SLOTS = 400  # of which each pair is looked at
+
 
 def traffic_based(allocation: Allocation, room: Room) -> Placement:
     """Raises Infeasible when threads fit into no slot. Pinned threads stay, and so does what is with them."""
@@ -27,7 +29,7 @@ def traffic_based(allocation: Allocation, room: Room) -> Placement:
         while board.left[task] and _put_best(board, task):
             pass
     board.refuse_left()
-    _onto_vms(board)
+    onto_vms(board)
     return board.placement()
 
 
@@ -56,47 +58,48 @@ def _put_best(board: SlotRoom, task: int) -> bool:
     return True
 
 
-def _onto_vms(board: SlotRoom) -> None:
-    """Phase 2: exchange contents of slots, so that slots that say much to each other are on one VM."""
+def onto_vms(board: SlotRoom) -> None:
+    """Phase 2: exchange contents of slots, so that slots that say much to each other are on one VM. Nothing is
+    exchanged where no VM has two slots, or slots are too many to look at each pair."""
     vms: dict[str, list[int]] = {vm.vm: [] for vm in board.room.vms}
     for place, slot in enumerate(board.slots):
         vms[slot.vm].append(place)
-    fixed = {place for place, pinned in enumerate(board.pinned) if pinned}
-    free = {vm: [place for place in places if place not in fixed] for vm, places in vms.items()}
-    vm_of = {place: board.slots[place].vm for place in fixed}
-    load: dict[str, float] = {
-        vm: sum(1 - board.cpu[p] for p in places if p in fixed) for vm, places in vms.items()
-    }
-    homes: dict[int, int] = {place: place for place in fixed}
+    if len(board.slots) > MOST_SLOTS or max(map(len, vms.values())) < 2:
+        return
     between = _between(board)
+    told: list[dict[int, float]] = [{} for _ in board.slots]
+    for (one, other), said in between.items():
+        told[one][other] = told[other][one] = said
+    to_vm: list[dict[str, float]] = [{} for _ in board.slots]  # what a content says to each VM
+    free = {vm: [place for place in places if not board.pinned[place]] for vm, places in vms.items()}
+    load = dict.fromkeys(vms, 0.0)
+    homes: dict[int, int] = {}
 
-    def settle(content: int, vm: str) -> None:
-        vm_of[content] = vm
+    def settle(content: int, home: int) -> None:
+        vm = board.slots[home].vm
+        homes[content] = home
         load[vm] += 1 - board.cpu[content]
-        homes[content] = free[vm].pop(0)
+        for other, said in told[content].items():
+            to_vm[other][vm] = to_vm[other].get(vm, 0.0) + said
 
-    for one, other in sorted(between, key=lambda pair: -between[pair]):
-        for content in (one, other):
-            if content in vm_of:
-                continue
-            open_vms = [vm for vm in vms if free[vm]]
-            least = min(open_vms, key=load.__getitem__)
-            beside = [vm_of[place] for place in (one, other) if place in vm_of and free[vm_of[place]]]
-            said = {
-                vm: sum(_said(between, content, place) for place, at in vm_of.items() if at == vm)
-                for vm in (least, *beside)
-            }
-            settle(content, max(said, key=said.__getitem__))
+    def emptiest() -> str:
+        return min((vm for vm in vms if free[vm]), key=load.__getitem__)
+
+    for place, pinned in enumerate(board.pinned):
+        if pinned:
+            settle(place, place)
+    for pair in sorted(between, key=lambda pair: -between[pair]):
+        for content in pair:
+            if content not in homes:
+                beside = (board.slots[homes[one]].vm for one in pair if one in homes)
+                choices = (emptiest(), *(vm for vm in beside if free[vm]))
+                settle(content, free[max(choices, key=lambda vm: to_vm[content].get(vm, 0.0))].pop(0))
     for content in range(len(board.slots)):
-        if content not in vm_of:
-            settle(content, min((vm for vm in vms if free[vm]), key=load.__getitem__))
+        if content not in homes:
+            settle(content, free[emptiest()].pop(0))
     held = board.held[:]
     for content, home in homes.items():
         board.held[home] = held[content]
-
-
-def _said(between: dict[tuple[int, int], float], one: int, other: int) -> float:
-    return between.get((min(one, other), max(one, other)), 0.0)
 
 
 def _between(board: SlotRoom) -> dict[tuple[int, int], float]:

@@ -10,7 +10,7 @@ from worlds import chain, checked, model_of, requests, vms_of
 
 from controller.knowledge.plans import Bundle, Placement, Plan, Share, SlotUse
 from controller.plan.planner import PlanRequest, best_plan, make_plan
-from controller.plan.schedulers import MAPPERS
+from controller.plan.schedulers import pair_of, pairs
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible
@@ -35,8 +35,9 @@ def test_every_plan_is_sound(request, routing, interference):
 
 
 @checked
-@given(requests(), st.sampled_from(["lsa", "mba"]), st.sampled_from(sorted(set(MAPPERS) - {"sam"})))
-def test_plans_by_other_mappers_are_sound(request, allocator, mapper):
+@given(requests(), st.sampled_from([pair for pair in pairs() if pair != "mba+sam"]))
+def test_plans_by_other_pairs_are_sound(request, pair):
+    allocator, mapper = pair_of(pair)
     try:
         plan = make_plan(replace(request, allocator=allocator, mapper=mapper))
     except Infeasible:

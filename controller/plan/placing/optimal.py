@@ -54,7 +54,7 @@ def relaxed(problem: Problem) -> float:
     if table is None:
         return by_flow
     program, _ = _program(problem, table)
-    found = program.solve_whole(SECONDS, whole=False)
+    found = program.solve_whole(SECONDS, whole=[False] * len(program.costs))
     return min(by_flow, max(0.0, -found.bound))
 
 

@@ -1,0 +1,208 @@
+"""Ours: thread counts and what shares a slot chosen together, so that the fewest slots carry the rate. Pure.
+
+The allocator finds a mix for every slot (`mixes.py`), and falls back on MBA's bundles as SAM packs them where these
+take no more slots, where the mixes are not predicted to carry the rate (rows that come few at a time cost more than a
+model's points say), or where there are too many tasks to look for mixes. The mapper puts the mixes into slots, those
+that say much to each other on one VM. `gap`: by what part of its slots the plan may be above the fewest there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from controller.knowledge.models import Model, cpu, memory, peak, peak_rate
+from controller.knowledge.plans import Allocation, Bundle, Placement, TaskAllocation
+from controller.plan.allocating import lone_tasks
+from controller.plan.linear_program import TOLERANCE
+from controller.plan.load import load_of
+from controller.plan.mba import mba
+from controller.plan.mixes import Choice, Fixed, Flexible, fewest
+from controller.plan.room import Room
+from controller.plan.sam import sam
+from controller.plan.shares import weighted
+from controller.plan.slot_room import SlotRoom
+from controller.plan.traffic_based import onto_vms
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import Infeasible
+from topology_runtime.faults.words import counted
+from topology_runtime.topology import Topology
+
+MOST_TASKS = 40  # for which mixes are looked for
+MOST_SLOTS = 2_000  # that MBA may need
+TRIES = 4  # with more and more margin, until the prediction carries the rate
+
+Threads = dict[str, int]  # task → threads, of one slot
+
+
+def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:
+    """Mixes at input rate `rate_tps`. Raises Infeasible as MBA, and for what needs thousands of slots."""
+    usual = mba(topology, models, rate_tps)
+    if usual.slots > MOST_SLOTS:
+        what = f"mixes are looked for where MBA needs at most {counted(MOST_SLOTS, 'slot')}, not {usual.slots:.6g}"
+        raise Infeasible(what, hint="--allocator mba plans for more")
+    packed = _packed(usual)
+    least = _least(topology, models, usual)
+    slots = packed
+    if rate_tps > 0 and len(usual.tasks) <= MOST_TASKS:
+        margin = 1.0
+        for _ in range(TRIES):
+            mixed, bound = _mixed(topology, models, usual, margin)
+            least = max(least, bound if margin == 1.0 else 0.0)
+            if len(mixed) >= len(packed):
+                break
+            carried_tps = _carried(topology, models, mixed)
+            if carried_tps >= rate_tps * (1 - TOLERANCE / 10):
+                slots = mixed
+                break
+            margin *= rate_tps / carried_tps * (1 + TOLERANCE) if carried_tps > 0 else 2.0
+    fewest_slots = max(1, math.ceil(least - TOLERANCE))
+    gap = max(0.0, 1 - fewest_slots / len(slots)) if slots else 0.0
+    tasks = tuple(_counted(task, slots, topology, models) for task in usual.tasks)
+    return Allocation("optimal", rate_tps, tasks, len(slots), tuple(slots), gap)
+
+
+def optimal_mapper(allocation: Allocation, room: Room) -> Placement:
+    """Every mix into a slot, in the room's order, then those that speak with each other onto one VM. Threads of tasks
+    of fixed size stay where they are pinned, if there is a mix with them. Raises Infeasible when the slots run out."""
+    usable = room.slots()
+    needed = len(allocation.mixes)
+    if needed > len(usable):
+        raise Infeasible(f"the mixes need {counted(needed, 'slot')}, there are {len(usable)}")
+    chosen = usable[:needed]
+    taken = replace(room, excluded=room.excluded | set(usable[needed:]), pinned={})
+    board = SlotRoom(allocation, taken)
+    place = {task.task: number for number, task in enumerate(board.tasks)}
+    mixes = list(allocation.mixes)
+    pinned = _pinned_first(mixes, chosen, room)
+    for slot, mix in enumerate(mixes):
+        for task, threads in mix.items():
+            board.put(place[task], slot, threads)
+        if chosen[slot] in pinned:
+            board.pinned[slot] = board.held[slot].copy()
+    onto_vms(board)
+    return board.placement()
+
+
+def _pinned_first(mixes: list[Threads], chosen: Sequence[Slot], room: Room) -> set[Slot]:
+    """Exchange mixes, so that one with a pinned task is where it is pinned; the slots for which there was one."""
+    done: set[Slot] = set()
+    for task, slots in room.pinned.items():
+        for slot in slots:
+            if slot not in chosen or slot in done:
+                continue
+            here = chosen.index(slot)
+            with_it = [n for n, mix in enumerate(mixes) if task in mix and chosen[n] not in done]
+            if with_it:
+                there = here if here in with_it else with_it[0]
+                mixes[here], mixes[there] = mixes[there], mixes[here]
+                done.add(slot)
+    return done
+
+
+def _packed(usual: Allocation) -> list[Threads]:
+    """MBA's bundles as SAM packs them, in as many slots as it takes."""
+    plenty = usual.slots + sum(task.rest_threads if task.static else 1 for task in usual.tasks) + 1
+    placement = sam(usual, Room(tuple(Vm(f"vm{number}", 1) for number in range(plenty))))
+    slots: dict[Slot, Threads] = {}
+    for bundle in placement.bundles:
+        slots.setdefault(bundle.slot, {})[bundle.task] = bundle.threads
+    return list(slots.values())
+
+
+def _mixed(
+    topology: Topology, models: Mapping[str, Model], usual: Allocation, margin: float
+) -> tuple[list[Threads], float]:
+    """(the threads of each slot, what nothing goes below) for so many times the rate."""
+    flexible, fixed = _kinds(topology, models, usual)
+    found = fewest(
+        [
+            Flexible(task.rate_tps * margin, _choices(models[topology.by_name[task.task].model_name]))
+            for task in flexible
+        ],
+        [_fixed_needs(topology, models, task) for task in fixed],
+    )
+    slots = [
+        {flexible[task].task: threads for task, (threads, _) in mix.flexible.items()}
+        | {fixed[task].task: threads for task, threads in mix.fixed.items()}
+        for mix in found.slots
+    ]
+    return slots, found.least
+
+
+def _kinds(
+    topology: Topology, models: Mapping[str, Model], usual: Allocation
+) -> tuple[list[TaskAllocation], list[TaskAllocation]]:
+    """(tasks that may have any number of threads in a slot, tasks whose threads are counted)."""
+    counted_ones = lone_tasks(topology) | {
+        task.name for task in topology.tasks if task.static is not None or models[task.model_name].unmeasured
+    }
+    fixed = [task for task in usual.tasks if task.task in counted_ones or task.rate_tps <= 0]
+    return [task for task in usual.tasks if task not in fixed], fixed
+
+
+def _choices(model: Model) -> tuple[Choice, ...]:
+    """The measured numbers of threads that a slot has memory for; the peak's anyhow, as MBA."""
+    best = peak(model)[1]
+    return tuple(
+        Choice(point.threads, point.rate_tps, point.cpu, min(1.0, point.memory))
+        for point in model.points
+        if point.rate_tps > 0 and (point.memory <= 1 or point.threads == best)
+    )
+
+
+def _fixed_needs(topology: Topology, models: Mapping[str, Model], task: TaskAllocation) -> Fixed:
+    each_cpu, each_memory = task.cpu_slots / task.threads, task.memory_slots / task.threads
+    if not task.static and not task.full_bundles:
+        each_memory = max(each_memory, memory(models[topology.by_name[task.task].model_name], 1))
+    return Fixed(task.threads, min(1.0, each_cpu), min(1.0, each_memory))
+
+
+def _carried(topology: Topology, models: Mapping[str, Model], slots: Sequence[Threads]) -> float:
+    """The input rate that these slots are predicted to carry; any where nothing limits it."""
+    vms = tuple(Vm(f"vm{number}", 1) for number in range(len(slots)))
+    bundles = [
+        Bundle(Slot(vm.vm, 0), task, n) for vm, mix in zip(vms, slots, strict=True) for task, n in mix.items()
+    ]
+    limit = weighted(load_of(topology, models, Placement(tuple(bundles)), vms, shared_cpu=True)).limit
+    return limit.rate_tps if limit is not None else math.inf
+
+
+def _least(topology: Topology, models: Mapping[str, Model], usual: Allocation) -> float:
+    """A number of slots that nothing goes below, whatever the mixes: each row costs at least its cheapest part of
+    CPU and of memory, of both of which a slot has 1."""
+    flexible, fixed = _kinds(topology, models, usual)
+    needs = [_fixed_needs(topology, models, task) for task in fixed]
+    most = 0.0
+    for weight in (1.0, 0.75, 0.5, 0.25, 0.0):
+        total = math.fsum(need.count * (weight * need.cpu + (1 - weight) * need.memory) for need in needs)
+        for task in flexible:
+            choices = _choices(models[topology.by_name[task.task].model_name])
+            total += task.rate_tps * min(
+                (weight * one.cpu + (1 - weight) * one.memory) / one.rate_tps for one in choices
+            )
+        most = max(most, total)
+    return most
+
+
+def _counted(
+    task: TaskAllocation, slots: Sequence[Threads], topology: Topology, models: Mapping[str, Model]
+) -> TaskAllocation:
+    """Its threads in all slots, with what they need at its rate."""
+    groups = [mix[task.task] for mix in slots if task.task in mix]
+    if task.static or not groups:
+        return replace(task, full_bundles=0, bundle_threads=0, rest_threads=task.threads,
+                       rest_cpu=task.cpu_slots, rest_memory=task.memory_slots)  # fmt: skip
+    model = models[topology.by_name[task.task].model_name]
+    if model.unmeasured:
+        return task
+    peaks = math.fsum(peak_rate(model, threads) for threads in groups)
+    part = min(1.0, task.rate_tps / peaks) if peaks > 0 else 0.0
+    used_cpu = math.fsum(cpu(model, threads) for threads in groups) * part
+    used_memory = math.fsum(memory(model, threads) for threads in groups)
+    return TaskAllocation(
+        task.task, task.rate_tps, sum(groups), used_cpu, used_memory,
+        rest_threads=sum(groups), rest_cpu=used_cpu, rest_memory=used_memory,
+    )  # fmt: skip

@@ -1,0 +1,194 @@
+"""Thread counts and mixed slots together: the fewest slots, found in other ways, and never more than MBA and SAM."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from scipy.optimize import LinearConstraint, milp
+from worlds import chain, model_of, requests, vms_of
+
+from controller.knowledge.plan_data import plan_data, plan_of
+from controller.knowledge.plans import Share
+from controller.offline.plan import plan as plan_command
+from controller.plan.mixes import Choice, Fixed, Flexible, fewest
+from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
+from controller.plan.verify import faults_of
+from dashboards import cli
+from experiments.paper_plans import LOGIC, PUBLISHED
+from topology_runtime.cluster import Slot, Vm
+from topology_runtime.errors import Infeasible
+
+SIZES = tuple(Vm(f"size{n}", n) for n in (4, 2, 1))
+MINIMA = {  # slots: MBA+SAM, and the fewest with mixed slots (the seed's figures, section 4)
+    ("linear", 50): (4, 3), ("linear", 100): (7, 5), ("linear", 200): (15, 10),
+    ("diamond", 50): (5, 4), ("diamond", 100): (10, 7), ("diamond", 200): (20, 14),
+    ("star", 50): (4, 3), ("star", 100): (8, 6), ("star", 200): (17, 12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "rate"), MINIMA)
+def test_the_published_models_need_the_minimum(name, rate):
+    asked = PlanRequest(LOGIC[name], PUBLISHED, float(rate), (), allocator="optimal", mapper="optimal")
+    found = plan_acquiring(asked, SIZES)
+    usual = plan_acquiring(replace(asked, allocator="mba", mapper="sam"), SIZES)
+    assert (usual.slots.total, found.slots.total) == MINIMA[name, rate]
+    assert found.allocation.gap == 0.0
+    assert found.prediction.rate_tps >= rate * (1 - 1e-6)
+    assert faults_of(found, LOGIC[name], PUBLISHED) == []
+
+
+def slots_by_scipy(flexible: list[Flexible], fixed: list[Fixed], most: int) -> int | None:
+    """The fewest slots, each thread count and rate of each slot a variable of its own; None: more than `most`."""
+    options = [(t, c) for t, one in enumerate(flexible) for c in one.choices]
+    width = 2 * len(options) + len(fixed)
+    for slots in range(1, most + 1):
+        rows, lows, highs = [], [], []
+
+        def add(entries, low, high, size=slots * width, rows=rows, lows=lows, highs=highs):
+            row = np.zeros(size)
+            for column, value in entries:
+                row[column] += value
+            rows.append(row)
+            lows.append(low)
+            highs.append(high)
+
+        for s in range(slots):
+            at = s * width
+            there = at + len(options)
+            for n, (_, c) in enumerate(options):
+                add([(at + n, 1.0), (there + n, -c.rate_tps)], -np.inf, 0)
+            for t in range(len(flexible)):
+                add([(there + n, 1.0) for n, (of, _) in enumerate(options) if of == t], 0, 1)
+            held = [(there + len(options) + n, one) for n, one in enumerate(fixed)]
+            add([*((at + n, c.cpu / c.rate_tps) for n, (_, c) in enumerate(options)),
+                 *((n, one.cpu) for n, one in held)], 0, 1)  # fmt: skip
+            add([*((there + n, c.memory) for n, (_, c) in enumerate(options)),
+                 *((n, one.memory) for n, one in held)], 0, 1)  # fmt: skip
+        for t, one in enumerate(flexible):
+            add([(s * width + n, 1.0) for s in range(slots) for n, (of, _) in enumerate(options) if of == t],
+                one.rate_tps * (1 - 1e-9), np.inf)  # fmt: skip
+        for n, one in enumerate(fixed):
+            add([(s * width + 2 * len(options) + n, 1.0) for s in range(slots)], one.count, one.count)
+        whole = np.array(([0] * len(options) + [1] * (len(options) + len(fixed))) * slots)
+        found = milp(
+            np.zeros(slots * width),
+            constraints=LinearConstraint(np.array(rows), lows, highs),
+            integrality=whole,
+            bounds=(0, np.inf),
+        )
+        if found.status == 0:
+            return slots
+    return None
+
+
+@st.composite
+def mixing_problems(draw):
+    part = st.integers(1, 10).map(lambda tenths: tenths / 10)
+    flexible = []
+    for _ in range(draw(st.integers(1, 3))):
+        counts = sorted(draw(st.sets(st.integers(1, 9), min_size=1, max_size=2)))
+        choices = tuple(Choice(n, draw(st.integers(5, 60)) * 1.0, draw(part), draw(part)) for n in counts)
+        flexible.append(Flexible(draw(st.integers(1, 80)) * 1.0, choices))
+    fixed = [Fixed(draw(st.integers(1, 2)), draw(part), draw(part)) for _ in range(draw(st.integers(0, 1)))]
+    return flexible, fixed
+
+
+@given(mixing_problems())
+@examples(40)
+def test_nothing_goes_below_the_bound_and_mixes_hold_what_they_say(problem):
+    flexible, fixed = problem
+    found = fewest(flexible, fixed)
+    for mix in found.slots:
+        used_cpu = used_memory = 0.0
+        for task, (threads, rate_tps) in mix.flexible.items():
+            (choice,) = [one for one in flexible[task].choices if one.threads == threads]
+            assert rate_tps <= choice.rate_tps * (1 + 1e-6)
+            used_cpu += choice.cpu * rate_tps / choice.rate_tps
+            used_memory += choice.memory
+        for task, count in mix.fixed.items():
+            used_cpu += count * fixed[task].cpu
+            used_memory += count * fixed[task].memory
+        assert used_cpu <= 1 + 1e-5 and used_memory <= 1 + 1e-5
+    for task, one in enumerate(flexible):
+        carried = sum(mix.flexible[task][1] for mix in found.slots if task in mix.flexible)
+        assert carried >= one.rate_tps * (1 - 1e-5)
+    for task, one in enumerate(fixed):
+        assert sum(mix.fixed.get(task, 0) for mix in found.slots) == one.count
+    assert found.least <= len(found.slots) + 1e-6
+    if len(found.slots) <= 5:
+        truth = slots_by_scipy(flexible, fixed, len(found.slots))
+        assert truth is not None and math.ceil(found.least - 1e-6) <= truth <= len(found.slots) <= truth + 1
+
+
+@given(requests())
+@examples(15)
+def test_never_more_slots_than_mba_and_sam(request_):
+    asked = replace(request_, routing="weighted", allocator="mba", mapper="sam")
+    try:
+        usual = plan_acquiring(asked, SIZES)
+    except Infeasible:
+        return
+    if usual.slots.total > 80:  # seconds each
+        return
+    found = plan_acquiring(replace(asked, allocator="optimal", mapper="optimal"), SIZES)
+    assert found.slots.total <= usual.slots.total
+    assert faults_of(found, request_.topology, request_.models) == []
+    assert found.allocation.gap is not None and 0 <= found.allocation.gap < 1
+
+
+def test_two_tasks_share_what_one_leaves():
+    """a is all CPU, b is all memory: MBA gives each bundle a slot, together they fit into one."""
+    topology = chain("a", "b")
+    models = {"a": model_of("a", (1, 100, 0.9, 0.1)), "b": model_of("b", (1, 100, 0.1, 0.9))}
+    asked = PlanRequest(topology, models, 300.0, vms_of(8), allocator="optimal", mapper="optimal")
+    found = make_plan(asked)
+    assert found.slots.used == 3 and found.allocation.gap == 0.0
+    assert make_plan(replace(asked, allocator="mba", mapper="sam")).slots.used == 6
+
+
+def test_rows_that_cost_more_when_few_are_carried_nevertheless():
+    """Each row alone costs a wake besides, so mixes at half their peaks use more CPU than in proportion."""
+    topology = chain("a", "b", "c")
+    models = {
+        name: replace(model_of(name, (1, 100, 0.5, 0.3), (2, 150, 0.9, 0.4)), more={"wake_cpu": 0.004})
+        for name in "abc"
+    }
+    asked = PlanRequest(topology, models, 130.0, vms_of(8), allocator="optimal", mapper="optimal")
+    found = make_plan(asked)
+    assert found.prediction.rate_tps >= 130 * (1 - 1e-6)
+    assert found.slots.used <= make_plan(replace(asked, allocator="mba", mapper="sam")).slots.used
+
+
+def test_pinned_threads_of_fixed_size_stay():
+    topology = chain("a", ends=True)
+    models = {"a": model_of("a", (1, 100, 0.9, 0.1))}
+    slot = Slot("vm2", 0)
+    asked = PlanRequest(topology, models, 300.0, vms_of(2, 2), pinned={"source": (slot,)},
+                        allocator="optimal", mapper="optimal")  # fmt: skip
+    found = make_plan(asked)
+    assert [b.slot for b in found.placement.bundles if b.task == "source"] == [slot]
+
+
+def test_the_gap_is_in_the_answer_and_read_back(capsys):
+    assert cli.main(["plan", "linear", "--rate", "100", "--planner", "optimal", "-o", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["gap"], data["allocator"], data["mapper"]) == (0.0, "optimal", "optimal")
+    read = plan_of(data)
+    assert read.allocation.gap == 0.0 and plan_data(read) == data
+    assert isinstance(read.prediction.shares[0], Share)
+    assert cli.main(["plan", "linear", "--rate", "100", "--planner", "optimal", "--mapper", "sam"]) == 2
+    assert "planner" in {param.name for param in plan_command.params}
+
+
+def test_mixes_are_not_looked_for_where_there_would_be_thousands():
+    models = {"a": model_of("a", (1, 1, 1.0, 0.1))}
+    asked = PlanRequest(chain("a"), models, 5000.0, (), allocator="optimal", mapper="optimal")
+    with pytest.raises(Infeasible, match="at most 2,000 slots"):
+        plan_acquiring(asked, SIZES)
