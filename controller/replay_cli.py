@@ -58,7 +58,7 @@ def replay(
     \b
     mba+sam, lsa+rsm, …   re-plan as the controller does, with this allocator and mapper
     static                the first plan, never changed
-    static-max            a plan for the highest rate that was offered, from the beginning, never changed
+    static-max            a plan for the most that was offered in one second, never changed
     static:lsa+rsm        the same, planned by this pair (else by the run's own)
 
     A pair whose plan is predicted to carry less than it is for plans for more, until it carries that or the
@@ -69,7 +69,7 @@ def replay(
     So models that are wrong, faults, a disturbed machine and latency between tasks are not in the answer.
     Violations: time in which more was offered than the plan in force is predicted to carry, and the
     tuples above that, for the recorded run alike; measured_s and measured_tuples: what the recorded run really
-    failed to finish, in stretches of 10 s.
+    failed to finish, in stretches of 10 s. Slot-hours: slots with threads, or as many as were asked for.
 
     \b
     headgate replay traces/demo/RUN

@@ -3,7 +3,8 @@
 Recorded runs and policies are measured alike: the supported rate is the one predicted for the plan in force
 (by the same models), not what was measured; so recorded and policy differ by their plans alone.
 
-    slot-hours   slots with threads, those that leave included
+    slot-hours   slots with threads, those that leave included; as many as the allocator asked for where a mapper left
+                 some of them empty (RSM does: they are acquired all the same, paper 0, section 8.4)
     VM-hours     VMs that are there or were asked for and not given back, threads on them or not
     violation    time in which more is offered than the plan in force supports, and the tuples above it
     moves        threads started and threads sent away by re-plans (the first plan is none)
@@ -85,7 +86,9 @@ class IdealAccount:
         if d.rollout is not None and d.phase in IN_FORCE:
             self._phases(d, now_ns)
             self.plan = d.rollout.plan
-        self._slots = len(d.rollout.slots) if d.rollout is not None else 0
+        self._slots = 0
+        if d.rollout is not None:
+            self._slots = max(len(d.rollout.slots), d.rollout.plan.allocation.slots)
         if ticks:
             there = {m.vm.vm: m.vm for m in loop.members.up()}
             self._paying = tuple((there | {vm.vm: vm for vm in d.machines}).values())

@@ -2,7 +2,7 @@
 
 ALLOCATOR+MAPPER    such as mba+sam: re-plans as the controller does, with that pair
 static              the first plan, never changed
-static-max          a plan for the highest rate offered, from the beginning, never changed
+static-max          a plan for the most offered in one second, from the beginning, never changed
 static:PAIR         … made by that pair; else by the run's own
 """
 
@@ -26,6 +26,7 @@ from controller.replaying.world import Delays, IdealWorld
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import did_you_mean
+from topology_runtime.schedule import NS, Schedule
 
 FIXED = ("static", "static-max")
 FIRST_LESS, FIRST_TRIES = 0.8, 24  # down to a 170th of the first rate
@@ -150,6 +151,7 @@ def _settings(policy: Policy, question: PolicyQuestion) -> ControllerSettings:
         allocator=policy.allocator,
         mapper=policy.mapper,
         mode="advise" if policy.fixed else "auto",
+        plan=None,
         initial=initial,
         max_vms=max_vms,
         spare=spare if max_vms > len(initial) else None,
@@ -170,15 +172,20 @@ def _submitted(policy: Policy, question: PolicyQuestion, share: float) -> Submit
 
 
 def highest_tps(question: PolicyQuestion) -> float:
-    """The highest rate offered within the run."""
-    steps = [tps for at_s, tps in question.run.offer.steps if at_s < question.seconds]
-    return max([*steps, *(tps for _, tps in question.rates)], default=0.0)
+    """The most rows that were offered in one whole second of the run, by its schedule and what was set by hand."""
+    offer = question.run.offer
+    schedule = Schedule(0, offer.steps, offer.period_s)
+    for at_s, tps in sorted(question.rates):
+        at_ns = int(at_s * NS)
+        schedule = Schedule(at_ns, ((0.0, tps),), 0.0, schedule.offered(at_ns), 0, schedule)
+    seconds = max(1, int(question.seconds))
+    return max(schedule.offered((s + 1) * NS) - schedule.offered(s * NS) for s in range(seconds))
 
 
 def _wall_ns(run: RecordedRun) -> int:
     from datetime import datetime
 
     try:
-        return int(datetime.fromisoformat(run.started).timestamp()) * 1_000_000_000
+        return int(datetime.fromisoformat(run.started).timestamp()) * NS
     except ValueError:
         return 0
