@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planting import Plant
+from plants_of_analysis import OF_ANALYSIS
 from plants_of_measuring import OF_MEASURING
 from plants_of_moves import OF_MOVES
 from plants_of_packages import OF_PACKAGES
@@ -10,4 +11,12 @@ from plants_of_plans import OF_PLANS
 from plants_of_rows import OF_ROWS
 from plants_of_state import OF_STATE
 
-PLANTS: tuple[Plant, ...] = (*OF_ROWS, *OF_PLANS, *OF_STATE, *OF_PACKAGES, *OF_MOVES, *OF_MEASURING)
+PLANTS: tuple[Plant, ...] = (
+    *OF_ROWS,
+    *OF_PLANS,
+    *OF_STATE,
+    *OF_PACKAGES,
+    *OF_MOVES,
+    *OF_ANALYSIS,
+    *OF_MEASURING,
+)

@@ -137,9 +137,9 @@ def test_a_pair_that_counts_too_few_threads_plans_for_more_until_it_carries(reco
     """LSA takes threads of a slot for as good as alone; here each one more brings a third of the first."""
     bent = {model.task: replace(model, points=bend(model.points)) for model in models(40.0)}
     enough = {"models": bent, "max_vms": 6}
-    lsa, mba = (tried(name, recording, **enough) for name in ("lsa+dsm", "mba+sam"))
+    lsa, mba = (tried(name, recording, **enough) for name in ("lsa+rsm", "mba+sam"))
     assert lsa["violations_s"] == pytest.approx(mba["violations_s"], abs=1.0) and "note" not in lsa
-    static = tried("static-max:lsa+dsm", recording, **enough)
+    static = tried("static-max:lsa+rsm", recording, **enough)
     assert static["violations_s"] == 0.0 and "error" not in static
 
 

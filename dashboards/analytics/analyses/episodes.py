@@ -2,9 +2,8 @@
 
 A bin of time is *slow* when the 90th percentile of its latency is more than twice what is usual in the run, and more
 than a quarter of a second above it; usual is the tenth percentile of all bins, for a run may be slow for most of its
-life. Slow bins with less than 5 s between them are an episode, if it has three of them, or one of 15 s. It begins, and
-ends, where the latency leaves the noise of the bins that are not slow; a stretch without any row is as old as the row
-that ends it.
+life. Slow bins with less than 5 s between them are an episode, if it takes 3 s or more. It begins, and ends, where the
+latency leaves the noise of the bins that are not slow; a stretch without any row is as old as the row that ends it.
 
 Who held them up: the threads of a task in a slot before which rows waited longest meanwhile (queue over what they take
 in), when that is a tenth of the excess latency, or 0.1 s; nobody is named else.
@@ -69,14 +68,12 @@ def stretches(at_s: Floats, high_s: Floats, bin_s: float) -> list[Stretch]:
         while last + 1 < len(at_s) and high_s[last + 1] > edge_s:
             last += 1
         oldest_s = float((at_s[first : last + 1] + bin_s - (high_s[first : last + 1] - usual_s)).min())
-        from_s = min(float(at_s[first]), max(oldest_s, float(at_s[first - 1]) if first else oldest_s))
+        from_s = min(float(at_s[first]), max(oldest_s, float(at_s[first - 1]) + bin_s if first else oldest_s))
         if found and from_s - found[-1].to_s < GAP_S:
             before = found.pop()
             first, from_s = before.first, before.from_s
         found.append(Stretch(first, last, from_s, float(at_s[last]) + bin_s, usual_s))
-    return [
-        one for one in found if one.to_s - one.from_s >= LONG_S and one.last - one.first + 1 >= LONG_S / bin_s
-    ]
+    return [one for one in found if one.to_s - one.from_s >= LONG_S]
 
 
 def _runs(at_s: Floats, slow: NDArray[np.bool_], bin_s: float) -> list[tuple[int, int]]:
