@@ -46,9 +46,9 @@ def recorded(folder: Path) -> list[dict[str, Any]]:
         points = [{"threads": n, "rate_tps": rate_tps, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
         model = {"schema": "headgate/model/v1", "task": task, "points": points}
         (folder / "models" / f"{task}.json").write_text(json.dumps(model))
-    (folder / "first.csv").write_text("0,60\n6,160\n")
+    (folder / "first.csv").write_text("0,60\n6,160\n18,160\n")
     (folder / "second.csv").write_text("0,60\n")
-    return [run(folder, "first.csv", 16, kills=True), run(folder, "second.csv", 8, kills=False)]
+    return [run(folder, "first.csv", 20, kills=True), run(folder, "second.csv", 8, kills=False)]
 
 
 def run(folder: Path, rates: str, seconds: int, kills: bool) -> dict[str, Any]:
@@ -66,13 +66,14 @@ def run(folder: Path, rates: str, seconds: int, kills: bool) -> dict[str, Any]:
     ]
     words += ["--seconds", str(seconds), "-o", "json"]
     with (folder / f"{rates}.log").open("w+") as log:
-        up = subprocess.Popen([*HEADGATE, *words], stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder)
-        try:
-            if kills:
-                kill_workers(up, folder / f"{rates}.log")
-            out, _ = up.communicate(timeout=LIMIT_S)
-        finally:
-            up.kill()
+        command = [*HEADGATE, *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder) as up:
+            try:
+                if kills:
+                    kill_workers(up, folder / f"{rates}.log")
+                out, _ = up.communicate(timeout=LIMIT_S)
+            finally:
+                up.kill()
     assert up.returncode == 0, (folder / f"{rates}.log").read_text()
     summary: dict[str, Any] = json.loads(out)
     return summary
@@ -81,7 +82,7 @@ def run(folder: Path, rates: str, seconds: int, kills: bool) -> dict[str, Any]:
 def kill_workers(up: subprocess.Popen[str], log: Path) -> None:
     """Once rows flow for some seconds: what is on its way through them is sent again."""
     deadline_s = time.monotonic() + LIMIT_S
-    while "00:09 plan" not in log.read_text():
+    while log.read_text().count("plan #2 probation") < 2:  # another worker has rows for a second or more
         assert time.monotonic() < deadline_s and up.poll() is None, log.read_text()
         time.sleep(0.1)
     workers = [
