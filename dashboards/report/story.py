@@ -13,10 +13,10 @@ from dashboards.analytics.results import (
     LeftOut,
     RateWindow,
     Replan,
-    ResidualCell,
     Residuals,
     Season,
     StabilityAnswer,
+    TuplesTold,
 )
 from dashboards.report.analysis_files import Analysis
 from dashboards.report.wording import NOTHING, count, duration, listed, number, percent
@@ -187,15 +187,22 @@ def _trust(analysis: Analysis) -> Iterator[tuple[str, str]]:
     names = {"rate": "rate", "cpu": "CPU", "memory": "memory"}
     parts = [f"{number(r2)} for {names[of]}{_offset(analysis, of)}" for of, r2 in known.items()]
     yield "fine" if good else "broke", f"R² of predicted against actual is {listed(parts)}."
-    cells = [cell for cell in analysis.rows(ResidualCell) if cell.residual is not None and cell.windows]
-    if cells and not good:
-        worst = max(cells, key=lambda cell: abs(cell.residual or 0.0))
-        way = "more" if (worst.residual or 0.0) > 0 else "less"
-        yield (
-            "broke",
-            f"The CPU prediction errs most for {worst.task} in slot {worst.vm}/{worst.slot}: on average it takes "
-            f"{percent(abs(worst.residual or 0.0))} of the slot {way} than predicted.",
-        )
+    slots = [
+        row for row in analysis.rows(Residuals) if (row.of, row.by) == ("cpu", "slot") and row.mae is not None
+    ]
+    if slots and not good:
+        worst = max(slots, key=lambda row: row.mae or 0.0)
+        yield "broke", errs_most(worst)
+
+
+def errs_most(slot: Residuals) -> str:
+    """By its mean absolute error; and which way it errs, where it does so one way."""
+    mae, mean = slot.mae or 0.0, slot.mean_residual or 0.0
+    if abs(mean) > mae / 2:
+        way = f"on average {number(100 * abs(mean))} points {'more' if mean > 0 else 'less'} than predicted"
+    else:
+        way = "now more, now less than predicted"
+    return f"The CPU prediction errs most for slot {slot.name}, by {percent(mae)} of the slot in the mean: {way}."
 
 
 def _offset(analysis: Analysis, of: str) -> str:
@@ -271,6 +278,14 @@ def headline(analysis: Analysis) -> dict[str, str]:
         "re-plans": f"{len(later):,}",
         "latency, 99 %": duration(p99 / 1e3) if isinstance(p99, int | float) else NOTHING,
         "tuples done": number(sum(acked)) if acked else NOTHING,
+        "lost": _told(analysis, "lost"),
+        "duplicates": _told(analysis, "duplicates"),
         "slot-hours": number(sum(row.slot_hours for row in whole)) if whole else NOTHING,
         "rows read": number(document.get("rows")),
     }
+
+
+def _told(analysis: Analysis, what: str) -> str:
+    """Of all runs together, as their controllers counted; unknown when it is of one of them."""
+    counts = [getattr(row, what) for row in analysis.rows(TuplesTold)]
+    return NOTHING if not counts or None in counts else f"{sum(counts):,}"

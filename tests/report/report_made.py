@@ -174,6 +174,8 @@ def _add_whole(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
         found["residuals"].append(
             r.Residuals("cpu", "task", task, 90, 0.9, 0.02, 0.01, 0.05, 0.2, 0.012 * number)
         )
+    for slot, mae, mean in (("vm1/0", 0.03, 0.0298), ("vm2/3", 0.14, 0.0467), ("vm2/2", 0.05, -0.05)):
+        found["residuals"].append(r.Residuals("cpu", "slot", slot, 90, 0.9, mae, mae, 0.3, 0.4, mean))
     found["residuals"].append(r.Residuals("rate", "all", "", 120, 0.981, 2.0, 0.03, 0.1, 0.2, -1.0))
     found["cost"].append(r.Cost(RUN, None, END_S, 5.2, 5.2 * END_S / 3600, 2, 0.07, None, 9876.0, None))
     for at_s in range(0, 180, 3):

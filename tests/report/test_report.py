@@ -20,7 +20,7 @@ from dashboards.report import build
 from dashboards.report.analysis_files import read
 from dashboards.report.building import sections_of, summary_of
 from dashboards.report.page import asset, safe_json
-from dashboards.report.story import REASONS, headline, story, what_changed
+from dashboards.report.story import REASONS, errs_most, headline, story, what_changed
 from topology_runtime.errors import InvalidInput
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
@@ -202,9 +202,28 @@ def test_bad_predictions_are_called_bad(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", cpu={"r2": 0.4, "mae": 0.2})
     told = [(kind, text) for c in story(read(folder)) for kind, text in c.sentences]
     assert ("broke", "R² of predicted against actual is 0.981 for rate and 0.4 for CPU.") in told
-    assert any(
-        "errs most for parse in slot vm2/3: on average it takes 12 % of the slot less" in t for _, t in told
-    )
+    # errors that cancel each other out in the mean are errors: 14 points, not 4.67
+    worst = "The CPU prediction errs most for slot vm2/3, by 14 % of the slot in the mean"
+    assert ("broke", f"{worst}: now more, now less than predicted.") in told
+
+
+@pytest.mark.parametrize(("mean", "words"), [(0.13, "13 points more"), (-0.08, "8 points less")])
+def test_which_way_a_prediction_errs_is_said_where_it_errs_one_way(mean: float, words: str) -> None:
+    slot = r.Residuals("cpu", "slot", "vm2/3", 90, 0.9, 0.14, 0.1, 0.3, 0.4, mean)
+    assert errs_most(slot).endswith(f"by 14 % of the slot in the mean: on average {words} than predicted.")
+
+
+def test_lost_and_duplicates_stand_in_the_head_and_what_was_not_counted_is_not_called_none(
+    tmp_path: Path,
+) -> None:
+    found = tables()
+    numbers = headline(read(write(tmp_path / "a", found)))
+    assert (numbers["lost"], numbers["duplicates"]) == ("0", "12")
+    found["tuples_told"] = [replace(row, lost=1234, duplicates=None) for row in found["tuples_told"]]
+    numbers = headline(read(write(tmp_path / "b", found)))
+    assert (numbers["lost"], numbers["duplicates"]) == ("1,234", "N/A")
+    found["tuples_told"] = []
+    assert headline(read(write(tmp_path / "c", found)))["lost"] == "N/A"
 
 
 def test_names_are_believed_nowhere(tmp_path: Path) -> None:
