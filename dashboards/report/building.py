@@ -10,8 +10,9 @@ from typing import Any
 from dashboards.report import costs, fidelity, latency, strain, timeline
 from dashboards.report.analysis_files import Analysis, read
 from dashboards.report.charts import Chart, Section
+from dashboards.report.head import PageHead, head_of
 from dashboards.report.page import body_of, chart_html, figure_data, page, safe_json
-from dashboards.report.story import Chapter, headline, story
+from dashboards.report.story import Chapter, story
 from dashboards.report.wording import count, listed, number
 from topology_runtime.errors import InvalidInput
 
@@ -25,16 +26,16 @@ def build(folder: Path, output: Path | None = None) -> Path:
     of plots beside it; the path of the HTML file. Raises InvalidInput."""
     analysis, path = read(folder), output or folder / DEFAULT
     sections = sections_of(analysis)
-    chapters = story(analysis)
+    chapters, head = story(analysis), head_of(analysis)
     charts = [chart for section in sections for chart in section.charts if chart.figure is not None]
     script = plotly_js()
     title, subtitle = titles(analysis)
     plots = path.parent / ("plots" if path.name == DEFAULT else f"{path.stem}-plots")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        summary = summary_of(analysis, chapters, charts)
+        summary = summary_of(analysis, head, chapters, charts)
         data = [_summary_html(summary), *(figure_data(chart) for chart in charts)]
-        body = list(body_of(title, subtitle, headline(analysis), chapters, sections))
+        body = list(body_of((title, subtitle), head, chapters, sections))
         _write(path, page(title, body, [f"<script>{script}</script>"], data))
         write_plots(plots, charts, script, title)
     except OSError as error:
@@ -54,17 +55,23 @@ def titles(analysis: Analysis) -> tuple[str, str]:
     """(of the page, the line below it)."""
     runs = analysis.runs
     title = runs[0] if len(runs) == 1 else count(len(runs), "run")
-    about = f"{number(analysis.document.get('rows'))} rows of traces analysed"
+    about = f"{number(analysis.document.get('rows'))} samples of threads were read"
     which = f"; run {listed([f'{n}: {run}' for n, run in enumerate(runs, 1)])}" if len(runs) > 1 else ""
     return f"headgate: {title}", about + which
 
 
-def summary_of(analysis: Analysis, chapters: list[Chapter], charts: list[Chart]) -> dict[str, Any]:
-    """What a program finds in the page: the analysis, the story, what there is of everything."""
+def summary_of(
+    analysis: Analysis, head: PageHead, chapters: list[Chapter], charts: list[Chart]
+) -> dict[str, Any]:
+    """What a program finds in the page: the analysis, the answers, the story, what there is of everything."""
     return {
         "schema": SCHEMA,
         "runs": analysis.runs,
         "analysis": analysis.document,
+        "answers": [
+            {"run": run, "answers": [{"question": a.question, "kind": a.kind, "text": a.text} for a in its]}
+            for run, its in head.answers.items()
+        ],
         "story": [
             {"run": chapter.run or None, "sentences": [{"kind": k, "text": text} for k, text in chapter.sentences]}
             for chapter in chapters

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from dashboards.report.wording import NOTHING
+
 Figure = dict[str, Any]
 Row = Mapping[str, Any]
 
@@ -37,8 +39,11 @@ class Chart:
 
 @dataclass(frozen=True)
 class Table:
+    """`empty`: what is said when it has no rows."""
+
     title: str
     rows: Sequence[Row]
+    empty: str = NOTHING
 
 
 @dataclass(frozen=True)

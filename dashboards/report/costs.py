@@ -47,7 +47,8 @@ def slots(analysis: Analysis) -> Chart:
     drawn = figure([bars], analysis.epoch_axis, "slots in use", xaxis={"type": "category"}, height=300)
     most, least = max(row.slots_used for row in rows), min(row.slots_used for row in rows)
     total = sum(row.slot_hours for row in rows)
-    alt = f"Between {number(least)} and {number(most)} slots were in use: {number(total)} slot-hours."
+    between = f"{number(least)} to {number(most)}" if number(least) != number(most) else number(most)
+    alt = f"{between} slots were in use in the mean of an epoch: {number(total)} slot-hours in all."
     return Chart("slots", title, alt, drawn, [_cost(row) for row in rows])
 
 
@@ -83,7 +84,7 @@ def season_words(season: Season) -> str:
         return repeats + "."
     naive = (
         f"; “as the last value” errs by {number(season.naive_mae_tps)}"
-        if season.naive_mae_tps is not None
+        if season.naive_mae_tps is not None and season.period_s is not None
         else ""
     )
     return (
@@ -115,13 +116,17 @@ def forecast(analysis: Analysis, run: str, runs: list[str]) -> Chart:
             traces.append(line([r.at_s for r in its], [r.rate_tps for r in its], what, colour, dash=dash))
     drawn = figure(traces, "seconds after the start", "tuples/s", yaxis={"rangemode": "tozero"}, height=340)
     last = by_kind["forecast"]
-    alt = (
-        f"Forecast until {duration(last[-1].at_s)} after the start: "
-        f"{number(min(r.rate_tps for r in last))} to {number(max(r.rate_tps for r in last))} tuples/s."
-        if last
-        else "N/A: no forecast could be made."
-    )
+    rates = [number(rate(row.rate_tps for row in last)) for rate in (min, max)] if last else []
+    how = "" if _has_season(analysis, run) else ", the last value for want of a season"
+    alt = "N/A: no forecast could be made."
+    if last:
+        rates_words = " to ".join(dict.fromkeys(rates))
+        alt = f"Forecast until {duration(last[-1].at_s)} after the start: {rates_words} tuples/s{how}."
     return Chart(name, title, alt, drawn, [spelled(row, ("run",)) for row in rows])
+
+
+def _has_season(analysis: Analysis, run: str) -> bool:
+    return any(season.period_s is not None for season in analysis.rows(Season, run))
 
 
 def sources_section(analysis: Analysis) -> Section:

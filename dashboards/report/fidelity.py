@@ -8,6 +8,8 @@ from typing import Any
 from dashboards.analytics.results import RateWindow, ResidualCell, Residuals, SlotPredicted, TaskResidual
 from dashboards.report.analysis_files import Analysis
 from dashboards.report.charts import Chart, Figure, Section, Table, figure, label, nothing, points, spelled
+from dashboards.report.trust import fit_of, most_offered
+from dashboards.report.trust import points as points_of
 from dashboards.report.wording import number, percent
 
 GROUPS_MOST = 9  # epochs or runs told apart in a scatter plot; the others are one group
@@ -24,9 +26,10 @@ OF = {
 
 def section(analysis: Analysis) -> Section:
     words = [
-        "Each point is one stretch of time. On the line, what was predicted is what came; above it, more came "
-        "than predicted. R² = 1 − (squared residuals) / (squared deviations from the mean): 1 is perfect, 0 is "
-        "no better than the mean."
+        "On the line, what was predicted is what came; above it, more came than predicted. The rate is only compared "
+        "where the plan was tried: more was offered than predicted, or rows waited for long.",
+        "R² = 1 − (squared residuals) / (squared deviations from the mean): 1 is perfect, 0 is no better than the "
+        "mean. Where a figure hardly varies it says little, and the mean error more.",
     ]
     charts = [
         scatter(analysis, "rate", _rate_pairs(analysis)),
@@ -70,10 +73,12 @@ def scatter(analysis: Analysis, of: str, pairs: Pairs) -> Chart:
     what, unit, factor = OF[of]
     title = f"{what}: predicted against actual"
     if not pairs:
-        return nothing(f"scatter-{of}", title, "nothing was predicted for what was measured")
-    r2 = (analysis.document.get(of) or {}).get("r2")
-    many = sum(len(group) for group in pairs.values())
-    alt = f"R² = {number(r2)}, {many:,} points" if r2 is not None else f"{many:,} points"
+        why = "nothing was predicted for what was measured"
+        windows = [window for window in analysis.rows(RateWindow) if window.predicted_tps]
+        if of == "rate" and windows:
+            why = f"the predicted rate was never tried: {most_offered(windows)}"
+        return nothing(f"scatter-{of}", title, why)
+    alt = reading(analysis, of, pairs)
     least, most = bounds([value * factor for group in pairs.values() for pair in group for value in pair])
     identity = {
         "type": "scatter", "mode": "lines", "x": [least, most], "y": [least, most], "hoverinfo": "skip",
@@ -83,12 +88,8 @@ def scatter(analysis: Analysis, of: str, pairs: Pairs) -> Chart:
     for index, (name, group) in enumerate(_few(pairs).items()):
         x, y = ([round(value * factor, 6) for value in side] for side in zip(*group, strict=True))
         traces.append(points(x, y, name, index))
-    note = {
-        "text": alt, "xref": "paper", "yref": "paper", "x": 0.02, "y": 0.98,
-        "showarrow": False, "xanchor": "left", "yanchor": "top", "font": {"size": 15},
-    }  # fmt: skip
     drawn = figure(
-        traces, f"predicted, {unit}", f"actual, {unit}", annotations=[note], height=430,
+        traces, f"predicted, {unit}", f"actual, {unit}", height=430,
         xaxis={"range": [least, most]}, yaxis={"range": [least, most]}, hovermode="closest",
     )  # fmt: skip
     rows = [
@@ -96,7 +97,26 @@ def scatter(analysis: Analysis, of: str, pairs: Pairs) -> Chart:
         for name, group in pairs.items()
         for p, a in group
     ]
-    return Chart(f"scatter-{of}", title, f"{what}: {alt}.", drawn, rows, wide=False)
+    return Chart(f"scatter-{of}", title, alt, drawn, rows, wide=False)
+
+
+def reading(analysis: Analysis, of: str, pairs: Pairs) -> str:
+    """How far off the points are, in a line; of a slot over all samples, of which the points are means."""
+    flat = [pair for group in pairs.values() for pair in group]
+    many = f"{len(flat):,} {'point' if len(flat) == 1 else 'points'}"
+    fit = fit_of(analysis, of)
+    r2 = f"; R² {number(fit['r2'])}" if fit.get("r2") is not None else ""
+    above = sum(actual > predicted for predicted, actual in flat)
+    side = f"{above:,} of {many} lie above the line"
+    if of in ("cpu", "memory"):
+        if fit.get("mae") is None:
+            return f"{side[0].upper()}{side[1:]}."
+        samples = f" over {fit['n']:,} samples, of which the points are means" if fit.get("n") else ""
+        return f"Off by {points_of(fit['mae'])} of the slot in the mean{samples}{r2}; {side}."
+    scale = sum(abs(actual) for _, actual in flat)
+    error = sum(abs(actual - predicted) for predicted, actual in flat)
+    share = f"Off by {percent(error / scale, 2)} of what came, in the mean" if scale else "Nothing came"
+    return f"{share}{r2}; {side}."
 
 
 def bounds(values: list[float]) -> tuple[float, float]:
@@ -152,7 +172,11 @@ def residual_map(analysis: Analysis) -> Chart:
         [heat], "slot", "", yaxis={"autorange": "reversed"}, xaxis={"type": "category"}, height=height
     )
     worst = max(means, key=lambda key: abs(means[key]))
-    alt = f"Largest: {worst[0]} in {worst[1]}, {means[worst]:+.1f} points of the slot's CPU."
+    way = "more" if means[worst] > 0 else "less"
+    alt = (
+        f"Furthest off in the mean: {worst[0]} in {worst[1]}, {abs(means[worst]):.1f} points of the slot's CPU {way} "
+        "than predicted. Errors in both directions cancel here; their sizes are in the table of errors."
+    )
     rows = [{"task": t, "slot": s, "residual in points": value} for (t, s), value in means.items()]
     return Chart("residual-map", title, alt, drawn, rows)
 
@@ -173,5 +197,5 @@ def _residuals(row: Residuals) -> dict[str, Any]:
         "R² without offset": row.r2_without_offset,
         "mean error": shown(row.mae) if row.of != "rate" else row.mae, "median error": shown(row.median_error),
         "95th percentile": shown(row.p95_error), "worst": shown(row.worst_error),
-        "mean residual": row.mean_residual,
+        "mean residual": row.mean_residual if row.of == "rate" else shown(row.mean_residual),
     }  # fmt: skip

@@ -54,12 +54,12 @@ def violins(analysis: Analysis, rows: list[LatencyEpoch]) -> Chart:
     slow_s = [bin.to_s for row in drawn for bin in row.histogram]
     found = figure(traces, analysis.epoch_axis, LATENCY, xaxis=ticks, yaxis=time_axis(slow_s), height=420)
     slowest = max(drawn, key=lambda row: row.p99_s or 0.0)
+    known = [row.p50_s for row in drawn if row.p50_s]
+    ends = [duration(min(known)), duration(max(known))] if known else [duration(None)]
+    medians = " to ".join(dict.fromkeys(ends))
+    slow = f"in the slowest epoch ({name_of(analysis, slowest)})" if len(drawn) > 1 else "in it"
     more = f" Drawn are {VIOLINS_MOST} of {len(rows)}." if len(rows) > VIOLINS_MOST else ""
-    alt = (
-        f"The median is between {duration(min(row.p50_s or math.inf for row in drawn))} and "
-        f"{duration(max(row.p50_s or 0.0 for row in drawn))}; the slowest hundredth was slowest in epoch "
-        f"{name_of(analysis, slowest)}, with {duration(slowest.p99_s)}.{more}"
-    )
+    alt = f"The median is {medians}; {slow} one in a hundred took more than {duration(slowest.p99_s)}.{more}"
     return Chart("violins", title, alt, found, [_row(row) for row in drawn])
 
 

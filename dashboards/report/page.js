@@ -35,10 +35,25 @@ function layoutOf(own, theme) {
   return Object.assign(plain, own, { xaxis: axis(theme, xaxis), yaxis: axis(theme, own.yaxis) });
 }
 
+// On a phone: no colour scale beside a map (its numbers say it), the small ones among them upright and smaller.
+function inWidth(figure) {
+  if (window.innerWidth >= 760) return figure;
+  for (const trace of figure.data) {
+    if (trace.type === "heatmap") {
+      trace.showscale = false;
+      if (trace.x.length > 6) trace.texttemplate = "";
+      trace.textfont = { size: 10 };
+    }
+  }
+  figure.layout.margin = { l: 46, r: 8, t: 26, b: 44 };
+  figure.layout.legend = { orientation: "h", y: -0.25, yanchor: "top", x: 0, font: { size: 11 } };
+  return figure;
+}
+
 function draw() {
   const theme = THEMES[dark.matches ? "dark" : "light"];
   for (const place of document.querySelectorAll("[data-figure]")) {
-    const figure = inTheme(JSON.parse(document.getElementById(place.dataset.figure).textContent), theme);
+    const figure = inWidth(inTheme(JSON.parse(document.getElementById(place.dataset.figure).textContent), theme));
     const config = { responsive: true, displayModeBar: false };
     Plotly.react(place, figure.data, layoutOf(figure.layout, theme), config);
   }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
 from dashboards.report.charts import TABLE_ROWS, Chart, Row, Section, Table, thinned
+from dashboards.report.head import PageHead
 from dashboards.report.story import Chapter
-from dashboards.report.wording import NOTHING, cell
+from dashboards.report.wording import cell
 from topology_runtime.output import columns_of
 
 # no request leaves the page, whatever is in it
@@ -59,12 +60,16 @@ def page(title: str, body: Sequence[str], scripts: Sequence[str], data: Sequence
 
 
 def body_of(
-    title: str, subtitle: str, numbers: Mapping[str, str], chapters: list[Chapter], sections: list[Section]
+    titles: tuple[str, str], head: PageHead, chapters: list[Chapter], sections: list[Section]
 ) -> Iterator[str]:
     """Everything that is seen."""
+    title, subtitle = titles
     yield '<a class="skip" href="#story">To the story</a>'
     yield f"<header><h1>{html.escape(title)}</h1><p class='soft'>{html.escape(subtitle)}</p>"
-    tiles = [f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in numbers.items()]
+    yield from answers_html(head)
+    tiles = [
+        f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in head.numbers.items()
+    ]
     yield f"<dl class='numbers'>{''.join(tiles)}</dl>"
     links = [("story", "Story"), *((section.name, section.title) for section in sections)]
     listed = "".join(f"<a href='#{name}'>{html.escape(words)}</a>" for name, words in links)
@@ -75,6 +80,23 @@ def body_of(
         yield from section_html(section)
     yield "</main>"
     yield "<footer>Made by <code>headgate report</code>. N/A: not recorded, or too little of it.</footer>"
+
+
+def answers_html(head: PageHead) -> Iterator[str]:
+    """Questions with their answers, per run."""
+    for number, (run, answers) in enumerate(head.answers.items(), 1):
+        if len(head.answers) > 1:
+            yield f"<h3 class='run'>{html.escape(f'Run {number}: {run}')}</h3>"
+        lines = [
+            f"<div class='{a.kind}'><dt>{html.escape(a.question)}</dt>{_lines(a.text)}</div>" for a in answers
+        ]
+        yield f"<dl class='answers'>{''.join(lines)}</dl>"
+    if head.more:
+        yield f"<p class='soft'>{html.escape(head.more)}</p>"
+
+
+def _lines(text: str) -> str:
+    return "".join(f"<dd>{html.escape(line)}</dd>" for line in text.splitlines())
 
 
 def story_html(chapters: list[Chapter]) -> Iterator[str]:
@@ -125,7 +147,7 @@ def figure_data(chart: Chart) -> str:
 def folded(table: Table) -> str:
     """A table behind its title."""
     if not table.rows:
-        return f"<p class='soft'>{html.escape(table.title)}: {NOTHING}</p>"
+        return f"<p class='soft'>{html.escape(table.title)}: {html.escape(table.empty)}</p>"
     shown = thinned(table.rows)
     less = (
         f" ({len(shown)} of {len(table.rows):,} rows, evenly chosen)" if len(table.rows) > TABLE_ROWS else ""

@@ -9,17 +9,21 @@ from dataclasses import dataclass
 from dashboards.analytics.results import (
     BottleneckAnswer,
     Cost,
+    Episode,
     LatencyEpoch,
     LeftOut,
-    RateWindow,
     Replan,
-    Residuals,
+    RunNote,
     Season,
     StabilityAnswer,
-    TuplesTold,
 )
 from dashboards.report.analysis_files import Analysis
-from dashboards.report.wording import NOTHING, count, duration, listed, number, percent
+from dashboards.report.answers import FINE, kept_up, lasted_s, price, span, whole_windows
+from dashboards.report.episode_words import TROUBLE, episodes_of, told
+from dashboards.report.findings import findings
+from dashboards.report.trust import trust
+from dashboards.report.wording import count, duration, listed, number, percent
+from topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
 REASONS = {
     "start": "to start",
@@ -40,7 +44,7 @@ REASONS = {
     "rolled_back": "because the plan before it did not work",
 }
 TOLD_MOST = 12  # re-plans of a run that are told one by one
-GOOD_R2 = 0.95
+TIGHT = 0.8  # of what a slot or a thread can do
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def story(analysis: Analysis) -> list[Chapter]:
     """A chapter per run; one without a name when there is nothing to tell of."""
     chapters = [Chapter(run, list(_of_run(analysis, run))) for run in analysis.runs]
     left = analysis.rows(LeftOut)
-    whole = list(_trust(analysis)) if len(chapters) > 1 else []
+    whole = list(trust(analysis)) if len(chapters) > 1 else []
     if left:
         whole.append(("broke", _left_words(left)))
     if not chapters:
@@ -70,30 +74,31 @@ def _of_run(analysis: Analysis, run: str) -> Iterator[tuple[str, str]]:
         first = replans[0]
         on = f" on {count(first.slots, 'slot')}" if first.slots is not None else ""
         yield "came", f"It began with a plan for {number(first.rate_tps)} tuples/s{on}."
-    yield "came", how_often(replans)
+    yield "came", how_often(replans) + _good_to_the_end(analysis, run, replans)
     for before, replan in list(zip([None, *replans], replans, strict=False))[:TOLD_MOST]:
         if before is not None:
             yield "replan", what_changed(before, replan)
     yield from _what_broke(analysis, run, replans)
-    if len(analysis.runs) == 1:
-        yield from _trust(analysis)
+    yield from _how_long(analysis, run)
     yield from _tightest(analysis, run)
-    yield from _price(analysis, run)
+    for found, sentence in findings(analysis, run):
+        yield "broke" if found is not None else "came", sentence
+    if len(analysis.runs) == 1:
+        yield from trust(analysis)
+    yield "cost", price(analysis, run)
     yield from _season(analysis, run)
 
 
 def _what_came(analysis: Analysis, run: str) -> str:
-    windows = analysis.rows(RateWindow, run)
-    offered = [w.offered_tps for w in windows if w.offered_tps is not None]
+    offered = [w.offered_tps for w in whole_windows(analysis, run) if w.offered_tps is not None]
     cost = next((row for row in analysis.rows(Cost, run) if row.epoch is None), None)
-    lasted = cost.seconds if cost else max((w.at_s for w in windows), default=None)
+    lasted = lasted_s(analysis, run)
     if not offered:
         return f"The run lasted {duration(lasted)}; what was offered was not recorded."
-    span = f"{number(min(offered))} to {number(max(offered))}"
     done = ""
     if cost and cost.tuples_acked is not None:
-        done = f" and finished {number(cost.tuples_acked)} of them"
-    return f"The run lasted {duration(lasted)}. It was offered {span} tuples/s{done}."
+        done = f"; {count(round(cost.tuples_acked), 'tuple')} were finished"
+    return f"The run lasted {duration(lasted)}. It was offered {span(offered)} tuples/s{done}."
 
 
 def how_often(replans: list[Replan]) -> str:
@@ -102,13 +107,13 @@ def how_often(replans: list[Replan]) -> str:
         return "Whether it re-planned is not known: its decisions were not recorded."
     later = [replan for replan in replans if replan.reason != "start"]
     if not later:
-        return "It never re-planned: the first plan was good to the end."
+        return "It never re-planned."
     why = Counter(replan.reason for replan in later).most_common()
-    parts = [f"{many} {REASONS.get(reason, f'for {reason}')}" for reason, many in why]
     if len(why) == 1:
         reason = REASONS.get(why[0][0], f"for {why[0][0]}")
         times = "once" if len(later) == 1 else f"{len(later)} times, each time"
         return f"It re-planned {times} {reason}."
+    parts = [f"{many} {REASONS.get(reason, f'for {reason}')}" for reason, many in why]
     return f"It re-planned {len(later)} times: {listed(parts)}."
 
 
@@ -136,122 +141,112 @@ def what_changed(before: Replan, replan: Replan) -> str:
     return f"At {duration(replan.at_s)} (epoch {replan.epoch}) it re-planned {reason}: {plan}{more}."
 
 
+def _good_to_the_end(analysis: Analysis, run: str, replans: list[Replan]) -> str:
+    """What is said more of a run that kept its first plan."""
+    if len(replans) != 1 or replans[0].reason != "start":
+        return ""
+    if kept_up(analysis, run)[0] == FINE:
+        return " The first plan was good to the end."
+    advised = any(note.kind == "advice" for note in analysis.rows(RunNote, run))
+    return " The controller advised to." if advised else ""
+
+
 def _what_broke(analysis: Analysis, run: str, replans: list[Replan]) -> Iterator[tuple[str, str]]:
     epochs = [row for row in analysis.rows(StabilityAnswer, run) if row.scope == "epoch"]
-    unstable = sorted({row.epoch for row in epochs if row.stable is False})
-    if unstable:
-        which = listed([str(epoch) for epoch in unstable])
-        worst = max((row for row in epochs if row.stable is False), key=lambda row: row.slope or 0.0)
+    growing = [row for row in epochs if row.stable is False and (row.slope or 0.0) > UNSTABLE_SLOPE]
+    if growing:
+        worst = max(growing, key=lambda row: row.slope or 0.0)
         yield (
             "broke",
-            f"It did not keep up in {'epoch' if len(unstable) == 1 else 'epochs'} {which}: latency grew by up to "
-            f"{number(worst.slope)} s per second.",
+            f"Latency grew fastest in epoch {worst.epoch}: by {number(worst.slope, digits=2)} s per second, from "
+            f"{duration(worst.from_s)} to {duration(worst.to_s)}.",
         )
+    for one in episodes_of(analysis, run)[:TOLD_MOST]:
+        yield "broke", told(analysis, run, one)
     overloaded = [duration(replan.at_s) for replan in replans if replan.reason == "overloaded"]
-    if overloaded and not unstable:
+    if overloaded and not any(row.stable is False for row in epochs) and not analysis.rows(Episode, run):
         yield (
             "broke",
-            f"No epoch as a whole was unstable, but it was found overloaded at {listed(overloaded)}.",
+            f"No epoch as a whole was unstable, but the controller found it overloaded at {listed(overloaded)}.",
         )
-    elif not unstable and any(row.stable for row in epochs):
-        yield "fine", "It kept up in every epoch that lasted long enough to tell."
+    for note in [note for note in analysis.rows(RunNote, run) if note.kind in TROUBLE][:TOLD_MOST]:
+        yield "broke", f"At {duration(note.at_s)}: {note.text}."
     silent = max(replans, key=lambda replan: replan.silent_s or 0.0, default=None)
     if silent is not None and (silent.silent_s or 0.0) > 2.0:
         yield (
             "broke",
             f"The longest silence of a task was {duration(silent.silent_s)}, around epoch {silent.epoch}.",
         )
-    slow = [row for row in analysis.rows(LatencyEpoch, run) if row.p99_s is not None]
-    if slow:
-        worst_row = max(slow, key=lambda row: row.p99_s or 0.0)
-        typical = sorted(row.p50_s or 0.0 for row in slow)[len(slow) // 2]
-        yield (
-            "came",
-            f"A tuple took {duration(typical)} (median of a typical epoch); in the slowest, epoch "
-            f"{worst_row.epoch}, one in a hundred took more than {duration(worst_row.p99_s)}.",
-        )
 
 
-def _trust(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """How good the predictions were; of all runs together."""
-    document = analysis.document
-    values = {of: (document.get(of) or {}).get("r2") for of in ("rate", "cpu", "memory")}
-    known = {of: r2 for of, r2 in values.items() if r2 is not None}
-    if not known:
-        yield (
-            "broke",
-            "How good the predictions were cannot be told: nothing was predicted for what was measured.",
-        )
+def _how_long(analysis: Analysis, run: str) -> Iterator[tuple[str, str]]:
+    slow = [row for row in analysis.rows(LatencyEpoch, run) if row.p99_s is not None and row.tuples > 0]
+    if not slow:
         return
-    good = all(r2 >= GOOD_R2 for r2 in known.values())
-    names = {"rate": "rate", "cpu": "CPU", "memory": "memory"}
-    parts = [f"{number(r2)} for {names[of]}{_offset(analysis, of)}" for of, r2 in known.items()]
-    yield "fine" if good else "broke", f"R² of predicted against actual is {listed(parts)}."
-    slots = [
-        row for row in analysis.rows(Residuals) if (row.of, row.by) == ("cpu", "slot") and row.mae is not None
-    ]
-    if slots and not good:
-        worst = max(slots, key=lambda row: row.mae or 0.0)
-        yield "broke", errs_most(worst)
-
-
-def errs_most(slot: Residuals) -> str:
-    """By its mean absolute error; and which way it errs, where it does so one way."""
-    mae, mean = slot.mae or 0.0, slot.mean_residual or 0.0
-    if abs(mean) > mae / 2:
-        way = f"on average {number(100 * abs(mean))} points {'more' if mean > 0 else 'less'} than predicted"
+    worst = max(slow, key=lambda row: row.p99_s or 0.0)
+    middle = sorted(row.p50_s or 0.0 for row in slow)[len(slow) // 2]
+    if len(slow) == 1:
+        text = (
+            f"Half of the tuples took at most {duration(worst.p50_s)}, 99 % at most {duration(worst.p99_s)}."
+        )
     else:
-        way = "now more, now less than predicted"
-    return f"The CPU prediction errs most for slot {slot.name}, by {percent(mae)} of the slot in the mean: {way}."
-
-
-def _offset(analysis: Analysis, of: str) -> str:
-    """What R² would be without a constant offset, where that is the whole difference."""
-    rows = (row for row in analysis.rows(Residuals) if row.of == of and row.by == "all")
-    row = next(rows, None)
-    if row is None or row.r2 is None or row.r2_without_offset is None or row.r2_without_offset < row.r2 + 0.1:
-        return ""
-    return f" ({number(row.r2_without_offset)} once its mean residual is taken off)"
+        text = (
+            f"In the middle one of {count(len({row.epoch for row in slow}), 'epoch')} half of the tuples took at most "
+            f"{duration(middle)}; in the slowest, epoch {worst.epoch}, one in a hundred took more than "
+            f"{duration(worst.p99_s)}."
+        )
+    yield "came", text
 
 
 def _tightest(analysis: Analysis, run: str) -> Iterator[tuple[str, str]]:
-    rows = [row for row in analysis.rows(BottleneckAnswer, run) if row.rank == 1]
-    if rows:
-        load = {id(row): row.busy_share if row.load is None else row.load for row in rows}
-        row = max(rows, key=lambda row: load[id(row)] or 0.0)
-        task, often = Counter(row.task for row in rows).most_common(1)[0]
-        yield (
-            "came",
-            f"The bottleneck was {task} in {often} of {count(len(rows), 'epoch')}; at worst {row.task} in slot "
-            f"{row.vm}/{row.slot} was at {percent(load[id(row)])} of what it can do (epoch {row.epoch}).",
-        )
-
-
-def _price(analysis: Analysis, run: str) -> Iterator[tuple[str, str]]:
-    cost = next((row for row in analysis.rows(Cost, run) if row.epoch is None), None)
-    if cost is None:
+    """The slot or the threads that came nearest to what they can do; whose queue grew."""
+    rows = analysis.rows(BottleneckAnswer, run)
+    if not rows:
         return
-    usd = (
-        f", {number(cost.usd)} USD"
-        if cost.usd is not None
-        else "; what that is in dollars is not known: no prices"
-    )
-    per = cost.usd_per_million_tuples
-    each = f", {number(per)} USD per million tuples" if per is not None else ""
-    most = max((row.slots_used for row in analysis.rows(Cost, run) if row.epoch is not None), default=None)
-    saved = ""
-    if most and cost.slots_used < most:
-        saved = f" Its largest plan all the time would have taken {number(most * cost.seconds / 3600)}."
-    yield "cost", f"It used {number(cost.slot_hours)} slot-hours{usd}{each}.{saved}"
+    row = max(rows, key=_load)
+    load = _load(row)
+    if (row.cpu_share or 0.0) >= (row.busy_share or 0.0):
+        tasks = listed(
+            [
+                other.task
+                for other in rows
+                if (other.epoch, other.vm, other.slot) == (row.epoch, row.vm, row.slot)
+            ]
+        )
+        what = f"slot {row.vm}/{row.slot}, with {percent(load)} of its CPU used (by {tasks} and whatever else is in it)"
+    else:
+        what = f"the threads of {row.task} in {row.vm}/{row.slot}, busy for {percent(load)} of the time"
+    far = "Nothing was near its limit in the mean: the tightest" if load < TIGHT else "The tightest place"
+    yield "came", f"{far} was {what}, in epoch {row.epoch}."
+    for first in rows:
+        others = [_load(other) for other in rows if other.epoch == first.epoch and other.rank > first.rank]
+        if first.rank == 1 and (first.queue_growth_tps or 0.0) > 0 and others and max(others) > _load(first):
+            yield (
+                "came",
+                f"In epoch {first.epoch} the queue before {first.task} in {first.vm}/{first.slot} grew, by "
+                f"{number(first.queue_growth_tps, digits=2)} rows/s.",
+            )
+
+
+def _load(row: BottleneckAnswer) -> float:
+    return row.load if row.load is not None else max(row.busy_share or 0.0, row.cpu_share or 0.0)
 
 
 def _season(analysis: Analysis, run: str) -> Iterator[tuple[str, str]]:
     for row in analysis.rows(Season, run):
-        if row.period_s is not None:
-            strength = number(row.strength)
-            yield "next", f"The rate repeats every {duration(row.period_s)} (strength {strength} of 1)."
-        if row.method is not None and row.relative_error is not None:
-            yield "next", f"What comes can be foretold to {percent(row.relative_error)} (by “{row.method}”)."
+        if row.period_s is None:
+            continue
+        yield (
+            "next",
+            f"The rate repeats every {duration(row.period_s)} (strength {number(row.strength)} of 1).",
+        )
+        naive = row.naive_mae_tps
+        if row.method is not None and row.mae_tps is not None and (naive is None or row.mae_tps < naive):
+            yield (
+                "next",
+                f"On its end, which it had not seen, the forecast was off by {percent(row.relative_error)} "
+                f"(by “{row.method}”).",
+            )
 
 
 def _left_words(left: list[LeftOut]) -> str:
@@ -261,31 +256,3 @@ def _left_words(left: list[LeftOut]) -> str:
     return (
         f"Left out: {count(len(left), 'file')} ({listed([f'{many} {kind}' for kind, many in kinds])}){lost}."
     )
-
-
-def headline(analysis: Analysis) -> dict[str, str]:
-    """The numbers at the top: what → value."""
-    document = analysis.document
-    latency = document.get("latency_ms") or {}
-    p99 = latency.get("p99") if isinstance(latency, dict) else None
-    whole = [row for row in analysis.rows(Cost) if row.epoch is None]
-    acked = [row.tuples_acked for row in whole if row.tuples_acked is not None]
-    later = [replan for replan in analysis.rows(Replan) if replan.reason != "start"]
-    return {
-        "R² of the rate": number((document.get("rate") or {}).get("r2")),
-        "R² of CPU": number((document.get("cpu") or {}).get("r2")),
-        "R² of memory": number((document.get("memory") or {}).get("r2")),
-        "re-plans": f"{len(later):,}",
-        "latency, 99 %": duration(p99 / 1e3) if isinstance(p99, int | float) else NOTHING,
-        "tuples done": number(sum(acked)) if acked else NOTHING,
-        "lost": _told(analysis, "lost"),
-        "duplicates": _told(analysis, "duplicates"),
-        "slot-hours": number(sum(row.slot_hours for row in whole)) if whole else NOTHING,
-        "rows read": number(document.get("rows")),
-    }
-
-
-def _told(analysis: Analysis, what: str) -> str:
-    """Of all runs together, as their controllers counted; unknown when it is of one of them."""
-    counts = [getattr(row, what) for row in analysis.rows(TuplesTold)]
-    return NOTHING if not counts or None in counts else f"{sum(counts):,}"

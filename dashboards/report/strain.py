@@ -17,11 +17,13 @@ from dashboards.analytics.results import (
     TaskResidual,
 )
 from dashboards.report.analysis_files import Analysis
-from dashboards.report.charts import Chart, Section, Table, figure, label, nothing, spelled
-from dashboards.report.wording import duration, number, percent
+from dashboards.report.charts import RUNS_DRAWN, Chart, Section, Table, figure, label, nothing, spelled
+from dashboards.report.findings import findings
+from dashboards.report.wording import duration, listed, number, percent
 from topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
 EPOCHS_MOST = 40
+NONE, UNKNOWN = "none was found", "cannot be told from this run"
 VERDICTS = {
     True: ("stable", "@blue", "circle"),
     False: ("unstable", "@red", "x"),
@@ -30,24 +32,32 @@ VERDICTS = {
 
 
 def section(analysis: Analysis) -> Section:
+    runs = analysis.runs
+    found = [
+        (f"Run {n}: " if len(runs) > 1 else "")
+        + " ".join(sentence for _, sentence in findings(analysis, run))
+        for n, run in enumerate(runs[:RUNS_DRAWN], 1)
+    ]
     words = [
         f"A plan is stable when latency and queues do not grow: a slope of {UNSTABLE_SLOPE:g} s/s means that "
         f"{percent(UNSTABLE_SLOPE)} more is "
-        "offered than can be done."
+        "offered than can be done.",
+        *found,
     ]
     charts = [stability(analysis), busy(analysis), interference(analysis)]
     tables = [
-        Table("When rows waited for long, and before whom", [_episode(one) for one in analysis.rows(Episode)]),
+        Table("When rows waited for long, and before whom", [_episode(one) for one in analysis.rows(Episode)], NONE),
         Table(
             "The busiest groups of threads (a task in a slot)",
             [_bottleneck(b) for b in analysis.rows(BottleneckAnswer)],
         ),
-        Table("How fast each slot is, against the others", [spelled(row) for row in analysis.rows(SlotSpeed)]),
-        Table("What tasks cost each other in a slot", [spelled(row) for row in analysis.rows(PairCost)]),
-        Table("Memory that only grew", [_leak(row) for row in analysis.rows(Leak)]),
+        Table("How fast each slot is, against the others", [spelled(row) for row in analysis.rows(SlotSpeed)], UNKNOWN),
+        Table("What tasks cost each other in a slot", [spelled(row) for row in analysis.rows(PairCost)], UNKNOWN),
+        Table("Memory that only grew", [_leak(row) for row in analysis.rows(Leak)], NONE),
         Table(
             "Threads that took in twice what others of their task did, or more",
             [spelled(row) for row in analysis.rows(SkewedThread)],
+            NONE,
         ),
         Table("Stability", [spelled(row) for row in analysis.rows(StabilityAnswer) if row.scope == "epoch"]),
         Table("Traffic between tasks", [spelled(row) for row in analysis.rows(Pair)]),
@@ -107,15 +117,36 @@ def stability(analysis: Analysis) -> Chart:
     drawn = figure(
         traces, analysis.epoch_axis, "slope of latency, s/s", shapes=[limit], xaxis=axis, height=340
     )
-    bad = [analysis.epoch_name(row.run, row.epoch) for row in rows if row.stable is False]
-    alt = f"Unstable: epoch {', '.join(bad)}." if bad else "No epoch was unstable."
+    alt = _verdicts(analysis, rows)
     return Chart(
         "stability",
         title,
-        alt + f" Dashed: the limit of {UNSTABLE_SLOPE:g} s/s.",
+        f"{alt} Dashed: the limit of {UNSTABLE_SLOPE:g} s/s.",
         drawn,
         [spelled(row) for row in rows],
     )
+
+
+def _verdicts(analysis: Analysis, rows: list[StabilityAnswer]) -> str:
+    """Which epochs are unstable, and by what, and of which it cannot be told."""
+    words = []
+    for title, its in (
+        (
+            "Unstable, latency grew",
+            [r for r in rows if r.stable is False and (r.slope or 0.0) > UNSTABLE_SLOPE],
+        ),
+        (
+            "Unstable, rows waited for long in it or queues grew",
+            [r for r in rows if r.stable is False and (r.slope or 0.0) <= UNSTABLE_SLOPE],
+        ),
+        ("Cannot be told", [r for r in rows if r.stable is None]),
+    ):
+        if its:
+            names = dict.fromkeys(analysis.epoch_name(row.run, row.epoch) for row in its)
+            words.append(f"{title}: {analysis.epoch_axis} {listed(list(names))}.")
+    if all(row.stable for row in rows):
+        words.append("No epoch was unstable.")
+    return " ".join(words)
 
 
 def busy(analysis: Analysis) -> Chart:
@@ -138,7 +169,10 @@ def busy(analysis: Analysis) -> Chart:
     axes = {"yaxis": {"autorange": "reversed"}, "xaxis": {"type": "category"}}
     drawn = figure([heat], analysis.epoch_axis, "", height=170 + 34 * len(tasks), **axes)
     top = max(share, key=lambda key: share[key])
-    alt = f"The busiest task is {top[0]} in epoch {top[1]}: {percent(share[top])} of the time."
+    alt = (
+        f"The threads of {top[0]} were the busiest, in epoch {top[1]}: {percent(share[top])} of the time in the mean "
+        "(what they wait for in their logic counts, too)."
+    )
     return Chart("busy", title, alt, drawn, [spelled(row) for row in rows])
 
 
@@ -170,7 +204,11 @@ def interference(analysis: Analysis) -> Chart:
     }
     axes = {"yaxis": {"autorange": "reversed"}, "xaxis": {"rangemode": "tozero"}}
     drawn = figure([bars], "× the CPU per row alone", "", shapes=[one], height=150 + 32 * len(rows), **axes)
-    alt = f"The most disturbed is {rows[0].task}: × {number(rows[0].ratio)}."
+    ratio = rows[0].ratio or 0.0
+    if ratio > 1.0:
+        alt = f"A row costs most more beside others for {rows[0].task}: × {number(ratio)} of what it costs alone."
+    else:
+        alt = f"No task costs more beside others than alone (highest: {rows[0].task}, × {number(ratio)})."
     return Chart("interference", title, alt, drawn, [spelled(row) for row in rows])
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.analytics.results import RateWindow, Replan
+from dashboards.analytics.results import Episode, RateWindow, Replan, RunNote
 from dashboards.report.analysis_files import Analysis
+from dashboards.report.answers import lasted_s, span, whole_windows
 from dashboards.report.charts import (
     RUNS_DRAWN,
     Chart,
@@ -17,8 +18,10 @@ from dashboards.report.charts import (
     line,
     name_in,
     nothing,
+    spelled,
 )
-from dashboards.report.wording import count, duration, number
+from dashboards.report.episode_words import episodes_of
+from dashboards.report.wording import count, duration, listed, number
 
 LINES = (
     ("offered_tps", "offered", "@grey", "solid", 2),
@@ -26,6 +29,10 @@ LINES = (
     ("planned_tps", "planned for", "@orange", "dash", 2),
     ("predicted_tps", "predicted to carry", "@red", "dot", 2),
 )
+SHADED: Figure = {
+    "type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": "rows waited for long",
+    "marker": {"symbol": "square", "size": 12, "color": "@orange-soft"}, "hoverinfo": "skip",
+}  # fmt: skip
 
 
 def section(analysis: Analysis) -> Section:
@@ -35,7 +42,20 @@ def section(analysis: Analysis) -> Section:
     if not charts:
         charts = [nothing("timeline", "Rates over time", "no rates were recorded")]
     more = [f"Drawn are the first {RUNS_DRAWN} of {len(runs)} runs."] if len(runs) > RUNS_DRAWN else []
-    return Section("timeline", "Timeline", more, charts, [Table("Plans, and what each cost", replans)])
+    return Section(
+        "timeline",
+        "Timeline",
+        more,
+        charts,
+        [
+            Table("Plans, and what each cost", replans, "no decisions were recorded"),
+            Table(
+                "What else happened, in the controller's words",
+                [spelled(note) for note in analysis.rows(RunNote)],
+                "nothing, or not recorded",
+            ),
+        ],
+    )
 
 
 def chart(analysis: Analysis, run: str, runs: list[str]) -> Chart:
@@ -47,9 +67,12 @@ def chart(analysis: Analysis, run: str, runs: list[str]) -> Chart:
         return nothing(name, title, "no rates were recorded")
     replans = sorted(analysis.rows(Replan, run), key=lambda replan: replan.at_s)
     begun = {replan.epoch: replan.at_s for replan in replans}
+    episodes = episodes_of(analysis, run)
     traces = [_line(windows, begun, *look) for look in LINES]
     highest = max((getattr(w, key) or 0.0 for w in windows for key, *_ in LINES), default=0.0) or 1.0
-    shapes = [_rule(replan.at_s) for replan in replans]
+    shapes = [*(_shade(one) for one in episodes), *(_rule(replan.at_s) for replan in replans)]
+    if episodes:
+        traces.append(SHADED)
     if replans:
         traces.append(markers(replans, highest * 1.08))
     drawn = figure(
@@ -60,7 +83,7 @@ def chart(analysis: Analysis, run: str, runs: list[str]) -> Chart:
         yaxis={"rangemode": "tozero"},
         height=420,
     )
-    return Chart(name, title, _alt(windows, replans), drawn, [_window(w) for w in windows])
+    return Chart(name, title, _alt(analysis, run, replans, episodes), drawn, [_window(w) for w in windows])
 
 
 def _line(
@@ -78,10 +101,27 @@ def _line(
     said = [max(window.at_s, begun.get(window.epoch, 0.0)) for window in windows]
     x = [round(at_s, 3) for at_s in (middle if measured else said)]
     y = [getattr(window, key) for window in windows]
+    if measured:
+        x, y = _with_gaps(windows, x, y)
     drawn = line(x, y, words, colour, dash=dash, width=width)
     if not measured:
         drawn["line"]["shape"] = "hv"
     return drawn
+
+
+def _with_gaps(
+    windows: list[RateWindow], x: list[float], y: list[float | None]
+) -> tuple[list[float], list[float | None]]:
+    """Where nothing was recorded for a window or more there is no line."""
+    gap_x: list[float] = []
+    gap_y: list[float | None] = []
+    for index, (at_s, value) in enumerate(zip(x, y, strict=True)):
+        if index and at_s - x[index - 1] > 1.9 * windows[index].window_s:
+            gap_x.append(at_s)
+            gap_y.append(None)
+        gap_x.append(at_s)
+        gap_y.append(value)
+    return gap_x, gap_y
 
 
 def markers(replans: list[Replan], height: float) -> Figure:
@@ -101,18 +141,28 @@ def markers(replans: list[Replan], height: float) -> Figure:
     }
 
 
+def _shade(one: Episode) -> dict[str, Any]:
+    """From when to when rows waited for long."""
+    ends = {"x0": one.from_s, "x1": one.to_s, "y0": 0, "y1": 1, "yref": "paper"}
+    return {"type": "rect", **ends, "fillcolor": "@orange-soft", "line": {"width": 0}, "layer": "below"}
+
+
 def _rule(at_s: float) -> dict[str, Any]:
     ends = {"x0": at_s, "x1": at_s, "y0": 0, "y1": 1, "yref": "paper"}
     return {"type": "line", **ends, "line": {"color": "@rule", "width": 1, "dash": "dot"}, "layer": "below"}
 
 
-def _alt(windows: list[RateWindow], replans: list[Replan]) -> str:
+def _alt(analysis: Analysis, run: str, replans: list[Replan], episodes: list[Episode]) -> str:
+    """What the chart shows in a line."""
+    windows = whole_windows(analysis, run)
     offered = [w.offered_tps for w in windows if w.offered_tps is not None]
     acked = [w.acked_tps for w in windows if w.acked_tps is not None]
-    span = f"from {number(min(offered))} to {number(max(offered))}" if offered else "N/A"
-    mean = number(sum(acked) / len(acked)) if acked else "N/A"
-    over = duration(max(w.at_s for w in windows))
-    return f"Over {over}, {span} tuples/s were offered and {mean} finished on average; {count(len(replans), 'plan')}."
+    rates = f"{span(offered)} tuples/s were offered" if offered else "what was offered was not recorded"
+    mean = f", {number(sum(acked) / len(acked))} finished in the mean" if acked else ""
+    plans = "; no decisions were recorded" if not replans else f"; {count(len(replans), 'plan')}"
+    hurt = [f"{duration(one.from_s)} to {duration(one.to_s)}" for one in episodes]
+    waited = f" Shaded: rows waited for long, from {listed(hurt, 4)}." if hurt else ""
+    return f"In {duration(lasted_s(analysis, run))}, {rates}{mean}{plans}.{waited}"
 
 
 def _window(window: RateWindow) -> dict[str, Any]:
@@ -134,7 +184,7 @@ def _row(replan: Replan) -> dict[str, Any]:
         "slots": replan.slots,
         "threads moved": replan.moves,
         "in force after": duration(replan.enacted_s),
-        "pause ms": replan.pause_ms,
+        "paused for at most, ms": replan.pause_ms,
         "longest silence": duration(replan.silent_s),
         "dip": replan.dip,
         "in the controller's words": replan.text,

@@ -19,8 +19,9 @@ from dashboards.analytics import results as r
 from dashboards.report import build
 from dashboards.report.analysis_files import read
 from dashboards.report.building import sections_of, summary_of
+from dashboards.report.head import head_of
 from dashboards.report.page import asset, safe_json
-from dashboards.report.story import REASONS, errs_most, headline, story, what_changed
+from dashboards.report.story import REASONS, story, what_changed
 from topology_runtime.errors import InvalidInput
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
@@ -123,49 +124,6 @@ def test_the_summary_is_for_programs(page: Page) -> None:
     assert kinds.count("replan") == 4 and "broke" in kinds
 
 
-def test_the_story_is_told_in_these_words(made: Path) -> None:
-    sentences = [text for chapter in story(read(made.parent)) for _, text in chapter.sentences]
-    assert sentences[1:] == [
-        "It began with a plan for 80 tuples/s on 4 slots.",
-        "It re-planned 4 times: 3 because the rate changed and 1 because it was overloaded.",
-        "At 20 s (epoch 2) it re-planned because the rate changed: planned for 24 tuples/s on 2 slots instead of 4; "
-        "8 threads started or left, it was in force after 800 ms and output paused for at most 40 ms.",
-        "At 32 s (epoch 3) it re-planned because the rate changed: planned for 100 tuples/s on 4 slots instead of 2; "
-        "8 threads started or left, it was in force after 800 ms and output paused for at most 40 ms.",
-        "At 60 s (epoch 4) it re-planned because the rate changed: planned for 210 tuples/s on 7 slots instead of 4; "
-        "8 threads started or left, it was in force after 800 ms, a task was silent for 3.1 s and 12 % fewer tuples "
-        "came through in the 5 s after it.",
-        "At 95 s (epoch 5) it re-planned because it was overloaded: planned for 290 tuples/s on 8 slots instead of 7; "
-        "8 threads started or left, it was in force after 800 ms and output paused for at most 40 ms.",
-        "It did not keep up in epoch 3: latency grew by up to 0.31 s per second.",
-        "The longest silence of a task was 3.1 s, around epoch 4.",
-        sentences[9],  # latency, by random numbers
-        "R² of predicted against actual is 0.981 for rate and 0.953 for CPU.",
-        "The bottleneck was join in 5 of 5 epochs; at worst join in slot vm1/3 was at 80 % of what it can do "
-        "(epoch 5).",
-        "It used 0.181 slot-hours; what that is in dollars is not known: no prices. Its largest plan all the time "
-        "would have taken 0.278.",
-        "The rate repeats every 120 s (strength 0.93 of 1).",
-        "What comes can be foretold to 5 % (by “last season”).",
-        "Left out: 1 file (1 truncated).",
-    ]
-    assert re.fullmatch(
-        r"The run lasted 125 s\. It was offered .* tuples/s and finished 9,876 of them\.", sentences[0]
-    )
-    assert re.fullmatch(r"A tuple took .* ms \(median .*\); in the slowest, epoch 3, .* ms\.", sentences[9])
-
-
-def test_a_quiet_run_is_told_as_one(tmp_path: Path) -> None:
-    found = tables()
-    found["replans"] = found["replans"][:1]
-    found["stability"] = [replace(row, stable=True) for row in found["stability"]]
-    found["left_out"] = []
-    sentences = [t for c in story(read(write(tmp_path / "a", found))) for _, t in c.sentences]
-    assert "It never re-planned: the first plan was good to the end." in sentences
-    assert "It kept up in every epoch that lasted long enough to tell." in sentences
-    assert not any("went wrong" in sentence or "Left out" in sentence for sentence in sentences)
-
-
 def test_a_run_without_decisions_is_not_said_to_have_had_none(tmp_path: Path) -> None:
     found = tables()
     found["replans"] = []
@@ -184,46 +142,10 @@ def test_every_reason_for_a_plan_has_words() -> None:
     assert set(REASONS) == reasons
 
 
-def test_an_overload_that_the_epochs_do_not_show_is_told_all_the_same(tmp_path: Path) -> None:
-    found = tables()
-    found["stability"] = [replace(row, stable=True) for row in found["stability"]]
-    sentences = [t for c in story(read(write(tmp_path / "a", found))) for _, t in c.sentences]
-    assert "No epoch as a whole was unstable, but it was found overloaded at 95 s." in sentences
-    assert not any("kept up" in sentence for sentence in sentences)
-
-
 def test_fewer_tuples_after_planning_for_fewer_are_no_cost_of_it() -> None:
     before, later = (row for row in tables()["replans"] if row.epoch in (1, 2))
     assert "fewer tuples" not in what_changed(before, replace(later, dip=0.4))
     assert "40 % fewer tuples" in what_changed(before, replace(later, dip=0.4, rate_tps=before.rate_tps))
-
-
-def test_bad_predictions_are_called_bad(tmp_path: Path) -> None:
-    folder = write(tmp_path / "a", cpu={"r2": 0.4, "mae": 0.2})
-    told = [(kind, text) for c in story(read(folder)) for kind, text in c.sentences]
-    assert ("broke", "R² of predicted against actual is 0.981 for rate and 0.4 for CPU.") in told
-    # errors that cancel each other out in the mean are errors: 14 points, not 4.67
-    worst = "The CPU prediction errs most for slot vm2/3, by 14 % of the slot in the mean"
-    assert ("broke", f"{worst}: now more, now less than predicted.") in told
-
-
-@pytest.mark.parametrize(("mean", "words"), [(0.13, "13 points more"), (-0.08, "8 points less")])
-def test_which_way_a_prediction_errs_is_said_where_it_errs_one_way(mean: float, words: str) -> None:
-    slot = r.Residuals("cpu", "slot", "vm2/3", 90, 0.9, 0.14, 0.1, 0.3, 0.4, mean)
-    assert errs_most(slot).endswith(f"by 14 % of the slot in the mean: on average {words} than predicted.")
-
-
-def test_lost_and_duplicates_stand_in_the_head_and_what_was_not_counted_is_not_called_none(
-    tmp_path: Path,
-) -> None:
-    found = tables()
-    numbers = headline(read(write(tmp_path / "a", found)))
-    assert (numbers["lost"], numbers["duplicates"]) == ("0", "12")
-    found["tuples_told"] = [replace(row, lost=1234, duplicates=None) for row in found["tuples_told"]]
-    numbers = headline(read(write(tmp_path / "b", found)))
-    assert (numbers["lost"], numbers["duplicates"]) == ("1,234", "N/A")
-    found["tuples_told"] = []
-    assert headline(read(write(tmp_path / "c", found)))["lost"] == "N/A"
 
 
 def test_names_are_believed_nowhere(tmp_path: Path) -> None:
@@ -254,8 +176,9 @@ def test_without_any_table_there_is_a_report(tmp_path: Path, gone: str) -> None:
     folder = write(tmp_path / "a", found)
     analysis = read(folder)
     sections, chapters = sections_of(analysis), story(analysis)
-    assert chapters and headline(analysis)
-    text = json.dumps([summary_of(analysis, chapters, []), [repr(section) for section in sections]])
+    head = head_of(analysis)
+    assert chapters and head.numbers
+    text = json.dumps([summary_of(analysis, head, chapters, []), [repr(section) for section in sections]])
     assert not re.search(r"\bnan\b|\binf\b|None tuples|NaN", text)
     if gone == "all":
         page = page_of(build(folder))
@@ -289,7 +212,7 @@ def test_of_many_runs_each_is_told_and_some_are_drawn(tmp_path: Path) -> None:
     chapters = page.data("summary")["story"]
     assert [chapter["run"] for chapter in chapters] == [*(f"demo/run-{n}" for n in range(1, 10)), None]
     told = [sentence["text"].split(" ")[0] for sentence in chapters[-1]["sentences"]]
-    assert told == ["R²", "Left"] and not any(
+    assert told == ["Where", "The", "Left"] and not any(
         "R²" in s["text"] for c in chapters[:-1] for s in c["sentences"]
     )
     assert page.data("figure-stability")["data"][1]["x"] == [f"{n}.3" for n in range(1, 10)]
