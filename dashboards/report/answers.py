@@ -24,7 +24,7 @@ from dashboards.report.wording import count, duration, listed, number, percent
 FINE, BROKE, UNKNOWN, PLAIN = "fine", "broke", "unknown", "plain"
 UNREAD_SHARE = 0.005  # of what was due: less is what comes in the last moment
 MOSTLY, AT_THE_END_S = 0.2, 5.0
-HELP_MOST = 4
+HELP_MOST = 6
 REMEDIES = {
     "slow": "Without it, or without what else runs on its host, its rows would have cost less.",
     "pair": "Apart they would not.",
@@ -53,8 +53,8 @@ def answers(analysis: Analysis, run: str) -> list[HeadAnswer]:
 
 
 def told_of(analysis: Analysis, run: str) -> TuplesTold | None:
-    """What the controller counted, where it was recorded."""
-    return next((row for row in analysis.rows(TuplesTold, run) if row.at_s is not None), None)
+    """What the controller counted; all None where that was not recorded."""
+    return next(iter(analysis.rows(TuplesTold, run)), None)
 
 
 def kept_up(analysis: Analysis, run: str) -> tuple[str, str]:

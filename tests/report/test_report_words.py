@@ -335,3 +335,43 @@ def test_a_forecast_without_a_season_promises_nothing(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, found)
     assert not any("forecast" in sentence or "repeats" in sentence for sentence in told(analysis))
     assert reading(analysis, "forecast").endswith("the last value for want of a season.")
+
+
+def test_a_forecast_that_is_no_better_than_the_last_value_is_not_praised(tmp_path: Path) -> None:
+    found = tables()
+    found["seasons"] = [replace(found["seasons"][0], mae_tps=30.0, naive_mae_tps=21.0)]
+    sentences = told(analysis_of(tmp_path, found))
+    assert "The rate repeats every 120 s (strength 0.93 of 1)." in sentences
+    assert not any("the forecast was off" in sentence for sentence in sentences)
+
+
+def test_what_happened_long_before_a_wait_is_not_told_with_it(tmp_path: Path) -> None:
+    found = tables()
+    found["replans"] = found["replans"][:1]
+    found["run_notes"] = [replace(found["run_notes"][0], at_s=at_s) for at_s in (10.0, 90.0)]
+    analysis = analysis_of(tmp_path, found)
+    assert "Around that time" not in answer(analysis, "Where did it hurt")[1]
+    assert (
+        "More room for score: it held up the rows in the only stretch." in answer(analysis, "What would")[1]
+    )
+
+
+def test_what_was_offered_once_the_run_was_ending_is_not_the_least_that_was(tmp_path: Path) -> None:
+    found = tables()
+    found["rate_windows"] = [
+        replace(row, offered_tps=60.0 if row.at_s + row.window_s <= 100 else 1.0)
+        for row in found["rate_windows"]
+    ]
+    found["run_notes"] = [r.RunNote(RUN, 100.0, 5, "ending", "the run ends: 100 s are over")]
+    analysis = analysis_of(tmp_path, found)
+    assert told(analysis)[0] == (
+        "The run lasted 125 s. It was offered 60 tuples/s; 9,876 tuples were finished."
+    )
+
+
+def test_counts_that_were_not_recorded_are_unknown(tmp_path: Path) -> None:
+    found = tables()
+    found["tuples_told"] = [r.TuplesTold(RUN, *[None] * 10)]
+    analysis = analysis_of(tmp_path, found)
+    assert answer(analysis, "Was anything lost")[0] == "unknown"
+    assert head_of(analysis).numbers["lost"] == "N/A"
