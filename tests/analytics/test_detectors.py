@@ -9,7 +9,7 @@ import pytest
 
 from dashboards.analytics.analyses.episodes import Stretch, stretches
 from dashboards.analytics.analyses.leaks import leak_of, longest_life
-from dashboards.analytics.analyses.seasons import period_of, refined
+from dashboards.analytics.analyses.seasons import full_bins, period_of, refined
 from dashboards.analytics.analyses.speeds import fitted
 
 SEED = 11
@@ -154,3 +154,10 @@ def test_a_period_between_two_bins_is_found(period: float) -> None:
     values = 100 + 20 * np.sin(2 * np.pi * at / period) + 5 * np.sin(4 * np.pi * at / period + 1) + noise(400)
     bins, _ = period_of(values)
     assert bins is not None and refined(values, bins) == pytest.approx(period, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kept"), [([2, 5, 5, 1], [5, 5]), ([5, 5, 4, 5], [5, 5, 4, 5]), ([], [])]
+)
+def test_what_the_ends_of_a_run_cut_short_is_no_rate(seconds: list[int], kept: list[int]) -> None:
+    assert [each["n"] for each in full_bins([{"n": n} for n in seconds])] == kept

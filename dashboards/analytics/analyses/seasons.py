@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BINS_MOST = 4096  # of a run's series: all that leaves Spark
 LEAST_BINS = 24
 HELD_OUT = 0.2
+FULL = 0.9  # of the seconds of a usual bin
 LEAST_STRENGTH = 0.3  # autocorrelation below which a period is none
 REFINED, HARMONICS = 50, 3  # parts of a bin that periods are told apart by
 SHARE = 0.95  # of the errors in the hold-out lie within the forecast's interval
@@ -41,18 +42,26 @@ def seasons(asked: AnalysisInput) -> tuple[list[Season], list[Forecast]]:
         .withColumn("place", place)
         .withColumn("bin_s", each * asked.window_s)
         .groupBy("run", "place", "bin_s")
-        .agg(f.avg("offered_tps").alias("tps"), f.min("w").alias("w"))
+        .agg(f.avg("offered_tps").alias("tps"), f.min("w").alias("w"), f.sum("n").alias("n"))
         .orderBy("run", "place")
         .collect()
     )
     found: list[Season] = []
     series: list[Forecast] = []
     for run in asked.runs.values():
-        mine = [row for row in rows if row["run"] == run.key]
+        mine = full_bins([row for row in rows if row["run"] == run.key])
         season, forecast = _of_run(asked, run, mine)
         found.append(season)
         series += forecast
     return found, series
+
+
+def full_bins(bins: Sequence[Any]) -> Sequence[Any]:
+    """Without a first and a last one that the beginning and the end of the run cut short (`n`: seconds in it)."""
+    usual = sorted(each["n"] for each in bins)[len(bins) // 2] if bins else 0
+    first = bool(bins) and bins[0]["n"] < FULL * usual
+    last = bool(bins) and bins[-1]["n"] < FULL * usual
+    return bins[first : len(bins) - last]
 
 
 def _of_run(asked: AnalysisInput, run: TraceRun, rows: Sequence[Any]) -> tuple[Season, list[Forecast]]:
