@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dashboards.analytics.analyses.replans import epochs_of
 from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.results import LeftOut
 from dashboards.analytics.trace_runs import weights_of
@@ -185,21 +186,17 @@ def _plan_slots(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _decisions(lines: Sequence[dict[str, Any]]) -> Rows:
-    """A plan that waits for VMs is written with the epoch before its own."""
     rows: Rows = []
-    taken: set[Any] = set()
+    plans = [line for line in lines if line.get("action") == "plan" and isinstance(line.get("epoch"), int)]
+    own_of = dict(zip(map(id, plans), epochs_of([line["epoch"] for line in plans]), strict=True))
     for number, line in enumerate(lines, 1):
         plan, came, epoch = line.get("plan") or {}, line.get("enacted") or {}, line.get("epoch")
-        own = None
-        if line.get("action") == "plan" and isinstance(epoch, int):
-            own = epoch + 1 if epoch in taken else epoch
-            taken.add(epoch)
         rows.append(
             {
                 "number": number,
                 "time": _of_text(line.get("time")),
                 "epoch": epoch,
-                "plan_epoch": own,
+                "plan_epoch": own_of.get(id(line)),
                 **{name: line.get(name) for name in ("trigger", "action", "text")},
                 "evidence": json.dumps(line.get("evidence") or {}, sort_keys=True),
                 "plan": plan.get("id"),
