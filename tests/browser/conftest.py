@@ -1,4 +1,8 @@
-"""One browser for all tests of the page; each test has its own page and its own server."""
+"""A browser per file of tests; each test has its own page and its own server.
+
+Not one for the session: it leaves a running event loop in the process, and a file that starts a browser or a loop of
+its own, later in the same process, would fail by it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import pytest
 from pages import can_browse, chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     if not can_browse():
         pytest.skip("there is no chromium here: apt-get install chromium")

@@ -33,7 +33,8 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 TOKEN = "a-token-for-the-tests-of-the-page"
-BEGIN_S = 10.0
+BEGIN_S = 30.0
+SOON_MS = 60_000  # how long a page may take on a machine that six other files of tests share
 
 
 class MadeFeed:
@@ -153,6 +154,7 @@ def chromium(folder: Path) -> Iterator[Any]:
             str(folder), executable_path=CHROMIUM, headless=True, args=list(FLAGS),
             viewport={"width": 1440, "height": 900}, timezone_id="UTC", locale="en-GB",
         )  # fmt: skip
+        context.set_default_timeout(SOON_MS)
         try:
             yield context
         finally:

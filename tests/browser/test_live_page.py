@@ -19,7 +19,6 @@ from topology_runtime.errors import Infeasible
 
 pytestmark = pytest.mark.live
 VIEWS = ("topology", "slots", "charts", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
-SOON_MS = 10_000
 
 
 @contextmanager
@@ -28,7 +27,7 @@ def opened(page, asks=True, token=False, document=None, fragment=""):
     with served(feed, Asked() if asks else None) as server:
         secret = f"#token={TOKEN}" if token else fragment
         page.goto(server.address + secret)
-        page.wait_for_selector("body[data-drawn]", timeout=SOON_MS)
+        page.wait_for_selector("body[data-drawn]")
         yield server, feed
 
 
@@ -44,8 +43,8 @@ def snapshot(server):
 def look_at_everything(page):
     for view in VIEWS:
         page.locator(f"#{view}").scroll_into_view_if_needed()
-        page.wait_for_selector(f"#{view}[data-shown]", state="attached", timeout=SOON_MS)
-    page.wait_for_selector("[data-chart=slope][data-drawn]", state="attached", timeout=SOON_MS)
+        page.wait_for_selector(f"#{view}[data-shown]", state="attached")
+    page.wait_for_selector("[data-chart=slope][data-drawn]", state="attached")
 
 
 def slot_map(page):
@@ -93,7 +92,7 @@ def test_the_slot_map_is_that_of_the_snapshot_also_after_a_change(page):
         slots["vm2/2"] = {**slots["vm2/1"], "slot": 2, "threads": {"score": 3}, "full": True}
         del slots["vm1/2"]
         feed.tick(changed(1, slots=slots))
-        page.wait_for_selector("#slots [data-slot='vm2/2'][data-full]", timeout=SOON_MS)
+        page.wait_for_selector("#slots [data-slot='vm2/2'][data-full]")
         assert slot_map(page) == slots_of(snapshot(server))
 
 
@@ -121,15 +120,15 @@ def test_a_dead_server_is_shown_within_three_seconds_and_a_new_one_is_found(page
     page.wait_for_selector("#feed-state[data-state=stale]", timeout=3000)
     assert time.monotonic() - began < 5  # the server's own end counts in
     with served(MadeFeed(changed(9, number=7, boot=2)), Asked(), port) as again:
-        page.wait_for_selector("#feed-state[data-state=live]", timeout=SOON_MS)
-        page.wait_for_selector("body[data-number='7']", timeout=SOON_MS)
+        page.wait_for_selector("#feed-state[data-state=live]")
+        page.wait_for_selector("body[data-number='7']")
         assert snapshot(again)["boot"] == 2
 
 
 def test_a_run_that_is_over_is_not_stale_nor_tried_again(page):
     with opened(page) as (_, feed):
         feed.tick(changed(1, stage="over"))
-        page.wait_for_selector("#feed-state[data-state=over]", timeout=SOON_MS)
+        page.wait_for_selector("#feed-state[data-state=over]")
     page.wait_for_timeout(3000)  # its server is gone, too
     assert page.get_attribute("body", "data-state") == "over"
     assert "the run's last moment" in page.inner_text("#feed-state")
@@ -164,7 +163,7 @@ def test_silence_is_stale_too(page):
         page.wait_for_selector("#feed-state[data-state=stale]", timeout=3500)
         assert "stale" in page.inner_text("#feed-state")
         feed.tick()
-        page.wait_for_selector("#feed-state[data-state=live]", timeout=SOON_MS)
+        page.wait_for_selector("#feed-state[data-state=live]")
 
 
 def test_a_gap_asks_for_a_new_snapshot(page):
@@ -186,8 +185,8 @@ def test_a_gap_asks_for_a_new_snapshot(page):
     with opened(page) as (_, feed):
         for n in range(1, 5):
             feed.tick(changed(n, header=f"tick {n}"))
-        page.wait_for_selector("body[data-asked='1']", timeout=SOON_MS)
-        page.wait_for_selector("body[data-number='485']", timeout=SOON_MS)
+        page.wait_for_selector("body[data-asked='1']")
+        page.wait_for_selector("body[data-number='485']")
         assert missed == [483]
         assert page.inner_text("h1") == "tick 4"
 
@@ -197,17 +196,17 @@ def test_a_paused_page_stands_still_and_goes_on_where_the_run_is(page):
     with opened(page) as (_, feed):
         page.click("#pause")
         feed.tick(changed(1, header="it went on"))
-        page.wait_for_selector("body[data-heard='482']", timeout=SOON_MS)
+        page.wait_for_selector("body[data-heard='482']")
         assert page.inner_text("h1") == plain(example())["header"]
         assert page.get_attribute("#pause", "aria-pressed") == "true"
         assert "paused at 14:17:20" in page.inner_text("#feed-state")
         page.click("#pause")
-        page.get_by_role("heading", name="it went on").wait_for(timeout=SOON_MS)
+        page.get_by_role("heading", name="it went on").wait_for()
 
 
 def test_what_if_asks_the_planner_and_shows_both_pairs_and_what_a_slot_more_buys(page):
     with opened(page):
-        page.wait_for_selector("[data-answer=one-more-slot][data-buys]", timeout=SOON_MS)
+        page.wait_for_selector("[data-answer=one-more-slot][data-buys]")
         told = page.inner_text("[data-answer=one-more-slot]")
         most = re.search(r"(\d+) slots carry at most (\d+) t/s, and (\d+) carry (\d+) t/s", told)
         buys = float(re.search(r"(\d+) t/s more", told)[1])
@@ -217,13 +216,13 @@ def test_what_if_asks_the_planner_and_shows_both_pairs_and_what_a_slot_more_buys
             assert carries(count, carried * 0.98) and not carries(count, carried * 1.03)
         page.locator("#whatif").scroll_into_view_if_needed()
         page.fill("#whatif-rate", "300")
-        page.wait_for_selector("#whatif[data-rate='300']", timeout=SOON_MS)
+        page.wait_for_selector("#whatif[data-rate='300']")
         rows = page.locator("#whatif tbody tr").all_inner_texts()
         assert [row.split("\t")[0] for row in rows] == ["MBA + SAM", "LSA + RSM"]
         assert "300 t/s need" in page.inner_text("#whatif .said")
         page.locator("#whatif-slider").focus()
         page.keyboard.press("ArrowRight")
-        page.wait_for_selector("#whatif[data-rate]:not([data-rate='300'])", timeout=SOON_MS)
+        page.wait_for_selector("#whatif[data-rate]:not([data-rate='300'])")
 
 
 def carries(slots, rate_tps):
@@ -243,7 +242,7 @@ def test_without_the_token_the_page_only_reads(page):
 def test_a_forged_token_is_refused_and_changes_nothing(page):
     with opened(page, fragment="#token=forged-forged-forged") as (server, _):
         page.click("#stop")
-        page.wait_for_selector("#order[data-step=refused]", timeout=SOON_MS)
+        page.wait_for_selector("#order[data-step=refused]")
         assert "token" in page.inner_text("#order")
         assert server.asked.orders == []
         page.faults[:] = [fault for fault in page.faults if "401" not in fault]
@@ -255,11 +254,11 @@ def test_a_rate_is_proposed_shown_as_a_diff_and_only_then_applied(page):
         page.click("#set-rate")
         page.fill("#new-rate", "300")
         page.click("#order button[type=submit]")
-        page.wait_for_selector("#order[data-step=diff]", timeout=SOON_MS)
+        page.wait_for_selector("#order[data-step=diff]")
         assert "+ 300 t/s offered" in page.inner_text("#order .diff")
         assert server.asked.orders == []
         page.click("#order button[type=submit]")
-        page.wait_for_selector("#order[data-step=done]", timeout=SOON_MS)
+        page.wait_for_selector("#order[data-step=done]")
         assert server.asked.orders == [("rate_set", {"rate_tps": 300.0})]
 
 
@@ -284,14 +283,14 @@ def test_a_recorded_run_has_a_scrubber_and_no_orders(page):
 def test_a_recorded_run_says_whether_it_goes_on(page, more, state, words):
     replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0, **more}
     with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
-        page.wait_for_selector(f"#feed-state[data-state={state}]", timeout=SOON_MS)
+        page.wait_for_selector(f"#feed-state[data-state={state}]")
         assert words in page.inner_text("#feed-state")
 
 
 def test_a_recorded_run_whose_server_hangs_is_stale_though_it_is_paused(page):
     replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0, "paused": True}
     with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
-        page.wait_for_selector("#feed-state[data-state=stale]", timeout=SOON_MS)
+        page.wait_for_selector("#feed-state[data-state=stale]")
 
 
 def test_a_stable_run_in_full_slots_has_no_task_near_its_limit(page):
@@ -316,7 +315,7 @@ def test_a_task_is_near_its_limit_by_its_models_or_where_rows_pile_up(page):
         document["topology"]["tasks"]["parse"] |= {"load": 0.4, "grows": True}
         document["next_bottleneck"] = {"task": "score", "slot": "vm2/1", "at_tps": 243.0}
         feed.whole({**document, "number": document["number"] + 1})
-        page.wait_for_selector("[data-answer=saturates-first][data-task=score]", timeout=SOON_MS)
+        page.wait_for_selector("[data-answer=saturates-first][data-task=score]")
         said = page.inner_text("[data-answer=saturates-first]")
         assert "rows pile up before parse" in said
         assert node.get_attribute("data-level") == "limit" and "its queue grows" in node.text_content()

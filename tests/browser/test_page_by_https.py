@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
-from pages import CHROMIUM, FLAGS, can_browse
+from pages import CHROMIUM, FLAGS, SOON_MS, can_browse
 
 from dashboards.web.connections import REQUEST_S, WAITING_MOST
 
@@ -130,6 +130,7 @@ def browsing(folder: Path, *flags: str, **options: Any) -> Iterator[Any]:
             args=[*FLAGS, "--no-proxy-server", *flags],
             **options,
         )
+        context.set_default_timeout(SOON_MS)
         try:
             yield context
         finally:
@@ -142,12 +143,12 @@ def looked_at(context: Any, shown: Shown) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(shown.address(f"/#token={shown.token}"))
-    page.wait_for_selector("body[data-state=live]", timeout=LIMIT_S * 1000)
+    page.wait_for_selector("body[data-state=live]")
     assert page.evaluate("document.body.dataset.heard") is not None and shown.token not in page.url
     assert page.locator("#orders").get_attribute("data-writes") == "yes"
     second = context.new_page()
     second.goto(shown.address())
-    second.wait_for_selector("body[data-state=live]", timeout=LIMIT_S * 1000)
+    second.wait_for_selector("body[data-state=live]")
     assert second.locator("#orders").get_attribute("data-writes") == "no"
     assert errors == []
 
@@ -186,7 +187,7 @@ def test_a_browser_without_the_token_is_asked_for_it(shown: Shown, tmp_path: Pat
         page.wait_for_function("document.getElementById('told').textContent.includes('not its token')")
         page.fill("#token", shown.token)
         page.click("button")
-        page.wait_for_selector("body[data-state=live]", timeout=LIMIT_S * 1000)
+        page.wait_for_selector("body[data-state=live]")
         assert page.locator("#orders").get_attribute("data-writes") == "yes"
 
 

@@ -69,13 +69,13 @@ def test_axe_finds_nothing(page, axe, theme, width):
     with served(MadeFeed(document), Asked()) as server:
         page.goto(f"{server.address}#token={TOKEN}")
         page.select_option("#theme", theme)
-        page.wait_for_selector("[data-chart=slope][data-drawn]", timeout=10_000)
-        page.wait_for_selector("[data-answer=one-more-slot][data-buys]", timeout=10_000)
+        page.wait_for_selector("[data-chart=slope][data-drawn]")
+        page.wait_for_selector("[data-answer=one-more-slot][data-buys]")
         for summary in page.locator("details > summary").all():
             summary.click()
         assert violations(page, axe) == []
         page.click("#approve")
-        page.wait_for_selector("#order[data-step]", timeout=10_000)
+        page.wait_for_selector("#order[data-step]")
         assert violations(page, axe) == []
         page.faults[:] = [fault for fault in page.faults if "409" not in fault]
 
@@ -83,6 +83,6 @@ def test_axe_finds_nothing(page, axe, theme, width):
 def test_the_stale_page_is_accessible_too(page, axe):
     with served(MadeFeed(plain(example())), Asked()) as server:
         page.goto(server.address)
-        page.wait_for_selector("body[data-drawn]", timeout=10_000)
-    page.wait_for_selector("#feed-state[data-state=stale]", timeout=5000)
+        page.wait_for_selector("body[data-drawn]")
+    page.wait_for_selector("#feed-state[data-state=stale]")
     assert violations(page, axe) == []

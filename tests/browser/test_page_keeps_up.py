@@ -37,7 +37,7 @@ def heaps(page, browser, ticks, ready):
     feed = MadeFeed(plain(example()))
     with served(feed, Asked()) as server:
         page.goto(server.address)
-        page.wait_for_selector(ready, timeout=10_000)
+        page.wait_for_selector(ready)
         page.evaluate("document.body.dataset.drawMs = 0")
         session = browser.new_cdp_session(page)
         session.send("Performance.enable")
@@ -79,7 +79,7 @@ def test_the_first_picture_comes_within_a_second(page):
         for _ in range(3):
             page.goto("about:blank")
             page.goto(server.address)
-            page.wait_for_selector("body[data-drawn]", timeout=10_000)
+            page.wait_for_selector("body[data-drawn]")
             took.append(page.evaluate("performance.getEntriesByName('first-picture')[0].startTime"))
         print(f"first picture after {took} ms")
         assert min(took) < FIRST_PICTURE_MS
@@ -97,14 +97,14 @@ def test_a_tick_becomes_a_picture_at_once(page):
     feed = MadeFeed(plain(example()))
     with served(feed, Asked()) as server:
         page.goto(server.address)
-        page.wait_for_selector("[data-chart=slope][data-drawn]", timeout=20_000)
+        page.wait_for_selector("[data-chart=slope][data-drawn]")
         page.evaluate(WHEN_DRAWN)
         sent = {}
         for n in range(14):
             page.wait_for_timeout(520)
             sent[feed.document["number"] + 1] = time.time() * 1000
             feed.tick(plain(example(NOW_S + n)))
-        page.wait_for_selector(f"body[data-number='{max(sent)}']", timeout=10_000)
+        page.wait_for_selector(f"body[data-number='{max(sent)}']")
         drawn = page.evaluate("globalThis.drawnAt")
         took = sorted(
             drawn[str(number)] - began_ms for number, began_ms in sent.items() if str(number) in drawn
@@ -122,11 +122,11 @@ def test_eight_tabs_are_all_alive(page, browser):
         tabs = [page, *(browser.new_page() for _ in range(7))]
         for tab in tabs:
             tab.goto(server.address)
-            tab.wait_for_selector("body[data-heard]", state="attached", timeout=20_000)
+            tab.wait_for_selector("body[data-heard]", state="attached")
         feed.tick(plain(example(NOW_S + 1)))
         number = feed.document["number"]
         for tab in tabs:
-            tab.wait_for_selector(f"body[data-heard='{number}']", state="attached", timeout=20_000)
+            tab.wait_for_selector(f"body[data-heard='{number}']", state="attached")
         for tab in tabs[1:]:
             tab.close()
 
@@ -136,16 +136,16 @@ def test_hundreds_of_tasks_and_slots_are_drawn_in_time(page):
     feed = MadeFeed(large(0))
     with served(feed, Asked()) as server:
         page.goto(server.address)
-        page.wait_for_selector("body[data-drawn]", timeout=20_000)
+        page.wait_for_selector("body[data-drawn]")
         page.locator("#slots").scroll_into_view_if_needed()
-        page.wait_for_selector("#slots [data-slot='vm125/3']", state="attached", timeout=20_000)
+        page.wait_for_selector("#slots [data-slot='vm125/3']", state="attached")
         assert page.locator("#topology [data-task]").count() == 200
         assert page.locator("#slots [data-slot]").count() == 500
         took = []
         for n in range(1, 9):
             feed.tick(large(n))
             number = feed.document["number"]
-            page.wait_for_selector(f"body[data-number='{number}']", timeout=10_000)
+            page.wait_for_selector(f"body[data-number='{number}']")
             took.append(float(page.get_attribute("body", "data-took-ms")))
             time.sleep(0.5)  # as a controller ticks
         took = sorted(took[2:])
