@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topology_runtime.errors import UsageError
-from topology_runtime.faults.words import counted
 from topology_runtime.output import emit, format_or_folder, split
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ def analyze(
     that cannot be used are listed with the reason, and left out."""
     from dashboards.analytics.output_folder import default_output
     from dashboards.analytics.pipeline import AnalysisSettings, run
+    from dashboards.analytics.printed_lines import lines_of
 
     output, folder = split(outputs, folder)
     options["spark"] = dict(_setting(text) for text in options["spark"])
@@ -63,7 +63,7 @@ def analyze(
         click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
     report = Path(to, REPORT)
     analysis["report"] = str(report) if "://" not in to and report.is_file() else None
-    emit(output, analysis, rows_of(analysis), "")
+    emit(output, analysis, lines_of(analysis), "")
     if output == "table":
         click.echo(f"\nall of it: {to}/analysis.json; refitted models: {analysis['models']}", err=True)
         if analysis["report"]:
@@ -82,50 +82,6 @@ def report_of(draft: DataPlace) -> None:
         build(Path(draft.path))
     except InvalidInput as error:
         click.echo("\n".join(["no report:", *error.lines()]), err=True)
-
-
-def rows_of(analysis: dict[str, Any]) -> list[dict[str, Any]]:
-    """The analysis in lines: what, how much, and a remark."""
-    rows = [_line("rows", analysis["rows"], f"of samples, of {counted(len(analysis['runs']), 'run')}")]
-    for of in ("rate", "cpu", "memory"):
-        fit = analysis[of]
-        median, p95, worst = (_short(fit[f"{name}_error"]) for name in ("median", "p95", "worst"))
-        words = f"median error {median}, 95 % {p95}, worst {worst}"
-        rows.append(_line(f"{of}: R² predicted / actual", fit["r2"], words))
-    known = [row["stable"] for row in analysis["stability"]]
-    words = f"of {len(known)} epochs and paths; {known.count(False)} unstable, {known.count(None)} too short to tell"
-    rows.append(_line("stable", known.count(True), words))
-    rows += [_line(f"latency {name}, ms", value, "") for name, value in analysis["latency_ms"].items()]
-    rows.append(_line("re-plans", len(analysis["replans"]), _reasons(analysis["replans"])))
-    rows += [_bottleneck(row) for row in analysis["bottlenecks"] if row["rank"] == 1][:10]
-    for row in analysis["cost"]:
-        if row["epoch"] is None:
-            price = "no price known" if row["usd"] is None else f"{row['usd']:.4g} USD"
-            rows.append(_line(f"slot-hours of {row['run']}", row["slot_hours"], price))
-    refitted = [row["task"] for row in analysis["refitted"] if row["file"]]
-    rows.append(
-        _line("models refitted", len(refitted), ", ".join(refitted) or "no task was busy all the time, alone")
-    )
-    rows.append(_line("left out", len(analysis["left_out"]), "files, columns or models"))
-    return rows
-
-
-def _bottleneck(row: dict[str, Any]) -> dict[str, Any]:
-    words = f"{row['task']} on {row['vm']}/{row['slot']}"
-    return _line(f"busiest in epoch {row['epoch']} of {row['run']}", row["busy_share"], words)
-
-
-def _line(what: str, value: Any, remark: str) -> dict[str, Any]:
-    return {"what": what, "value": value, "remark": remark}
-
-
-def _reasons(replans: list[dict[str, Any]]) -> str:
-    reasons = [row["reason"] for row in replans]
-    return ", ".join(f"{reasons.count(reason)} {reason}" for reason in sorted(set(reasons)))
-
-
-def _short(value: float | None) -> str:
-    return "N/A" if value is None else f"{value:.3g}"
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from controller.files.model_files import read_models
 from controller.knowledge.model_data import model_of
 from dashboards.analytics.aggregates import FINE_PER_DOUBLING
 from dashboards.analytics.analyses import latency, refit, replans, residuals, seasons
-from dashboards.analytics.analyze_cli import report_of, rows_of
+from dashboards.analytics.analyze_cli import report_of
 from dashboards.analytics.data_places import place
 from dashboards.analytics.results import TABLES
 
@@ -141,17 +141,6 @@ def test_a_refitted_model_can_be_imported(tmp_path):
     assert data["refitted_from"] == ["demo/one"]
     (tmp_path / "parse.json").write_text(json.dumps(data))
     assert list(read_models(tmp_path)) == ["parse"]
-
-
-def test_an_analysis_of_nothing_defined_is_printed_without_inventing_numbers():
-    none = {"r2": None, "median_error": None, "p95_error": None, "worst_error": None}
-    rows = rows_of(
-        {
-            "rows": 1, "runs": ["demo/one"], "rate": none, "cpu": none, "memory": none, "stability": [],
-            "latency_ms": {"p50": None}, "replans": [], "bottlenecks": [], "cost": [], "refitted": [], "left_out": [],
-        }
-    )  # fmt: skip
-    assert [row["value"] for row in rows if row["what"].startswith("rate")] == [None]
 
 
 def test_every_result_table_says_what_its_rows_are():

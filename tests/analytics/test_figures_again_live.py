@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from figures_again import Row, RunFiles, fit, grouped, mean
 
+from dashboards.analytics.printed_lines import lines_of
 from generate_trace import Wanted, generate
 
 pytestmark = pytest.mark.live
@@ -390,3 +391,13 @@ def test_the_season_is_found_to_a_hundredth(analysed: Analysed) -> None:
     [planted], clean = of_planted(analysed, "seasons"), of_clean(analysed, "seasons")
     assert planted["period_s"] == pytest.approx(300, rel=0.01)
     assert [row["period_s"] for row in clean] == [pytest.approx(125, rel=0.01)] * CLEAN
+
+
+def test_what_was_planted_is_in_the_printed_table(analysed: Analysed) -> None:
+    lines = {line["what"]: line for line in lines_of(analysed.told)}
+    number = analysed.told["runs"].index("made/planted") + 1
+    for what, truth in (("  speed, ×", "slow_slot"), ("  held", "leak")):
+        where = "{vm}/{slot}".format(**analysed.planted[truth])
+        assert where in lines[f"{what}, run {number}"]["remark"]
+    assert lines["skewed threads"]["value"] == len(analysed.planted["skew"]["threads"])
+    assert analysed.planted["overload"]["task"] in lines[f"  longest, s, run {number}"]["remark"]
