@@ -4,7 +4,6 @@ worker/source_reader.py drive it. Its worker may be killed at every effect it ha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -281,7 +280,7 @@ class SimSource(SimThread):
             self.world.account.begin(self)
             self.worker.changed()
 
-    def _rows(self, position: int, limit: int) -> Sequence[Any]:
+    def _rows(self, position: int, limit: int) -> list[Any]:
         """As worker/source_reader.py's."""
         kept = self.spool
         if kept is None:

@@ -35,13 +35,16 @@ class Buffer:
     roots: dict[RootKey, tuple[int, RootPart]] = field(default_factory=dict)
 
 
+def bare(rows: Sequence[Any]) -> Sequence[Any]:
+    """Rows without the thread that they are addressed to."""
+    return [row.row if type(row) is To else row for row in rows] if To in set(map(type, rows)) else rows
+
+
 class _Rows:
-    """Rows of one input frame on their way out, bare of `To`, and whose they are."""
+    """Rows of one input frame on their way out, and whose they are."""
 
     def __init__(self, rows: Sequence[Any], runs: Sequence[Run]) -> None:
-        addressed = To in set(map(type, rows))
-        self.rows = [row.row if type(row) is To else row for row in rows] if addressed else rows
-        self.runs = runs
+        self.rows, self.runs = rows, runs
         self._singles: list[tuple[int, int, int]] | None = None
 
     def part(self, places: Places) -> tuple[Sequence[Any], Sequence[Run]]:
@@ -66,6 +69,7 @@ class Outputs:
         self._random64 = random64
         self.gap_ns = gap_ns
         self._routers: list[tuple[int, Router]] = []
+        self.addressed = False  # rows may say which thread they are for
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self._flushed_ns: dict[tuple[int, int], int] = {}
         self.full: list[Frame] = []
@@ -74,6 +78,7 @@ class Outputs:
     def route_by(self, routers: list[tuple[int, Router]]) -> None:
         """From now on rows go by these routers (edge number, router)."""
         self._routers = routers
+        self.addressed = any(router.grouping == "direct" for _, router in routers)
         self._flushed_ns.clear()
 
     @property
@@ -87,10 +92,10 @@ class Outputs:
         given: Shares = {}
         if not rows:
             return given
-        bare = _Rows(rows, runs)
+        plain = _Rows(bare(rows) if self.addressed else rows, runs)
         for edge, router in self._routers:
-            for target, places in router.split(rows if router.grouping == "direct" else bare.rows):
-                chosen, its_runs = bare.part(places)
+            for target, places in router.split(rows if router.grouping == "direct" else plain.rows):
+                chosen, its_runs = plain.part(places)
                 copy = router.copy_of.get(target, 0)
                 went = [(n, at, count, r.over_edge(way, edge, copy)) for n, at, count, way in its_runs]
                 self._add(edge, target, chosen, went, roots, now_ns, given)

@@ -6,7 +6,8 @@ A frame's rows are written in the cheapest way that keeps every type; `shape` sa
     TUPLES  tuples of scalars: arrays that are read back as tuples
     NESTED  anything else that is plain: tuples and datetimes are wrapped in extension types
 
-Whoever sends checks, also on hops inside a worker: what is not a plain value is a `BadRow` everywhere.
+What is not a plain value is a `BadRow`. All rows that leave a worker are looked at, and of those that stay a
+part (row_checks.py).
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ def _unwritable(cause: str) -> BadRow:
 def check(rows: Sequence[Any]) -> int:
     """The shape of rows that can travel; BadRow if one of them cannot.
 
-    Whoever emits rows calls this, whether they leave the process or not. Flat rows are written and
-    thrown away: at 20 ns a row that is cheaper than looking at their numbers and texts one by one."""
+    Flat rows are written and thrown away: at 20 ns a row that is cheaper than looking at their numbers and texts
+    one by one."""
     shape = shape_of(rows)
     if shape != NESTED:
         write(rows, shape)

@@ -10,7 +10,7 @@ when it came.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ LOOK_NS = NS // 20  # and at least this often
 
 CAP_BURST_S = 0.1  # a source below its cap may read so much of it at once
 
-Read = Callable[[int, int], Sequence[Any]]  # (position, most) → rows
+Read = Callable[[int, int], list[Any]]  # (position, most) → rows, which are the caller's
 
 
 class Accepted(Protocol):
@@ -284,11 +284,11 @@ class SourceTask(Behaviour):
         limit = min(due - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
         if end is not None:
             limit = min(limit, end - ledger.position)
-        rows = read(ledger.position, limit) if limit > 0 else ()
+        rows = read(ledger.position, limit) if limit > 0 else []
         if rows:
             place = ledger.position * self.partitions + self.core.desired.partition
             intended_ns = schedule.intended_ns(place) or wall_ns
-            self._send(ledger.begin(list(rows), intended_ns, now_ns), now_ns)
+            self._send(ledger.begin(rows, intended_ns, now_ns), now_ns)
 
     @property
     def _accepted_early(self) -> int:
@@ -307,12 +307,12 @@ class SourceTask(Behaviour):
             most = max(1.0, CAP_BURST_S * cap_tps)
             self._allowed = min(most, self._allowed + passed_s * cap_tps)
             limit = min(limit, int(self._allowed))
-        rows = read(ledger.position, limit) if limit > 0 else ()
+        rows = read(ledger.position, limit) if limit > 0 else []
         self._allowed -= len(rows)
         while rows:
             came_ns = arrivals.arrived_ns(ledger.position) or wall_ns
             together = _together(arrivals, ledger.position, len(rows), came_ns, wall_ns)
-            self._send(ledger.begin(list(rows[:together]), came_ns, now_ns), now_ns)
+            self._send(ledger.begin(rows[:together], came_ns, now_ns), now_ns)
             rows = rows[together:]
 
     def _send(self, root: Root, now_ns: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from array import array
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from queue import Empty
 from typing import Any
@@ -206,12 +205,12 @@ class SourceWork(ThreadWork):
         if spool.end - before >= TAKE_ROWS:
             source.quiet_until_ns = 0
 
-    def _rows(self, position: int, limit: int) -> Sequence[Any]:
+    def _rows(self, position: int, limit: int) -> list[Any]:
         source, now_ns = self.source, monotonic_ns()
         if source.arrivals is not None and self._spool is not None:
             return self._spool.read(position, limit)
         if self.thread.watch.poison and self._waits(position, now_ns):
-            return ()
+            return []
         try:
             if self._spool is not None:
                 if position >= self._spool.end:
@@ -219,15 +218,16 @@ class SourceWork(ThreadWork):
                 rows = self._spool.read(position, limit)
             else:
                 with self.thread.watch.calling(mt.READ):
-                    rows = list(self.thread.logic.read(position, limit))[:limit]
+                    rows = list(self.thread.logic.read(position, limit))
+                del rows[limit:]
         except Exhausted:
             source.exhausted = True
             self.host.changed()
-            return ()
+            return []
         except Exception as error:  # user code: said in the worker's log, tried again
             self._say(f"{type(error).__name__}: {error}")
             source.quiet_until_ns = now_ns + RETRY_NS
-            return ()
+            return []
         self._trouble = ""
         if not rows:
             source.quiet_until_ns = now_ns + LOOK_AGAIN_NS

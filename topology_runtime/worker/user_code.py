@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.errors import BadRow
-from topology_runtime.logic import To
 from topology_runtime.messages import DeadLetter, RootKey
 from topology_runtime.struck import CallKind
 from topology_runtime.worker import attempts
@@ -21,8 +19,9 @@ from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import BufferedRow, Shares
 from topology_runtime.worker.attempts import Failure, failure
 from topology_runtime.worker.burial import Around, letter_of, of_letter
-from topology_runtime.worker.outputs import Outputs
+from topology_runtime.worker.outputs import Outputs, bare
 from topology_runtime.worker.pieces import Finished, Pieces
+from topology_runtime.worker.row_checks import RowChecks
 from topology_runtime.worker.runs import Batch, Run
 from topology_runtime.worker.watch import CallWatch, Identity
 
@@ -48,6 +47,7 @@ class Results:
     pieces: Pieces | None = None
     refused: set[RootKey] = field(default_factory=set)
     edge: int | None = None
+    checks: RowChecks = field(default_factory=RowChecks)
 
     def done(self) -> ToRecord:
         """What has come since this was asked last."""
@@ -72,12 +72,12 @@ class Results:
         return given
 
     def _plain_only(self, batch: Batch) -> Batch:
-        if not self.outputs.edges or _travel(batch.rows):
+        if not self.outputs.edges:
             return batch
-        bare = [row.row if type(row) is To else row for row in batch.rows]
-        if _travel(bare):
+        rows = bare(batch.rows) if self.outputs.addressed else batch.rows
+        if self.checks.pass_on(rows):
             return batch
-        return self.bury(batch, starmap(failure, wire.good_rows(bare)[1]), shown=bare)
+        return self.bury(batch, starmap(failure, wire.good_rows(rows)[1]), shown=rows)
 
     # ── finished rows ───────────────────────────────────────────────────────────────────────────
 
@@ -229,11 +229,3 @@ def _flattened(results: Sequence[Sequence[Any]], batch: Batch) -> Batch:
         rows += result
         singles += [(number, offset, r.over_index(variant, index)) for index in range(len(result))]
     return Batch(rows, r.joined(singles), batch.roots)
-
-
-def _travel(rows: Sequence[Any]) -> bool:
-    try:
-        wire.check(rows)
-    except BadRow:
-        return False
-    return True
