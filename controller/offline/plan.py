@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from controller.offline.options import STEP_TPS, asked, planner_options, rate_of, rate_option, sure_options
+from controller.offline.plan_for import TARGETS, write_leaving
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.output import Format, emit, format_options, write_table
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--rate-step", type=float, metavar="S", help=f"… in steps of S (default: {STEP_TPS:g}).")
 @click.option("--base", metavar="PLAN.json", help="The plan in force: move little, and print what changes.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: FILE.svg or .png.")
+@click.option("--for", "target", type=click.Choice(TARGETS), help="Print what this system takes instead.")
 @format_options
 def plan(
     output: Format,
@@ -33,6 +35,7 @@ def plan(
     rate_step: float | None,
     base: str | None,
     plot: Path | None,
+    target: str | None,
     **options: Any,
 ) -> None:
     """How many threads, slots and VMs TOPOLOGY needs for an input rate, and what they will carry.
@@ -42,13 +45,16 @@ def plan(
     headgate plan FILE --models DIR --rate 100 -o json > plan.json
     headgate plan FILE --models DIR --rate 200 --base plan.json
     headgate plan linear --max-rate --vms 4,4,4,4,4
-    headgate plan linear --rate 100 --sure 0.95"""
+    headgate plan linear --rate 100 --sure 0.95
+    headgate plan linear --rate 100 --for kubernetes | kubectl apply -f -"""
     question = asked_for(options, max_rate, rate_step)
     found, before = answered(question, base)
     if plot is not None:
         draw(found, question, plot)
     lacking = unmeasured(question)
-    if output == "table":
+    if target is not None:
+        write_leaving(output, target, found, question)
+    elif output == "table":
         print_plan(found, before)
     else:
         write_plan(output, found, before, lacking)
