@@ -132,6 +132,10 @@ class RateForecast:
         rates = self._rates.values
         self.recent_tps = float(_opened(rates, self._sure_s).max())
 
+    def hand(self, season: Handed | None) -> None:
+        """Another season than the one that was handed over before."""
+        self._season.hand(season)
+
     def _smooth(self, rate_tps: float) -> None:
         t = self.tuning
         error = rate_tps - self.level_tps - t.damping * self.trend

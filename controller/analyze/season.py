@@ -231,6 +231,12 @@ class SeasonWatch:
         if self._heard % CHECK_S == 0:
             self._look_again(kept)
 
+    def hand(self, handed: Handed | None) -> None:
+        """Another one in place of what was handed over before; what is believed of that is, until it errs."""
+        self.handed = handed
+        if self._laid is not None and not self._laid.believed:
+            self._laid = None
+
     def _give_up(self) -> None:
         if self._found is not None and self._found.failed:
             self._strikes = min(STRIKES_MOST, self._strikes + self._found.believed)

@@ -19,6 +19,7 @@ from controller.core.first_profiles import unmodelled
 from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
 from controller.core.letter_commands import whole
 from controller.core.measuring_commands import models_of, refuse_if_taken, submission, take, withdraw
+from controller.core.offers import offer
 from controller.core.provided import addable
 from controller.core.rate_question import rates_asked, whatif
 from controller.core.recoding import replaced
@@ -268,6 +269,7 @@ COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "resume": _resume,
     "plans": plans,
     "rollback": rollback,
+    "offer": offer,
     **CORDON_COMMANDS,
     **LETTER_COMMANDS,
 }

@@ -39,6 +39,7 @@ class Following:
         self, topology: Topology, tuning: Tuning = CHOSEN, season: LearnedSeason | None = None
     ) -> None:
         self.forecast = RateForecast(queue_s(topology), tuning, handed_of(season))
+        self._season = season
         self._heard_ns = 0
 
     def need(
@@ -51,8 +52,11 @@ class Following:
         now: Now,
     ) -> Demand:
         """What to plan for, by a window that ends now. To be asked once a turn."""
-        plan = k.plan
+        plan, learned = k.plan, k.durable.season
         assert plan is not None
+        if learned is not None and learned != self._season:  # from this run, meanwhile
+            self._season = learned
+            self.forecast.hand(handed_of(learned))
         offer = offer_of(window, lag.drain_tps(lags) if lags else None, cap_tps)
         self.hear(offer, now.mono_ns)
         horizon = horizon_of(k, members, plan)

@@ -22,6 +22,7 @@ from controller.core import (
     deciding,
     first_profiles,
     first_rows,
+    offers,
     provided,
     recoding,
     recovery,
@@ -173,7 +174,8 @@ class Loop:
             lesser = recoding.found(turn) or first_rows.measured(turn, window)
             diagnosis = lesser or unread_spools.found(turn, self.members) or diagnosis
         if diagnosis.kind == "none" or diagnosis.reason == "overloaded":  # so wrong models look like
-            diagnosis = correcting.found(turn, off_models, need) or diagnosis
+            known = correcting.found(turn, off_models, need) or offers.found(turn, need)
+            diagnosis = known or diagnosis
         deciding.decide(turn, self.members, diagnosis)
         self._watch.look(turn, self.members, need, verdict)
         spare_profiles.consider(turn, self.members, off, self.ending.stage)

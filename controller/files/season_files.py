@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator
 
 import msgspec
 
-from controller.analyze.season import LONGEST_S, SHORTEST_S, WHOLE_PERIODS
+from controller.analyze.season_faults import season_faults
 from controller.files.contents import content_of
 from controller.knowledge.season_data import SCHEMA, LearnedSeason
 from topology_runtime.errors import InvalidInput
@@ -45,26 +43,6 @@ def read_season(path: str | os.PathLike[str], topology: str = "") -> LearnedSeas
             hint="learn one from this topology's traces, or of its rates with --topology",
         )
     return season
-
-
-def season_faults(season: LearnedSeason) -> Iterator[str]:
-    """What is wrong with it, whoever made it."""
-    period_s, parts, learned = season.period_s, len(season.middle), season.learned
-    if not (math.isfinite(period_s) and SHORTEST_S <= period_s <= LONGEST_S):
-        yield f"period_s: expected {SHORTEST_S} to {LONGEST_S} s, got {period_s:g}"
-        return
-    if parts != round(period_s) or len(season.high) != parts:
-        yield f"middle, high: expected {round(period_s)} values each, got {parts} and {len(season.high)}"
-        return
-    if not all(math.isfinite(tps) and tps >= 0 for tps in (*season.middle, *season.high)):
-        yield "middle, high: a rate is negative or no number"
-    elif max(season.middle) <= 0 or any(a > b for a, b in zip(season.middle, season.high, strict=True)):
-        yield "middle, high: nothing is offered, or there is less in high than in middle"
-    if not learned.seconds >= WHOLE_PERIODS * period_s or learned.periods < WHOLE_PERIODS:
-        yield (
-            f"learned: {learned.seconds:g} s do not support a period of {period_s:g} s, "
-            f"{WHOLE_PERIODS} whole ones are needed"
-        )
 
 
 def write_season(path: str | os.PathLike[str], season: LearnedSeason) -> None:

@@ -27,6 +27,7 @@ Reason = Literal[
     "drift",
     "first_rows",
     "model_off",
+    "refitted",
     "events_unread",
     "operator",
     "rollback",

@@ -28,6 +28,7 @@ from controller.knowledge.records import (
     MachineAsked,
     MachineReleased,
     Modelled,
+    OfferTaken,
     PhaseEntered,
     PlanHeld,
     Recoded,
@@ -100,6 +101,8 @@ def _planned(d: Durable, r: RolloutStarted) -> Durable:
     )
     if r.undoes:
         d = _held_but(d, r.undoes)
+    if not r.undoes and r.reason != "rollback":  # it was made with the models that there are
+        d = replace(d, refits={})
     if r.awaits:
         return replace(d, waiting=r)
     return _reigning(d, r, r.wall_ns)
@@ -151,7 +154,7 @@ def _mark(d: Durable, epoch: int, **changes: Any) -> Durable:
 def _adopted(d: Durable, r: Adopted) -> Durable:
     if d.rollout is None or d.rollout.epoch != r.epoch:
         return d
-    return replace(d, rollout=replace(d.rollout, plan=r.plan, degraded=r.degraded))
+    return replace(d, rollout=replace(d.rollout, plan=r.plan, degraded=r.degraded), refits={})
 
 
 def _gone(d: Durable, r: Gone) -> Durable:
@@ -168,6 +171,12 @@ def _modelled(d: Durable, r: Modelled) -> Durable:
         return d
     fresh = {model.task: model for model in r.models}
     return replace(d, run=replace(d.run, models=tuple(fresh.get(m.task, m) for m in d.run.models)))
+
+
+def _offer_taken(d: Durable, r: OfferTaken) -> Durable:
+    d = _modelled(d, Modelled(r.models, r.wall_ns))
+    season = r.season if r.season is not None else d.season
+    return replace(d, refit_s=d.refit_s | r.seconds, refits=d.refits | r.texts, season=season)
 
 
 def _scheduled(d: Durable, r: Scheduled) -> Durable:
@@ -304,6 +313,7 @@ _FOLDS: dict[type, Any] = {
     Gone: _gone,
     Scheduled: _scheduled,
     Modelled: _modelled,
+    OfferTaken: _offer_taken,
     Draining: _draining,
     HandedOver: _handed_over,
     StandIn: _stand_in,

@@ -300,6 +300,7 @@ class Knowledge:
     clock_stepped_ns: int = 0  # when a VM's clock was seen to have been set last (monotonic)
     alarm_since_ns: dict[str, int] = field(default_factory=dict)  # what → when it was raised (UTC)
     found_off: dict[str, str] = field(default_factory=dict)  # model or VM → by how much, in words
+    refits_tried_ns: int = 0  # a plan with models that an analysis refitted was called for (monotonic)
     advice: str = ""  # what would be done now (mode advise)
     advised_slots: int = 0  # … with so many slots
     ending_reason: str = ""

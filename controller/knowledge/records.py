@@ -18,6 +18,7 @@ import msgspec
 from controller.knowledge.models import Model
 from controller.knowledge.placed_threads import PlacedThreads, placed
 from controller.knowledge.plans import Plan
+from controller.knowledge.season_data import LearnedSeason
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.messages import Keepers, Route, ThreadSpec
 from topology_runtime.schedule import Schedule
@@ -78,6 +79,17 @@ class Modelled(msgspec.Struct, frozen=True, tag="modelled"):
     """Tasks were measured; these models take the place of those of their names."""
 
     models: tuple[Model, ...]
+    wall_ns: int
+
+
+class OfferTaken(msgspec.Struct, frozen=True, tag="offer_taken"):
+    """What an analysis of this run offered was taken: `models` in the place of those of their names. seconds, texts:
+    model → how long it was seen at its peak; what changed. season: another than before, for the forecast."""
+
+    models: tuple[Model, ...]
+    seconds: dict[str, float]
+    texts: dict[str, str]
+    season: LearnedSeason | None
     wall_ns: int
 
 
@@ -312,6 +324,8 @@ class Durable(msgspec.Struct, frozen=True):
     rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
     state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
     its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once.
+    refit_s: model → of how many seconds it was refitted last; refits: what changed in those that no plan was made with
+    yet. season: learned from this run, for the forecast.
     code: the number of the code that all threads shall run, `run` has it; codes: others, that some run or that may
     come back. codes_made: how many there were. recoded_ns: when that was decided (UTC); given_up_code: by itself."""
 
@@ -354,6 +368,9 @@ class Durable(msgspec.Struct, frozen=True):
     codes_made: int = 1
     recoded_ns: int = 0
     given_up_code: bool = False
+    refit_s: dict[str, float] = {}
+    refits: dict[str, str] = {}
+    season: LearnedSeason | None = None
 
 
 class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
@@ -369,6 +386,7 @@ Record = (
     | TaskMeasured
     | SubmissionDropped
     | Modelled
+    | OfferTaken
     | RolloutStarted
     | PhaseEntered
     | Adopted

@@ -21,6 +21,7 @@ from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted
 from topology_runtime.topology import Topology
 from topology_runtime.trace_tables import SCHEMA
+from topology_runtime.utc import utc_ns
 
 Steps = tuple[tuple[float, float], ...]
 
@@ -56,8 +57,8 @@ class RecordedRun:
 
     def submitted(self) -> Submitted:
         """What the loop was given to run."""
-        offer = self.offer
-        return Submitted(self.topology, self.models, offer.steps, offer.period_s, (), 0, offer.uncapped)
+        offer, wall_ns = self.offer, utc_ns(self.started)
+        return Submitted(self.topology, self.models, offer.steps, offer.period_s, (), wall_ns, offer.uncapped)
 
 
 _lines = msgspec.json.Decoder(InputLine)
@@ -82,13 +83,20 @@ def run_of(data: bytes, where: str) -> RecordedRun:
     if offer is not None and not offer.steps:
         faults.append("schedule.steps: the run offered nothing")
     started = raw.get("started")
-    if not isinstance(started, str):
+    if not _is_time(started):
         faults.append("started: expected a time")
     if faults:
         raise InvalidInput(f"{where} has {counted(len(faults), 'fault')}", faults=faults)
     version = str(raw.get("headgate") or "unknown")
     settings = found["settings"]
     return RecordedRun(settings.run, settings, found["topology"], models, offer, str(started), version)
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and utc_ns(value) >= 0
+    except (ValueError, TypeError, OverflowError):  # no time, or one without a zone
+        return False
 
 
 def refuse_other_schemas(raw: Any, where: str) -> None:

@@ -25,6 +25,7 @@ RULES = {
     "drift": "measured is far from predicted: reported only",
     "first_rows": "a task that had no model was measured on its first rows",
     "model_off": "a model was corrected by what its rows really cost",
+    "refitted": "a model was corrected by an analysis of the run",
     "events_unread": "events were accepted on a VM where nobody reads their source",
     "operator": "an operator asked for it",
     "rollback": "an operator brought an earlier plan back",

@@ -32,6 +32,7 @@ REASONS = {
     "overloaded": "because it was overloaded",
     "latency_violated": "because rows took too long",
     "model_off": "because a model was corrected",
+    "refitted": "because a model was corrected by an analysis of the run",
     "first_rows": "because a task was measured on its first rows",
     "vm_lost": "because a VM was lost",
     "vm_joined": "because a VM came",

@@ -13,7 +13,7 @@ from analysis_made import DemandRun, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.analyze.season import AHEAD_S, KEPT_S, KNOWN, Coming, SeasonWatch, period_of
+from controller.analyze.season import AHEAD_S, KEPT_S, KNOWN, Coming, Handed, SeasonWatch, period_of
 from controller.analyze.seasonal import due, lowered
 from controller.analyze.troughs import best_trough
 from controller.backtesting.drawn import KINDS, SEEDS, drawn, kind_of, names_of
@@ -233,3 +233,44 @@ def test_the_series_that_are_held_out_are_others_of_the_same_kinds() -> None:
             [rate_at(n) for n in range(50)] for rate_at in map(drawn, (one, other, other))
         )
         assert tuned != held_out == again
+
+
+def handed(period_s: float, shape: list[float]) -> Handed:
+    return Handed(period_s, np.array(shape), 1.02 * np.array(shape))
+
+
+def test_a_season_that_is_handed_over_meanwhile_is_believed_once_it_foresaw() -> None:
+    period_s = 240
+    rates = wave(period_s, 2 * period_s)
+    watch, plain = SeasonWatch(SHARE), SeasonWatch(SHARE)
+    for second, rate in enumerate(rates):
+        if second == 90:
+            watch.hand(handed(period_s, rates[:period_s]))
+            assert watch.coming() is None, "not by its word"
+        watch.hear(rate, rate)
+        plain.hear(rate, rate)
+    coming = watch.coming()
+    assert coming is not None and coming.handed and plain.coming() is None
+
+
+def test_a_season_that_is_wrong_is_not_believed_however_often_it_is_handed_over() -> None:
+    rates = wave(240, 720)
+    wrong = handed(240, square(97.0, 240))
+    watch = SeasonWatch(SHARE)
+    for second, rate in enumerate(rates):
+        if second % 60 == 30:
+            watch.hand(wrong)
+        watch.hear(rate, rate)
+        coming = watch.coming()
+        assert coming is None or not coming.handed
+
+
+def test_a_season_that_is_believed_stays_when_another_is_handed_over() -> None:
+    rates = wave(240, 600)
+    watch = SeasonWatch(SHARE, handed(240, rates[:240]))
+    for second, rate in enumerate(rates):
+        if second == 500:
+            watch.hand(handed(240, square(97.0, 240)))
+        watch.hear(rate, rate)
+        coming = watch.coming()
+        assert second < 400 or (coming is not None and coming.handed)
