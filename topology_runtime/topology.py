@@ -70,13 +70,15 @@ class Edge(
     omit_defaults=True,
     rename={"source": "from", "target": "to"},
 ):
-    """tᵢ → tⱼ: `selectivity` σ output rows per input row of tᵢ, and how rows choose a thread of tⱼ."""
+    """tᵢ → tⱼ: `selectivity` σ output rows per input row of tᵢ, and how rows choose a thread of tⱼ.
+    row_bytes: of one of its rows between slots; left out, it is measured."""
 
     source: str
     target: str
     selectivity: float = 1.0
     grouping: Grouping = "shuffle"
     key: str | int | None = None
+    row_bytes: float | None = None
 
 
 class LatencyConstraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from controller.analyze.lessons import spread_of
 from controller.core import recoding
@@ -36,8 +36,10 @@ from controller.knowledge.run_view import PlanProposal
 from controller.knowledge.spools import without_reader
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
+from controller.plan.crossings import crossings_of
 from controller.plan.planner import PlanRequest, make_plan
 from controller.plan.relabel import relabel
+from controller.plan.schedulers import MAPPERS
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
@@ -198,14 +200,15 @@ def _record(
             "alternatives": [*diagnosis.alternatives, *(choice.rejected if choice else ())],
             "action": action,
             "text": text,
-            "plan": _plan(plan, choice) if plan and choice else None,
+            "plan": _plan(plan, choice, k) if plan and choice else None,
             "enacted": enacted_of(k.durable),
         },
         plan,
     )
 
 
-def _plan(plan: Plan, choice: PlanChoice) -> dict[str, Any]:
+def _plan(plan: Plan, choice: PlanChoice, k: Knowledge) -> dict[str, Any]:
+    traffic = crossings_of(plan, k.topology) if plan.prediction.flows and k.topology is not None else None
     return {
         "id": plan.id,
         "rate_tps": plan.rate_tps,
@@ -216,6 +219,7 @@ def _plan(plan: Plan, choice: PlanChoice) -> dict[str, Any]:
         "moves": choice.moves,
         "asked": [vm.vm for vm in choice.asked],
         "degraded": choice.degraded or None,
+        **({"traffic": asdict(traffic), "flows": [*map(asdict, plan.prediction.flows)]} if traffic else {}),
         **({"chance": round(plan.prediction.sure.chance, 4)} if plan.prediction.sure is not None else {}),
     }
 
@@ -252,6 +256,7 @@ def question(
         interference=s.interference,
         base_epoch=k.epoch or None,
         sure=Sure(s.sure, spread_of(k.models, s.ledger), strict=False) if s.sure else None,
+        traffic=k.traffic.measured if s.mapper in MAPPERS and MAPPERS[s.mapper].by_traffic else None,
     )
     threads = movable(k, sight, dead)
     rollout = k.durable.rollout

@@ -27,6 +27,7 @@ from controller.core import (
     recoding,
     recovery,
     spare_profiles,
+    traffic_triggers,
     unread_spools,
 )
 from controller.core.accounting import Accounts
@@ -176,6 +177,7 @@ class Loop:
         if diagnosis.kind == "none" or diagnosis.reason == "overloaded":  # so wrong models look like
             known = correcting.found(turn, off_models, need) or offers.found(turn, need)
             diagnosis = known or diagnosis
+        diagnosis = traffic_triggers.looked(turn, self.members, window, verdict, diagnosis)
         deciding.decide(turn, self.members, diagnosis)
         self._watch.look(turn, self.members, need, verdict)
         spare_profiles.consider(turn, self.members, off, self.ending.stage)

@@ -15,6 +15,17 @@ from topology_runtime.messages import DataPlaneSettings as DataPlane
 Mode = Literal["auto", "advise", "approve"]
 
 
+class TrafficTriggers(msgspec.Struct, frozen=True):
+    """When a mapper that is online (paper 1) plans again though rate and VMs are as they were: where a VM uses more
+    than `load_bound` of the CPU of its slots for `load_s`; and every `every_s`, where that saves more than `saves` of
+    what is said between VMs."""
+
+    load_bound: float = 0.9
+    load_s: float = 10.0
+    every_s: float = 60.0
+    saves: float = 0.2
+
+
 class ControllerSettings(msgspec.Struct, frozen=True):
     """How this controller decides and for whom.
 
@@ -56,3 +67,4 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     ledger: tuple[LedgerEntry, ...] = ()
     ledger_trouble: str = ""
     sure: float = 0.0
+    triggers: TrafficTriggers = TrafficTriggers()

@@ -29,6 +29,8 @@ Reason = Literal[
     "model_off",
     "refitted",
     "events_unread",
+    "vm_loaded",
+    "traffic_saved",
     "operator",
     "rollback",
 ]

@@ -20,6 +20,7 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, HandedOver
 from controller.knowledge.run_view import PlanProposal
 from controller.knowledge.tallies import FinishedTally, SourceTally, Tallies
+from controller.knowledge.traffic import MeasuredTraffic
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot
 from topology_runtime.latency_buckets import BUCKETS
@@ -211,6 +212,18 @@ class RunCounts:
 
 
 @dataclass(slots=True)
+class TrafficSeen:
+    """measured: smoothed, since `at_ns` last. For mappers that go by it: loaded_since_ns: since when a VM has been over
+    the bound; looked_ns, load_looked_ns: when a plan was last made to see whether it is better (all monotonic)."""
+
+    measured: MeasuredTraffic | None = None
+    at_ns: int = 0
+    loaded_since_ns: int = 0
+    load_looked_ns: int = 0
+    looked_ns: int = 0
+
+
+@dataclass(slots=True)
 class Profiles:
     """Of tasks in spare slots. desired: the one that agents are told of, since `began_ns`. spent: from … to
     of those before it, in the last hour. again_ns: task → when it may be profiled again (monotonic ns)."""
@@ -306,6 +319,7 @@ class Knowledge:
     ending_reason: str = ""
     held: str = ""  # why no plan is made by itself
     troubles: dict[str, int] = field(default_factory=dict)
+    traffic: TrafficSeen = field(default_factory=TrafficSeen)
 
     def remember(self, plan: Plan) -> bool:
         """Keep it, so that it can be named; was it new?"""

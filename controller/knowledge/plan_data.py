@@ -30,6 +30,7 @@ from controller.knowledge.plans import (
     VmUse,
     usd_per_hour,
 )
+from controller.knowledge.traffic import TaskFlow
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import Suggestions, counted, shown
@@ -109,8 +110,10 @@ def placement_data(placement: Placement) -> list[dict[str, Any]]:
 def prediction_data(prediction: Prediction) -> dict[str, Any]:
     """The contract's `prediction`; bounds of what the models' spread makes uncertain only where known."""
     data = _known(prediction)
+    flows = data.pop("flows")
     return {
         **data,
+        **({"flows": [_known(flow) for flow in flows]} if flows else {}),
         **({"sure": sure_data(prediction.sure)} if prediction.sure is not None else {}),
         "limited_by": prediction.limited_by,
         "limited_by_slot": prediction.limited_by_slot,
@@ -288,6 +291,10 @@ def _prediction_of(top: Fields) -> Prediction:
         rate_high_tps=_maybe(found, "rate_high_tps"),
         likely_tps=_maybe(found, "likely_tps"),
         sure=_sure_of(found) if found.data.get("sure") is not None else None,
+        flows=tuple(
+            TaskFlow(one.name("source"), one.name("target"), one.number("rows_tps"), _maybe(one, "row_bytes"))
+            for one in found.objects("flows", tuple(TaskFlow.__struct_fields__), optional=True)
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from controller.knowledge.certainty import Certainty
+from controller.knowledge.traffic import TaskFlow
 from topology_runtime.cluster import Slot, Vm
 
 
@@ -95,7 +96,8 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a placement will do: the highest input rate it supports (`rate_tps`; between `rate_low_tps`
     and `rate_high_tps` when the models carry spread; `likely_tps` is then what it is likely to carry, less where
     several slots are about full), which task and slot limit it, CPU and memory per slot and VM at `at_rate_tps`, and
-    the routing shares behind it. sure: how surely it carries a rate, where that was asked."""
+    the routing shares behind it. sure: how surely it carries a rate, where that was asked. flows: what was measured
+    that tasks say to each other, at the plan's rate, where it was planned by that."""
 
     rate_tps: float
     limited_by: str | None
@@ -108,6 +110,7 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     rate_high_tps: float | None = None
     likely_tps: float | None = None
     sure: Certainty | None = None
+    flows: tuple[TaskFlow, ...] = ()
 
 
 class SlotCount(msgspec.Struct, frozen=True):

@@ -20,7 +20,8 @@ class TaskWindow(msgspec.Struct, frozen=True):
     """One task, all its threads together. Rates in rows/s; `queue`: rows waiting, mean over the window.
 
     Latency: mean, from arrival in the thread's queue to completion, weighted by rows. Shares are fractions
-    of the threads' time: in the task's logic, of that off the CPU, waiting for a CPU."""
+    of the threads' time: in the task's logic, of that off the CPU, waiting for a CPU. `work_cores`: the CPU, each
+    core × the speed of its VM, so that what unlike VMs do adds up."""
 
     threads: float
     rate_in_tps: float
@@ -34,6 +35,7 @@ class TaskWindow(msgspec.Struct, frozen=True):
     run_delay_share: float
     bytes_in_per_s: float
     bytes_out_per_s: float
+    work_cores: float = 0.0
 
 
 class SlotWindow(msgspec.Struct, frozen=True):
@@ -48,12 +50,16 @@ class SlotWindow(msgspec.Struct, frozen=True):
 
 
 class EdgeWindow(msgspec.Struct, frozen=True):
-    """Rows between two tasks: mean ms of a frame in the sender's buffer and on the way."""
+    """Rows between two tasks: mean ms of a frame in the sender's buffer and on the way. Of the rows, those between two
+    slots, and of these those between two VMs; only rows between slots have bytes."""
 
     rate_tps: float
     bytes_per_s: float
     buffer_latency_ms: float
     channel_latency_ms: float
+    between_slots_tps: float = 0.0
+    between_vms_tps: float = 0.0
+    between_vms_bytes_per_s: float = 0.0
 
 
 class Latency(msgspec.Struct, frozen=True):

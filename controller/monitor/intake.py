@@ -16,6 +16,7 @@ import numpy as np
 from controller.knowledge.windows import HISTORY_S
 from controller.monitor.blocks import Arrays, Ints, arrays_of
 from controller.monitor.layout import (
+    CPU,
     EDGE_COLUMNS,
     MEAN,
     QUEUE,
@@ -23,6 +24,7 @@ from controller.monitor.layout import (
     TASK_COLUMNS,
     TASK_COUNTS,
     THREADS,
+    WORK,
     Floats,
     TaskMap,
     one_hot,
@@ -136,7 +138,8 @@ class Intake:
             if sink not in self._ends or source not in self._ends:
                 raise BadMessage(f"latency of a task that is not in the topology: {source} → {sink}")
         if (known := (block.threads.get("thread", b""), block.tasks)) != sender.known:
-            numbers = self.map.learn(arrays.threads[0], block.tasks)
+            slots = sender.first_slot + arrays.threads[_ROW["slot"]]
+            numbers = self.map.learn(arrays.threads[0], block.tasks, slots, sender.number)
             sender.by_task = one_hot(numbers, len(self.map.tasks))
             sender.known = known
 
@@ -174,16 +177,19 @@ class Intake:
         tasks[MEAN] = threads[_ROW["latency_mean_ns"]] * threads[_ROW["tuples_in"]]
         tasks[QUEUE] = threads[_ROW["queue"]] * window_s
         tasks[THREADS] = window_s
+        tasks[WORK] = tasks[CPU] * sender.vm.speed
         slots = arrays.slots.astype(np.float64)
         slots[3] *= window_s  # memory is a gauge
         links = arrays.links.astype(np.float64)
         links[5:] *= links[4]  # latencies are means over the frames
         edges = self.map.edges_of(arrays.links[0], arrays.links[1])
+        slots_apart, vms_apart = self.map.apart(arrays.links[0], arrays.links[1])
+        between = np.stack((links[2] * slots_apart, links[2] * vms_apart, links[3] * vms_apart))
         return _Sums(
             (tasks @ sender.by_task).T,
             sender.first_slot + arrays.slots[0],
             np.concatenate((slots[1:], np.full((1, slots.shape[1]), window_s))).T,
-            _by_edge(links[2:], edges, len(self.map.edges)),
+            _by_edge(np.concatenate((links[2:], between)), edges, len(self.map.edges)),
             [(self._pair(source, sink), counts) for sink, source, counts in arrays.latency],
             window_s,
         )

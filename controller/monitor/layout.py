@@ -16,11 +16,13 @@ TASK_COUNTS = (
 )  # fmt: skip
 IN, OUT, CPU, DELAY, BUSY, WAIT, BYTES_IN, BYTES_OUT = range(8)
 MEAN, QUEUE, THREADS = range(8, 11)  # latency × rows, then gauges × seconds
-TASK_COLUMNS = 11
+WORK = 11  # CPU × the speed of its VM
+TASK_COLUMNS = 12
 SLOT_CPU, SLOT_THROTTLED, SLOT_MEMORY, SLOT_KILLS, SLOT_TIME = range(5)
 SLOT_COLUMNS = 5
 TUPLES, BYTES, FRAMES, BUFFER, CHANNEL = range(5)
-EDGE_COLUMNS = 5
+SLOTS_TUPLES, VMS_TUPLES, VMS_BYTES = range(5, 8)  # of these from another slot, from another VM
+EDGE_COLUMNS = 8
 
 
 class TaskMap:
@@ -35,9 +37,11 @@ class TaskMap:
         for number, (source, target) in enumerate(self.edges):
             self._edge_of[self._number[source], self._number[target]] = number
         self._task_of = np.full(1024, -1, np.int64)  # by thread + 1; both ends stay −1: threads not known
+        self._place_of = np.full((2, 1024), -1, np.int64)  # likewise: its slot, its VM
 
-    def learn(self, threads: Ints, tasks: tuple[str, ...]) -> Ints:
-        """The task number of each thread row; remembered. Raises BadMessage for an unknown task."""
+    def learn(self, threads: Ints, tasks: tuple[str, ...], slots: Ints, vm: int) -> Ints:
+        """The task number of each thread row; remembered, with the numbers of its slot and its VM. Raises BadMessage
+        for an unknown task."""
         try:
             numbers = np.array([self._number[task] for task in tasks], np.int64)
         except KeyError as error:
@@ -47,13 +51,22 @@ class TaskMap:
             if least > len(self._task_of):
                 more = max(least, 2 * len(self._task_of)) - len(self._task_of)
                 self._task_of = np.pad(self._task_of, (0, more), constant_values=-1)
+                self._place_of = np.pad(self._place_of, ((0, 0), (0, more)), constant_values=-1)
             self._task_of[threads + 1] = numbers
+            self._place_of[0, threads + 1] = slots
+            self._place_of[1, threads + 1] = vm
         return numbers
 
     def edges_of(self, senders: Ints, receivers: Ints) -> Ints:
         """The edge number of each link, −1 where an end is not known (yet)."""
         edges: Ints = self._edge_of[self._tasks(senders), self._tasks(receivers)]
         return edges
+
+    def apart(self, senders: Ints, receivers: Ints) -> Floats:
+        """(2, links): 1 where both ends are known and in different slots, on different VMs."""
+        of, to = (self._place_of.take(ends + 1, axis=1, mode="clip") for ends in (senders, receivers))
+        apart: Floats = ((of != to) & (of >= 0) & (to >= 0)).astype(np.float64)
+        return apart
 
     def _tasks(self, threads: Ints) -> Ints:
         return self._task_of.take(threads + 1, mode="clip")

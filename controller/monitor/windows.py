@@ -27,9 +27,13 @@ from controller.monitor.layout import (
     SLOT_MEMORY,
     SLOT_THROTTLED,
     SLOT_TIME,
+    SLOTS_TUPLES,
     THREADS,
     TUPLES,
+    VMS_BYTES,
+    VMS_TUPLES,
     WAIT,
+    WORK,
 )
 from controller.monitor.rings import NS
 from topology_runtime.cluster import Slot
@@ -162,6 +166,7 @@ def _tasks(intake: Intake, rows: Seconds, cover_s: float) -> dict[str, w.TaskWin
             run_delay_share=delay,
             bytes_in_per_s=per_s_of[BYTES_IN],
             bytes_out_per_s=per_s_of[BYTES_OUT],
+            work_cores=per_s_of[WORK] / NS,
         )
         for name, per_s_of, growth_of, mean, (busy, wait, delay) in zip(
             intake.map.tasks, *(a.tolist() for a in (per_s, growth, latency, shares)), strict=True
@@ -201,6 +206,9 @@ def _edges(intake: Intake, rows: Seconds, cover_s: float) -> dict[tuple[str, str
             bytes_per_s=float(per_s[n, BYTES]),
             buffer_latency_ms=float(sums[n, BUFFER] / frames[n]) / 1e6,
             channel_latency_ms=float(sums[n, CHANNEL] / frames[n]) / 1e6,
+            between_slots_tps=float(per_s[n, SLOTS_TUPLES]),
+            between_vms_tps=float(per_s[n, VMS_TUPLES]),
+            between_vms_bytes_per_s=float(per_s[n, VMS_BYTES]),
         )
         for n, edge in enumerate(intake.map.edges)
     }

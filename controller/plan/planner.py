@@ -18,11 +18,12 @@ from msgspec.structs import replace
 from controller.knowledge.certainty import Sure
 from controller.knowledge.models import EPSILON, Model, missing_models
 from controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
+from controller.knowledge.traffic import MeasuredTraffic, TaskFlow
 from controller.plan.acquire import Acquire, exact
 from controller.plan.identity import models_digest, with_id
 from controller.plan.load import load_of
 from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
-from controller.plan.room import Room, TaskFlow, TopologySpread, Weights
+from controller.plan.room import Room, TopologySpread, Weights
 from controller.plan.schedulers import ALLOCATORS, MAPPERS, pair_faults
 from controller.plan.surely import surely, with_certainty
 from topology_runtime.cluster import Slot, Vm
@@ -42,8 +43,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     """What to plan for. `vms`: present, in order of preference; `may_add`: may be acquired, in this
     order, as few as possible; `excluded`: slots that hold nothing; `pinned`: task of fixed size → slots
     of its threads, kept if possible. `fixed`: `vms` are paid for anyhow, so the plan names them all, and
-    mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate. `flows`: what was
-    measured between tasks; left out: what selectivities say."""
+    mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate. `traffic`: what was
+    measured between tasks, and of their CPU; left out: what selectivities and models say."""
 
     topology: Topology
     models: dict[str, Model]
@@ -58,7 +59,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     interference: str = "cpu"
     weights: Weights = Weights()
     spread: TopologySpread = TopologySpread()
-    flows: tuple[TaskFlow, ...] = ()
+    traffic: MeasuredTraffic | None = None
     fixed: bool = False
     base_epoch: int | None = None
     sure: Sure | None = None
@@ -209,17 +210,44 @@ def room_of(request: PlanRequest) -> Room:
     kept = {slot.vm for slots in pinned.values() for slot in slots}
     vms = (*request.vms, *request.may_add)
     ordered = sorted(vms, key=lambda vm: vm.vm not in kept)  # stable: else in the request's order
-    flows = request.flows or flows_of(request.topology, request.rate_tps)
-    return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, request.spread)
+    flows = flows_at(request) or flows_of(request.topology, request.rate_tps)
+    return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, (), request.spread)
+
+
+def flows_at(request: PlanRequest) -> tuple[TaskFlow, ...]:
+    """What was measured, at the rate in question; a size of rows that the topology gives goes before."""
+    if request.traffic is None:
+        return ()
+    edges = {(edge.source, edge.target): edge for edge in request.topology.edges}
+    return tuple(
+        flow
+        if (given := edges[flow.source, flow.target].row_bytes) is None
+        else replace(flow, row_bytes=given)
+        for flow in request.traffic.flows(request.rate_tps or 1.0)
+        if (flow.source, flow.target) in edges
+    )
 
 
 def flows_of(topology: Topology, rate_tps: float) -> tuple[TaskFlow, ...]:
     """What tasks send each other at an input rate, by selectivities; at the rate 0 as at 1."""
     rates = topology.rates(rate_tps or 1.0)
-    return tuple(TaskFlow(e.source, e.target, rates[e.source] * e.selectivity) for e in topology.edges)
+    return tuple(
+        TaskFlow(e.source, e.target, rates[e.source] * e.selectivity, e.row_bytes) for e in topology.edges
+    )
 
 
 def _mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
+    """By what was measured of the tasks' CPU; where that fits nowhere, by the models alone."""
+    if request.traffic is not None:
+        try:
+            works = request.traffic.works(request.rate_tps)
+            return _within(request, allocation, replace(room, works=works))
+        except Infeasible:
+            return _within(request, allocation, room)
+    return _within(request, allocation, room)
+
+
+def _within(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
     """A mapper that uses every slot it is given is given no more than it needs, unless all are paid for anyhow."""
     mapper = MAPPERS[request.mapper]
     if not mapper.spreads or request.fixed:
@@ -347,6 +375,7 @@ def _plan(
         load = load_of(request.topology, request.models, placement, vms, request.interference == "cpu")
         names = model_names(request.topology)
         prediction = with_certainty(prediction, load, request.rate_tps, request.sure, names)
+    prediction = replace(prediction, flows=flows_at(request))
     plan = Plan(
         id="",
         topology=request.topology.name,

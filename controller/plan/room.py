@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 
 from controller.knowledge.plans import Allocation, Bundle, Placement
+from controller.knowledge.traffic import TaskFlow, TaskWork
 from topology_runtime.cluster import Slot, Vm
 
 
@@ -26,23 +27,17 @@ class TopologySpread(msgspec.Struct, frozen=True):
     beta: float = 0.5
 
 
-class TaskFlow(msgspec.Struct, frozen=True):
-    """What all threads of one task send to those of another."""
-
-    source: str
-    target: str
-    rows_tps: float
-
-
 class Room(msgspec.Struct, frozen=True):
     """`vms` in filling order; `excluded` slots hold nothing; `pinned`: task of fixed size → slots of its
-    threads, kept where they are usable. flows: what mappers go by that look at traffic, and at what feeds what."""
+    threads, kept where they are usable. flows: what mappers go by that look at traffic, and at what feeds what; they
+    also take a thread to need what was measured of its task (`works`), where that is more than its model says."""
 
     vms: tuple[Vm, ...]
     excluded: frozenset[Slot] = frozenset()
     pinned: dict[str, tuple[Slot, ...]] = {}
     weights: Weights = Weights()
     flows: tuple[TaskFlow, ...] = ()
+    works: tuple[TaskWork, ...] = ()
     spread: TopologySpread = TopologySpread()
 
     def slots(self) -> list[Slot]:

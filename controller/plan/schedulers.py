@@ -46,7 +46,9 @@ class Mapper(msgspec.Struct, frozen=True):
 
     wants: what its allocator has to reserve. spreads: it uses every slot it is given, so it is given ρ and
     as few more as it needs. heedless: it looks at no need of threads, so it fits anywhere. in_order: it takes slots in
-    their order whatever VM they are in, so that single slots tell how many it needs."""
+    their order whatever VM they are in, so that single slots tell how many it needs.
+    by_traffic: it looks at what tasks say to each other, so plans of a run are made by what was measured of that.
+    online: the controller plans again where that saves traffic between VMs or lightens one."""
 
     place: Callable[[Allocation, Room], Placement]
     source: str
@@ -56,6 +58,8 @@ class Mapper(msgspec.Struct, frozen=True):
     spreads: bool = False
     heedless: bool = False
     in_order: bool = False
+    by_traffic: bool = False
+    online: bool = False
 
 
 ALLOCATORS: dict[str, Allocator] = {
@@ -104,6 +108,8 @@ MAPPERS: dict[str, Mapper] = {
         "speak with, then slots to VMs likewise.",
         (rule.over_slots,),
         spreads=True,
+        by_traffic=True,
+        online=True,
     ),
     "task-level": Mapper(
         task_level_mapper,
@@ -112,6 +118,7 @@ MAPPERS: dict[str, Mapper] = {
         "emptiest slot, or where one of the two is.",
         (rule.over_slots,),
         spreads=True,
+        by_traffic=True,
     ),
     "top-down": Mapper(
         top_down_mapper,
@@ -120,6 +127,7 @@ MAPPERS: dict[str, Mapper] = {
         "do not fit into a slot.",
         (rule.over_slots,),
         spreads=True,
+        by_traffic=True,
     ),
     "greedy-matching": Mapper(
         greedy_matching,
@@ -128,6 +136,7 @@ MAPPERS: dict[str, Mapper] = {
         "and deviate least.",
         (rule.over_slots,),
         spreads=True,
+        by_traffic=True,
     ),
     "optimal": Mapper(
         optimal_mapper,

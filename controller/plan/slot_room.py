@@ -1,6 +1,7 @@
 """What threads need on average, and what is free of every slot: the ground of mappers that go by traffic. Pure.
 
-A thread needs its task's average, as in RSM, and at most a whole slot. A slot has 1 of CPU and 1 of memory.
+A thread needs its task's average, as in RSM, or what was measured of it where that is more CPU, and at most a whole
+slot. A slot has 1 of CPU and 1 of memory.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections import Counter
 
 from controller.knowledge.models import EPSILON
 from controller.knowledge.plans import Allocation, Placement, TaskAllocation
+from controller.knowledge.traffic import sized, weight_of
 from controller.plan.room import Filling, Room
 from topology_runtime.errors import Infeasible
 from topology_runtime.faults.words import counted
@@ -22,7 +24,8 @@ def need_of(task: TaskAllocation) -> tuple[float, float]:
 class SlotRoom:
     """Slots by their place in the room, tasks by theirs in the allocation. `cpu`, `memory`: free of each slot; `held`:
     threads of each task in it; `left`: threads that are nowhere yet; `links`: per task, what one thread of it says to
-    one of another, in tuples/s both ways. Pinned threads are in their slots from the beginning."""
+    one of another both ways, in bytes/s where sizes of rows are known, else in tuples/s. Pinned threads are in their
+    slots from the beginning."""
 
     def __init__(self, allocation: Allocation, room: Room) -> None:
         self.allocation, self.room = allocation, room
@@ -30,7 +33,7 @@ class SlotRoom:
         if not self.slots:
             raise Infeasible("there is no slot that may be used")
         self.tasks = allocation.tasks
-        self.needs = [need_of(task) for task in self.tasks]
+        self.needs = self._needs()
         self.cpu, self.memory = [1.0] * len(self.slots), [1.0] * len(self.slots)
         self.held: list[Counter[int]] = [Counter() for _ in self.slots]
         self.pinned: list[Counter[int]] = [Counter() for _ in self.slots]
@@ -82,12 +85,22 @@ class SlotRoom:
                 filling.put(slot, self.tasks[task].task, threads)
         return filling.placement(self.allocation, self.room.vms)
 
+    def _needs(self) -> list[tuple[float, float]]:
+        cores = {work.task: work.cores for work in self.room.works}
+        slot_cores = self.room.vms[0].slot_cores
+        found = []
+        for task in self.tasks:
+            cpu, memory = need_of(task)
+            measured = cores.get(task.task, 0.0) / slot_cores / task.threads
+            found.append((min(1.0, max(cpu, measured)), memory))
+        return found
+
     def _links(self) -> list[dict[int, float]]:
         place = {task.task: number for number, task in enumerate(self.tasks)}
         links: list[dict[int, float]] = [{} for _ in self.tasks]
-        for flow in self.room.flows:
+        for flow in sized(self.room.flows):
             a, b = place[flow.source], place[flow.target]
-            link = flow.rows_tps / (self.tasks[a].threads * self.tasks[b].threads)
+            link = weight_of(flow) / (self.tasks[a].threads * self.tasks[b].threads)
             links[a][b] = links[b][a] = links[a].get(b, 0.0) + link
         return links
 

@@ -27,6 +27,8 @@ RULES = {
     "model_off": "a model was corrected by what its rows really cost",
     "refitted": "a model was corrected by an analysis of the run",
     "events_unread": "events were accepted on a VM where nobody reads their source",
+    "vm_loaded": "a VM uses nearly all of its slots' CPU, and another placement lightens it",
+    "traffic_saved": "another placement saves much of what is said between VMs",
     "operator": "an operator asked for it",
     "rollback": "an operator brought an earlier plan back",
     "rolled_back": "the plan before it did not prove itself",

@@ -31,6 +31,8 @@ REASONS = {
     "over_provisioned": "because it had more slots than it needed",
     "overloaded": "because it was overloaded",
     "latency_violated": "because rows took too long",
+    "vm_loaded": "because a VM was loaded",
+    "traffic_saved": "to save traffic between VMs",
     "model_off": "because a model was corrected",
     "refitted": "because a model was corrected by an analysis of the run",
     "first_rows": "because a task was measured on its first rows",

@@ -402,7 +402,7 @@ class World(IdealWorld):
         assert desired is not None
         if desired.phase == "prepared":
             return 0
-        above = {edge.source for _, edge in TOPOLOGY.in_edges(task)}
+        above = {edge.source for _, edge in self.submitted.topology.in_edges(task)}
         senders = [t for t in desired.threads if t.task in above and t.slot.vm not in desired.held_dead]
         found = [
             w.switched if (w := self.worker(t.slot)) is not None and t.thread in w.threads else 0

@@ -10,14 +10,16 @@ from hypothesis import given
 from msgspec.structs import replace
 from worlds import chain, model_of, requests, vms_of
 
+from controller.knowledge.plan_data import plan_data, plan_of
 from controller.knowledge.plans import Allocation, Bundle, Placement, TaskAllocation
+from controller.knowledge.traffic import MeasuredTraffic, TaskFlow
 from controller.plan.crossings import crossings_of
 from controller.plan.greedy_matching import greedy_matching, level
 from controller.plan.grouped import MOST_PAIRS, task_level_mapper, top_down_mapper
 from controller.plan.placing.problem import Flow, Group, Node, Problem
 from controller.plan.placing.top_down import top_down
 from controller.plan.planner import PlanRequest, best_plan, make_plan
-from controller.plan.room import Room, TaskFlow, TopologySpread
+from controller.plan.room import Room, TopologySpread
 from controller.plan.schedulers import MAPPERS
 from controller.plan.topology_based import most_in_slot, topology_based
 from controller.plan.traffic_based import traffic_based
@@ -39,6 +41,12 @@ def allocation(**threads: tuple[int, float, float]) -> Allocation:
 
 def flows(*triples: tuple[str, str, float]) -> tuple[TaskFlow, ...]:
     return tuple(TaskFlow(*triple) for triple in triples)
+
+
+def measured(rows: dict[tuple[str, str], float], **more: dict) -> MeasuredTraffic:
+    """Rows on edges at 100 tuples/s; sizes of rows and cores of tasks as they are."""
+    work = {task: cores / 100 for task, cores in more.get("work", {}).items()}
+    return MeasuredTraffic(60.0, {e: r / 100 for e, r in rows.items()}, more.get("row_bytes", {}), work)
 
 
 def by_slot(placement: Placement) -> dict[str, dict[str, int]]:
@@ -94,11 +102,53 @@ def test_paper_1_measured_traffic_goes_before_selectivities():
     topology = chain("a", "b", "c")
     models = {name: model_of(name, (1, 100, 0.45, 0.1)) for name in "abc"}
     asked = PlanRequest(topology, models, 100.0, vms_of(2), allocator="lsa", mapper="traffic", fixed=True)
-    said = make_plan(replace(asked, flows=flows(("a", "b", 1.0), ("b", "c", 50.0))))
+    said = make_plan(replace(asked, traffic=measured({("a", "b"): 1.0, ("b", "c"): 50.0})))
     where = {bundle.task: bundle.slot for bundle in said.placement.bundles}
     assert where["b"] == where["c"] != where["a"]
     where = {bundle.task: bundle.slot for bundle in make_plan(asked).placement.bundles}
     assert where["a"] == where["b"] != where["c"]
+
+
+def test_large_rows_go_before_many_rows():
+    """As many bytes as the sizes make of rows; a size that the topology gives goes before the measured one."""
+    topology = chain("a", "b", "c")
+    models = {name: model_of(name, (1, 100, 0.45, 0.1)) for name in "abc"}
+    asked = PlanRequest(topology, models, 100.0, vms_of(2), allocator="lsa", mapper="traffic", fixed=True)
+    rows, sizes = {("a", "b"): 100.0, ("b", "c"): 10.0}, {("a", "b"): 10.0, ("b", "c"): 1000.0}
+    plan = make_plan(replace(asked, traffic=measured(rows, row_bytes=sizes)))
+    where = {bundle.task: bundle.slot for bundle in plan.placement.bundles}
+    assert where["b"] == where["c"] != where["a"]
+    found = crossings_of(plan, topology)
+    assert (found.between_slots_tps, found.between_slots_bytes_per_s) == pytest.approx((100, 1000))
+    given = replace(topology, edges=(replace(topology.edges[0], row_bytes=5000.0), topology.edges[1]))
+    plan = make_plan(replace(asked, topology=given, traffic=measured(rows, row_bytes=sizes)))
+    where = {bundle.task: bundle.slot for bundle in plan.placement.bundles}
+    assert where["a"] == where["b"] != where["c"]
+
+
+def test_threads_that_use_more_than_their_model_says_are_given_more_room():
+    """Four threads of 0.2 fit into a slot by their model; measured they use 0.4. What fits nowhere so
+    is put by models."""
+    topology = chain("a", "b")
+    models = {name: model_of(name, (1, 50, 0.2, 0.1)) for name in "ab"}
+    asked = PlanRequest(topology, models, 100.0, vms_of(1, 1, 1, 1), allocator="lsa", mapper="traffic")
+    assert make_plan(asked).slots.used == 1
+    rows = {("a", "b"): 100.0}
+    plan = make_plan(replace(asked, traffic=measured(rows, work={"a": 0.8, "b": 0.8})))
+    assert plan.slots.used == 2
+    assert not faults_of(plan, topology, models)
+    one = replace(asked, vms=vms_of(1))
+    assert make_plan(replace(one, traffic=measured(rows, work={"a": 0.8, "b": 0.8}))).slots.used == 1
+
+
+def test_a_plan_keeps_what_it_was_made_by_and_reads_back():
+    topology = chain("a", "b", "c")
+    models = {name: model_of(name, (1, 100, 0.45, 0.1)) for name in "abc"}
+    asked = PlanRequest(topology, models, 100.0, vms_of(2), allocator="lsa", mapper="traffic", fixed=True)
+    plan = make_plan(replace(asked, traffic=measured({("a", "b"): 1.0}, row_bytes={("a", "b"): 10.0})))
+    assert plan.prediction.flows == (TaskFlow("a", "b", 1.0, 10.0),)
+    assert plan_of(plan_data(plan)) == plan
+    assert "flows" not in plan_data(make_plan(asked))["prediction"]
 
 
 def test_paper_2_is_the_algorithm_of_headgate_place():

@@ -12,6 +12,7 @@ from topology_runtime.faults.words import REFERENCE, Suggestions, number_faults,
 from topology_runtime.topology import Edge, LatencyConstraint, Task
 
 MAX_SELECTIVITY = 1000.0
+MAX_ROW_BYTES = 1e9
 
 
 class EdgeRules:
@@ -52,6 +53,8 @@ class EdgeRules:
             yield from number_faults(
                 f"{place}.selectivity", edge.selectivity, 0.0, MAX_SELECTIVITY, open_low=True
             )
+            if edge.row_bytes is not None:
+                yield from number_faults(f"{place}.row_bytes", edge.row_bytes, 0.0, MAX_ROW_BYTES)
             yield from _key_faults(place, edge)
 
     def _unknown(self, place: str, name: str) -> Iterator[str]:
