@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import click
 
+from controller.offline.foreign_models import SYSTEMS, ForeignImport, import_foreign
 from topology_runtime.errors import InvalidInput, UsageError
 from topology_runtime.faults.words import counted
 from topology_runtime.output import Format, Row, emit, format_options, write_table
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400.0
 _folder = click.Path(path_type=Path)
+FRACTION = click.FloatRange(0, 1, min_open=True)
 _plot = click.option("--plot", type=_folder, metavar="FILE", help="Draw the curves: FILE.svg, .png or .pdf.")
 _code = click.option(
     "--path", "paths", multiple=True, metavar="DIR", help="Where the tasks' code is, to see if it changed."
@@ -296,13 +298,37 @@ def _compared_for_people(row: Row) -> Row:
 @click.argument("sources", nargs=-1, required=True, type=_folder, metavar="FROM...")
 @click.option("--to", type=_folder, required=True, metavar="DIR", help="The folder that takes the models.")
 @click.option("--force", is_flag=True, help="Replace models that are there already.")
+@click.option(
+    "--from", "system", type=click.Choice(list(SYSTEMS)), help="FROM are metrics that this system answers."
+)
+@click.option("--task", "wanted", multiple=True, metavar="TASK[=OPERATOR]", help="… only of these operators.")
+@click.option("--thread-cpu", type=FRACTION, metavar="F", help="… a busy thread takes F of a slot's CPU (1).")
+@click.option("--thread-memory", type=FRACTION, metavar="F", help="… a thread takes F of its memory (0).")
 @format_options
-def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Format) -> None:
+def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Format, **foreign: Any) -> None:
     """Check models and copy them into a folder, each with a note where it came from and when.
 
     FROM is a model file, a folder of models, or a trace (its models are in run.json). When one model is
-    not sound, or is there already without --force, nothing is copied."""
+    not sound, or is there already without --force, nothing is copied.
+
+    \b
+    headgate model import traces/demo/last --to models
+    headgate model import --from flink job.json --to models       job.json: GET /jobs/JOB
+    headgate model import --from storm storm.json --to models     storm.json: GET /api/v1/topology/ID?window=600
+
+    What Flink and Storm measure makes one point per operator: docs/elsewhere.md says what such models know."""
     from controller.files.model_files import write_model
+
+    if foreign["system"] is not None:
+        from controller.offline.elsewhere.measured import ThreadUse
+
+        use = ThreadUse(foreign["thread_cpu"], foreign["thread_memory"])
+        wanted = ForeignImport(foreign["system"], sources, to, force, foreign["wanted"], use)
+        import_foreign(wanted, output)
+        return
+    if given := [name for name, value in foreign.items() if value]:
+        option = given[0].replace("wanted", "task").replace("_", "-")
+        raise UsageError(f"--{option} goes with --from", hint="--from flink, or --from storm")
 
     incoming = _incoming(sources, to, force)
     rows = []

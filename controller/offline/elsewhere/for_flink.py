@@ -80,7 +80,8 @@ def _blocks(told: dict[str, Any]) -> tuple[tuple[str, str], ...]:
             "\n".join(f"{key}: {value}" for key, value in settings.items()),
         ),
         (
-            "a job that runs already (Flink 1.18 and newer, jobmanager.scheduler: adaptive); JOB: its id",
+            "a job that runs already (Flink 1.18 and newer, jobmanager.scheduler: adaptive; these must be all its "
+            "vertices); JOB: its id",
             "curl -X PUT http://localhost:8081/jobs/JOB/resource-requirements "
             f"-H 'Content-Type: application/json' -d '{body}'",
         ),
