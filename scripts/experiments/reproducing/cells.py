@@ -16,7 +16,8 @@ from controller.knowledge.plans import Plan
 from controller.plan.acquire import exact
 from controller.plan.highest import highest_plan
 from controller.plan.planner import PlanRequest, plan_acquiring
-from controller.plan.schedulers import ALLOCATORS, MAPPERS, PAIRS
+from controller.plan.schedulers import PAIRS
+from controller.plan.schedulers import pairs as all_pairs
 from experiments.trial_shapes import CHANGES
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import Infeasible, InvalidInput
@@ -51,10 +52,8 @@ class Cell:
 
 
 def other_pairs() -> tuple[str, ...]:
-    """Pairs of what headgate plans with beyond the paper's: each new mapper with MBA, each new allocator with DSM."""
-    known = {word for pair in PAIRS for word in pair.split("+")}
-    mappers = [f"mba+{mapper}" for mapper in MAPPERS if mapper not in known]
-    return (*mappers, *(f"{allocator}+dsm" for allocator in ALLOCATORS if allocator not in known))
+    """Pairs of what headgate plans with beyond the paper's."""
+    return tuple(pair for pair in all_pairs() if pair not in PAIRS)
 
 
 def cells(shapes: Sequence[str], pairs: Sequence[str], routings: Sequence[str]) -> list[Cell]:
