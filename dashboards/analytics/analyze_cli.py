@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ from topology_runtime.output import emit, format_or_folder, split
 
 if TYPE_CHECKING:
     from dashboards.analytics.data_places import DataPlace
-    from dashboards.analytics.pipeline import Tell
+    from dashboards.analytics.earlier import ComparedWith
+    from dashboards.analytics.pipeline import AnalysisSettings, Tell
+    from dashboards.analytics.trace_runs import TraceRun
 
 REPORT = "report.html"
 
@@ -37,10 +40,20 @@ REPORT = "report.html"
 @click.option(
     "--follow", "follows", is_flag=True, help="Keep the analysis of a run up to date until it is over."
 )
+@click.option(
+    "--against",
+    metavar="TRACE",
+    help="The run to compare with (default: the one of the same topology before it; none: not at all).",
+)
 @format_or_folder
 def analyze(
-    traces: tuple[str, ...], folder: str | None, follows: bool, outputs: tuple[str, ...], **options: Any
-) -> None:  # fmt: skip
+    traces: tuple[str, ...],
+    folder: str | None,
+    follows: bool,
+    against: str | None,
+    outputs: tuple[str, ...],
+    **options: Any,
+) -> None:
     """What runs did, from their traces: stability, predicted against actual, latency, bottlenecks, cost.
 
     TRACE is the folder of a run, of a topology's runs, or of all traces; a path or a URI that Spark reads. Files
@@ -52,6 +65,7 @@ def analyze(
     output, folder = split(outputs, folder)
     options["spark"] = dict(_setting(text) for text in options["spark"])
     to, settings = folder or default_output(traces), AnalysisSettings(**options)
+    settings = replace(settings, before=_compared_with(traces, against, settings))
     if follows:
         from dashboards.analytics.follow import follow_traces
 
@@ -68,6 +82,18 @@ def analyze(
         click.echo(f"\nall of it: {to}/analysis.json; refitted models: {analysis['models']}", err=True)
         if analysis["report"]:
             click.echo(f"to read: {analysis['report']}", err=True)
+
+
+def _compared_with(traces: tuple[str, ...], against: str | None, settings: AnalysisSettings) -> ComparedWith:
+    """The run before, or the one that was named; analysed now if that has to be."""
+    from dashboards.analytics.earlier import ComparedWith, compared_with
+    from dashboards.analytics.pipeline import run
+
+    def analyse(other: TraceRun, folder: str) -> None:
+        alone = replace(settings, strict=False, again=False, before=ComparedWith())
+        run([other.place.uri], folder, alone, lambda step: None, report_of)
+
+    return compared_with(traces, against, analyse, _line_on_stderr)
 
 
 def report_of(draft: DataPlace) -> None:

@@ -13,6 +13,7 @@ from dashboards.analytics.analyses import (
     bottlenecks,
     cost,
     episodes,
+    figures,
     interference,
     latency,
     leaks,
@@ -30,7 +31,9 @@ from dashboards.analytics.analyses import (
 )
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.data_places import DataPlace
+from dashboards.analytics.earlier import ComparedWith
 from dashboards.analytics.results import LeftOut
+from dashboards.analytics.run_figures import changes
 from dashboards.analytics.spark import side_by_side
 
 Tell = Callable[[str], None]
@@ -39,18 +42,25 @@ Rows = dict[str, Sequence[msgspec.Struct]]
 
 @dataclass
 class AnswersSoFar:
-    """Each question adds its tables. more: what the summary has besides; torn, no_steps: what could not be read."""
+    """Each question adds its tables. more: what the summary has besides; wholes: figures of whole runs; torn, no_steps:
+    what could not be read."""
 
     rows: Rows = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)
+    wholes: list[figures.Whole] = field(default_factory=list)
     torn: list[LeftOut] = field(default_factory=list)
     no_steps: list[LeftOut] = field(default_factory=list)
 
 
 def answers(
-    asked: AnalysisInput, to: DataPlace, left: Iterable[LeftOut], tell: Tell
+    asked: AnalysisInput,
+    to: DataPlace,
+    left: Iterable[LeftOut],
+    tell: Tell,
+    before: ComparedWith,
 ) -> tuple[Rows, dict[str, Any]]:
-    """The rows of every result table, and what the summary has besides; refitted models go into `to`/models."""
+    """The rows of every result table, and what the summary has besides; refitted models go into `to`/models. `before`:
+    what the runs are compared with."""
     found = AnswersSoFar()
     tell("stability")
     windows, found.more["growing"] = stability.windows(asked)
@@ -69,6 +79,8 @@ def answers(
         questions[name]()
 
     side_by_side(asked.spark, [partial(ask, name) for name in questions])
+    found.rows["run_figures"] = own = figures.figures(asked, found.rows, *found.wholes)
+    found.rows["run_changes"] = list(changes(own, before.figures, before.named))
     found.rows["left_out"] = [*left, *found.torn, *found.no_steps]
     return found.rows, found.more
 
@@ -103,5 +115,6 @@ def _traffic(asked: AnalysisInput, found: AnswersSoFar) -> None:
     rows = found.rows
     rows["latency_epochs"], rows["pairs"] = latency.epochs(asked), pairs.pairs(asked)
     found.more["latency_ms"] = latency.overall_ms(asked)
+    found.wholes += [figures.latencies(asked), figures.rates(asked)]
     rows["tasks_residuals"], rows["residual_map"] = tasks.tasks(asked), tasks.residual_map(asked)
     rows["steps"], rows["step_slots"], found.no_steps = load_steps.steps(asked)

@@ -19,6 +19,7 @@ from dashboards.analytics import trace_runs
 from dashboards.analytics.aggregating import forget_aggregates
 from dashboards.analytics.curate import curate
 from dashboards.analytics.data_places import DataPlace, place
+from dashboards.analytics.earlier import ComparedWith
 from dashboards.analytics.judging import JudgedFiles, Segment
 from dashboards.analytics.output_folder import disk_told, drafted, held
 from dashboards.analytics.pipeline import (
@@ -109,9 +110,18 @@ def _says_over(run: TraceRun) -> bool:
 class Follower:
     """Turns of one run: each brings everything up to date with the segments that are there."""
 
-    def __init__(self, spark: SparkSession, run: TraceRun, to: DataPlace, tell: Tell, finish: Finish) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        run: TraceRun,
+        to: DataPlace,
+        tell: Tell,
+        finish: Finish,
+        before: ComparedWith,
+    ) -> None:
         self.analysis: dict[str, Any] | None = None
         self._spark, self._run, self._to, self._tell, self._finish = spark, run, to, tell, finish
+        self._before = before
         self._files = JudgedFiles()
         self._mark = ""
         self._seen: set[str] = set()
@@ -124,13 +134,13 @@ class Follower:
         except InvalidInput:  # no sample yet
             self._tell("waiting for the first segment")
             return
-        mark = mark_of(found, left)
+        mark = mark_of(found, left, self._before.mark)
         if mark == self._mark:
             return
         with drafted(self._to) as draft:
             curated = curate(self._spark, self._to / "curated", found, left)
             curated_s = time.monotonic()
-            work = AnalysisWork(self._to, draft, left, False, lambda step: None, apart=True)
+            work = AnalysisWork(self._to, draft, left, False, lambda step: None, True, self._before)
             analysis = analysed(self._spark, found, work, curated)
             seconds = {"start": 0.0, "curate": curated_s - began_s, "analyse": time.monotonic() - curated_s}
             self.analysis = write_analysis(draft, analysis, mark, seconds)
@@ -216,9 +226,11 @@ def streamed(
             query.stop()
 
 
-def follow(spark: SparkSession, run: TraceRun, to: DataPlace, tell: Tell, finish: Finish) -> dict[str, Any]:
+def follow(
+    spark: SparkSession, run: TraceRun, to: DataPlace, tell: Tell, finish: Finish, before: ComparedWith
+) -> dict[str, Any]:
     """Until the run is over and all of it is in the results; the analysis. Raises InvalidInput when nothing came."""
-    follower = Follower(spark, run, to, tell, finish)
+    follower = Follower(spark, run, to, tell, finish, before)
     follower.turn()
     with streamed(spark, run, to) as (query, batches):
         while True:
@@ -246,7 +258,8 @@ def follow_traces(
     with disk_told(to), held(to):
         claim(to, run)
         found, left = judged_runs([run.place.uri], False) if is_over(run, time.time()) else ([], [])
-        known = told_again(to, mark_of(found, left), False) if found and not settings.again else None
+        mark = mark_of(found, left, settings.before.mark)
+        known = told_again(to, mark, False) if found and not settings.again else None
         if known is not None:
             tell(f"{run.key} is over, and all of it was analysed")
             return known
@@ -256,4 +269,4 @@ def follow_traces(
         began_s = time.monotonic()
         with session(settings.master, settings.memory, log_of(to), FOLLOWING | dict(settings.spark)) as spark:
             tell(f"following {run.key} (Spark started in {time.monotonic() - began_s:.1f} s; Ctrl-C ends it)")
-            return follow(spark, run, to, tell, finish)
+            return follow(spark, run, to, tell, finish, settings.before)

@@ -17,6 +17,7 @@ from dashboards.analytics.aggregating import asked_of, forget_aggregates
 from dashboards.analytics.answering import Rows, answers
 from dashboards.analytics.curate import Curated, curate
 from dashboards.analytics.data_places import DataPlace, place
+from dashboards.analytics.earlier import ComparedWith
 from dashboards.analytics.judging import JudgedFiles, Segment, judged
 from dashboards.analytics.output_folder import ANALYSIS, disk_told, drafted, held
 from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, StabilityAnswer
@@ -39,6 +40,8 @@ TOLD = (  # result tables that are in the summary as they are
     "cost",
     "seasons",
     "refitted",
+    "run_figures",
+    "run_changes",
 )
 
 Tell = Callable[[str], None]
@@ -48,13 +51,14 @@ Found = list[tuple[TraceRun, list[Segment]]]
 @dataclass(frozen=True)
 class AnalysisSettings:
     """`master`: any Spark URL; `memory`: of the driver; `spark`: more settings of Spark; `again`: nothing that an
-    earlier analysis aggregated or answered is used."""
+    earlier analysis aggregated or answered is used; `before`: what the runs are compared with."""
 
     master: str = "local[*]"
     memory: str = MEMORY
     strict: bool = False
     again: bool = False
     spark: Mapping[str, str] = field(default_factory=dict)
+    before: ComparedWith = ComparedWith()
 
 
 def run(
@@ -72,7 +76,7 @@ def run(
     began_s = time.monotonic()
     tell("judging files")
     found, left = judged_runs(traces, settings.strict)
-    to, mark = place(output), mark_of(found, left)
+    to, mark = place(output), mark_of(found, left, settings.before.mark)
     with disk_told(to), held(to):
         known = None if settings.again else told_again(to, mark, settings.strict)
         if known is not None:
@@ -87,7 +91,7 @@ def run(
                 tell(f"curating (Spark started in {started_s - began_s:.1f} s)")
                 curated = curate(spark, to / "curated", found, left)
                 curated_s = time.monotonic()
-                work = AnalysisWork(to, draft, left, settings.strict, tell)
+                work = AnalysisWork(to, draft, left, settings.strict, tell, before=settings.before)
                 analysis = analysed(spark, found, work, curated)
                 ended_s = time.monotonic()
             times = {
@@ -138,7 +142,7 @@ def tuned(found: Found, settings: AnalysisSettings) -> dict[str, str]:
 @dataclass(frozen=True)
 class AnalysisWork:
     """Where results go and how: the output folder, the draft in it, what was left out so far. `apart`: of runs that go
-    on."""
+    on; `before`: what they are compared with."""
 
     to: DataPlace
     draft: DataPlace
@@ -146,6 +150,7 @@ class AnalysisWork:
     strict: bool
     tell: Tell
     apart: bool = False
+    before: ComparedWith = ComparedWith()
 
 
 def analysed(spark: SparkSession, found: Found, work: AnalysisWork, curated: Curated) -> dict[str, Any]:
@@ -154,7 +159,7 @@ def analysed(spark: SparkSession, found: Found, work: AnalysisWork, curated: Cur
     if work.strict and curated.left:
         _refuse(left)
     asked = asked_of(spark, work.to, found, curated, work.tell, work.apart)
-    rows, more = answers(asked, work.draft, left, work.tell)
+    rows, more = answers(asked, work.draft, left, work.tell, work.before)
     if work.strict and len(rows["left_out"]) > 0:
         _refuse(rows["left_out"])  # type: ignore[arg-type]
     _write_results(work.draft, rows)

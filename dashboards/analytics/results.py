@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from dashboards.analytics.run_figures import RunChange, RunFigures
+
 SCHEMA = "headgate/analysis/v1"  # of analysis.json beside them
 POINTS_MOST = 2_000
 HISTOGRAM_BINS_PER_DOUBLING = 4  # of latency: each bin is 19 % wide, as the recorder's are
@@ -435,5 +437,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "pairs": Pair,
     "steps": StepAnswer,
     "step_slots": StepSlot,
+    "run_figures": RunFigures,
+    "run_changes": RunChange,
     "left_out": LeftOut,
 }

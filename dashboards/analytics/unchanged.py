@@ -28,9 +28,12 @@ def code_mark() -> str:
     return _digest(file.read_text("utf-8") for of in CODE for file in sorted((ROOT / of).rglob("*.py")))
 
 
-def mark_of(found: Sequence[tuple[TraceRun, Sequence[Segment]]], left: Sequence[LeftOut]) -> str:
-    """Changes with the segments that are used, what is left out, the runs' other files, and the code."""
-    return _digest(_words(found, left))
+def mark_of(
+    found: Sequence[tuple[TraceRun, Sequence[Segment]]], left: Sequence[LeftOut], before: str = ""
+) -> str:
+    """Changes with the segments that are used, what is left out, the runs' other files, the code, and with `before`,
+    which says what the runs are compared with."""
+    return _digest(iter([*_words(found, left), *([before] if before else [])]))
 
 
 def _words(found: Sequence[tuple[TraceRun, Sequence[Segment]]], left: Sequence[LeftOut]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dashboards.report import costs, fidelity, latency, strain, timeline
+from dashboards.report import changes, costs, fidelity, latency, strain, timeline
 from dashboards.report.analysis_files import Analysis, read
 from dashboards.report.charts import Chart, Section
 from dashboards.report.head import PageHead, head_of
@@ -46,9 +46,10 @@ def build(folder: Path, output: Path | None = None) -> Path:
 def sections_of(analysis: Analysis) -> list[Section]:
     makers: list[Callable[[Analysis], Section]] = [
         timeline.section, fidelity.section, latency.section, strain.section, costs.cost_section,
-        costs.forecast_section, costs.sources_section,
+        costs.forecast_section, changes.section, costs.sources_section,
     ]  # fmt: skip
-    return [make(analysis) for make in makers]
+    made = [make(analysis) for make in makers]
+    return [section for section in made if section.title]
 
 
 def titles(analysis: Analysis) -> tuple[str, str]:

@@ -229,6 +229,22 @@ class RunFiles:
             } | {f"p{int(100 * q)}_s": weighted_quantile(rows, q) for q in (0.5, 0.95, 0.99)}
         return found
 
+    def whole(self, told: Row) -> Row:
+        """The run in one row; `told`: of the analysis its episodes, and what the controller counted."""
+        windows = self.rate_windows().values()
+        cost = self.cost().values()
+        slow = np.zeros(int((self.samples[-1]["us"] - self.begin_us) / 1e3) + 60_000, bool)
+        for one in told["episodes"]:
+            slow[round(1e3 * one["from_s"]) : round(1e3 * one["to_s"])] = True
+        found: Row = {"waited_s": slow.sum() / 1e3} | told["counted"]
+        for name in ("offered_tps", "acked_tps"):
+            known = [row for row in windows if row[name] is not None]
+            found[name] = sum(row[name] * row["n"] for row in known) / sum(row["n"] for row in known)
+        for name in ("slot_hours", "usd"):
+            found[name] = sum(row[name] for row in cost)
+        found |= {f"p{int(100 * q)}_s": weighted_quantile(self.latency, q) for q in (0.5, 0.95, 0.99)}
+        return found | {"replans": sum(row["reason"] != "start" for row in self.replans())}
+
     def latency_slopes(self) -> dict[tuple[int, str, str], float | None]:
         """Theil–Sen of the medians of a second, put together to at most 24."""
         found: dict[tuple[int, str, str], float | None] = {}

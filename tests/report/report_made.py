@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from dashboards.analytics import results as r
+from dashboards.analytics.run_figures import RunFigures, changes
 
 RUN = "demo/run-1"
 EPOCHS = (
@@ -183,6 +185,7 @@ def _add_whole(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
     found["refitted"].append(r.Refitted("parse", "parse.json", 3, 80, None))
     found["refitted"].append(r.Refitted("join", None, 0, 2, "too few windows at its peak"))
     found["pairs"].append(r.Pair(RUN, 1, "parse", "score", 80.0, 20_000.0, 0.001, 0.002))
+    _add_changes(found)
     bins = [r.LatencyBin(0.1, 0.2, 300.0)]
     found["steps"].append(
         r.StepAnswer(RUN, 0, 10.0, 6.0, 50.0, 49.5, 0.001, True, 0.15, 0.15, 0.19, 0.2, bins)
@@ -191,6 +194,17 @@ def _add_whole(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
     found["left_out"].append(
         r.LeftOut("demo/run-1/samples/7.parquet", "truncated", "it ends in the middle", None)
     )
+
+
+def _add_changes(found: dict[str, list[Any]]) -> None:
+    now = RunFigures(
+        run=RUN, topology="demo", started_us=2, seconds=END_S, offered_tps=80.0, acked_tps=79.0, p50_s=0.12, p95_s=0.48,
+        p99_s=0.91, waited_s=22.5, slots=5.2, slot_hours=5.2 * END_S / 3600, usd=None, replans=4, lost=0,
+        dead_lettered=20, replayed=31, duplicates=12,
+    )  # fmt: skip
+    before = replace(now, run="demo/run-0", started_us=1, offered_tps=60.0, p99_s=0.4, waited_s=0.0)
+    found["run_figures"].append(now)
+    found["run_changes"] += changes([now], [before])
 
 
 def write(folder: Path, found: dict[str, list[Any]] | None = None, **more: Any) -> Path:

@@ -29,6 +29,16 @@ pytestmark = [
 ]
 
 
+def before(folder: Path, run: Path) -> None:
+    """A run an hour earlier, at another rate, in which all was well."""
+    generate(folder / "before", Wanted(rows=60_000, threads=50, seed=2, planted=()))
+    (folder / "before" / "made" / "run-1").rename(run)
+    head = json.loads((run / "run.json").read_text("utf-8"))
+    (run / "run.json").write_text(
+        json.dumps(head | {"run": "run-0", "started": "2027-01-15T07:00:00Z"}), "utf-8"
+    )
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], dict[str, str], str]:
     """(the run, what was planted, question → answer on the page, all words of the page)."""
@@ -36,6 +46,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     folder = tmp_path_factory.mktemp("told")
     truth = generate(folder / "traces", Wanted(rows=60_000, threads=50, planted=PLANTED))
     run = folder / "traces" / "made" / "run-1"
+    before(folder, run.parent / "run-0")
     view = {"now": "2027-01-15T08:00:09Z", "stage": "running", "tuples": COUNTED}
     (run / "views.jsonl").write_text(json.dumps(view) + "\n", "utf-8")
     command = [
@@ -119,3 +130,29 @@ def test_rates_and_price_are_what_the_files_add_up_to(told: Any) -> None:
     head = json.loads((run / "run.json").read_text("utf-8"))
     prices = {vm["vm"]: vm["usd_per_hour"] for vm in head["vms"]}
     assert usd == pytest.approx(sum(prices[vm] for vm in {vm for vm, _ in places}) * hours, rel=0.02)
+
+
+def test_what_changed_since_the_run_before_is_what_the_files_of_both_say(told: Any) -> None:
+    run, planted, answers, _ = told
+    words = answers["What changed since the last run?"]
+    assert words.strip().startswith("Against made/run-0 (the other ")
+    overload = planted["overload"]
+    waited_s = number(r"Rows waited for long for: ([\d.]+) s, was not at all\.", words)[0]
+    assert waited_s == pytest.approx(overload["to_s"] - overload["from_s"], abs=4)
+    slowest_s, _, before_ms = number(r"99 % of the tuples took at most: ([\d.]+) s, was (([\d.]+)) ms", words)
+    assert slowest_s == pytest.approx(p99_s(run), rel=0.05)
+    assert before_ms == pytest.approx(1000 * p99_s(run.parent / "run-0"), rel=0.05)
+    rates = [sum(column(each, "rates", "offered")) / 1200 for each in (run, run.parent / "run-0")]
+    assert number(r"Offered: ([\d,]+) tuples/s, was ([\d,]+) tuples/s", words) == pytest.approx(
+        rates, rel=0.01
+    )
+
+
+def p99_s(run: Path) -> float:
+    tuples, latency_s = (column(run, "latency", name) for name in ("tuples", "latency_s"))
+    reached, whole = 0.0, 0.99 * sum(tuples)
+    for late_s, many in sorted(zip(latency_s, tuples, strict=True)):
+        reached += many
+        if reached >= whole:
+            return float(late_s)
+    raise AssertionError("no latency was recorded")
