@@ -314,7 +314,12 @@ def _call(name: str, rest: list[str]) -> int:
     try:
         plans = name == "explain" and explains_a_plan(rest)
         command = imported(EXPLAIN_PLAN) if plans else load(name)
-        result = command.main(rest, prog_name=f"headgate {name}", standalone_mode=False)
+        with command.make_context(
+            f"headgate {name}", list(rest)
+        ) as context:  # `main` of click ends closed pipes with 1
+            result = command.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         sys.stdout.write(error.format_message() + "\n")
         return 0
@@ -331,16 +336,37 @@ def main(arguments: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     try:
-        code = run([word for word in words if word != "--debug"])
+        code = _ended([word for word in words if word != "--debug"], debug)
         sys.stdout.flush()
         return code
+    except BrokenPipeError:
+        _say_no_more()
+        return PIPE_CLOSED
+
+
+def _ended(words: list[str], debug: bool) -> int:
+    """The command's exit code. Raises BrokenPipeError when whoever read what it says is gone."""
+    try:
+        return run(words)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the last flush complains
-        return PIPE_CLOSED
+        raise
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich ends with 1 then
+            raise end.__context__ from None
+        raise
     except Exception as error:
         return _failed(error, debug)
+
+
+def _say_no_more() -> None:
+    """Else the last flush of a stream that nobody reads complains."""
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _failed(error: Exception, debug: bool) -> int:
