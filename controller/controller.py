@@ -1,6 +1,6 @@
 """The controller's shell: sockets, clock, journal, signals. It performs instructions and decides nothing.
 
-1. One thread does everything but the trace's files; nothing here waits without a limit.
+1. One thread does everything but the trace's files and plans that take long; nothing here waits without a limit.
 2. What reaches `step` is recorded, so that a run can be replayed. What the core knows is seen in its views only.
 3. When the journal does not take a record, nothing that follows it in that turn is done.
 """
@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from controller.beside import PlansBeside
 from controller.files.journal import Journal
 from controller.files.letter_file import LetterFile
 from controller.files.machines import Listing, Machines
@@ -91,6 +92,7 @@ class Controller:
         ports = place.control_port, place.command_port
         self._ports = ControllerPorts(ring, place.at, *ports, place.state / FOLDER, self._do)
         self._viewers = Viewers(self._wake, self._ports.clients, place.stream_port, place.metrics, place.at)
+        self._plans = PlansBeside(self._wake)
         self._waiter = channels.Waiter(self._ports.channels, [self._wake.fd])
         self._signals = self._signals_told = 0
         self._events: deque[t.Event] = deque()
@@ -145,6 +147,8 @@ class Controller:
             self._ports.offer_packages()
             self._next_tick_ns = max(self._next_tick_ns + TICK_NS, monotonic_ns() + TICK_NS // 2)
             self._do(t.Tick())
+        for made in self._plans.made():
+            self._do(made)
         for number, reply in self._viewers.answers():
             self._ports.answer(number, reply)
 
@@ -286,6 +290,8 @@ class Controller:
                     self._ports.answer(number, reply)
                 case t.AnswerLater(number, work):
                     self._viewers.think(number, work)
+                case t.MakePlan():
+                    self._plans.make(instruction)
                 case t.Show(view):
                     self._ports.know(view)
                     self._viewers.show(view)

@@ -6,6 +6,7 @@ from planting import AGENT, EXECUTOR, Plant, one
 
 WATCHING = "controller/execute/watching.py"
 CORDONS = "tests/enactment/test_cordons.py"
+BESIDE = "tests/enactment/test_plans_beside.py"
 RECODING = "tests/enactment/test_recoding.py"
 
 OF_MOVES: tuple[Plant, ...] = (
@@ -64,5 +65,19 @@ OF_MOVES: tuple[Plant, ...] = (
         "tuple(code.package for code in codes if code.package)",
         "tuple(code.package for code in codes[:1] if code.package)",
         test="tests/packages/test_agent_packages.py",
+    ),
+    one(
+        "a plan is used though what it was made of changed",
+        "controller/core/thinking.py",
+        "if getattr(then, part) != getattr(now, part))",
+        "if part == now)",
+        test=BESIDE,
+    ),
+    one(
+        "a fault waits for a plan that is being made",
+        "controller/core/thinking.py",
+        "(asked.urgent or not urgent)",
+        "(asked.urgent or urgent is not None)",
+        test=BESIDE,
     ),
 )

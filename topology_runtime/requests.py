@@ -19,11 +19,14 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     version: str = ""
 
 
+ReplyError = tuple[str, int, str, str | None, str | None, tuple[str, ...]]
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """`data` of a command done, or the error as (code, exit code, what, cause, hint, faults)."""
 
     data: Any = None
-    error: tuple[str, int, str, str | None, str | None, tuple[str, ...]] | None = None
+    error: ReplyError | None = None
 
 
 def from_here(request: Request) -> Request:

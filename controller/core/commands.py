@@ -13,8 +13,10 @@ from typing import Any, Protocol
 import msgspec
 
 from controller.analyze.demand import planned_for
+from controller.core import thinking
 from controller.core.cordoning import COMMANDS as CORDON_COMMANDS
-from controller.core.deciding import enact_proposal, plan_for, present, question
+from controller.core.decide import PlanQuestion, moving_little
+from controller.core.deciding import decide_made, enact_proposal, present, question
 from controller.core.first_profiles import unmodelled
 from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
 from controller.core.letter_commands import whole
@@ -30,7 +32,8 @@ from controller.knowledge.membership import Membership
 from controller.knowledge.records import HoldCleared, Scheduled, Submitted
 from controller.knowledge.run_view import PlanProposal, RunView
 from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Answer, AnswerLater, Command, Now
+from controller.knowledge.turns import Answer, AnswerLater, Command, Now, PlanMade
+from controller.plan.planner import takes_time
 from controller.plan.slot_fit import fitted
 from controller.views.explanation import explain
 from controller.views.status import status
@@ -75,18 +78,33 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def answer(run: Run, turn: Turn, command: Command) -> None:
-    """Do what is asked and answer; a handler that gives a `partial` has it done beside the loop."""
+    """Do what is asked and answer; a handler that gives a `partial` has it done beside the loop, and one that needs a
+    plan which is being made there is asked again when that is made."""
     request = command.request
     try:
         handler = COMMANDS.get(request.command)
         if handler is None:
             raise UsageError(f"the controller knows no command {request.command!r}", hint=", ".join(COMMANDS))
         found = handler(run, turn, request.arguments)
+    except thinking.NotYet:
+        thinking.park(turn, command)
+        return
     except HeadgateError as error:
         turn.do(Answer(command.number, refusal(error)))
         return
     later = isinstance(found, partial)
     turn.do(AnswerLater(command.number, found) if later else Answer(command.number, Reply(data=found)))
+
+
+def plan_made(run: Run, turn: Turn, made: PlanMade) -> None:
+    """A plan was made beside the loop: use it for what it was asked for, and answer who waits for one."""
+    asked = thinking.take(turn, made)
+    if asked is None or run.ending.stage != "running" or run.knowledge.durable.run is None:
+        return
+    decide_made(turn, run.members, asked)
+    thinking.used(turn, asked, made.seconds)
+    for command in thinking.unpark(turn):
+        answer(run, turn, command)
 
 
 def _ping(run: Run, turn: Turn, arguments: Arguments) -> Any:
@@ -205,12 +223,22 @@ def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate <= RATE_MOST_TPS:
         raise InvalidInput(f"the rate {rate!r} is no rate", hint="tuples per second, more than 0")
     k = run.knowledge
-    plan = plan_for(k, run.members, float(rate))
+    asked = question(k, run.members, float(rate))
+    if not takes_time(asked.request):
+        plan = moving_little(asked)
+    elif not arguments.get("propose"):
+        return partial(_planned, asked)
+    else:
+        plan = moving_little(asked, lambda request: thinking.made_whole(turn, request))
     if arguments.get("propose"):
         here = {vm.vm for vm in present(k, run.members)}
-        asked = tuple(vm for vm in plan.vms if vm.vm not in here)
-        k.proposal = PlanProposal(plan, "operator", f"asked for {rate:g} tuples/s", k.epoch, asked, "")
+        more = tuple(vm for vm in plan.vms if vm.vm not in here)
+        k.proposal = PlanProposal(plan, "operator", f"asked for {rate:g} tuples/s", k.epoch, more, "")
     return msgspec.to_builtins(plan)
+
+
+def _planned(asked: PlanQuestion) -> Any:
+    return msgspec.to_builtins(moving_little(asked))
 
 
 def _apply(run: Run, turn: Turn, arguments: Arguments) -> Any:

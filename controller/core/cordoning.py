@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from controller.core.decide import choose
 from controller.core.deciding import question
 from controller.core.held import refuse_held
+from controller.core.thinking import planned_beside
 from controller.execute.watching import cordon_of
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership, natural
@@ -46,7 +47,7 @@ def drain(run: CordonRun, turn: Turn, arguments: Arguments) -> Any:
     if k.plan is not None and any(slot.vm in vms for slot in _slots(k)):
         refuse_held(k)
         if not arguments.get("force"):
-            _fits_without(run, k.plan, frozenset(vms))
+            _fits_without(run, turn, k.plan, frozenset(vms))
     if not arguments.get("check"):
         _set(turn, k.durable.cordoned | dict.fromkeys(vms, True))
         k.next_turn_ns = 0
@@ -103,11 +104,12 @@ def _slots(k: Knowledge) -> tuple[Any, ...]:
     return tuple(newest.staying_slots) if newest is not None else ()
 
 
-def _fits_without(run: CordonRun, plan: Plan, vms: frozenset[str]) -> None:
+def _fits_without(run: CordonRun, turn: Turn, plan: Plan, vms: frozenset[str]) -> None:
     """Raises Conflict when without these VMs less can be carried than is planned for."""
     names = ", ".join(sorted(vms, key=natural))
     try:
-        choice = choose(question(run.knowledge, run.members, plan.rate_tps, "vm_drained", vms))
+        asked = question(run.knowledge, run.members, plan.rate_tps, "vm_drained", vms)
+        choice = choose(asked, planned_beside(turn))
     except Infeasible as error:
         raise Conflict(f"nothing can run without {names}", cause=error.cause or error.what) from error
     if choice.plan is None:

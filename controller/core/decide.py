@@ -5,6 +5,7 @@ The same question gives the same answer, live, in replay and in simulation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +13,7 @@ from controller.execute.diff import ThreadChanges, diff
 from controller.execute.executor import circuit_of
 from controller.knowledge.plans import Plan, ThreadAt
 from controller.plan.carrying import carrying_plan
-from controller.plan.planner import PlanRequest, best_plan
+from controller.plan.planner import PlanRequest, best_plan, make_plan
 from controller.plan.relabel import relabel
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Vm
@@ -52,10 +53,13 @@ class PlanChoice:
     rejected: tuple[str, ...] = ()
 
 
-def choose(question: PlanQuestion) -> PlanChoice:
-    """The plan for the rate asked for, or the best one that fits. Raises Infeasible when none does."""
+def choose(
+    question: PlanQuestion, make: Callable[[PlanRequest], tuple[Plan, str]] | None = None
+) -> PlanChoice:
+    """The plan for the rate asked for, or the best one that fits. Raises Infeasible when none does. make: what plans
+    are made by (left out: `planned`)."""
     request = question.request
-    plan, degraded = planned(request)
+    plan, degraded = (make or planned)(request)
     plan = relabel(plan, question.threads, request.excluded, request.pinned)
     faults = faults_of(plan, request.topology, request.models, _replaced(question))
     if faults:
@@ -86,6 +90,12 @@ def planned(request: PlanRequest) -> tuple[Plan, str]:
         best = best_plan(request)
         why = f"{best.rate_tps:.1f} of {request.rate_tps:.1f} tuples/s: {error.cause or error.what}"
         return best, why
+
+
+def moving_little(asked: PlanQuestion, make: Callable[[PlanRequest], Plan] = make_plan) -> Plan:
+    """What would be planned; raises Infeasible."""
+    request = asked.request
+    return relabel(make(request), asked.threads, request.excluded, request.pinned)
 
 
 def _replaced(question: PlanQuestion) -> Plan | None:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from controller.analyze.lessons import spread_of
-from controller.core import recoding
+from controller.core import recoding, thinking
 from controller.core.alarms import clear_alarm, raise_alarm
 from controller.core.decide import PlanChoice, PlanQuestion, choose
 from controller.core.provided import addable
@@ -34,11 +34,11 @@ from controller.knowledge.plans import Plan, ThreadAt
 from controller.knowledge.records import Adopted, Submitted
 from controller.knowledge.run_view import PlanProposal
 from controller.knowledge.spools import without_reader
+from controller.knowledge.thoughts import PlanWanted
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
 from controller.plan.crossings import crossings_of
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.relabel import relabel
+from controller.plan.planner import PlanRequest
 from controller.plan.schedulers import MAPPERS
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
@@ -60,7 +60,7 @@ MUST_GO = (*FAULTS, "vm_drained", recoding.REASON)  # what runs cannot stay as i
 
 def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     """Do what the diagnosis asks for, as far as mode and enactment allow; record it in any case."""
-    k = turn.knowledge
+    k, given = turn.knowledge, diagnosis
     if diagnosis.kind == "none" or diagnosis.rate_tps is None:
         advise(turn, "")
         clear_alarm(turn, "plan", "no other plan is needed any more")
@@ -78,7 +78,10 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
         diagnosis = replace(diagnosis, rate_tps=held.rate_tps, text=text)
     rate_tps = diagnosis.rate_tps or 0.0
     try:
-        choice = _choice(k, members, rate_tps, diagnosis.reason)
+        choice = _choice(turn, members, rate_tps, given)
+    except thinking.NotYet as why_not:
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {why_not}")
+        return
     except HeadgateError as error:
         raise_alarm(turn, "plan", f"no plan for {rate_tps:.1f} tuples/s: {error.what}")
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
@@ -88,11 +91,30 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     act(turn, members, diagnosis, choice)
 
 
-def _choice(k: Knowledge, members: Membership, rate_tps: float, reason: str) -> PlanChoice:
-    if reason == recoding.REASON:
+def _choice(turn: Turn, members: Membership, rate_tps: float, given: Diagnosis) -> PlanChoice:
+    k = turn.knowledge
+    if given.reason == recoding.REASON:
         here = present(k, members)
         return recoding.choice(k, members, here, addable(k, members, here))
-    return choose(question(k, members, rate_tps, reason))
+    make = thinking.planned_beside(turn, given, given.reason in FAULTS)
+    return choose(question(k, members, rate_tps, given.reason), make)
+
+
+def decide_made(turn: Turn, members: Membership, asked: PlanWanted) -> None:
+    """Use a plan that was made beside the loop for what it was asked for, if that is as it was; else drop it."""
+    k, diagnosis = turn.knowledge, asked.diagnosis
+    if diagnosis is None:  # a command had asked
+        return
+    reason = "" if diagnosis.reason == "start" else diagnosis.reason
+    now = question(k, members, asked.request.rate_tps, reason).request
+    if changed := thinking.changes(asked.request, now):
+        what = f"the plan made for {now.rate_tps:.1f} tuples/s is not used: {changed} changed meanwhile"
+        turn.event("plan_dropped", what)
+        k.next_turn_ns = 0
+    elif k.durable.rollout is None:
+        first_plan(turn, members)
+    else:
+        decide(turn, members, diagnosis)
 
 
 def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoice) -> None:
@@ -266,13 +288,6 @@ def question(
     return PlanQuestion(request, threads, k.plan, forced, closed, k.durable.next_thread, leaving, ordered)
 
 
-def plan_for(k: Knowledge, members: Membership, rate_tps: float) -> Plan:
-    """What would be planned for a rate now, moving little; raises Infeasible."""
-    asked = question(k, members, rate_tps)
-    request = asked.request
-    return relabel(make_plan(request), asked.threads, request.excluded, request.pinned)
-
-
 def present(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
     """VMs to plan with, in order of preference: those that shall be there first, then by name."""
     first = {vm.vm: place for place, vm in enumerate(k.settings.initial)}
@@ -339,7 +354,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
     rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
     diagnosis = Diagnosis("replan", "start", _first_words(run), rate_tps, {}, ())
     try:
-        choice = choose(question(k, members, rate_tps))
+        choice = choose(question(k, members, rate_tps), thinking.planned_beside(turn, diagnosis))
         if choice.plan is None:
             raise Infeasible("the first plan was not made", cause=choice.text)
         if choice.plan.prediction.rate_tps < run.steps[0][1]:
@@ -348,6 +363,8 @@ def first_plan(turn: Turn, members: Membership) -> None:
                 cause=choice.degraded,
                 hint="allow more VMs (`--max-vms`), larger slots (`--slot-cores`), or offer less",
             )
+    except thinking.NotYet:
+        return
     except HeadgateError as error:
         _no_first_plan(turn, error)
         return

@@ -27,6 +27,7 @@ from controller.core import (
     recoding,
     recovery,
     spare_profiles,
+    thinking,
     traffic_triggers,
     unread_spools,
 )
@@ -115,7 +116,8 @@ class Loop:
             t.Command: lambda turn, event: commands.answer(self, turn, event),
             t.MachinesSeen: provided.seen,
             t.JournalFailed: self._on_journal_failed,
-            t.Measured: self._on_measured,
+            t.Measured: thinking.measured,
+            t.PlanMade: lambda turn, event: commands.plan_made(self, turn, event),
             t.Troubled: self._on_troubled,
             t.DiskSeen: self._on_disk,
             t.Stopping: lambda turn, event: self.ending.ask(turn, event.reason),
@@ -357,12 +359,6 @@ class Loop:
         if self._over:
             turn.do(t.Finish(summary(self.view(turn.now))))
 
-    def _on_measured(self, turn: Turn, event: t.Measured) -> None:
-        k = self.knowledge
-        kept = {rollout.epoch for rollout in k.durable.rollouts}
-        known = {epoch: s for epoch, s in k.counts.planning_s.items() if epoch in kept}
-        k.counts.planning_s = known | {event.epoch: event.seconds}
-
     def _on_troubled(self, turn: Turn, event: t.Troubled) -> None:
         k = self.knowledge
         k.troubles[event.what] = k.troubles.get(event.what, 0) + 1
@@ -396,6 +392,7 @@ class Loop:
             late = now.mono_ns - k.next_turn_ns > TURN_NS
             k.next_turn_ns = (now.mono_ns if late else k.next_turn_ns) + TURN_NS
             deciding.close_circuits(k, now.mono_ns)
+            thinking.watch(turn)
             if k.durable.rollout is None:
                 deciding.first_plan(turn, self.members)
             else:

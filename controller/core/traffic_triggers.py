@@ -16,6 +16,7 @@ from controller.analyze.traffic import smoothed
 from controller.core.decide import PlanChoice, choose
 from controller.core.deciding import question
 from controller.core.first_rows import may_plan
+from controller.core.thinking import NotYet, planned_beside
 from controller.knowledge.diagnoses import Diagnosis, Stability
 from controller.knowledge.knowledge import Knowledge
 from controller.knowledge.membership import Membership
@@ -49,13 +50,16 @@ def looked(
     _watch_loads(k, loads, now_ns)
     if diagnosis.kind != "none" or diagnosis.reason == "frozen" or not may_plan(k) or seen.measured is None:
         return diagnosis
-    if _is_loaded(k, now_ns):
-        seen.load_looked_ns = now_ns
-        return _for_load(turn, members, window, loads, diagnosis)
     since_ns = max(seen.looked_ns, k.in_force_ns)
-    if now_ns - since_ns >= k.settings.triggers.every_s * NS and verdict.verdict == "stable":
-        seen.looked_ns = now_ns
-        return _for_traffic(turn, members, window, diagnosis)
+    try:
+        if _is_loaded(k, now_ns):
+            diagnosis = _for_load(turn, members, window, loads, diagnosis)
+            seen.load_looked_ns = now_ns
+        elif now_ns - since_ns >= k.settings.triggers.every_s * NS and verdict.verdict == "stable":
+            diagnosis = _for_traffic(turn, members, window, diagnosis)
+            seen.looked_ns = now_ns
+    except NotYet:  # it is looked at again when there is a plan
+        return diagnosis
     return diagnosis
 
 
@@ -111,7 +115,7 @@ def _for_load(
     text = (
         f"VM {vm} uses {loads[vm]:.0%} of its slots' CPU, above {triggers.load_bound:.0%} for {seconds:.0f} s"
     )
-    choice, why = _tried(k, members, "vm_loaded")
+    choice, why = _tried(turn, members, "vm_loaded")
     if choice is None or choice.plan is None:
         return _rejected(diagnosis, text, why)
     assert k.plan is not None and k.traffic.measured is not None
@@ -144,7 +148,7 @@ def _for_load(
 def _for_traffic(turn: Turn, members: Membership, window: Window, diagnosis: Diagnosis) -> Diagnosis:
     k, triggers = turn.knowledge, turn.knowledge.settings.triggers
     text = f"{triggers.every_s:g} s are over since traffic was looked at"
-    choice, why = _tried(k, members, "traffic_saved")
+    choice, why = _tried(turn, members, "traffic_saved")
     if choice is None or choice.plan is None:
         return _rejected(diagnosis, text, why)
     assert k.plan is not None and k.topology is not None
@@ -178,11 +182,12 @@ def _for_traffic(turn: Turn, members: Membership, window: Window, diagnosis: Dia
 # ── both ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tried(k: Knowledge, members: Membership, reason: str) -> tuple[PlanChoice | None, str]:
+def _tried(turn: Turn, members: Membership, reason: str) -> tuple[PlanChoice | None, str]:
     """(what would be done now for the rate of the plan in force, why there is nothing)."""
+    k = turn.knowledge
     assert k.plan is not None
     try:
-        choice = choose(question(k, members, k.plan.rate_tps, reason))
+        choice = choose(question(k, members, k.plan.rate_tps, reason), planned_beside(turn))
     except HeadgateError as error:
         return None, error.what
     if choice.action != "enact" or choice.plan is None:

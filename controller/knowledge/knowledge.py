@@ -20,6 +20,7 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.records import Durable, HandedOver
 from controller.knowledge.run_view import PlanProposal
 from controller.knowledge.tallies import FinishedTally, SourceTally, Tallies
+from controller.knowledge.thoughts import Thoughts
 from controller.knowledge.traffic import MeasuredTraffic
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot
@@ -298,6 +299,7 @@ class Knowledge:
     )  # VM → when and why its version was refused
 
     # what was thought
+    thoughts: Thoughts = field(default_factory=Thoughts)
     considered: frozenset[str] = frozenset()  # VMs that were there when it was planned last
     proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable
     windows_bad: int = 0  # of the probation under way

@@ -20,6 +20,7 @@ from controller.knowledge.tallies import Tallies
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError
 from topology_runtime.messages import FromAgent, FromController, Reply, Request, SampleBlock
+from topology_runtime.requests import ReplyError, refusal
 
 
 class Now(msgspec.Struct, frozen=True, array_like=True):
@@ -73,6 +74,16 @@ class Measured(msgspec.Struct, frozen=True, tag="measured"):
     seconds: float
 
 
+class PlanMade(msgspec.Struct, frozen=True, tag="plan_made"):
+    """A plan that was asked for (MakePlan) and why it is for less, or the error as in a Reply; `seconds`: it took."""
+
+    number: int
+    seconds: float
+    plan: Plan | None = None
+    degraded: str = ""
+    error: ReplyError | None = None
+
+
 class Troubled(msgspec.Struct, frozen=True, tag="troubled"):
     """Something best-effort failed (a tally, a trace, a machine request); it is said, not fatal."""
 
@@ -104,6 +115,7 @@ Event = (
     | MachinesSeen
     | JournalFailed
     | Measured
+    | PlanMade
     | Troubled
     | DiskSeen
     | Stopping
@@ -181,6 +193,25 @@ class AnswerLater:
 
 
 @dataclass(frozen=True, slots=True)
+class MakePlan:
+    """Have `work` make (a plan, why it is for less) beside the loop, and give what comes of it back as PlanMade."""
+
+    number: int
+    work: Callable[[], tuple[Plan, str]]
+
+    def made(self, seconds: float = 0.0) -> PlanMade:
+        """What comes of it; whatever goes wrong in it, whoever waits for it hears of it."""
+        try:
+            plan, degraded = self.work()
+        except HeadgateError as error:
+            return PlanMade(self.number, seconds, error=refusal(error).error)
+        except Exception as error:
+            failed = HeadgateError(f"planning failed: {type(error).__name__}", cause=str(error) or None)
+            return PlanMade(self.number, seconds, error=refusal(failed).error)
+        return PlanMade(self.number, seconds, plan, degraded)
+
+
+@dataclass(frozen=True, slots=True)
 class Show:
     """What there is to see now, for whoever looks."""
 
@@ -247,6 +278,7 @@ Instruction = (
     | ReleaseMachine
     | Answer
     | AnswerLater
+    | MakePlan
     | Show
     | Begin
     | Trace

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.knowledge.plans import usd_per_hour
-from controller.offline.request import PlanAsked
+from controller.offline.request import PlanWanted
 from topology_runtime.errors import InvalidInput, UsageError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ Row = dict[str, Any]
 OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"})  # parts of a row, or null
 
 
-def supply_of(asked: PlanAsked) -> Supply:
-    """Every plan is made as `PlanAsked.plan` makes it: verified, and no dearer than allowed. How far slots reach
+def supply_of(asked: PlanWanted) -> Supply:
+    """Every plan is made as `PlanWanted.plan` makes it: verified, and no dearer than allowed. How far slots reach
     is told whatever they cost."""
     from controller.plan.scaling import Supply
 

@@ -25,7 +25,7 @@ from topology_runtime.output import Format, emit, format_options
 
 if TYPE_CHECKING:
     from controller.offline.answers import Row
-    from controller.offline.request import PlanAsked
+    from controller.offline.request import PlanWanted
 
 SCHEMA = "headgate/comparison/v1"
 
@@ -74,7 +74,7 @@ def compare(output: Format, plot: Path | None, **options: Any) -> None:
         comparison_picture(rows, plot)
 
 
-def rows_of(question: PlanAsked, pairs: tuple[str, ...], rates: tuple[float | None, ...]) -> list[Row]:
+def rows_of(question: PlanWanted, pairs: tuple[str, ...], rates: tuple[float | None, ...]) -> list[Row]:
     """A row per rate and pair, in that order. A rate of None: the one that `question` looks for itself."""
     from controller.plan.scaling import compared
 

@@ -19,7 +19,7 @@ from topology_runtime.output import Format, emit, format_options
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
     from controller.offline.answers import Row
-    from controller.offline.request import PlanAsked
+    from controller.offline.request import PlanWanted
     from controller.plan.sam import SlotChoice
     from topology_runtime.cluster import Slot
 
@@ -44,7 +44,7 @@ def explain(output: Format, **options: Any) -> None:
         emit(output, document, document["threads"])
 
 
-def explanation(question: PlanAsked) -> Row:
+def explanation(question: PlanWanted) -> Row:
     """All reasons as data (`headgate/explanation/v1`). Raises Infeasible when there is no plan."""
     from controller.plan.outlook_rows import reach_row, sizes_text, slot_counts
     from controller.plan.reasons import ceilings, limit_reason, threads_reasons
@@ -119,7 +119,7 @@ def choice_row(step: int, choice: SlotChoice) -> Row:
     }
 
 
-def other_pairs(question: PlanAsked) -> list[Row]:
+def other_pairs(question: PlanWanted) -> list[Row]:
     """What the pairs that were not asked for would give at the same rate."""
     from controller.plan.scaling import compared
     from controller.plan.schedulers import PAIRS
@@ -131,7 +131,7 @@ def other_pairs(question: PlanAsked) -> list[Row]:
     ]
 
 
-def other_mixes(question: PlanAsked, plan: Plan) -> list[Row]:
+def other_mixes(question: PlanWanted, plan: Plan) -> list[Row]:
     """What each way of acquiring as many slots as the plan needs would buy; none for fixed VMs."""
     from controller.plan.outlook_rows import sizes_text
 

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from controller.offline.rate_list import rate_fault
-from controller.offline.request import PlanAsked
+from controller.offline.request import PlanWanted
 from controller.plan.acquire import MIXES, Acquire
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
@@ -152,7 +152,7 @@ def planner_options(command: F) -> F:
 # ── what they come to ───────────────────────────────────────────────────────────────────────────
 
 
-def asked(options: Mapping[str, Any]) -> PlanAsked:
+def asked(options: Mapping[str, Any]) -> PlanWanted:
     """The question behind the options of `planner_options` (and `rate`; a command may leave some out).
 
     Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
@@ -188,7 +188,7 @@ def asked(options: Mapping[str, Any]) -> PlanAsked:
         fixed=acquire is None,
         sure=sure,
     )
-    return PlanAsked(request, sizes, acquire, cap)
+    return PlanWanted(request, sizes, acquire, cap)
 
 
 def certainty_asked(

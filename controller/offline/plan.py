@@ -16,7 +16,7 @@ from topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
-    from controller.offline.request import PlanAsked
+    from controller.offline.request import PlanWanted
 
 
 @click.command()
@@ -63,7 +63,7 @@ def plan(
         click.echo(f"not measured yet: {names}: one thread in a slot of its own, at any rate", err=True)
 
 
-def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) -> PlanAsked:
+def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) -> PlanWanted:
     """The question, its rate included. Raises UsageError and InvalidInput."""
     rate = options["rate"]
     if max_rate and rate is not None:
@@ -83,7 +83,7 @@ def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) 
     return replace(question, step_tps=step_tps)
 
 
-def answered(question: PlanAsked, base: str | None) -> tuple[Plan, Plan | None]:
+def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None]:
     """(the plan, the plan of the file `base` that it is to replace or None)."""
     from controller.files.plan_files import read_plan
     from controller.offline.basing import based_on
@@ -134,7 +134,7 @@ def print_plan(plan: Plan, before: Plan | None) -> None:
         print_diff(before, plan)
 
 
-def unmeasured(question: PlanAsked) -> tuple[str, ...]:
+def unmeasured(question: PlanWanted) -> tuple[str, ...]:
     """Tasks without a model of their own yet, which get one thread in a slot of their own."""
     models = question.models
     return tuple(
@@ -143,7 +143,7 @@ def unmeasured(question: PlanAsked) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def draw(plan: Plan, question: PlanAsked, path: Path) -> None:
+def draw(plan: Plan, question: PlanWanted, path: Path) -> None:
     """The picture of `--plot`."""
     from controller.offline.pictures import plan_picture
 

@@ -11,12 +11,12 @@ from topology_runtime.output import Format, emit
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
     from controller.offline.elsewhere.leaving import Leaving
-    from controller.offline.request import PlanAsked
+    from controller.offline.request import PlanWanted
 
 TARGETS = ("flink", "storm", "kubernetes")
 
 
-def leaving(target: str, plan: Plan, question: PlanAsked) -> Leaving:
+def leaving(target: str, plan: Plan, question: PlanWanted) -> Leaving:
     """The plan in the words of one of `TARGETS`."""
     from controller.offline.elsewhere.for_flink import for_flink
     from controller.offline.elsewhere.for_kubernetes import for_kubernetes
@@ -31,7 +31,7 @@ def leaving(target: str, plan: Plan, question: PlanAsked) -> Leaving:
     )
 
 
-def write_leaving(output: Format, target: str, plan: Plan, question: PlanAsked) -> None:
+def write_leaving(output: Format, target: str, plan: Plan, question: PlanWanted) -> None:
     """Print it: for people as text to paste, with what is lost in its comments."""
     found = leaving(target, plan, question)
     if output == "table":

@@ -25,7 +25,7 @@ NEXT_TO_NOTHING = 1e-6  # of the rate asked for: a plan for less carries nothing
 
 
 @dataclass(frozen=True)
-class PlanAsked:
+class PlanWanted:
     """`request` has topology, models, rate and how to plan. With `acquire` VMs are acquired among `sizes`
     (templates); without it the request's VMs are fixed. `step_tps`: asked for the highest multiple of it
     that fits the fixed VMs, whatever the request's rate."""

@@ -33,6 +33,7 @@ from topology_runtime.topology import Topology
 
 MOST_SLOTS = 100_000  # that are acquired for one plan
 MOST_WEIGHT = 1e9  # in a distance: far below what overflows
+MANY_TASKS = 60  # whose plan may take a controller long, whatever makes it
 NEARBY = 16  # as many slots are added one by one, before larger strides
 
 STEP = 0.995  # `best_plan` tries rates this far apart: closer than any model is exact
@@ -71,6 +72,15 @@ def make_plan(request: PlanRequest) -> Plan:
     if request.sure is not None:
         return surely(request.sure, lambda sure: _make_plan(replace(request, sure=sure)))
     return _make_plan(request)
+
+
+def takes_time(request: PlanRequest) -> bool:
+    """May its plan take longer than a controller stands still for? By what is asked, not by a clock: so that replays
+    know it too."""
+    allocator, mapper = ALLOCATORS.get(request.allocator), MAPPERS.get(request.mapper)
+    if allocator is None or mapper is None:  # it is refused at once
+        return False
+    return allocator.slow or mapper.slow or len(request.topology.tasks) > MANY_TASKS
 
 
 def _make_plan(request: PlanRequest) -> Plan:

@@ -33,12 +33,14 @@ PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")  # those of pape
 
 class Allocator(msgspec.Struct, frozen=True):
     """`source`: where it is described. reserves: "bundles" of threads, whole slots of them, or "mixes" of them for each
-    slot. rising: a model by which it needs no more slots than by the given one, and never less at a higher rate."""
+    slot. rising: a model by which it needs no more slots than by the given one, and never less at a higher rate.
+    slow: a controller makes its plans beside its loop."""
 
     allocate: Callable[[Topology, Mapping[str, Model], float], Allocation]
     source: str
     reserves: str = ""
     rising: Callable[[Model], Model] | None = None
+    slow: bool = False
 
 
 class Mapper(msgspec.Struct, frozen=True):
@@ -48,7 +50,8 @@ class Mapper(msgspec.Struct, frozen=True):
     as few more as it needs. heedless: it looks at no need of threads, so it fits anywhere. in_order: it takes slots in
     their order whatever VM they are in, so that single slots tell how many it needs.
     by_traffic: it looks at what tasks say to each other, so plans of a run are made by what was measured of that.
-    online: the controller plans again where that saves traffic between VMs or lightens one."""
+    online: the controller plans again where that saves traffic between VMs or lightens one.
+    slow: as of an allocator."""
 
     place: Callable[[Allocation, Room], Placement]
     source: str
@@ -60,12 +63,13 @@ class Mapper(msgspec.Struct, frozen=True):
     in_order: bool = False
     by_traffic: bool = False
     online: bool = False
+    slow: bool = False
 
 
 ALLOCATORS: dict[str, Allocator] = {
     "lsa": Allocator(lsa, "paper 0, Alg. 2"),
     "mba": Allocator(mba, "paper 0, Alg. 3", reserves="bundles", rising=rising),
-    "optimal": Allocator(optimal_allocator, "ours", reserves="mixes"),
+    "optimal": Allocator(optimal_allocator, "ours", reserves="mixes", slow=True),
 }
 
 MAPPERS: dict[str, Mapper] = {

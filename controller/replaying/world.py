@@ -39,10 +39,12 @@ Sampler = Callable[[m.SampleBlock], m.SampleBlock]
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long, in s: from a decision until its plan is in force; until a VM asked for is there."""
+    """How long, in s: from a decision until its plan is in force; until a VM asked for is there; until a plan is made
+    that is made beside the loop."""
 
     enact_s: float = 1.0
     machine_s: float = 2.0
+    plan_s: float = 0.0
 
 
 class IdealVm:
@@ -154,6 +156,7 @@ class IdealWorld:
         self._due_ns: dict[str, int] = {}  # of those of them that did not come yet
         self._asked_changed = False
         self._commands = 0
+        self._plans: list[tuple[int, t.MakePlan]] = []  # being made: until when
         self.done = 0.0
         self.finish: t.Finish | None = None
         for shape in loop.knowledge.settings.initial:
@@ -186,6 +189,7 @@ class IdealWorld:
     def look(self) -> Iterator[t.Event]:
         """What happens at this moment."""
         self.flow()
+        yield from self._plans_now()
         yield from self._machines_now()
         yield from self._agents_now()
         yield from self._rates_now()
@@ -219,6 +223,8 @@ class IdealWorld:
                 del self.asked[name]
                 self._due_ns.pop(name, None)
                 self._asked_changed = True
+            case t.MakePlan():
+                self._plans.append((self.mono_ns + int(self.delays.plan_s * NS), instruction))
             case t.Finish():
                 self.finish = instruction
 
@@ -239,6 +245,12 @@ class IdealWorld:
             return
         able = self._account.supported_tps(k.topology) * self.step_ns / NS
         self.done = min(k.durable.schedule.offered(self.now.wall_ns), self.done + able)
+
+    def _plans_now(self) -> Iterator[t.Event]:
+        made = [order for due_ns, order in self._plans if due_ns <= self.mono_ns]
+        self._plans = [(due_ns, order) for due_ns, order in self._plans if due_ns > self.mono_ns]
+        for order in made:
+            yield order.made(self.delays.plan_s)
 
     def _machines_now(self) -> Iterator[t.Event]:
         for name in [name for name in self._due_ns if self.came(name)]:

@@ -133,6 +133,10 @@ class SimController:
                 self.world.control.to_agent(name, message)
             case t.Answer(number, reply):
                 self.answers[number] = reply
+            case t.MakePlan():
+                life, delay_ns = self.lives, self.world.delay_ns(50, 3000)
+                made = instruction.made(delay_ns / 1e9)
+                self.world.later(delay_ns, lambda: self.do(made) if life == self.lives else None)
             case t.Say(level, text):
                 self.world.clock.say(f"controller ({level}): {text}")
             case t.Finish():

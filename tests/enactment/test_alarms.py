@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from enactment_world import World, vm
 
-from controller.core.deciding import plan_for
+from controller.core.decide import moving_little
+from controller.core.deciding import question
 from dashboards.terminal.live_view import notes as notes_of
 from dashboards.terminal.status import check_stable
 from topology_runtime.errors import CheckFailed
@@ -53,7 +54,7 @@ def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over()
 
 def held(mode: str) -> World:
     made = World(rate_tps=165.0).start().until("committed")
-    plan = plan_for(made.loop.knowledge, made.loop.members, 165.0)
+    plan = moving_little(question(made.loop.knowledge, made.loop.members, 165.0))
     return World(rate_tps=165.0, plan=plan, mode=mode).start().run(20)
 
 
