@@ -34,7 +34,7 @@ from controller.knowledge.plans import Plan, ThreadAt
 from controller.knowledge.records import Adopted, Submitted
 from controller.knowledge.run_view import PlanProposal
 from controller.knowledge.spools import without_reader
-from controller.knowledge.thoughts import PlanWanted
+from controller.knowledge.thoughts import OrderedPlan
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Finish
 from controller.plan.crossings import crossings_of
@@ -100,7 +100,7 @@ def _choice(turn: Turn, members: Membership, rate_tps: float, given: Diagnosis) 
     return choose(question(k, members, rate_tps, given.reason), make)
 
 
-def decide_made(turn: Turn, members: Membership, asked: PlanWanted) -> None:
+def decide_made(turn: Turn, members: Membership, asked: OrderedPlan) -> None:
     """Use a plan that was made beside the loop for what it was asked for, if that is as it was; else drop it."""
     k, diagnosis = turn.knowledge, asked.diagnosis
     if diagnosis is None:  # a command had asked

@@ -19,7 +19,7 @@ from controller.core.alarms import raise_alarm
 from controller.core.decide import planned
 from controller.knowledge.diagnoses import Diagnosis
 from controller.knowledge.plans import Plan
-from controller.knowledge.thoughts import FoundPlan, PlanWanted
+from controller.knowledge.thoughts import FoundPlan, OrderedPlan
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Answer, Command, MakePlan, Measured, PlanMade
 from controller.plan.planner import PlanRequest, takes_time
@@ -69,7 +69,7 @@ def _ask(turn: Turn, request: PlanRequest, diagnosis: Diagnosis | None, urgent: 
         return "a plan that changed nothing was made a moment ago, and the next one waits"
     thoughts.number += 1
     epoch = turn.knowledge.durable.next_epoch
-    thoughts.asked = PlanWanted(thoughts.number, request, now_ns, epoch, diagnosis, urgent)
+    thoughts.asked = OrderedPlan(thoughts.number, request, now_ns, epoch, diagnosis, urgent)
     turn.do(MakePlan(thoughts.number, partial(planned, request)))
     return f"a plan for {request.rate_tps:.1f} tuples/s is being made"
 
@@ -99,7 +99,7 @@ def unpark(turn: Turn) -> list[Command]:
     return parked
 
 
-def take(turn: Turn, made: PlanMade) -> PlanWanted | None:
+def take(turn: Turn, made: PlanMade) -> OrderedPlan | None:
     """Know what was made; what had asked for it, None when nothing waits for it any more."""
     thoughts = turn.knowledge.thoughts
     asked = thoughts.asked
@@ -112,7 +112,7 @@ def take(turn: Turn, made: PlanMade) -> PlanWanted | None:
     return asked
 
 
-def used(turn: Turn, asked: PlanWanted, seconds: float) -> None:
+def used(turn: Turn, asked: OrderedPlan, seconds: float) -> None:
     """Did what was made lead to an enactment? Then no pause is made, and how long it took is known."""
     thoughts, epoch = turn.knowledge.thoughts, turn.knowledge.durable.next_epoch
     if epoch != asked.next_epoch:

@@ -12,7 +12,7 @@ from topology_runtime.errors import HeadgateError
 
 
 @dataclass(slots=True)
-class PlanWanted:
+class OrderedPlan:
     """A plan that the shell was told to make for `request`, when `next_epoch` was the next one. diagnosis: that waits
     for it (None: a command does). urgent: it does not wait for what is not."""
 
@@ -39,7 +39,7 @@ class Thoughts:
     """asked: what is waited for; found: what was made last. rest_until_ns: nothing but what is urgent is asked before.
     parked: commands that wait for a plan. took_s: (epoch, how long its plan was made beside the loop)."""
 
-    asked: PlanWanted | None = None
+    asked: OrderedPlan | None = None
     found: FoundPlan | None = None
     number: int = 0
     rest_until_ns: int = 0
