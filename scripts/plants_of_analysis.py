@@ -7,6 +7,7 @@ from planting import Plant, one
 ANALYSES = "dashboards/analytics/analyses/"
 FOUND = "tests/analytics/test_detectors.py"
 POLICIES = "tests/replay/test_policies.py"
+OFFERS = "tests/enactment/test_offers_taken.py"
 
 OF_ANALYSIS: tuple[Plant, ...] = (
     one(
@@ -81,5 +82,61 @@ OF_ANALYSIS: tuple[Plant, ...] = (
         "share *= FIRST_LESS",
         "share *= 1.1",
         test=POLICIES,
+    ),
+    one(
+        "an offer of another run is taken",
+        "controller/core/offers.py",
+        "given.run != k.settings.run or ",
+        "",
+        test=OFFERS,
+    ),
+    one(
+        "a stale offer is taken",
+        "controller/core/offers.py",
+        "if age_s > STALE_S:",
+        "if False:",
+        test=OFFERS,
+    ),
+    one(
+        "a refit counts from the model before it",
+        "controller/core/offers.py",
+        "before.time * found.time",
+        "found.time",
+        test=OFFERS,
+    ),
+    one(
+        "scattered windows prove as much",
+        "controller/analyze/refits.py",
+        "math.hypot(SPREAD, own)",
+        "SPREAD",
+        test=OFFERS,
+    ),
+    one(
+        "the same evidence refits a model again",
+        "controller/knowledge/folding.py",
+        "refit_s=d.refit_s | r.seconds",
+        "refit_s=d.refit_s",
+        test=OFFERS,
+    ),
+    one(
+        "what was taken and not planned with is forgotten",
+        "controller/knowledge/folding.py",
+        "refits=d.refits | r.texts",
+        "refits={}",
+        test=OFFERS,
+    ),
+    one(
+        "a season that is offered is never handed over",
+        "controller/core/following.py",
+        "self.forecast.hand(handed_of(learned))",
+        "pass",
+        test=OFFERS,
+    ),
+    one(
+        "a replayed run began in 1970",
+        "controller/replaying/recorded.py",
+        "self.offer, utc_ns(self.started)",
+        "self.offer, 0",
+        test=OFFERS,
     ),
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dashboards.terminal.connection import contact_of, controller_option
 from topology_runtime.errors import UsageError
 from topology_runtime.output import emit, format_or_folder, split
 
@@ -45,12 +46,22 @@ REPORT = "report.html"
     metavar="TRACE",
     help="The run to compare with (default: the one of the same topology before it; none: not at all).",
 )
+@click.option(
+    "--offer",
+    "offers",
+    is_flag=True,
+    help="With --follow: offer refitted models and a season to the run's controller, which takes what it believes "
+    "(an operator's key is needed).",
+)
+@controller_option
 @format_or_folder
 def analyze(
     traces: tuple[str, ...],
     folder: str | None,
     follows: bool,
     against: str | None,
+    offers: bool,
+    controller: str | None,
     outputs: tuple[str, ...],
     **options: Any,
 ) -> None:
@@ -62,6 +73,10 @@ def analyze(
     from dashboards.analytics.pipeline import AnalysisSettings, run
     from dashboards.analytics.printed_lines import lines_of
 
+    if offers and not follows:
+        raise UsageError("--offer goes with --follow: what is over is offered to nobody")
+    if controller is not None and not offers:
+        raise UsageError("--controller is where --offer goes", hint="headgate analyze --follow TRACE --offer")
     output, folder = split(outputs, folder)
     options["spark"] = dict(_setting(text) for text in options["spark"])
     to, settings = folder or default_output(traces), AnalysisSettings(**options)
@@ -69,7 +84,8 @@ def analyze(
     if follows:
         from dashboards.analytics.follow import follow_traces
 
-        analysis = follow_traces(traces, to, settings, _line_on_stderr, report_of)
+        contact = contact_of(controller) if offers else None
+        analysis = follow_traces(traces, to, settings, _line_on_stderr, report_of, contact)
     else:
         with progress() as tell:
             analysis = run(traces, to, settings, tell, report_of)

@@ -59,8 +59,8 @@ def answers(
     tell: Tell,
     before: ComparedWith,
 ) -> tuple[Rows, dict[str, Any]]:
-    """The rows of every result table, and what the summary has besides; refitted models go into `to`/models. `before`:
-    what the runs are compared with."""
+    """The rows of every result table, and what the summary has besides; refitted models go into `to`/models, what a
+    controller can foresee by into `to`/seasons. `before`: what the runs are compared with."""
     found = AnswersSoFar()
     tell("stability")
     windows, found.more["growing"] = stability.windows(asked)
@@ -70,7 +70,7 @@ def answers(
         "predicted against actual": partial(_predicted, asked, found, hurt),
         "bottlenecks and interference": partial(_limits, asked, found),
         "cost and re-plans": partial(_plans, asked, found),
-        "seasons and models": partial(_models, asked, found, to / "models"),
+        "seasons and models": partial(_models, asked, found, to),
         "latency and traffic": partial(_traffic, asked, found),
     }
 
@@ -106,9 +106,9 @@ def _plans(asked: AnalysisInput, found: AnswersSoFar) -> None:
     found.rows["tuples_told"], found.rows["run_notes"] = told.told(asked)
 
 
-def _models(asked: AnalysisInput, found: AnswersSoFar, models: DataPlace) -> None:
-    found.rows["seasons"], found.rows["forecast"] = seasons.seasons(asked)
-    found.rows["refitted"] = refit.refit(asked, models)
+def _models(asked: AnalysisInput, found: AnswersSoFar, to: DataPlace) -> None:
+    found.rows["seasons"], found.rows["forecast"] = seasons.seasons(asked, to / "seasons")
+    found.rows["refitted"] = refit.refit(asked, to / "models")
 
 
 def _traffic(asked: AnalysisInput, found: AnswersSoFar) -> None:

@@ -21,6 +21,7 @@ from dashboards.analytics.curate import curate
 from dashboards.analytics.data_places import DataPlace, place
 from dashboards.analytics.earlier import ComparedWith
 from dashboards.analytics.judging import JudgedFiles, Segment
+from dashboards.analytics.offering import Offers
 from dashboards.analytics.output_folder import disk_told, drafted, held
 from dashboards.analytics.pipeline import (
     AnalysisSettings,
@@ -37,6 +38,7 @@ from dashboards.analytics.trace_runs import TraceRun
 from dashboards.analytics.unchanged import mark_of, told_again
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
 from topology_runtime.faults.words import counted
+from topology_runtime.keys.pairs import Contact
 from topology_runtime.trace_tables import TABLES, VIEWS
 
 if TYPE_CHECKING:
@@ -118,8 +120,10 @@ class Follower:
         tell: Tell,
         finish: Finish,
         before: ComparedWith,
+        offers: Offers | None = None,
     ) -> None:
         self.analysis: dict[str, Any] | None = None
+        self._offers = offers
         self._spark, self._run, self._to, self._tell, self._finish = spark, run, to, tell, finish
         self._before = before
         self._files = JudgedFiles()
@@ -147,6 +151,8 @@ class Follower:
             self._finish(draft)
         self._mark = mark
         self._say(found[0][1], left, time.monotonic() - began_s)
+        if self._offers is not None:
+            self._offers.offer(self._to, self._reach_us["samples"])
 
     def _say(self, segments: list[Segment], left: list[LeftOut], took_s: float) -> None:
         """What came late, and one line: how far it is, what is waiting."""
@@ -226,11 +232,8 @@ def streamed(
             query.stop()
 
 
-def follow(
-    spark: SparkSession, run: TraceRun, to: DataPlace, tell: Tell, finish: Finish, before: ComparedWith
-) -> dict[str, Any]:
+def follow(follower: Follower, spark: SparkSession, run: TraceRun, to: DataPlace) -> dict[str, Any]:
     """Until the run is over and all of it is in the results; the analysis. Raises InvalidInput when nothing came."""
-    follower = Follower(spark, run, to, tell, finish, before)
     follower.turn()
     with streamed(spark, run, to) as (query, batches):
         while True:
@@ -249,12 +252,20 @@ def follow(
 
 
 def follow_traces(
-    traces: Sequence[str], output: str, settings: AnalysisSettings, tell: Tell, finish: Finish
+    traces: Sequence[str],
+    output: str,
+    settings: AnalysisSettings,
+    tell: Tell,
+    finish: Finish,
+    contact: Contact | None = None,
 ) -> dict[str, Any]:
-    """Follow the only run in these traces, into `output`."""
+    """Follow the only run in these traces, into `output`; what it teaches is offered to the controller there."""
     if settings.strict:
         raise UsageError("--strict and --follow exclude each other: a run that goes on has unfinished files")
     run, to = only_run(traces), place(output)
+    offers = Offers(run, contact, tell) if contact is not None else None
+    if offers is not None:
+        offers.check()
     with disk_told(to), held(to):
         claim(to, run)
         found, left = judged_runs([run.place.uri], False) if is_over(run, time.time()) else ([], [])
@@ -269,4 +280,5 @@ def follow_traces(
         began_s = time.monotonic()
         with session(settings.master, settings.memory, log_of(to), FOLLOWING | dict(settings.spark)) as spark:
             tell(f"following {run.key} (Spark started in {time.monotonic() - began_s:.1f} s; Ctrl-C ends it)")
-            return follow(spark, run, to, tell, finish, settings.before)
+            follower = Follower(spark, run, to, tell, finish, settings.before, offers)
+            return follow(follower, spark, run, to)

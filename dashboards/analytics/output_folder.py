@@ -24,7 +24,7 @@ from topology_runtime.errors import Conflict, HeadgateError
 
 FOLDER = "analysis"  # holds one folder for each run, beside the runs
 LOCK, DRAFT, ANALYSIS = ".lock", "_draft", "analysis.json"
-PUBLISHED = ("results", "models", "plots", "report.html")  # and last ANALYSIS
+PUBLISHED = ("results", "models", "seasons", "plots", "report.html")  # and last ANALYSIS
 
 
 def default_output(traces: Sequence[str]) -> str:

@@ -121,7 +121,7 @@ def point(threads, rate):
         "rate_tps": rate,
         "low_tps": rate - 2,
         "high_tps": rate + 2,
-        "cpu_cores": 0.1,
+        "cpu": 0.8,  # of the slot, by its process
         "memory_bytes": 34e6,  # of the worker's process
     }
 
@@ -138,6 +138,7 @@ def test_a_refitted_model_can_be_imported(tmp_path):
     assert [p.memory for p in model.points] == [1e6 / 5e8] * 2, (
         "without the bare worker, as models are measured"
     )
+    assert [p.cpu for p in model.points] == [0.8] * 2
     assert data["refitted_from"] == ["demo/one"]
     (tmp_path / "parse.json").write_text(json.dumps(data))
     assert list(read_models(tmp_path)) == ["parse"]

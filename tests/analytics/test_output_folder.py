@@ -109,7 +109,7 @@ def test_an_analysis_that_was_cut_off_leaves_the_earlier_one(tmp_path: Path) -> 
     assert published(tmp_path) == before and not (tmp_path / output_folder.DRAFT).exists()
 
 
-@pytest.mark.parametrize("after", range(6))
+@pytest.mark.parametrize("after", range(7))
 def test_one_killed_while_it_publishes_leaves_an_earlier_one_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:

@@ -2,7 +2,8 @@
 
 A peak rate shows only where more came than could be done. A point therefore needs windows in which the task was
 alone in its slot and its threads were busy for nearly all of the time; of these it takes medians, with half the
-distance of the quartiles as their spread. Where there are none, it is said, and no file is written.
+distance of the quartiles as their spread. CPU is that of the slot's process, as models count it. Where there are none,
+it is said, and no file is written.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def _refit(
         return Refitted(task, None, 0, 0, why)
     slot = next(size for size in sizes if size)
     model = model_of(task, points, slot, sorted({p["run"] for p in points}), bare)
+    model |= {"window_s": asked.window_s, "vms": sorted({p["vm"] for p in points})}
     name = f"{task}.json"
     (models / name).write(json.dumps(model, indent=1, allow_nan=False).encode() + b"\n")
     return Refitted(task, name, len(model["points"]), sum(p["windows"] for p in points), None)
@@ -90,7 +92,7 @@ def _point(threads: int, mine: Sequence[Mapping[str, Any]], slot: Slot, bare: fl
     return {
         "threads": threads,
         "rate_tps": _round(rate),
-        "cpu": _round(median(p["cpu_cores"] for p in mine) / slot[0]),
+        "cpu": _round(median(p["cpu"] for p in mine)),
         "memory": _round(max(0.0, median(p["memory_bytes"] for p in mine) - bare) / slot[1]),
         "spread": {"rate_tps": _round(median((p["high_tps"] - p["low_tps"]) / 2 for p in mine))},
         "windows": sum(int(p["windows"]) for p in mine),
@@ -107,19 +109,21 @@ def _points(asked: AnalysisInput) -> dict[str, list[dict[str, Any]]]:
 
     share = f.col("busy_s") / f.col("window_s")
     rate = f.col("tuples_in") / f.col("seconds")
+    window = ["run", "epoch", "vm", "slot", "w"]
+    process = asked.frames["slot_windows"].where(f.col("cpu").isNotNull()).select(*window, "cpu")
     full = asked.frames["neighbours"].where(
         (f.col("beside") == "") & (share >= BUSY_LEAST) & (f.col("tuples_in") > 0)
         & (f.col("queue") / f.col("n") * f.col("threads") >= QUEUED_LEAST)
         & (f.col("seconds") >= 0.5 * asked.window_s)
     )  # fmt: skip
     rows = (
-        full.withColumn("rate", rate)
-        .withColumn("cores", f.col("cpu_s") / f.col("seconds"))
+        full.join(process, window)
+        .withColumn("rate", rate)
         .withColumn("memory", f.col("memory_bytes") / f.col("n") * f.col("threads"))
         .groupBy("run", "vm", "task", "threads")
         .agg(
             f.percentile("rate", [0.25, 0.5, 0.75]).alias("rates"),
-            f.percentile("cores", 0.5).alias("cpu_cores"),
+            f.percentile("cpu", 0.5).alias("cpu"),
             f.percentile("memory", 0.5).alias("memory_bytes"),
             f.count("*").alias("windows"),
         )

@@ -7,12 +7,16 @@ a period has added in the mean (Hyndman and Athanasopoulos, Forecasting, section
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.asked import AnalysisInput
+from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.results import POINTS_MOST, Forecast, Season
 from dashboards.analytics.trace_runs import TraceRun
+from topology_runtime.utc import utc_iso
+from topology_runtime.wire_version import VERSION
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +33,8 @@ REFINED, HARMONICS = 50, 3  # parts of a bin that periods are told apart by
 SHARE = 0.95  # of the errors in the hold-out lie within the forecast's interval
 
 
-def seasons(asked: AnalysisInput) -> tuple[list[Season], list[Forecast]]:
+def seasons(asked: AnalysisInput, files: DataPlace) -> tuple[list[Season], list[Forecast]]:
+    """Of each run; what the controller can foresee by goes into this folder, as a season's file."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -50,7 +55,7 @@ def seasons(asked: AnalysisInput) -> tuple[list[Season], list[Forecast]]:
     series: list[Forecast] = []
     for run in asked.runs.values():
         mine = full_bins([row for row in rows if row["run"] == run.key])
-        season, forecast = _of_run(asked, run, mine)
+        season, forecast = _of_run(asked, run, mine, files)
         found.append(season)
         series += forecast
     return found, series
@@ -64,8 +69,12 @@ def full_bins(bins: Sequence[Any]) -> Sequence[Any]:
     return bins[first : len(bins) - last]
 
 
-def _of_run(asked: AnalysisInput, run: TraceRun, rows: Sequence[Any]) -> tuple[Season, list[Forecast]]:
+def _of_run(
+    asked: AnalysisInput, run: TraceRun, rows: Sequence[Any], files: DataPlace
+) -> tuple[Season, list[Forecast]]:
     import numpy as np
+
+    from dashboards.analytics.analyses.season_profile import SeasonOf, season_data
 
     if len(rows) < LEAST_BINS:
         why = f"{len(rows)} stretches of {asked.window_s} s are too few: {LEAST_BINS} are needed"
@@ -74,6 +83,11 @@ def _of_run(asked: AnalysisInput, run: TraceRun, rows: Sequence[Any]) -> tuple[S
     places = np.array([row["place"] for row in rows])
     values = np.interp(np.arange(places[-1] + 1), places, [row["tps"] for row in rows])
     begin_s = asked.window_at_s(run.key, rows[0]["w"], asked.window_s)
+    until_us = asked.begin_us.get(run.key, 0) + round((begin_s + len(values) * bin_s) * 1e6)
+    of = SeasonOf(run.topology, run.place.uri, utc_iso(until_us * 1000), VERSION)
+    if (data := season_data(values, bin_s, of)) is not None:
+        content = json.dumps(data, indent=1, allow_nan=False).encode()
+        (files / f"{run.topology}-{run.name}.json").write(content + b"\n")
     return judged(run.key, values, bin_s, begin_s)
 
 
