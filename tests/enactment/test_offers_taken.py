@@ -13,7 +13,8 @@ from costed_world import BY_CPU, TASK, CostedWorld, times
 from enactment_world import MEMORY, WALL0, S, World, vm
 from msgspec.structs import replace
 
-from controller.core.deciding import plan_for
+from controller.core.decide import moving_little
+from controller.core.deciding import question
 from controller.core.loop import Loop
 from controller.core.tracing import run_of as told_of
 from controller.knowledge import turns as t
@@ -24,6 +25,7 @@ from controller.monitor.roles import refused_to
 from controller.recording.recorder import input_line
 from controller.replaying.exact_replay import ExactReplay
 from controller.replaying.recorded import InputLine, run_of
+from controller.replaying.world import Delays
 from topology_runtime.keys.pairs import Who
 from topology_runtime.messages import Reply, SampleBlock
 from topology_runtime.utc import utc_iso
@@ -222,7 +224,7 @@ def test_an_operator_asks_whether_offers_are_heard_and_a_viewer_may_not(world: C
 
 def test_nothing_is_taken_by_a_plan_that_was_given_nor_at_the_end_of_a_run() -> None:
     made = CostedWorld(BY_CPU, SAID, rate_tps=100.0).start().run(5)
-    plan = plan_for(made.loop.knowledge, made.loop.members, 115.0)
+    plan = moving_little(question(made.loop.knowledge, made.loop.members, 115.0))
     world = CostedWorld(BY_CPU, SAID, rate_tps=100.0, plan=plan).start().run(25)
     assert "given and is held" in str(offer(world, refitted(100.0)).error)
     made.ask("stop")
@@ -358,3 +360,16 @@ def test_a_season_that_is_offered_is_planned_with_once_it_foresaw() -> None:
     assert not any("handed over" in str(d) for d in world.traces[told:]), "not by its word"
     world.run(200)
     assert any("by the season that was handed over" in str(d) for d in world.traces[told:])
+
+
+def test_a_plan_that_is_made_beside_the_loop_is_used_when_it_is_there() -> None:
+    """A mapper that takes long: the controller goes on meanwhile, and does not ask for it twice."""
+    world = CostedWorld(BY_CPU, SAID, rate_tps=100.0, allocator="optimal", mapper="optimal")
+    world.delays = Delays(machine_s=0.0, plan_s=3.0)
+    world.start().run(30)
+    assert world.phase == "committed" and len(world.slots_of(TASK)) == 1
+    offer(world, refitted(100.0))
+    world.run(20)
+    assert (
+        world.rollout.reason == "refitted" and len(world.slots_of(TASK)) == 2 and world.durable.refits == {}
+    )
