@@ -1,0 +1,281 @@
+"""All schedulers side by side, as a page: the same data give the same page. Pure.
+
+plans: {topology, rate_tps, pair, slots, usd_per_hour, weighted_tps, shuffle_tps, rows_tps, between_slots_tps,
+        between_vms_tps, seconds, reason}; graphs: {what, of_optimum, worst, incomplete, seconds}
+runs: {shape, pair, slots, planned_tps, predicted_tps, actual_tps, bounded}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+Data = dict[str, Any]
+OURS, USUAL = "optimal+optimal", "mba+sam"
+CARRIED = 0.995  # of the rate: a plan that is predicted to carry less is no plan for it
+SHOWN_TPS = 100.0
+
+
+def page(data: Data) -> str:
+    at = [plan for plan in data["plans"] if plan["rate_tps"] == SHOWN_TPS]
+    parts = [
+        _head(data),
+        _slots(data),
+        _rates(at),
+        _crossings(at),
+        _seconds(at),
+        _graphs(data),
+        _runs(data),
+        _loses(data),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(data: Data) -> str:
+    rates = ", ".join(f"{rate:g}" for rate in data["rates"])
+    return (
+        "# All schedulers side by side\n\n"
+        "Pairs of allocator and mapper ([what they are](mappers.md)) on the same six topologies with the published "
+        f"models at {rates} tuples/s, source and sink included, on VMs of 4, 2 and 1 slots at $0.098 an hour for a "
+        "slot; the placers\nof `headgate place` on random graphs of paper 2's class; and two of the pairs run. This "
+        "page is made from [all-schedulers.json](experiments/all-schedulers.json) and holds nothing else.\n\n"
+        f"- **Command**: `{data['command']}`\n"
+        f"- **Machine**: {data['machine']}, {data['when']}, with {data['load']}. Times are CPU time, medians of "
+        f"n = {data['turns']}: compare them with each other only."
+    )
+
+
+def _table(title: str, words: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"## {title}", "", words, "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def _by_topology(plans: Sequence[Data], cell: Callable[[Data], str]) -> tuple[list[str], list[list[str]]]:
+    """(columns, rows) of a table with a row per pair and a column per topology."""
+    names = list(dict.fromkeys(plan["topology"] for plan in plans))
+    pairs = list(dict.fromkeys(plan["pair"] for plan in plans))
+    by = {(plan["pair"], plan["topology"]): plan for plan in plans}
+
+    def shown(pair: str, name: str) -> str:
+        found = by[pair, name]
+        return "–" if found["reason"] else cell(found)
+
+    return ["pair", *names], [[f"`{pair}`", *(shown(pair, name) for name in names)] for pair in pairs]
+
+
+def _slots(data: Data) -> str:
+    plans = data["plans"]
+    rates = data["rates"]
+    by = {(plan["pair"], plan["topology"], plan["rate_tps"]): plan for plan in plans}
+    first = [plan for plan in plans if plan["rate_tps"] == rates[0]]
+
+    def cell(plan: Data) -> str:
+        found = [by[plan["pair"], plan["topology"], rate] for rate in rates]
+        return " / ".join("–" if one["reason"] else str(one["slots"]) for one in found)
+
+    names = list(dict.fromkeys(plan["topology"] for plan in first))
+    pairs = list(dict.fromkeys(plan["pair"] for plan in first))
+    rows = [
+        [f"`{pair}`", *(cell({"pair": pair, "topology": name}) for name in names), _cost(plans, pair)]
+        for pair in pairs
+    ]
+    shown = " / ".join(f"{rate:g}" for rate in rates)
+    words = (
+        f"Acquired for {shown} tuples/s, and what all six cost an hour at {SHOWN_TPS:g}. –: no plan. Fewer slots are "
+        "only better where the plan also carries its rate (next table)."
+    )
+    return _table("Slots and cost", words, ["pair", *names, f"$ per hour at {SHOWN_TPS:g}"], rows)
+
+
+def _cost(plans: Sequence[Data], pair: str) -> str:
+    own = [plan for plan in plans if plan["pair"] == pair and plan["rate_tps"] == SHOWN_TPS]
+    return "–" if any(plan["reason"] for plan in own) else f"{sum(plan['usd_per_hour'] for plan in own):.2f}"
+
+
+def _rates(at: Sequence[Data]) -> str:
+    columns, rows = _by_topology(
+        at,
+        lambda plan: (
+            f"{_part(plan['weighted_tps'], plan['rate_tps'])} / {_part(plan['shuffle_tps'], plan['rate_tps'])}"
+        ),
+    )
+    words = f"Predicted, in % of {SHOWN_TPS:g} tuples/s (100 at most): with weighted routing / with shuffle."
+    return _table("What the plans carry", words, columns, rows)
+
+
+def _part(tps: float, of_tps: float) -> str:
+    return f"{min(100.0, 100 * tps / of_tps):.0f}"
+
+
+def _crossings(at: Sequence[Data]) -> str:
+    columns, rows = _by_topology(
+        at,
+        lambda plan: f"{_left(plan, 'between_slots_tps'):.0%} / {_left(plan, 'between_vms_tps'):.0%}",
+    )
+    return _table(
+        "Rows that cross",
+        f"Of all rows on edges, those that leave a slot / a VM, at {SHOWN_TPS:g} tuples/s.",
+        columns,
+        rows,
+    )
+
+
+def _left(plan: Data, name: str) -> float:
+    return float(plan[name] / plan["rows_tps"])
+
+
+def _seconds(at: Sequence[Data]) -> str:
+    columns, rows = _by_topology(at, lambda plan: _ms(plan["seconds"]))
+    return _table(
+        "Time to plan",
+        f"Milliseconds for the whole plan at {SHOWN_TPS:g} tuples/s, prediction and verification included.",
+        columns,
+        rows,
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.0f}" if seconds >= 0.01 else f"{1000 * seconds:.2g}"
+
+
+def _graphs(data: Data) -> str:
+    rows = [
+        [
+            f"`{row['what']}`",
+            f"{row['of_optimum']:.1%}",
+            f"{row['worst']:.1%}",
+            str(row["incomplete"]),
+            _ms(row["seconds"]),
+        ]
+        for row in data["graphs"]
+    ]
+    words = (
+        f"{data['graphs_n']} graphs by seeds from {data['graphs_from']} on: 17 tasks in 3 to 7 groups on 8 nodes. "
+        "Traffic that is saved, as a part of the optimum's, over all graphs and in the worst one; placements with a "
+        "task left over; milliseconds (median)."
+    )
+    return _table("Paper 2's graphs", words, ["placer", "saved", "worst", "incomplete", "ms"], rows)
+
+
+def _runs(data: Data) -> str:
+    if not data["runs"]:
+        return ""
+    rows = []
+    for (shape, pair), found in _of_cells(data["runs"]).items():
+        parts = [_achieved(run) for run in found]
+        shown = ", ".join(
+            f"{'' if run['bounded'] else '≥ '}{part:.2f}" for run, part in zip(found, parts, strict=True)
+        )
+        one = found[0]
+        rows.append(
+            [shape, f"`{pair}`", str(one["slots"]), f"{one['planned_tps']:g}", shown, f"{median(parts):.2f}"]
+        )
+    words = (
+        "The highest rate that each of the two plans on the same fixed slots (models measured on this machine, not the "
+        "published ones), and what a run of that plan kept up with, as a part of it: led up a stair of rates until it "
+        "does not. Runs of a row come one after the other with those of other rows between; what else the machine does "
+        "takes from all of them, so ratios below 1 say as much of that as of the plan."
+    )
+    columns = ["shape", "pair", "slots", "planned tuples/s", "achieved / planned, each run", "median"]
+    return _table("Run", words, columns, rows)
+
+
+def _of_cells(runs: Sequence[Data]) -> dict[tuple[str, str], list[Data]]:
+    found: dict[tuple[str, str], list[Data]] = {}
+    for run in sorted(runs, key=lambda run: (run["shape"], run["pair"])):
+        found.setdefault((run["shape"], run["pair"]), []).append(run)
+    return found
+
+
+def _achieved(run: Data) -> float:
+    """Of the planned rate; 0 where no step was kept up with."""
+    return float((run["actual_tps"] or 0.0) / run["planned_tps"])
+
+
+# ── where ours loses ────────────────────────────────────────────────────────────────────────────
+
+
+def _loses(data: Data) -> str:
+    at = [plan for plan in data["plans"] if plan["rate_tps"] == SHOWN_TPS and not plan["reason"]]
+    ours = {plan["topology"]: plan for plan in at if plan["pair"] == OURS}
+    if not ours:
+        return ""
+    usual = {plan["topology"]: plan for plan in at if plan["pair"] == USUAL}
+    others = [
+        plan for plan in at if plan["pair"] != OURS and plan["weighted_tps"] >= CARRIED * plan["rate_tps"]
+    ]
+    lines = [
+        f"- **Slots**: {_slots_lost(ours, others)}",
+        f"- **Rows between slots**: {_lost(ours, others, 'between_slots_tps')}",
+        f"- **Rows between VMs**: {_lost(ours, others, 'between_vms_tps')}",
+        f"- **Shuffle routing**: {_shuffle_lost(ours, others)}",
+        f"- **Time**: a plan takes {_times(ours, usual)} as long as by `{USUAL}` (median of the topologies).",
+    ]
+    lines += [line for line in (_graphs_lost(data), _runs_lost(data)) if line]
+    head = f"`{OURS}` beside plans that are predicted to carry {SHOWN_TPS:g} tuples/s with weighted routing:"
+    return "\n".join(["## Where ours loses", "", head, "", *lines])
+
+
+def _times(ours: dict[str, Data], usual: dict[str, Data]) -> str:
+    ratios = [own["seconds"] / usual[name]["seconds"] for name, own in ours.items() if name in usual]
+    return f"{median(ratios):,.0f} ×" if ratios else "–"
+
+
+def _slots_lost(ours: dict[str, Data], others: Sequence[Data]) -> str:
+    fewer = [plan for plan in others if plan["slots"] < ours[plan["topology"]]["slots"]]
+    if fewer:
+        return (
+            "; ".join(f"{plan['topology']}: `{plan['pair']}` takes {plan['slots']}" for plan in fewer) + "."
+        )
+    same = sorted({plan["topology"] for plan in others if plan["slots"] == ours[plan["topology"]]["slots"]})
+    return f"nowhere; as many are taken by others on {', '.join(same)}." if same else "nowhere."
+
+
+def _lost(ours: dict[str, Data], others: Sequence[Data], name: str) -> str:
+    told = []
+    for topology, own in ours.items():
+        there = [plan for plan in others if plan["topology"] == topology]
+        best = min(there, key=lambda plan: _left(plan, name), default=None)
+        if best is not None and _left(best, name) < _left(own, name) - 0.005:
+            told.append(f"{topology} {_left(own, name):.0%} (`{best['pair']}` {_left(best, name):.0%})")
+    return f"{', '.join(told)}." if told else "nowhere."
+
+
+def _shuffle_lost(ours: dict[str, Data], others: Sequence[Data]) -> str:
+    told = []
+    for topology, own in ours.items():
+        best = max(
+            (plan for plan in others if plan["topology"] == topology),
+            key=lambda plan: plan["shuffle_tps"],
+            default=None,
+        )
+        if best is not None and best["shuffle_tps"] > own["shuffle_tps"] * 1.005:
+            both = (_part(one["shuffle_tps"], one["rate_tps"]) for one in (own, best))
+            told.append("{} {} % (`{}` {} %)".format(topology, next(both), best["pair"], next(both)))
+    return (
+        f"without weights its fuller slots carry less of the rate: {', '.join(told)}." if told else "nowhere."
+    )
+
+
+def _graphs_lost(data: Data) -> str | None:
+    by = {row["what"]: row for row in data["graphs"]}
+    ours, quick = by.get("refined"), by.get("top-down")
+    if ours is None or quick is None:
+        return None
+    times = ours["seconds"] / quick["seconds"]
+    left, quick_left = 1 - ours["of_optimum"], 1 - quick["of_optimum"]
+    return (
+        f"- **Paper 2's graphs**: `refined` takes {times:,.1f} × the time of `top-down`, and leaves {left:.2%} of the "
+        f"optimum (top-down {quick_left:.2%})."
+    )
+
+
+def _runs_lost(data: Data) -> str | None:
+    parts = {cell: median(_achieved(run) for run in found) for cell, found in _of_cells(data["runs"]).items()}
+    told = [
+        f"{shape} {part:.2f} (`{USUAL}` {parts[shape, USUAL]:.2f})"
+        for (shape, pair), part in parts.items()
+        if pair == OURS and part < parts.get((shape, USUAL), 0.0)
+    ]
+    return f"- **Run**: achieved / planned is lower on {', '.join(told)}." if told else None
