@@ -13,7 +13,7 @@ unchanged          is what an analysis was made of still the same?
 asked, analyses    what an analysis is given, and one small file for each question
 answering          every question asked
 results            the rows that the report is made from
-spark              the session
+spark              the session; `spark_connect`: one on a server that runs already
 output_folder      where an analysis goes: one process at a time, results replaced as a whole
 pipeline           all of it; `analyze_cli` is `headgate analyze`
 """

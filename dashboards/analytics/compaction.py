@@ -6,11 +6,11 @@ found by name and costs itself alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.data_places import DataPlace
+from dashboards.analytics.data_places import DataPlace, place
 from topology_runtime.arrow_schema import arrow_schema
 from topology_runtime.trace_tables import COUNT, TABLES, TEXT, TIME
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 BATCH_ROWS = 131_072
 GROUP_ROWS = 524_288  # of a row group: one reader's share
 DAY_US = 86_400_000_000
+
+
+JOB = "table string, output string, inputs array<string>, day long, cut boolean"  # as columns of Spark
+DONE = "rows long, size_bytes long, unreadable array<struct<uri: string, why: string>>"
+
+Row = tuple[str, str, list[str], int, bool]
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,10 @@ class Job:
     day: int
     cut: bool
 
+    def row(self) -> Row:
+        """As JOB has it."""
+        return self.table, self.output.uri, [file.uri for file in self.inputs], self.day, self.cut
+
 
 @dataclass(frozen=True)
 class Done:
@@ -40,6 +50,19 @@ class Done:
     rows: int
     size_bytes: int
     unreadable: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, row: Any) -> Done:
+        """Of what DONE has."""
+        return cls(
+            row["rows"], row["size_bytes"], tuple((each["uri"], each["why"]) for each in row["unreadable"])
+        )
+
+
+def compacted(table: str, output: str, inputs: Sequence[str], day: int, cut: bool) -> tuple[Any, ...]:
+    """A job as JOB has it; what came of it as DONE has it."""
+    done = compact(Job(table, place(output), tuple(map(place, inputs)), day, cut))
+    return done.rows, done.size_bytes, list(done.unreadable)
 
 
 def compact(job: Job) -> Done:

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from dashboards.analytics import manifest as manifests
-from dashboards.analytics.compaction import DAY_US, Done, Job, compact
+from dashboards.analytics.compaction import DAY_US, DONE, JOB, Done, Job, compacted
 from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.judging import Segment
 from dashboards.analytics.manifest import Manifest, TracePart
@@ -147,7 +147,15 @@ def _do(spark: SparkSession, jobs: list[Job]) -> list[Done]:
     """In Spark's tasks, one each; what comes back are a few numbers of each."""
     if not jobs:
         return []
-    return list(spark.sparkContext.parallelize(jobs, len(jobs)).map(compact).collect())
+    from pyspark.sql import functions as f
+
+    # a plain function of Python: one over Arrow batches makes PySpark ask for pandas
+    do = f.udf(compacted, DONE, useArrow=False).asNondeterministic()
+    rows = [(n, *job.row()) for n, job in enumerate(jobs)]
+    frame = spark.createDataFrame(rows, f"number long, {JOB}").coalesce(1).repartition(len(jobs))
+    found = frame.select("number", do(*(name.split()[0] for name in JOB.split(", "))).alias("done")).collect()
+    done = {row["number"]: row["done"] for row in found}
+    return [Done.of(done[n]) for n in range(len(jobs))]
 
 
 def entered(manifest: Manifest, made: list[tuple[PartToMake, Done]], there: set[str]) -> Manifest:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics import trace_runs
+from dashboards.analytics import spark_connect, trace_runs
 from dashboards.analytics.aggregating import forget_aggregates
 from dashboards.analytics.curate import curate
 from dashboards.analytics.data_places import DataPlace, place
@@ -262,6 +262,12 @@ def follow_traces(
     """Follow the only run in these traces, into `output`; what it teaches is offered to the controller there."""
     if settings.strict:
         raise UsageError("--strict and --follow exclude each other: a run that goes on has unfinished files")
+    if settings.master.startswith(spark_connect.SCHEME):
+        raise UsageError(
+            "--follow works in a session of Spark's own, not on a Connect server",
+            cause="turns are this process's work, and a server's stream cannot hand batches to it",
+            hint="--master local[*], or a cluster's URL; without --follow a Connect server will do",
+        )
     run, to = only_run(traces), place(output)
     offers = Offers(run, contact, tell) if contact is not None else None
     if offers is not None:

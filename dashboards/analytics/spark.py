@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dashboards.analytics import spark_connect
 from topology_runtime.errors import HeadgateError, Unreachable
 
 if TYPE_CHECKING:
@@ -51,7 +52,24 @@ QUICK = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",  # each of its stages is a job of its own
 }
-FOLLOWING = QUICK  # turn after turn of a few rows each
+OF_A_PROCESS = {  # which a session on a server that runs cannot have
+    "spark.ui.enabled",
+    "spark.ui.showConsoleProgress",
+    "spark.sql.catalogImplementation",
+    "spark.driver.extraJavaOptions",
+    "spark.executor.extraJavaOptions",
+}
+FOLLOWING = QUICK | {  # turn after turn of a few rows each, for as long as a run lasts
+    # Java's usual collector lets the heap grow to its limit before it collects, and gives nothing back
+    "spark.driver.extraJavaOptions": QUICK["spark.driver.extraJavaOptions"]
+    + " -XX:+UseSerialGC -Xms256m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40",
+    "spark.cleaner.periodicGC.interval": "1min",  # what no frame needs any more goes once Java has collected
+    "spark.ui.retainedJobs": "20",  # kept for a page that is off
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.sql.streaming.numRecentProgressUpdates": "1",
+}
 
 
 @contextmanager
@@ -59,6 +77,10 @@ def session(master: str, memory: str, log: Path, more: Mapping[str, str] = {}) -
     """A session that ends with the block. What Spark says goes to the file `log`.
 
     Raises HeadgateError when Spark or Java is not there, Unreachable when the master does not answer."""
+    if master.startswith(spark_connect.SCHEME):
+        with _connected(master, log, more) as spark:
+            yield spark
+        return
     _check()
     from pyspark.sql import SparkSession
 
@@ -86,6 +108,19 @@ def session(master: str, memory: str, log: Path, more: Mapping[str, str] = {}) -
                     yield spark
         finally:
             _stop(spark)
+
+
+@contextmanager
+def _connected(master: str, log: Path, more: Mapping[str, str]) -> Iterator[SparkSession]:
+    """The same on a server that runs already: it has Java, memory and cores of its own."""
+    settings = {key: value for key, value in (SETTINGS | dict(more)).items() if key not in OF_A_PROCESS}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="headgate-") as folder,
+        _failures(log),
+        spark_connect.connected(master, settings, packed(Path(folder))) as spark,
+    ):
+        yield spark
 
 
 @contextmanager
@@ -166,9 +201,17 @@ def side_by_side(spark: SparkSession, works: Iterable[Callable[[], None]]) -> No
             for each in waiting:
                 each.cancel()
             while any(each.running() for each in waiting):
-                spark.sparkContext.cancelAllJobs()
+                end_all(spark)
                 wait(waiting, CANCEL_S)
             raise
+
+
+def end_all(spark: SparkSession) -> None:
+    """What runs in the session ends."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        spark.interruptAll()
+    else:
+        spark.sparkContext.cancelAllJobs()
 
 
 def tasks_running() -> tuple[int, int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,11 @@ EXAMPLE = 'headgate sql traces/demo "select * from mart_epochs order by p95_s de
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the answer into this new folder, as a Delta table, instead of printing it.",
 )
+@click.option(
+    "--iceberg",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The same as an Iceberg table.",
+)
 @click.option("--spark", "on_spark", is_flag=True, help="Ask Spark instead of DuckDB: the same tables.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @format_options
@@ -48,10 +53,10 @@ def sql(
     query: str | None,
     file: Path | None,
     only_tables: bool,
-    delta: Path | None,
     on_spark: bool,
     master: str,
     output: Format,
+    **into: Path | None,
 ) -> None:
     """One query over the tables of TRACE: a run, all runs of a topology, all traces, or an analysis's folder.
 
@@ -63,9 +68,13 @@ def sql(
     if only_tables:
         emit(output, {"tables": listing()}, listing())
         return
-    if on_spark and delta is not None:
+    wanted = {kind: folder for kind, folder in into.items() if folder is not None}
+    if len(wanted) > 1:
+        raise UsageError("an answer is written as one table", hint="leave out --delta or --iceberg")
+    if on_spark and wanted:
         raise UsageError(
-            "--delta is DuckDB's answer", hint="leave out --spark: Spark writes Delta tables itself"
+            f"--{next(iter(wanted))} is DuckDB's answer",
+            hint="leave out --spark: Spark writes such tables itself",
         )
     text = _query(query, file)
     runs, left = trace_files.found(trace)
@@ -77,7 +86,7 @@ def sql(
         return
     names, batches = _begun_without_damage(runs, left, text, needed(text))
     try:
-        _put(names, batches, output, delta)
+        _put(names, batches, output, wanted)
     except DamagedPage as error:
         raise InvalidInput("the rest of the answer cannot be read", cause=str(error)) from error
 
@@ -104,15 +113,19 @@ def _say(left: Sequence[LeftOut]) -> None:
         )
 
 
-def _put(names: list[str], batches: Iterator[pa.RecordBatch], output: Format, delta: Path | None) -> None:
-    if delta is None:
+def _put(
+    names: list[str], batches: Iterator[pa.RecordBatch], output: Format, into: Mapping[str, Path]
+) -> None:
+    if not into:
         from dashboards.tables.answers import lines_of, show
 
         show(output, names, lines_of(batches))
         return
-    from dashboards.tables import delta_tables
+    from dashboards.tables import table_folders
 
-    click.echo(f"{counted(delta_tables.write(delta, batches), 'row')} in the Delta table {delta}", err=True)
+    for kind, folder in into.items():
+        rows = counted(table_folders.write(kind, folder, batches), "row")
+        click.echo(f"{rows} in the {table_folders.KINDS[kind][0]} table {folder}", err=True)
 
 
 def _begun_without_damage(

@@ -11,20 +11,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from results_compared import differences, results
 
 from generate_trace import Wanted, generate
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 200
-APART = ("seconds", "models", "output", "made_of")  # which times, where, and of which paths
 
 
 def command(*words: object) -> list[str]:
@@ -91,23 +89,6 @@ def bring(source: Path, to: Path, *names: str) -> None:
 def rows_in(run: Path) -> int:
     """Of samples, in the segments that are there."""
     return sum(pq.read_metadata(file).num_rows for file in (run / "samples").glob("[0-9]*.parquet"))
-
-
-def differences(a: Any, b: Any, at: str = "") -> Iterator[str]:
-    """Sums of floats may differ in their last digits: their order does."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        for key in sorted((a.keys() | b.keys()) - set(APART)):
-            yield from differences(a.get(key, "absent"), b.get(key, "absent"), f"{at}.{key}")
-    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        for n, (x, y) in enumerate(zip(a, b, strict=True)):
-            yield from differences(x, y, f"{at}[{n}]")
-    elif a != b and not (isinstance(a, float) and a == pytest.approx(b, rel=1e-9, abs=1e-12)):
-        yield f"{at}: {a} for {b}"
-
-
-def results(folder: Path) -> dict[str, Any]:
-    files = [folder / "analysis.json", *sorted((folder / "results").glob("*.json"))]
-    return {file.name: json.loads(file.read_text("utf-8")) for file in files}
 
 
 def test_a_followed_run_ends_with_the_analysis_of_the_batch(spark: None, tmp_path: Path) -> None:

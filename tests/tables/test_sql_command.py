@@ -290,3 +290,30 @@ def test_an_answer_becomes_a_delta_table(ask: Ask, tmp_path: Path) -> None:
     assert ask(query, "--delta", str(folder))[0] == 3  # it is not written into again
     assert ask("select 1 as n where false", "--delta", str(tmp_path / "none"))[0] == 3
     assert ask("select 1 as n", "--delta", str(tmp_path / "x"), "--spark")[0] == 2
+
+
+def test_an_answer_becomes_an_iceberg_table(ask: Ask, tmp_path: Path) -> None:
+    """Read back by pyiceberg's own reader, from the folder alone, and by the files that its metadata names."""
+    reading = pytest.importorskip(
+        "pyiceberg.table", reason="pyiceberg is not installed: pip install 'headgate[iceberg]'"
+    )
+    query, folder = "select run, time, task, thread, tuples_in, cpu_s from samples", tmp_path / "table"
+    code, out, err = ask(query, "--iceberg", str(folder))
+    rows = json.loads(ask(f"{query} order by all", "-o", "json")[1])
+    assert (code, out) == (0, "") and f"{len(rows):,} rows in the Iceberg table" in err
+    table = reading.StaticTable.from_metadata(str(folder))
+    files = [Path(task.file.file_path.removeprefix("file://")) for task in table.scan().plan_files()]
+    assert sorted(files) == sorted((folder / "data").rglob("*.parquet"))
+    for found in (
+        table.scan().to_arrow().to_pylist(),
+        [row for file in files for row in pq.read_table(file).to_pylist()],
+    ):
+        for row in found:
+            row["time"] = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        assert sorted(found, key=lambda row: [*row.values()]) == rows
+    assert ask(query, "--iceberg", str(folder))[0] == 3  # it is not written into again
+    assert ask("select 1 as n where false", "--iceberg", str(tmp_path / "none"))[0] == 3
+    assert ask("select interval 1 day as n", "--iceberg", str(tmp_path / "unknown"))[0] == 3
+    assert not (tmp_path / "unknown").exists()
+    assert ask("select 1 as n", "--iceberg", str(tmp_path / "x"), "--spark")[0] == 2
+    assert ask("select 1 as n", "--iceberg", str(tmp_path / "x"), "--delta", str(tmp_path / "y"))[0] == 2

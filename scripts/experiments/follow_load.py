@@ -1,0 +1,259 @@
+"""A run at its real pace, and `headgate analyze --follow` beside it: memory, lag and turns; a JSON line a minute.
+
+The trace is made before (`generate_trace.py`, of at most a thousand threads, copied onto more VMs for more), with
+segments as the recorder cuts them, and each is brought when the recorder would have written it. Every half second
+it is looked at how many segments of `samples` are there and not in the results, how old the oldest of these is, and
+what the follower, its Java process and its Python workers hold in memory. Three figures in a list: the median, the
+95th percentile, the highest.
+
+    .venv/bin/python -P scripts/experiments/follow_load.py --threads 1000 --seconds 600
+
+What is not known here goes to `headgate analyze`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from generate_trace import generate
+from made_runs import Wanted
+
+MADE_MOST = 1_000  # threads of a made run
+THREADS_OF_SLOT = 25
+ROTATE_S, ROTATE_ROWS = 10, 6_250  # of `samples`: the recorder's ten seconds and its megabyte
+TURNS_A_S = 5  # of the recorder: so many files of a table a second at most
+LOOK_S = 0.5
+TOOK = re.compile(r"the turn took ([0-9.]+) s")
+ENDED_S = 600.0  # for a follower to catch up once nothing comes any more
+
+
+@dataclass(frozen=True)
+class Due:
+    """A file of the made trace, where it shall appear, and when, in seconds from the run's begin."""
+
+    source: Path
+    name: str
+    at_s: float
+    rows: int
+
+
+def seconds_of_segment(threads: int) -> int:
+    return max(1, min(ROTATE_S, -(-ROTATE_ROWS // threads)))
+
+
+def made(folder: Path, threads: int, seconds: int) -> tuple[Path, list[Due]]:
+    """(the run's folder, its files in order of time)."""
+    base = min(threads, MADE_MOST)
+    copies, step = threads // base, seconds_of_segment(threads)
+    slots = max(4, base // THREADS_OF_SLOT)
+    wanted = Wanted(base * seconds, threads=base, slots=slots, epochs=1, segment_rows=step * base)
+    if not (folder / "truth.json").exists():
+        generate(folder, wanted)
+    run = folder / "made" / "run-1"
+    due = []
+    for path in sorted(run.glob("*/*.parquet")):
+        begin = int(path.stem.rpartition("-")[2])
+        end = min(begin + step, wanted.windows)
+        for part in copied(path, copies, base, slots) if copies > 1 else [path]:
+            at_s = end + part_of(part) / TURNS_A_S
+            due.append(Due(part, f"{path.parent.name}/{part.name}", at_s, pq.read_metadata(part).num_rows))
+    return run, sorted(due, key=lambda each: (each.at_s, each.name))
+
+
+def part_of(path: Path) -> int:
+    return int(path.stem.rpartition("_")[2]) if "_" in path.stem else 0
+
+
+def copied(path: Path, copies: int, threads: int, slots: int) -> list[Path]:
+    """The same of `copies` times as many VMs and threads, in as many files as the recorder would write in a second."""
+    if path.parent.name in ("rates", "latency"):
+        return [path]
+    to = path.parents[1] / "copied" / path.parent.name
+    there = sorted(to.glob(f"{path.stem}_*.parquet"))
+    if there:
+        return there
+    to.mkdir(parents=True, exist_ok=True)
+    one, vms = pq.read_table(path), -(-slots // 4)
+    parts = [copy_of(one, n, threads, vms) for n in range(copies)]
+    found = []
+    for n in range(TURNS_A_S):
+        mine = parts[n * copies // TURNS_A_S : (n + 1) * copies // TURNS_A_S]
+        if mine:
+            found.append(to / f"{path.stem}_{n}.parquet")
+            pq.write_table(pa.concat_tables(mine), found[-1])
+    return found
+
+
+def copy_of(table: pa.Table, n: int, threads: int, vms: int) -> pa.Table:
+    for name in table.column_names:
+        at = table.column_names.index(name)
+        if name == "vm":
+            number = pc.cast(pc.utf8_slice_codeunits(pc.cast(table[name], pa.string()), 2), pa.int64())
+            text = pc.binary_join_element_wise("vm", pc.cast(pc.add(number, n * vms), pa.string()), "")
+            table = table.set_column(at, name, text)
+        elif name.endswith("thread"):
+            table = table.set_column(at, name, pc.add(table[name], n * threads))
+    return table
+
+
+@dataclass
+class Watch:
+    """What is seen of a follower."""
+
+    moments: list[dict[str, float]] = field(default_factory=list)
+    turns_s: list[float] = field(default_factory=list)
+
+    def hear(self, stream: Any) -> None:
+        for line in stream:
+            sys.stderr.write(line)
+            if found := TOOK.search(line):
+                self.turns_s.append(float(found[1]))
+
+    def look(self, process: psutil.Process, at_s: float, behind: int, behind_s: float) -> None:
+        java, python = 0, process.memory_info().rss
+        for one in process.children(recursive=True):
+            try:
+                if one.name() == "java":
+                    java += one.memory_info().rss
+                else:
+                    python += one.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        self.moments.append(
+            {"at_s": at_s, "behind": behind, "behind_s": behind_s, "java": java / 2**20, "python": python / 2**20}
+        )  # fmt: skip
+
+    def told(self, from_s: float, to_s: float) -> dict[str, Any]:
+        """Of a stretch of the run."""
+        mine = [moment for moment in self.moments if from_s <= moment["at_s"] < to_s]
+        if not mine:
+            return {}
+
+        def spread(name: str) -> list[float]:
+            values = sorted(moment[name] for moment in mine)
+            return [
+                round(x, 1) for x in (statistics.median(values), values[int(0.95 * len(values))], values[-1])
+            ]
+
+        return {
+            "from_s": from_s,
+            "lag_segments": spread("behind"),
+            "lag_s": spread("behind_s"),
+            "java_mb": round(max(moment["java"] for moment in mine)),
+            "python_mb": round(max(moment["python"] for moment in mine)),
+            "all_mb": round(max(moment["java"] + moment["python"] for moment in mine)),
+        }  # fmt: skip
+
+
+def bring(run: Path, to: Path, due: Due) -> None:
+    """A name that begins with `_` first, as the recorder does; the time of its last change is now."""
+    path = to / due.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(due.source, path.with_name(f"_{path.name}"))
+    path.with_name(f"_{path.name}").rename(path)
+
+
+def rows_in(out: Path) -> int:
+    """Of `samples`, in the results that are published."""
+    try:
+        return int(json.loads((out / "analysis.json").read_bytes())["rows_by_table"]["samples"])
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def behind_of(brought: list[tuple[int, float]], rows: int, now_s: float) -> tuple[int, float]:
+    """(segments of `samples` that are there and not in, age of the oldest); brought: (rows so far, when)."""
+    at = bisect_right(brought, (rows, float("inf")))
+    return len(brought) - at, now_s - brought[at][1] if at < len(brought) else 0.0
+
+
+def watched(
+    run: Path, due: list[Due], here: Path, seconds: int, options: list[str]
+) -> Iterator[dict[str, Any]]:
+    live, out, watch = here / "live" / "made" / "run-1", here / "out", Watch()
+    shutil.rmtree(here / "live", ignore_errors=True)
+    shutil.rmtree(out, ignore_errors=True)
+    live.mkdir(parents=True)
+    for name in ("run.json", "decisions.jsonl"):
+        shutil.copy(run / name, live / name)
+    words = ["-P", "-m", "dashboards.cli", "analyze", "--follow", str(live), "--to", str(out), "-o", "json"]
+    process = subprocess.Popen(
+        [sys.executable, *words, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    threading.Thread(target=watch.hear, args=(process.stderr,), daemon=True).start()
+    try:
+        yield from _played(watch, process, due, live, out, seconds)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+
+
+def _played(
+    watch: Watch, process: subprocess.Popen[str], due: list[Due], live: Path, out: Path, seconds: int
+) -> Iterator[dict[str, Any]]:
+    seen, began_s, minute, at = psutil.Process(process.pid), time.monotonic(), 0, 0
+    brought: list[tuple[int, float]] = []
+    known, rows = 0.0, 0
+    while process.poll() is None:
+        now_s = time.monotonic() - began_s
+        while at < len(due) and due[at].at_s <= now_s:
+            bring(live, live, due[at])
+            if due[at].name.startswith("samples/"):
+                brought.append(((brought[-1][0] if brought else 0) + due[at].rows, now_s))
+            at += 1
+        if at == len(due) and not (live / "views.jsonl").exists():
+            (live / "views.jsonl").write_text('{"patch":{"stage":"over"}}\n')
+        changed = (out / "analysis.json").stat().st_mtime if (out / "analysis.json").exists() else known
+        if changed != known:
+            known, rows = changed, rows_in(out) or rows
+        watch.look(seen, now_s, *behind_of(brought, rows, now_s))
+        if now_s >= 60 * (minute + 1):
+            yield watch.told(60 * minute, 60 * (minute + 1))
+            minute += 1
+        if now_s > seconds + ENDED_S:
+            raise SystemExit("the follower did not catch up")
+        time.sleep(max(0.0, LOOK_S - (time.monotonic() - began_s - now_s)))
+    turns = watch.turns_s
+    took = {"turns": len(turns), "turn_s": [statistics.median(turns), max(turns)]} if turns else {"turns": 0}
+    yield watch.told(60.0, seconds) | {"whole": True, "exit": process.returncode} | took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=1_000)
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--folder", type=Path, help="holds the made trace, for a next time [a temporary one]")
+    chosen, options = parser.parse_known_args()
+    with tempfile.TemporaryDirectory(prefix="headgate-follow-") as name:
+        kept = chosen.folder or Path(name)
+        run, due = made(kept / f"{chosen.threads}-{chosen.seconds}", chosen.threads, chosen.seconds)
+        for row in watched(run, due, Path(name), chosen.seconds, options):
+            print(json.dumps({"threads": chosen.threads, **row}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
