@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from controller import machine_options
+from topology_runtime import trigger_options
 from topology_runtime.addresses import Listening, listening
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput, UsageError
@@ -52,6 +53,9 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--mode", type=click.Choice(["auto", "advise", "approve"]), default="auto", show_default=True)
 @click.option("--allocator", default="mba", show_default=True)
 @click.option("--mapper", default="sam", show_default=True)
+@click.option(
+    "--traffic-triggers", default=trigger_options.DEFAULT, metavar="WHEN", help=trigger_options.HELP
+)
 @click.option("--routing", default="weighted", show_default=True)
 @click.option("--interference", default="cpu", show_default=True)
 @click.option("--plan", type=click.Path(path_type=Path), help="A plan to run as it is, and for good.")
@@ -95,7 +99,7 @@ def start(options: dict[str, Any]) -> None:
     from controller.controller import Controller, ControllerPlace
     from controller.core.loop import Loop
     from controller.files.plan_files import read_plan
-    from controller.knowledge.config import ControllerSettings
+    from controller.knowledge.config import ControllerSettings, TrafficTriggers
     from topology_runtime.keys.keyring import KEYS, Keyring
     from topology_runtime.logs import hold_out
     from topology_runtime.messages import DataPlaneSettings as DataPlane
@@ -132,6 +136,7 @@ def start(options: dict[str, Any]) -> None:
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
         data_plane=DataPlane(strict=options["strict"]),
         sure=options["sure"],
+        triggers=TrafficTriggers(**trigger_options.parse_triggers(options["traffic_triggers"])),
         **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),
     )

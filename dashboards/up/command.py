@@ -8,12 +8,15 @@ from typing import Any
 import click
 
 from dashboards.up.settings import (
+    ALLOCATORS,
+    MAPPERS,
     METRICS_MOST,
     UpSettings,
     check,
     parse_rate_scale,
     parse_slots,
 )
+from topology_runtime import trigger_options
 from topology_runtime.examples import DEMO
 from topology_runtime.output import Format, format_options
 from topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
@@ -59,8 +62,12 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
     "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
 )
 @click.option("--measure-effects", is_flag=True, help="Run sinks and tasks with effects on sample rows, too.")
-@click.option("--allocator", default="mba", show_default=True, help="How threads and slots are counted.")
-@click.option("--mapper", default="sam", show_default=True, help="How threads are put into slots.")
+@click.option("--allocator", type=click.Choice(ALLOCATORS), default="mba", show_default=True,
+              help="How threads and slots are counted.")  # fmt: skip
+@click.option("--mapper", type=click.Choice(MAPPERS), default="sam", show_default=True,
+              help="How threads are put into slots; traffic plans again by what it measures.")  # fmt: skip
+@click.option("--traffic-triggers", default=trigger_options.DEFAULT, show_default=True, metavar="WHEN",
+              help=trigger_options.HELP)  # fmt: skip
 @click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE",
               help="Run this plan (`headgate plan -o json`), and never plan again.")  # fmt: skip
@@ -113,6 +120,7 @@ def settings_of(options: dict[str, Any]) -> UpSettings:
     if given.get("topology") == DEMO:  # the same as none
         del given["topology"]
     given["slots"] = parse_slots(options["slots"])
+    trigger_options.parse_triggers(options["traffic_triggers"])
     parse_keep(options["trace_keep"])  # so that what is wrong with it is said at once
     given["rate_scale"] = parse_rate_scale(options["rate_scale"])
     return check(UpSettings(**given))

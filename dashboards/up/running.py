@@ -167,6 +167,7 @@ def controller_options(
         "mode": settings.mode,
         "allocator": settings.allocator,
         "mapper": settings.mapper,
+        "traffic-triggers": settings.traffic_triggers,
         "routing": settings.routing,
         "state-dir": places.state,
         "trace-dir": places.trace(work.topology.name),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from topology_runtime import trigger_options
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import UsageError
 from topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
@@ -17,6 +18,12 @@ DEMO_VMS = 2  # … and may have a second
 DEMO_SECONDS = 125.0  # its day lasts two minutes
 SLOTS_MOST, VMS_MOST = 256, 256
 METRICS_MOST = 65535 - VMS_MOST  # each VM has a port after this one
+
+# the controller's (controller/plan/schedulers.py), named here for help: this process does not import it
+ALLOCATORS = ("lsa", "mba", "optimal")
+MAPPERS = (
+    "dsm", "rsm", "sam", "topology", "traffic", "task-level", "top-down", "greedy-matching", "optimal",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class UpSettings:
     measure_effects: bool = False  # run tasks with effects on sample rows, too
     allocator: str = "mba"
     mapper: str = "sam"
+    traffic_triggers: str = trigger_options.DEFAULT  # of an online mapper
     routing: str = "weighted"
     plan: Path | None = None  # run as it is
     season: Path | None = None  # what is offered comes back
