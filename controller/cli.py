@@ -100,6 +100,7 @@ def start(options: dict[str, Any]) -> None:
     from controller.core.loop import Loop
     from controller.files.plan_files import read_plan
     from controller.knowledge.config import ControllerSettings, TrafficTriggers
+    from controller.plan.schedulers import pair_faults
     from topology_runtime.keys.keyring import KEYS, Keyring
     from topology_runtime.logs import hold_out
     from topology_runtime.messages import DataPlaneSettings as DataPlane
@@ -140,6 +141,8 @@ def start(options: dict[str, Any]) -> None:
         **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),
     )
+    if faults := pair_faults(settings.allocator, settings.triggers.first or settings.mapper):
+        raise UsageError("there is no such scheduler", faults=list(faults.values()))
     metrics = metrics_at(options)
     ring = Keyring.at(options["keys"] or state / KEYS)
     ports = options["port"], options["command_port"]

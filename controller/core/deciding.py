@@ -273,7 +273,7 @@ def question(
         excluded=frozenset(sight.quarantined),
         pinned=pins(k, sight, dead, here, without),
         allocator=s.allocator,
-        mapper=s.mapper,
+        mapper=(s.triggers.first if k.durable.rollout is None else "") or s.mapper,
         routing=s.routing,
         interference=s.interference,
         base_epoch=k.epoch or None,

@@ -18,12 +18,14 @@ Mode = Literal["auto", "advise", "approve"]
 class TrafficTriggers(msgspec.Struct, frozen=True):
     """When a mapper that is online (paper 1) plans again though rate and VMs are as they were: where a VM uses more
     than `load_bound` of the CPU of its slots for `load_s`; and every `every_s`, where that saves more than `saves` of
-    what is said between VMs."""
+    what is said between VMs. first: the mapper of the first plan, where that shall not be the online one already (in
+    paper 1 it is Storm's own, in turn)."""
 
     load_bound: float = 0.9
     load_s: float = 10.0
     every_s: float = 60.0
     saves: float = 0.2
+    first: str = ""
 
 
 class ControllerSettings(msgspec.Struct, frozen=True):

@@ -129,3 +129,12 @@ def test_a_load_that_comes_and_goes_is_no_load():
 def test_the_same_events_give_the_same_decisions():
     one, other = (TraffickedWorld(triggers=EVERY).start().run(60) for _ in range(2))
     assert one.traces == other.traces and len(one.traces) > 40
+
+
+def test_the_first_plan_may_be_in_turn_as_in_paper_1_and_the_next_is_by_traffic():
+    world = TraffickedWorld(triggers=TrafficTriggers(every_s=20.0, first="dsm")).start().run(10)
+    assert world.rollout.plan.mapper == "dsm"
+    before = world.between_vms()
+    world.run(60)
+    assert world.reasons() == ["start", "traffic_saved"] and world.rollout.plan.mapper == "traffic"
+    assert world.between_vms() < 0.5 * before

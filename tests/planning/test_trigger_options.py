@@ -16,7 +16,7 @@ def test_the_default_is_the_default_of_the_controller():
 
 
 def test_any_of_the_four_may_be_given():
-    assert parse_triggers("saves=0.1, every=20") == {"saves": 0.1, "every_s": 20.0}
+    assert parse_triggers("saves=0.1, every=20,first=dsm") == {"saves": 0.1, "every_s": 20.0, "first": "dsm"}
 
 
 @pytest.mark.parametrize(
