@@ -52,6 +52,7 @@ _WORDS = (
 _TOP = (
     "schema",
     "gap",
+    "traffic",
     "rate_tps",
     "base_epoch",
     "allocation",

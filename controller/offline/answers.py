@@ -88,6 +88,7 @@ def comparison_row(cell: PairAtRate) -> Row:
         "rows_tps": cell.crossings.rows_tps if cell.crossings else None,
         "between_slots_tps": cell.crossings.between_slots_tps if cell.crossings else None,
         "between_vms_tps": cell.crossings.between_vms_tps if cell.crossings else None,
+        "between_vms_bytes_per_s": cell.crossings.between_vms_bytes_per_s if cell.crossings else None,
         "limited_by": plan.prediction.limited_by if plan else None,
         "limited_by_slot": plan.prediction.limited_by_slot if plan else None,
         "reason": cell.reason,

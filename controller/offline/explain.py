@@ -11,6 +11,7 @@ from controller.knowledge.plans import usd_per_hour
 from controller.offline.answers import comparison_row, supply_of
 from controller.offline.explain_words import text_of
 from controller.offline.options import asked, planner_options, rate_option
+from controller.offline.traffic_told import traffic_data
 from controller.offline.waiting import waited
 from controller.plan.acquire import MIXES
 from topology_runtime.errors import UsageError
@@ -71,6 +72,7 @@ def explanation(question: PlanWanted) -> Row:
         "predicted_high_tps": plan.prediction.rate_high_tps,
         "threads": [msgspec.to_builtins(reason) for reason in threads],
         "placement": placement_rows(plan),
+        "traffic": traffic_data(plan, topology),
         "limit": msgspec.to_builtins(limit_reason(plan, topology, models)),
         "ceilings": [msgspec.to_builtins(ceiling) for ceiling in ceilings(plan, topology, models)],
         "rate_step_tps": step_for(plan.rate_tps),

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from controller.offline.answers import short_sizes
+from controller.offline.traffic_told import traffic_sentences
 from controller.offline.whatif_words import between, breaks, money, next_step, number
 from controller.plan.schedulers import MAPPERS
 from topology_runtime.faults.words import counted
@@ -21,6 +22,7 @@ def text_of(document: Row) -> str:
     parts = {
         "Threads": [_threads(reason) for reason in document["threads"]],
         "Slots": _slots(document),
+        "Traffic": traffic_sentences(document["traffic"]),
         "Limit": _limit(document),
         "One more slot": [next_step(document)],
         "Rejected": _rejected(document),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from controller.offline.from_trace import trace_option, with_traffic
 from controller.offline.rate_list import rate_fault
 from controller.offline.request import PlanWanted
 from controller.plan.acquire import MIXES, Acquire
@@ -146,7 +147,7 @@ def cluster_options(command: F) -> F:
 
 def planner_options(command: F) -> F:
     """All of them but `--rate`."""
-    return _all(command, topology_options, pair_options, routing_options, cluster_options)
+    return _all(command, topology_options, trace_option, pair_options, routing_options, cluster_options)
 
 
 # ── what they come to ───────────────────────────────────────────────────────────────────────────
@@ -174,6 +175,9 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
     topology, models = topology_and_models(options)
     vms, sizes, acquire = vms_asked(options, slot_cores_of(topology, models))
     sure, models = certainty_asked(options, topology, models)
+    traffic = None
+    if options.get("from_trace") is not None:
+        topology, traffic = with_traffic(topology, options["from_trace"])
     request = PlanRequest(
         topology=topology,
         models=models,
@@ -187,6 +191,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
         spread=spread_of(options["topology_spread"]) if options.get("topology_spread") else TopologySpread(),
         fixed=acquire is None,
         sure=sure,
+        traffic=traffic,
     )
     return PlanWanted(request, sizes, acquire, cap)
 

@@ -17,6 +17,7 @@ from topology_runtime.output import Format, emit, format_options, write_table
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
     from controller.offline.request import PlanWanted
+    from topology_runtime.topology import Topology
 
 
 @click.command()
@@ -46,6 +47,7 @@ def plan(
     headgate plan FILE --models DIR --rate 200 --base plan.json
     headgate plan linear --max-rate --vms 4,4,4,4,4
     headgate plan linear --rate 100 --sure 0.95
+    headgate plan FILE --models DIR --rate 100 --from-trace traces/NAME/RUN --mapper traffic
     headgate plan linear --rate 100 --for kubernetes | kubectl apply -f -"""
     question = asked_for(options, max_rate, rate_step)
     found, before = answered(question, base)
@@ -55,9 +57,9 @@ def plan(
     if target is not None:
         write_leaving(output, target, found, question)
     elif output == "table":
-        print_plan(found, before)
+        print_plan(found, before, question.topology)
     else:
-        write_plan(output, found, before, lacking)
+        write_plan(output, found, before, lacking, question.topology)
     if lacking:
         names = ", ".join(lacking)
         click.echo(f"not measured yet: {names}: one thread in a slot of its own, at any rate", err=True)
@@ -102,13 +104,16 @@ def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None]
     return found, before
 
 
-def write_plan(output: Format, plan: Plan, before: Plan | None, lacking: Sequence[str]) -> None:
+def write_plan(
+    output: Format, plan: Plan, before: Plan | None, lacking: Sequence[str], topology: Topology
+) -> None:
     """For programs; CSV and JSON lines have the slots."""
     from controller.knowledge.plan_data import plan_data
     from controller.offline.changes import changes_data
     from controller.offline.tables import slot_rows
+    from controller.offline.traffic_told import traffic_data
 
-    document = plan_data(plan)
+    document = {**plan_data(plan), "traffic": traffic_data(plan, topology)}
     if lacking:
         document["unmeasured"] = list(lacking)
     if before is not None:
@@ -116,9 +121,10 @@ def write_plan(output: Format, plan: Plan, before: Plan | None, lacking: Sequenc
     emit(output, document, slot_rows(plan.placement, plan.prediction))
 
 
-def print_plan(plan: Plan, before: Plan | None) -> None:
+def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
     """For people: a sentence, then what is allocated, where it is, and what changes."""
     from controller.offline.tables import headline, readable_slots, slot_rows, task_rows, vm_rows
+    from controller.offline.traffic_told import traffic_data, traffic_sentences
 
     click.echo(headline(plan) + "\n")
     write_table(task_rows(plan), "allocation")
@@ -127,6 +133,9 @@ def print_plan(plan: Plan, before: Plan | None) -> None:
     write_table(slots, f"slots at {plan.prediction.at_rate_tps:.6g} tuples/s")
     click.echo()
     write_table(vm_rows(plan), "VMs")
+    click.echo("\ntraffic")
+    for line in traffic_sentences(traffic_data(plan, topology)):
+        click.echo(line)
     if before is not None:
         from controller.offline.diff import print_diff
 

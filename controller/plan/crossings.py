@@ -31,7 +31,7 @@ def crossings_of(plan: Plan, topology: Topology, flows: Iterable[TaskFlow] = ())
     shares: dict[str, dict[Slot, float]] = {task.name: {} for task in topology.tasks}
     for share in plan.prediction.shares:
         shares[share.task][share.slot] = share.share
-    said = _said(topology, plan.rate_tps, tuple(flows) or plan.prediction.flows)
+    said = said_on_edges(plan, topology, flows)
     rows, slots, vms, slots_bytes, vms_bytes = [], [], [], [], []
     for edge, (flow_tps, row_bytes) in zip(topology.edges, said, strict=True):
         target = shares[edge.target]
@@ -51,10 +51,12 @@ def crossings_of(plan: Plan, topology: Topology, flows: Iterable[TaskFlow] = ())
     return Crossings(math.fsum(rows), math.fsum(slots), math.fsum(vms), *bytes_per_s)
 
 
-def _said(topology: Topology, rate_tps: float, flows: Iterable[TaskFlow]) -> list[tuple[float, float | None]]:
-    """(rows/s, bytes of a row) of each edge."""
-    rates = topology.rates(rate_tps)
-    measured = {(flow.source, flow.target): flow for flow in flows}
+def said_on_edges(
+    plan: Plan, topology: Topology, flows: Iterable[TaskFlow] = ()
+) -> list[tuple[float, float | None]]:
+    """(rows/s, bytes of a row or None) of each edge at the planned rate; flows as above."""
+    rates = topology.rates(plan.rate_tps)
+    measured = {(flow.source, flow.target): flow for flow in tuple(flows) or plan.prediction.flows}
     found = []
     for edge in topology.edges:
         flow = measured.get((edge.source, edge.target))

@@ -1,8 +1,8 @@
 """Hosts as network namespaces whose packets take a given time to each other, where the kernel has no netem.
 
-Each namespace has one TUN device; a process of its own (this file, run) reads every packet, keeps it for so long, and writes
-it into the namespace of its address. It says each second what went from where to where, and how late packets were in
-fact. Namespaces and devices end with the processes that hold them."""
+Each namespace has one TUN device; a process of its own (this file, run) reads every packet, keeps it for so long, and
+writes it into the namespace of its address. It says each second what went from where to where, and how late packets
+were in fact. Namespaces and devices end with the processes that hold them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,11 @@ def slow_net(hosts: int, delay_ms: float, told: Path) -> Iterator[SlowNet]:
         stack.callback(process.kill)
         for host, _pid in enumerate(net.hosts, 1):
             wait_for(lambda host=host: _has_device(net, host), "a device")
-            for command in (f"address add {net.address(host)}/24 dev {DEVICE}", f"link set {DEVICE} up", "link set lo up"):
+            for command in (
+                f"address add {net.address(host)}/24 dev {DEVICE}",
+                f"link set {DEVICE} up",
+                "link set lo up",
+            ):
                 done(*net.inside(host, "ip", *command.split()))
         yield net
 

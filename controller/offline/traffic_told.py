@@ -1,0 +1,58 @@
+"""What a plan's tasks will say to each other across slots and VMs, as data and in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+
+from topology_runtime.faults.words import counted
+
+if TYPE_CHECKING:
+    from controller.knowledge.plans import Plan
+    from topology_runtime.topology import Topology
+
+
+def traffic_data(plan: Plan, topology: Topology) -> dict[str, Any]:
+    """`measured`: was it planned by measured traffic? Sizes of rows are null where they are not known."""
+    from controller.plan.crossings import crossings_of, said_on_edges
+
+    said = said_on_edges(plan, topology)
+    return {
+        "measured": bool(plan.prediction.flows),
+        **asdict(crossings_of(plan, topology)),
+        "edges": [
+            {
+                "from": e.source,
+                "to": e.target,
+                "selectivity": e.selectivity,
+                "rows_tps": rows,
+                "row_bytes": size,
+            }
+            for e, (rows, size) in zip(topology.edges, said, strict=True)
+        ],
+    }
+
+
+def traffic_sentences(found: dict[str, Any]) -> list[str]:
+    """In a sentence, and by edge what was measured."""
+    slots = _amount(found["between_slots_tps"], found["between_slots_bytes_per_s"])
+    vms = _amount(found["between_vms_tps"], found["between_vms_bytes_per_s"])
+    rows = f"{found['rows_tps']:,.4g} rows/s on {counted(len(found['edges']), 'edge')}"
+    lines = [f"Of {rows}, {slots} leave a slot and {vms} a VM."]
+    if found["measured"]:
+        lines += [
+            f"Measured, {edge['from']} → {edge['to']}: {edge['selectivity']:.4g} rows for each, "
+            + (
+                f"{edge['row_bytes']:,.4g} bytes"
+                if edge["row_bytes"] is not None
+                else "of unknown size, all within slots"
+            )
+            for edge in found["edges"]
+        ]
+    return lines
+
+
+def _amount(rows_tps: float, bytes_per_s: float | None) -> str:
+    size = f" ({bytes_per_s:,.0f} bytes/s)" if bytes_per_s is not None else ""
+    return f"{rows_tps:,.4g} rows/s{size}"
