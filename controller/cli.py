@@ -99,8 +99,7 @@ def start(options: dict[str, Any]) -> None:
     from controller.controller import Controller, ControllerPlace
     from controller.core.loop import Loop
     from controller.files.plan_files import read_plan
-    from controller.knowledge.config import ControllerSettings, TrafficTriggers
-    from controller.plan.schedulers import pair_faults
+    from controller.knowledge.config import ControllerSettings
     from topology_runtime.keys.keyring import KEYS, Keyring
     from topology_runtime.logs import hold_out
     from topology_runtime.messages import DataPlaneSettings as DataPlane
@@ -137,13 +136,10 @@ def start(options: dict[str, Any]) -> None:
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
         data_plane=DataPlane(strict=options["strict"]),
         sure=options["sure"],
-        triggers=TrafficTriggers(**trigger_options.parse_triggers(options["traffic_triggers"])),
+        triggers=triggers_of(options),
         **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),
     )
-    if faults := pair_faults(settings.allocator, settings.triggers.first or settings.mapper):
-        raise UsageError("there is no such scheduler", faults=list(faults.values()))
-    metrics = metrics_at(options)
     ring = Keyring.at(options["keys"] or state / KEYS)
     ports = options["port"], options["command_port"]
     place = ControllerPlace(
@@ -152,13 +148,26 @@ def start(options: dict[str, Any]) -> None:
         *ports,
         options["owner"],
         keep,
-        metrics,
+        metrics_at(options),
         options["stream_port"],
         ring,
         at,
     )
     machines = machine_options.machines_of(options, state, ring, grows)
     Controller(Loop(settings, submitted).step, place, machines).run()
+
+
+def triggers_of(options: dict[str, Any]) -> Any:
+    """When an online mapper plans again. Raises UsageError, also for a first mapper that there is not."""
+    from controller.knowledge.config import TrafficTriggers
+    from controller.plan.schedulers import pair_faults
+
+    triggers = TrafficTriggers(**trigger_options.parse_triggers(options["traffic_triggers"]))
+    if triggers.first and (faults := pair_faults(options["allocator"], triggers.first)):
+        raise UsageError(
+            "--traffic-triggers: no such first plan", faults=[*faults.values()], hint="first=dsm"
+        )
+    return triggers
 
 
 def address_of(options: dict[str, Any]) -> Listening:
