@@ -186,7 +186,8 @@ class Sampler:
         for delta, (cpu_ns, delay_ns) in seen:
             task = delta.now[mt.TASK]
             tasks.append(self._names[task])
-            times = (cpu_ns, int(delay_ns * own_share), memory_bytes)
+            borrowed_ns = delta.now[mt.BORROWED_NS] - delta.before[mt.BORROWED_NS]
+            times = (max(0, cpu_ns + borrowed_ns), int(delay_ns * own_share), memory_bytes)
             rows.append(
                 (delta.now[mt.THREAD] - 1, slot, delta.now[mt.EPOCH] or epoch, *times, *_counts(delta))
             )

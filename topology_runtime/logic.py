@@ -8,6 +8,7 @@
     Hold                                     keeps rows and lets them go together: join, window, batch
     Keyed                                    state per key, with snapshot and restore
     @effects, @no_effects                    of a function or class: is what it does felt outside?
+    @any_thread                              of a class: its objects may be called by other threads than their own
 
 Rows are immutable plain values: None, bool, int (64 bits), float, str, bytes, datetime, and tuples,
 lists and dicts (with string keys) of them. Task objects are built once per thread as ``C(**params)``;
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeVar
 
 Row = Any
@@ -138,6 +140,20 @@ def no_effects(run: F) -> F:
     """A sink that may be run on sample rows: nothing of what it does is felt outside."""
     run.__headgate_effects__ = False  # type: ignore[attr-defined]
     return run
+
+
+def any_thread(cls: F) -> F:
+    """Objects of this class may be called by any thread of their worker, one at a time: they hold nothing that belongs
+    to the thread that made them (a sqlite3 connection does). Functions need no mark."""
+    cls.__headgate_any_thread__ = True  # type: ignore[attr-defined]
+    return cls
+
+
+def runs_anywhere(logic: Any) -> bool:
+    """May any thread of its worker call this task?"""
+    return isinstance(logic, FunctionType | BuiltinFunctionType) or bool(
+        getattr(logic, "__headgate_any_thread__", False)
+    )
 
 
 def effects_of(run: Any) -> bool | None:

@@ -40,7 +40,7 @@ def answering(directory: Path) -> Iterator[Switchboard]:
     board.slot_of = {5: SLOT, 9: SLOT}
     host = Host(
         board, meter, str(directory), lambda _: None, lambda: None, lambda _: None, threading.Lock(),
-        DiskTroubles(), HeldLease(), threading.Lock(),
+        DiskTroubles(), HeldLease(), threading.Lock(), {},
     )  # fmt: skip
     desired = ThreadSpec(5, "tally", SLOT, leaving=True, answers=True)
     thread = TaskThread(desired, TOPOLOGY, host, meter.thread_record(), AnsweringWork)

@@ -9,7 +9,7 @@ from plane_tasks import S
 from test_task_logic import flow, frame, outputs
 
 from topology_runtime.logic import To
-from topology_runtime.worker.row_checks import CAREFUL_FRAMES, ONE_IN, WHOLE_MOST, RowChecks
+from topology_runtime.worker.row_checks import CAREFUL_FRAMES, LOOKED_AT, ONE_IN, WHOLE_MOST, RowChecks
 
 BAD = object()
 
@@ -24,12 +24,13 @@ def test_of_a_small_frame_every_row_is_looked_at() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_place_of_large_frames_is_looked_at_once_in_so_many(seed: int) -> None:
     numbers = random.Random(seed)
-    rows: list[object] = [1] * numbers.randint(WHOLE_MOST + 1, 600)
+    rows: list[object] = [1] * numbers.randint(WHOLE_MOST + 1, 2000)
     rows[numbers.randrange(len(rows))] = BAD
     checks = RowChecks()
     for _ in range(numbers.randrange(20)):
         assert checks.pass_on([1] * 100)
-    assert [checks.pass_on(rows) for _ in range(ONE_IN)].count(False) >= 1
+    turns = max(ONE_IN, len(rows) // LOOKED_AT)
+    assert [checks.pass_on(rows) for _ in range(turns)].count(False) >= 1
 
 
 def test_after_one_that_cannot_travel_no_row_is_passed_over_for_a_while() -> None:

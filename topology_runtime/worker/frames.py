@@ -4,6 +4,7 @@ only answers."""
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from queue import Empty
@@ -11,6 +12,7 @@ from typing import Any
 
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.latency_buckets import bucket_of
+from topology_runtime.logic import runs_anywhere
 from topology_runtime.messages import Frame
 from topology_runtime.state_moves import StateAsked
 from topology_runtime.worker import meter as mt
@@ -32,28 +34,62 @@ class FrameWork(ThreadWork):
         super().__init__(thread)
         self._files = SnapshotFiles(thread.host.directory, thread.task.name, thread.desired.thread)
         self._links: dict[int, int | None] = {}  # sender → its record in the meter, if there was one left
+        self._taken: dict[int, int] = {}  # sender → frames
+        self._anywhere = False  # its object may be called by any thread
+        self._cpu_ns = 0  # of the last frame
+        self._until_ns = 0  # it sleeps so long at most, unless something wakes it
         self._lost = 0  # key ranges of which it was told
         self._unsaved = ""
 
     def begin(self, logic: Any) -> None:
         core = self.core
         core.behaviour = behaviour_of(core, logic, time.sleep, self.thread.watch)
+        self._anywhere = runs_anywhere(logic)
 
     def turn(self) -> None:
         """One look round: orders, one item, time, flush."""
-        thread, core = self.thread, self.core
-        thread.look_round()
-        if not core.may_work:
+        thread = self.thread
+        with thread.lock:
+            thread.look_round()
+            patience_s = self._patience_s() if self.core.may_work else None
+            self._until_ns = monotonic_ns() + int((patience_s or 0.0) * 1e9)
+        if patience_s is None:
             time.sleep(WAIT_S)
             return
         try:
-            item = thread.inbox.get(timeout=self._patience_s())
+            item = thread.inbox.get(timeout=patience_s)
         except Empty:
             item = None
         thread.busy = True
-        if thread.task.exclusive and not self._wait_for_lease(item is None):
-            thread.busy = False
-            return
+        with thread.lock:
+            if not thread.task.exclusive or self._wait_for_lease(item is None):
+                self._handle(item)
+        thread.busy = thread.working = False
+
+    def run_for(self, frame: Frame, before: int) -> int | None:
+        thread = self.thread
+        if not self._anywhere:
+            return None
+        with thread.lock:
+            if thread.stopping or self._taken.get(frame.sender, 0) != before:
+                return None
+            thread.look_round()
+            if not self.core.may_work:
+                return None
+            words, lent_ns = thread.host.meter.words, thread.post.lent_ns
+            words[thread.at + mt.IDENT] = threading.get_ident()
+            self._handle((frame.flushed_ns, frame, 0))
+            words[thread.at + mt.IDENT] = thread.ident or 0
+            if monotonic_ns() + int(self._patience_s() * 1e9) < self._until_ns:
+                thread.inbox.put(None)  # there is something to do sooner than it thinks
+            lent_ns = thread.post.lent_ns - lent_ns
+            thread.borrowed_ns += self._cpu_ns + lent_ns
+            thread.tell_of_cpu()
+        return self._cpu_ns + lent_ns
+
+    def _handle(self, item: Any) -> None:
+        """A frame, a word, or nothing but the time."""
+        thread, core = self.thread, self.core
         if type(item) is tuple:
             self._take(*item)
         elif item is not None and core.hear(item, monotonic_ns()):
@@ -62,7 +98,7 @@ class FrameWork(ThreadWork):
         core.flush(monotonic_ns())
         if isinstance(core.behaviour, KeyedTask):
             self._tell_of_state(core.behaviour)
-        thread.busy = thread.working = False
+        thread.tell_of_cpu()
 
     def _wait_for_lease(self, idle: bool) -> bool:
         """True once it may work; False when it is to end, or has nothing to work on."""
@@ -94,9 +130,11 @@ class FrameWork(ThreadWork):
         words[at + mt.FRAMES_IN] += 1
         words[at + mt.BYTES_IN] += wire_bytes
         words[at + mt.BUSY_NS] += end_ns - start_ns
-        words[at + mt.WAIT_NS] += max(0, end_ns - start_ns - (time.thread_time_ns() - cpu_ns))
+        self._cpu_ns = time.thread_time_ns() - cpu_ns
+        words[at + mt.WAIT_NS] += max(0, end_ns - start_ns - self._cpu_ns)
         words[at + mt.LATENCY_SUM_NS] += (end_ns - arrived_ns) * rows
         words[at + mt.FIELDS + bucket_of(end_ns - arrived_ns)] += rows
+        self._taken[frame.sender] = self._taken.get(frame.sender, 0) + 1
         self._measure_link(frame, arrived_ns, wire_bytes)
 
     # ── links ───────────────────────────────────────────────────────────────────────────────────
@@ -118,6 +156,8 @@ class FrameWork(ThreadWork):
     def on_orders(self, orders: Orders) -> None:
         """Senders that are no more, and those without a record, are looked at anew."""
         known = orders.task_of
+        for sender in self._taken.keys() - known.keys():
+            del self._taken[sender]
         if gone := [sender for sender, link in self._links.items() if link is None or sender not in known]:
             self._forget(gone)
 

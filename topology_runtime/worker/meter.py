@@ -34,8 +34,8 @@ at a time in the whole worker. ROW_THREAD: number + 1 of the thread in such a ca
     BUSY_NS, WAIT_NS, QUEUE, LATENCY_SUM_NS, CALL_STARTED_NS, HELD_ROWS,
     SOURCE_PARTITION, SOURCE_EMITTED, SOURCE_ACKED, SOURCE_ACKED_ABOVE, SOURCE_IN_FLIGHT,
     SOURCE_REPLAYED, SOURCE_STATE, CALL_MOVED, CALL_KIND, IDENT, UNLOGGED,
-    SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS,
-) = range(31)  # fmt: skip
+    SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS, BORROWED_NS,
+) = range(32)  # fmt: skip
 """THREAD: number + 1 (0: record unused). TASK: number of the task in the topology.
 STATE: RUNNING, ENDED, FREE. QUEUE: rows waiting now.
 CALL_STARTED_NS: monotonic, when a frame (or a call of another kind) was begun, 0 when idle.
@@ -43,12 +43,13 @@ CALL_MOVED: another number than before: not the same call any more; brought up t
 CALL_KIND: index into KINDS. IDENT: as stacks name the thread. UNLOGGED: rows that a sink began and has not logged.
 BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU. SOURCE_STATE: bit 0 stopped, bit 1 exhausted.
 SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS: as `messages.SourceNow` says; 0 where rows do not arrive.
+BORROWED_NS: CPU that other threads spent on this one's frames, less what it spent on those of others: it may fall.
 All others count up since the thread began."""
 
 RUNNING, ENDED, FREE = 1, 2, 3
 KINDS: tuple[CallKind, ...] = ("row", "bucket", "read", "open", "close")
 ROW, BUCKET, READ, OPEN, CLOSE = range(5)
-FIELDS = 31
+FIELDS = 32
 THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
 E2E = FIELDS + BUCKETS
 THREADS = 1024

@@ -5,7 +5,7 @@ Rules (protocol: Tuples):
     rows of that root, or rows that root goes along with; a frame's id for the root is the XOR of the
     shares in it. So ids are never shared between input frames [A1].
  2. A buffer is flushed at once when its edge's last flush is a gap or more ago, else a gap after it;
-    and when it is full.
+    and when it is full. One for a chained thread is always flushed at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topology_runtime.worker.runs import Run
 
 @dataclass(slots=True)
 class Buffer:
-    """Rows for one thread by one edge, not yet sent."""
+    """Rows for one thread by one edge, not yet sent. lent: `rows` is still another's list."""
 
     edge: int
     target: int
@@ -33,6 +33,16 @@ class Buffer:
     rows: list[Any] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     roots: dict[RootKey, tuple[int, RootPart]] = field(default_factory=dict)
+    lent: bool = False
+
+    def add(self, rows: Sequence[Any]) -> None:
+        """A list that is all there is of a frame goes on as it is; nobody changes the rows of a frame."""
+        if not self.rows and type(rows) is list:
+            self.rows, self.lent = rows, True
+        elif self.lent:
+            self.rows, self.lent = [*self.rows, *rows], False
+        else:
+            self.rows.extend(rows)
 
 
 def bare(rows: Sequence[Any]) -> Sequence[Any]:
@@ -73,6 +83,7 @@ class Outputs:
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self._flushed_ns: dict[tuple[int, int], int] = {}
         self.full: list[Frame] = []
+        self.at_once: set[int] = set()  # threads that nothing is gained by waiting for
         self.cap_of: Callable[[int], int] = lambda _: 256
 
     def route_by(self, routers: list[tuple[int, Router]]) -> None:
@@ -134,7 +145,7 @@ class Outputs:
                 numbers[number] = self._share(buffer, roots[number], given)
         self._take_along(buffer, roots, numbers, given)
         buffer.runs += [(numbers[number], at, count, way) for number, at, count, way in runs]
-        buffer.rows.extend(rows)
+        buffer.add(rows)
         if len(buffer.rows) >= self.cap_of(target):
             self.full.append(self._frame(self.buffers.pop((edge, target)), now_ns))
 
@@ -180,7 +191,9 @@ class Outputs:
             due = [
                 place
                 for place in self.buffers
-                if everything or now_ns - self._flushed_ns.get(place, 0) >= self.gap_ns
+                if everything
+                or place[1] in self.at_once
+                or now_ns - self._flushed_ns.get(place, 0) >= self.gap_ns
             ]
             frames += [self._frame(self.buffers.pop(place), now_ns) for place in due]
         return frames

@@ -3,7 +3,7 @@
 Every row that goes to another process is looked at where it is written. One that stays was looked at just as closely,
 which took a third of a frame's time: so of larger frames a part is looked at, every time another one, and after a
 row that cannot travel all rows of the next frames. A function that returns what cannot travel does so again and again:
-what is passed over reaches the next task as it is and is found a frame later, or where it leaves the worker.
+what is passed over reaches the next task as it is, and is found some frames later, or where it leaves the worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from topology_runtime.errors import BadRow
 from topology_runtime.worker import rows as wire
 
 WHOLE_MOST = 32  # rows in a frame of which all are looked at
-ONE_IN = 8  # of the rows of a larger one
+ONE_IN, LOOKED_AT = 8, 32  # of a larger one: one row in eight, or, where that is more, some 32
 CAREFUL_FRAMES = 256  # are looked at as a whole after a row that cannot travel
 
 
@@ -31,8 +31,9 @@ class RowChecks:
         if self.every or self._careful or len(rows) <= WHOLE_MOST:
             self._careful = max(0, self._careful - 1)
         else:
-            self._begin = (self._begin + 1) % ONE_IN
-            rows = rows[self._begin :: ONE_IN]
+            step = max(ONE_IN, len(rows) // LOOKED_AT)
+            self._begin += 1
+            rows = rows[self._begin % step :: step]
         try:
             wire.check(rows)
         except BadRow:

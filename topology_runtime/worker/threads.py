@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,9 +19,11 @@ from topology_runtime.disk import DiskTroubles
 from topology_runtime.instances import build, key_function
 from topology_runtime.letters import SentAgain
 from topology_runtime.logic import Context
-from topology_runtime.messages import DeadLetter, SourceStatus, ThreadSpec, ThreadStatus
+from topology_runtime.messages import DeadLetter, Frame, SourceStatus, ThreadSpec, ThreadStatus
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
+from topology_runtime.worker.chained_post import ChainedPost, Receiving
+from topology_runtime.worker.chains import chained_to
 from topology_runtime.worker.finished import FinishedLog
 from topology_runtime.worker.held_lease import HeldLease
 from topology_runtime.worker.meter import Meter
@@ -52,6 +54,7 @@ class Host:
     disk: DiskTroubles
     lease: HeldLease
     one: threading.Lock  # held by the thread whose call is named in the meter
+    threads: Mapping[int, Receiving]  # of this worker, by number
 
 
 class ThreadWork:
@@ -67,6 +70,10 @@ class ThreadWork:
 
     def turn(self) -> None:
         raise NotImplementedError
+
+    def run_for(self, frame: Frame, before: int) -> int | None:
+        """As `Receiving` says. Here: only by itself."""
+        return None
 
     def on_orders(self, orders: Orders) -> None:
         """New ones are obeyed."""
@@ -102,6 +109,10 @@ class TaskThread(threading.Thread):
         self.busy = False
         self.working = False  # an exclusive thread does something that must not outlast the lease
         self.logic: Any = None
+        self.lock = (
+            threading.Lock()
+        )  # held by the thread that runs it: itself, or the one that it is chained to
+        self.borrowed_ns = 0  # CPU that others spent on its frames
         self.watch = MeterWatch(host.meter.words, at, desired.thread, host.one)
         number = topology.tasks.index(self.task)
         sink = FinishedLog(host.directory, number, desired.thread, host.board.incarnation, host.disk)
@@ -109,13 +120,20 @@ class TaskThread(threading.Thread):
         numbers = random.Random()
         snapshots = partial(SnapshotFiles, host.directory)
         random64 = partial(numbers.getrandbits, 64)
-        ports = Ports(host.board, self.records, snapshots, random64, key_function)
+        self.post = ChainedPost(host.board, host.threads)
+        ports = Ports(self.post, self.records, snapshots, random64, key_function)
         self.core = ThreadCore(desired, topology, ports)
+        self.core.outputs.at_once = self.post.chained
         self.work = work(self)
 
     def now(self) -> ThreadStatus:
         """How this thread is; called by the main thread."""
-        return self.core.now(not self.busy and self.inbox.empty(), self.failed)
+        idle = not self.busy and not self.lock.locked() and self.inbox.empty()
+        return self.core.now(idle, self.failed)
+
+    def run_for(self, frame: Frame, before: int) -> int | None:
+        """As `Receiving` says; called by another thread of this worker."""
+        return self.work.run_for(frame, before)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
@@ -138,7 +156,8 @@ class TaskThread(threading.Thread):
         try:
             while not self.stopping:
                 self.work.turn()
-            self.shutdown()
+            with self.lock:
+                self.shutdown()
             self.over()
         except BaseException as error:  # the worker dies of it, loudly; its ledgers replay
             self.host.crashed(error)
@@ -197,12 +216,17 @@ class TaskThread(threading.Thread):
         self.watch.look()
         self.look_at_orders()
 
+    def tell_of_cpu(self) -> None:
+        """What it spent on others, and others on it."""
+        self.host.meter.words[self.at + mt.BORROWED_NS] = self.borrowed_ns - self.post.lent_ns
+
     def look_at_orders(self) -> None:
         orders = self.orders
         if orders is None or orders is self.core.orders:
             return
         if self.core.obey(orders, monotonic_ns()):
             self.host.changed()
+        self.post.targets = chained_to(orders, self.desired.thread, self.task.name)
         self.work.on_orders(orders)
 
     def may_go_on(self) -> bool:

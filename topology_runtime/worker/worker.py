@@ -367,6 +367,7 @@ class Worker:
             self.disk,
             self.lease,
             self._one,
+            self.threads,
         )
 
     _lock, _one = threading.Lock(), threading.Lock()
