@@ -76,6 +76,10 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--run", "run_name", default="local", show_default=True, help="The run's name.")
 @click.option("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first tuple.")
 @click.option("--user-path", "user_paths", multiple=True, help="Where workers find the user's code.")
+@click.option(
+    "--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
+    help="Threads that compute are run by the one thread that sends to them.",
+)  # fmt: skip
 @click.option("--strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
 @click.option(
     "--keys", type=click.Path(path_type=Path), help="Folder of keys, made if not there [STATE/keys]."
@@ -135,6 +139,7 @@ def start(options: dict[str, Any]) -> None:
         profile_spare_min=options["profile_spare"],
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
         data_plane=DataPlane(strict=options["strict"]),
+        chaining=options["chaining"] == "auto",
         sure=options["sure"],
         triggers=triggers_of(options),
         **ledger_of(options["trace_dir"], submitted),

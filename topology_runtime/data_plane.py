@@ -13,6 +13,3 @@ class DataPlaneSettings(msgspec.Struct, frozen=True):
     window_s: float = 2.0  # rows in flight (not kept) per source thread: at most modelled rate × this
     strict: bool = False  # round-trip rows on hops inside a worker too
     switch_interval_s: float = 0.005
-    chained: tuple[
-        str, ...
-    ] = ()  # tasks whose threads may be run by the one thread that sends to them (worker/chains.py)

@@ -144,15 +144,15 @@ def no_effects(run: F) -> F:
 
 def any_thread(cls: F) -> F:
     """Objects of this class may be called by any thread of their worker, one at a time: they hold nothing that belongs
-    to the thread that made them (a sqlite3 connection does). Functions need no mark."""
+    to the thread that made them (a sqlite3 connection does). Functions need no mark; subclasses need their own."""
     cls.__headgate_any_thread__ = True  # type: ignore[attr-defined]
     return cls
 
 
 def runs_anywhere(logic: Any) -> bool:
     """May any thread of its worker call this task?"""
-    return isinstance(logic, FunctionType | BuiltinFunctionType) or bool(
-        getattr(logic, "__headgate_any_thread__", False)
+    return isinstance(logic, FunctionType | BuiltinFunctionType) or "__headgate_any_thread__" in vars(
+        type(logic)
     )
 
 

@@ -149,6 +149,9 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     code: int = 0
     older: tuple[TaskCode, ...] = ()
     profiles: tuple[ProfileSpec, ...] = ()
+    chained: tuple[
+        str, ...
+    ] = ()  # tasks whose threads may be run by the one that sends to them (worker/chains.py)
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from controller.execute.chaining import chainable
 from controller.execute.keepers import answering, keepers_now, told
 from controller.execute.measuring import before_a_plan
 from controller.execute.steps import ObservedState
@@ -75,6 +76,7 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         package=d.run.package,
         code=d.code,
         older=tuple(code for code in d.codes if code.number in {t.code for t in threads}),
+        chained=chainable(d.run.topology, k.models) if k.settings.chaining else (),
     )
     if desired == k.desired and desired.token.epoch == d.rollout.epoch and desired.token.boot == d.boot:
         return k.desired

@@ -65,6 +65,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     window_s: float = 10.0  # the window that decisions are based on
     probation_window_s: float = 4.0  # a verdict needs seven seconds of a plan in force
     data_plane: DataPlane = DataPlane()
+    chaining: bool = False
     season: LearnedSeason | None = None
     ledger: tuple[LedgerEntry, ...] = ()
     ledger_trouble: str = ""

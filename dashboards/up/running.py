@@ -185,6 +185,8 @@ def controller_options(
         words += ["--season", str(settings.season)]
     if settings.sure is not None:
         words += ["--sure", str(settings.sure)]
+    if settings.chaining != "off":
+        words += ["--chaining", settings.chaining]
     if settings.profile_spare:
         words += ["--profile-spare", str(settings.profile_spare)]
     if settings.metrics is not None:

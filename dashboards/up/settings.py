@@ -54,6 +54,7 @@ class UpSettings:
     max_dead: float = 1.0  # share of the rows: so many dead letters are a failed check
     mode: str = "auto"
     profile_spare: float = 0.0  # minutes of each hour
+    chaining: str = "off"
     state_dir: Path | None = None
     trace_dir: Path = Path("traces")
     trace_keep: str = DEFAULT

@@ -1,4 +1,5 @@
-"""User code of the tests of chained threads: each notes which thread called it, for which row. Imported in workers only."""
+"""User code of the tests of chained threads: each notes which thread called it, for which row. Imported in
+workers only."""
 
 from __future__ import annotations
 

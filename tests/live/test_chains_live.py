@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime import messages as m
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.rig import Rig
@@ -31,7 +30,7 @@ def rig_of(
     line = ["source", *NAMES]
     topology = Topology("line", tuple(tasks), tuple(Edge(a, b) for a, b in itertools.pairwise(line)))
     places = {name: [(slots or {}).get(name, 0)] for name in line}
-    return Rig(topology, places, str(tmp_path), (HERE,), m.DataPlaneSettings(chained=chained))
+    return Rig(topology, places, str(tmp_path), (HERE,), chained=chained)
 
 
 def noted(tmp_path: Path, task: str) -> list[tuple[int, int]]:
@@ -112,7 +111,7 @@ def test_chains_that_come_and_go_under_load_lose_and_disorder_nothing(tmp_path: 
         rig.offer([(0.0, 20_000.0)])
         for turn in range(12):
             rig.pump(0.15)
-            rig.settings = m.DataPlaneSettings(chained=(NAMES, (), ("second",), ("first", "last"))[turn % 4])
+            rig.chained = (NAMES, (), ("second",), ("first", "last"))[turn % 4]
             rig.send("committed")
         rig.drain()
         rows = rig.count("source", mt.SOURCE_EMITTED)

@@ -8,11 +8,13 @@ from xml.sax import SAXException, make_parser
 from xml.sax.handler import ContentHandler
 from xml.sax.xmlreader import AttributesImpl
 
+from topology_runtime.logic import any_thread
 from topology_runtime.tasks.event_number import number_of
 
 OPEN, CLOSE = "<readings>", "</readings>"
 
 
+@any_thread
 class ParseXml:
     """For each row parses `documents` documents of about `document_bytes` in one pass each and gives
     {id, elements, characters}. The paper says neither number: these take about as long as its Java did

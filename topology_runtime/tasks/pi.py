@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
+from topology_runtime.logic import any_thread
 from topology_runtime.tasks.event_number import number_of
 
 
+@any_thread
 class Pi:
     """For each row evaluates `terms` terms of the product `repeats` times and gives {id, pi}. 15 terms
     alone take less than a microsecond; so many repeats take about as long as the paper's task did (105

@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from math import exp, log10, pi, sqrt
 from typing import Any
 
+from topology_runtime.logic import any_thread
+
 SPAN = 8.0  # standard deviations beyond which nothing is left of a normal distribution
 NOT_SCORED = frozenset({"id", "time_ms"})
 
 
+@any_thread
 class Score:
     """Adds `score`: the mean surprise, −log₁₀ of the probability of a larger one, of the row's numbers
     if their powers of ten were half-normal. `steps` points of Simpson's rule are shared among a row's

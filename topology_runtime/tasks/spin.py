@@ -5,9 +5,12 @@ from __future__ import annotations
 from time import thread_time_ns
 from typing import TypeVar
 
+from topology_runtime.logic import any_thread
+
 Row = TypeVar("Row")
 
 
+@any_thread
 class Spin:
     """Burns `cpu_ms` of CPU time per row, then gives the row on."""
 

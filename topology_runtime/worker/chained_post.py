@@ -21,8 +21,8 @@ class Receiving(Protocol):
 
 
 class ChainedPost:
-    """Of one thread. targets: the threads that it may run; chained: those that it ran when it had a frame for them last.
-    lent_ns: CPU that it spent on running them."""
+    """Of one thread. targets: the threads that it may run; chained: those that it ran when it had a frame for
+    them last. lent_ns: CPU that it spent on them."""
 
     def __init__(self, board: Switchboard, threads: Mapping[int, Receiving]) -> None:
         self.slot, self.incarnation = board.slot, board.incarnation

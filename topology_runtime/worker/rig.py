@@ -53,6 +53,7 @@ class Rig:
     settings: m.DataPlaneSettings = field(default_factory=m.DataPlaneSettings)
     modelled_tps: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    chained: tuple[str, ...] = ()
     keys: WorkerKeys = field(default_factory=WorkerKeys)
     through: Callable[[int, str], str] = lambda slot, endpoint: endpoint  # how peers reach a worker
 
@@ -182,6 +183,7 @@ class Rig:
             },
             draining=draining,
             settings=self.settings,
+            chained=self.chained,
             holders=tuple(t.thread for t in self.threads if t.task in self.topology.exclusive),
         )
         words = [channels.encode(self.desired)]
