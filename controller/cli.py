@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -22,6 +22,10 @@ from topology_runtime.http_options import metrics_at, metrics_options
 from topology_runtime.keys.keyring import TRUST
 from topology_runtime.trace_keep import DEFAULT, parse_keep
 from topology_runtime.wire_version import VERSION
+
+if TYPE_CHECKING:
+    from controller.knowledge.config import ControllerSettings, TrafficTriggers
+    from controller.knowledge.records import Submitted
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 VMS_MOST, SLOTS_MOST = 1024, 1024
@@ -102,11 +106,8 @@ def start(options: dict[str, Any]) -> None:
     """Build the controller from its options and run it. Raises HeadgateError."""
     from controller.controller import Controller, ControllerPlace
     from controller.core.loop import Loop
-    from controller.files.plan_files import read_plan
-    from controller.knowledge.config import ControllerSettings
     from topology_runtime.keys.keyring import KEYS, Keyring
     from topology_runtime.logs import hold_out
-    from topology_runtime.messages import DataPlaneSettings as DataPlane
     from topology_runtime.owner import die_with
 
     hold_out()
@@ -119,11 +120,38 @@ def start(options: dict[str, Any]) -> None:
     state = options["state_dir"] or Path(".headgate") / name
     grows = options["max_vms"] > len(initial)
     machine_options.check(options, grows)
-    plan = read_plan(options["plan"]) if options["plan"] else None
     submitted = submitted_of(options)
+    settings = settings_of(options, submitted, initial, grows)
+    metrics = metrics_at(options)
+    ring = Keyring.at(options["keys"] or state / KEYS)
+    ports = options["port"], options["command_port"]
+    place = ControllerPlace(
+        state,
+        options["trace_dir"],
+        *ports,
+        options["owner"],
+        keep,
+        metrics,
+        options["stream_port"],
+        ring,
+        at,
+    )
+    machines = machine_options.machines_of(options, state, ring, grows)
+    Controller(Loop(settings, submitted).step, place, machines).run()
+
+
+def settings_of(
+    options: dict[str, Any], submitted: Submitted | None, initial: tuple[Vm, ...], grows: bool
+) -> ControllerSettings:
+    """What the run is to be like. Raises HeadgateError."""
+    from controller.files.plan_files import read_plan
+    from controller.knowledge.config import ControllerSettings
+    from topology_runtime.messages import DataPlaneSettings as DataPlane
+
+    plan = read_plan(options["plan"]) if options["plan"] else None
     of = {name: getattr(plan, name, options[name]) for name in PLANNED}
-    settings = ControllerSettings(
-        run=name,
+    return ControllerSettings(
+        run=options["run_name"],
         version=VERSION,
         trace=str(options["trace_dir"]) if options["trace_dir"] else None,
         mode=options["mode"],
@@ -145,24 +173,9 @@ def start(options: dict[str, Any]) -> None:
         **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),
     )
-    ring = Keyring.at(options["keys"] or state / KEYS)
-    ports = options["port"], options["command_port"]
-    place = ControllerPlace(
-        state,
-        options["trace_dir"],
-        *ports,
-        options["owner"],
-        keep,
-        metrics_at(options),
-        options["stream_port"],
-        ring,
-        at,
-    )
-    machines = machine_options.machines_of(options, state, ring, grows)
-    Controller(Loop(settings, submitted).step, place, machines).run()
 
 
-def triggers_of(options: dict[str, Any]) -> Any:
+def triggers_of(options: dict[str, Any]) -> TrafficTriggers:
     """When an online mapper plans again. Raises UsageError, also for a first mapper that there is not."""
     from controller.knowledge.config import TrafficTriggers
     from controller.plan.schedulers import pair_faults

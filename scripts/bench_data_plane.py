@@ -3,6 +3,7 @@
 W1  source → f1 → f2 → f3 → count in one worker, against a bare loop making tuples and calling f1–f3
 W2  the same over two workers (source, f1 | f2, f3, count), against two processes that pass 512-tuple frames
     over one ZeroMQ pair without acks
+    each without chains and with (worker/chains.py), one after the other
 W3  200 tuples/s through five stages over two workers: latency from the intended emit time, against a hop
 """
 # bench: W1 W2 W3 – throughput and latency of the data plane beside its bare limits
@@ -95,7 +96,7 @@ def bare_pair(seconds: float) -> float:
     return rate
 
 
-def ours(seconds: float, places: dict[str, list[int]]) -> float:
+def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] = ()) -> float:
     """Tuples/s at the sink of the real workers, acks and meters on."""
     with tempfile.TemporaryDirectory() as directory:
         rig = Rig(
@@ -105,6 +106,7 @@ def ours(seconds: float, places: dict[str, list[int]]) -> float:
             (str(HERE),),
             m.DataPlaneSettings(frame_rows=FRAME),
             dict.fromkeys(NAMES, 16384.0),
+            chained=chained,
         )
         try:
             rig.start()
@@ -167,13 +169,21 @@ def throughput(name: str, repeats: int, seconds: float) -> dict[str, object]:
     places = {n: [0] for n in NAMES}
     if name == "W2":
         places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
-    ratios, rates = [], []
+    threads, chains, rates = [], [], []
     for i in range(repeats):
         bare = bare_loop(seconds) if name == "W1" else bare_pair(seconds)
         rates.append(ours(seconds, places))
-        ratios.append(rates[-1] / bare)
-        print(f"{name} {i + 1}/{repeats}: {rates[-1]:,.0f}/s, {ratios[-1]:.2f} of bare", file=sys.stderr)
-    return {"benchmark": name, "n": repeats, "ratio_to_bare": _spread(ratios), "tuples_per_s": _spread(rates)}
+        threads.append(rates[-1] / bare)
+        chains.append(ours(seconds, places, NAMES) / bare)
+        said = f"{rates[-1]:,.0f}/s, {threads[-1]:.2f} of bare, chained {chains[-1]:.2f}"
+        print(f"{name} {i + 1}/{repeats}: {said}", file=sys.stderr)
+    return {
+        "benchmark": name,
+        "n": repeats,
+        "ratio_to_bare": _spread(threads),
+        "chained_to_bare": _spread(chains),
+        "tuples_per_s": _spread(rates),
+    }
 
 
 def latency(repeats: int, seconds: float) -> dict[str, object]:

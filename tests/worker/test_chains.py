@@ -1,4 +1,4 @@
-"""Which threads may be run by the thread before them: by the orders, by what their task is, by what the controller says."""
+"""Which threads may be run by the thread before them: by the orders, by their task, by what the controller says."""
 
 from __future__ import annotations
 
@@ -115,8 +115,17 @@ class Below(Free):
 
 @pytest.mark.parametrize(
     ("logic", "anywhere"),
-    [(len, True), (chains, True), (lambda row: row, True), (Free(), True), (Below(), False)]
-    + [(Plain(), False), (Hold(), False), (functools.partial(max, 1), False), (Plain().__call__, False)],
+    [
+        (len, True),
+        (chains, True),
+        (lambda row: row, True),
+        (Free(), True),
+        (Below(), False),
+        (Plain(), False),
+        (Hold(), False),
+        (functools.partial(max, 1), False),
+        (Plain().__call__, False),
+    ],
 )
 def test_a_function_runs_anywhere_an_object_where_its_class_says_so(logic: Any, anywhere: bool) -> None:
     assert runs_anywhere(logic) is anywhere

@@ -357,18 +357,9 @@ class Worker:
 
     def _host(self) -> Host:
         return Host(
-            self.board,
-            self.meter,
-            self.place.directory,
-            self.letters.put,
-            self.wake.set,
-            self._crashed,
-            self._lock,
-            self.disk,
-            self.lease,
-            self._one,
-            self.threads,
-        )
+            self.board, self.meter, self.place.directory, self.letters.put, self.wake.set, self._crashed, self._lock,
+            self.disk, self.lease, self._one, self.threads,
+        )  # fmt: skip
 
     _lock, _one = threading.Lock(), threading.Lock()
 
