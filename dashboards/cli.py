@@ -123,7 +123,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model list": ("controller.offline.models:list_models", "the models there are, and which are stale"),
     "model show": ("controller.offline.models:show", "every point of a model, as a table or a picture"),
     "model compare": ("controller.offline.models:compare", "two sets of models, point by point"),
-    "model import": ("controller.offline.models:import_models", "check models and copy them into a folder"),
+    "model import": (
+        "controller.offline.models:import_models",
+        "check models and copy them into a folder; make them of what Flink or Storm measured",
+    ),
     "package": (
         "dashboards.terminal.package:package",
         "task code as one signed file, for hosts that have it not",

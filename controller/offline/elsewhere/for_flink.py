@@ -96,7 +96,7 @@ def _blocks(told: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 def _lost(plan: Plan, topology: Topology, shuffle_tps: float) -> Iterable[str]:
     yield from processes_lost(plan, "task manager", shuffle_tps)
     yield (
-        f"Flink 2.0 to 2.2 read {OVERRIDES} and do not obey it (FLINK-38770): there setParallelism in the job, or "
+        f"Flink 2.0 to 2.3 read {OVERRIDES} and do not obey it (FLINK-38770): there setParallelism in the job, or "
         "the request to a running one, does it; 1.17 to 1.20 obey it. Its keys are right for operators with these uids."
     )
     yield (
