@@ -54,12 +54,16 @@ REPORT = "report.html"
     "(an operator's key is needed).",
 )
 @controller_option
+@click.option(
+    "--policies",
+    metavar="P,…",
+    help="What these would have done with the same offer, as `headgate replay --policy` says, ranked.",
+)
 @format_or_folder
 def analyze(
     traces: tuple[str, ...],
     folder: str | None,
     follows: bool,
-    against: str | None,
     offers: bool,
     controller: str | None,
     outputs: tuple[str, ...],
@@ -79,8 +83,11 @@ def analyze(
         raise UsageError("--controller is where --offer goes", hint="headgate analyze --follow TRACE --offer")
     output, folder = split(outputs, folder)
     options["spark"] = dict(_setting(text) for text in options["spark"])
+    against, policies = options.pop("against"), options.pop("policies")
+    if policies and follows:
+        raise UsageError("--policies and --follow exclude each other: it is tried with runs that are over")
     to, settings = folder or default_output(traces), AnalysisSettings(**options)
-    settings = replace(settings, before=_compared_with(traces, against, settings))
+    settings = replace(settings, before=_beside(traces, against, policies, settings))
     if follows:
         from dashboards.analytics.follow import follow_traces
 
@@ -100,16 +107,20 @@ def analyze(
             click.echo(f"to read: {analysis['report']}", err=True)
 
 
-def _compared_with(traces: tuple[str, ...], against: str | None, settings: AnalysisSettings) -> ComparedWith:
-    """The run before, or the one that was named; analysed now if that has to be."""
+def _beside(
+    traces: tuple[str, ...], against: str | None, policies: str | None, settings: AnalysisSettings
+) -> ComparedWith:
+    """The run before, or the one that was named, analysed now if that has to be; and what policies would have done."""
     from dashboards.analytics.earlier import ComparedWith, compared_with
     from dashboards.analytics.pipeline import run
+    from dashboards.analytics.policies import policies_tried
 
     def analyse(other: TraceRun, folder: str) -> None:
         alone = replace(settings, strict=False, again=False, before=ComparedWith())
         run([other.place.uri], folder, alone, lambda step: None, report_of)
 
-    return compared_with(traces, against, analyse, _line_on_stderr)
+    found = compared_with(traces, against, analyse, _line_on_stderr)
+    return replace(found, policies=policies_tried(traces, policies, _line_on_stderr)) if policies else found
 
 
 def report_of(draft: DataPlace) -> None:

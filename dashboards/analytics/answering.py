@@ -81,6 +81,7 @@ def answers(
     side_by_side(asked.spark, [partial(ask, name) for name in questions])
     found.rows["run_figures"] = own = figures.figures(asked, found.rows, *found.wholes)
     found.rows["run_changes"] = list(changes(own, before.figures, before.named))
+    found.rows["policies_tried"] = list(before.policies)
     found.rows["left_out"] = [*left, *found.torn, *found.no_steps]
     return found.rows, found.more
 

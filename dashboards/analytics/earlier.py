@@ -15,7 +15,7 @@ from dashboards.analytics.data_places import place
 from dashboards.analytics.judging import judged
 from dashboards.analytics.output_folder import ANALYSIS, default_output
 from dashboards.analytics.results import SCHEMA
-from dashboards.analytics.run_figures import RunFigures
+from dashboards.analytics.run_figures import PolicyTried, RunFigures
 from dashboards.analytics.spark import QUICK_ROWS
 from dashboards.analytics.trace_runs import TraceRun
 from topology_runtime.errors import HeadgateError, InvalidInput, UsageError
@@ -29,15 +29,18 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ComparedWith:
-    """Figures of the runs to compare with; named: whoever asked has said with which."""
+    """Figures of the runs to compare with; named: whoever asked has said with which. policies: that were tried with the
+    offer of the runs."""
 
     figures: tuple[RunFigures, ...] = ()
     named: bool = False
+    policies: tuple[PolicyTried, ...] = ()
 
     @property
     def mark(self) -> str:
         """Changes with them."""
-        return msgspec.json.encode([self.named, *self.figures]).decode() if self.figures else ""
+        known = [self.named, *self.figures, *self.policies]
+        return msgspec.json.encode(known).decode() if self.figures or self.policies else ""
 
 
 def compared_with(traces: Sequence[str], against: str | None, analyse: Analyse, tell: Tell) -> ComparedWith:

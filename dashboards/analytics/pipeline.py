@@ -42,6 +42,7 @@ TOLD = (  # result tables that are in the summary as they are
     "refitted",
     "run_figures",
     "run_changes",
+    "policies_tried",
 )
 
 Tell = Callable[[str], None]

@@ -33,6 +33,7 @@ def lines_of(analysis: Analysis) -> list[Line]:
         _line("re-plans", len(analysis["replans"]), _reasons(analysis["replans"])),
         *(_bottleneck(row, of) for row in bottlenecks[:BUSIEST_MOST]),
         *_hours(analysis["cost"], of),
+        *(_policy(row, of) for row in analysis["policies_tried"]),
         _line("models refitted", len(refitted), ", ".join(refitted) or "no task was busy all along, alone"),
         _line("left out", len(analysis["left_out"]), "files, columns or models"),
     ]
@@ -94,6 +95,15 @@ def _hours(cost: list[Line], of: dict[str, str]) -> Iterator[Line]:
         if row["epoch"] is None:
             price = "no price" if row["usd"] is None else f"{row['usd']:.4g} USD"
             yield _line(f"slot-hours{of[row['run']]}", row["slot_hours"], f"{price}: {row['run']}")
+
+
+def _policy(row: Line, of: dict[str, str]) -> Line:
+    """Of a policy that was tried, or of the run itself, the same by the models."""
+    what = f"  by policy{of[row['run']]}"
+    if row["why"] is not None:
+        return _line(what, None, f"{row['policy']}: {row['why']}")
+    short = f"{row['violated_tuples']:,.0f} tuples short" if row["violated_tuples"] else "never short"
+    return _line(what, row["slot_hours"], f"{row['policy']}: {short}")
 
 
 def _place(row: Line) -> str:

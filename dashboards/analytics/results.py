@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dashboards.analytics.run_figures import RunChange, RunFigures
+from dashboards.analytics.run_figures import PolicyTried, RunChange, RunFigures
 
 SCHEMA = "headgate/analysis/v1"  # of analysis.json beside them
 POINTS_MOST = 2_000
@@ -439,5 +439,6 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "step_slots": StepSlot,
     "run_figures": RunFigures,
     "run_changes": RunChange,
+    "policies_tried": PolicyTried,
     "left_out": LeftOut,
 }

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+CARRIES = 0.01  # of what was offered: a plan that follows a rate is late by so much
+RECORDED = "recorded"  # the policy that is the run itself
+
 
 class RunFigures(msgspec.Struct, frozen=True):
     """A run in one row. slots: mean number with threads; waited_s: how long the episodes of overload
@@ -30,6 +33,33 @@ class RunFigures(msgspec.Struct, frozen=True):
     dead_lettered: int | None
     replayed: int | None
     duplicates: int | None
+
+
+class PolicyTried(msgspec.Struct, frozen=True):
+    """A policy with the offer of a run, by the models; `recorded`: the run's own plans. rank: 1 is the one with the
+    fewest slot-hours of those that carry what was offered (but for a hundredth), behind them those that fall short, by
+    how much; None of the run itself, and of what could not begin. violations_s, violated_tuples: for how long more was
+    offered than the plan in force is predicted to carry, and how much more; measured_s, measured_tuples: what the run
+    really failed to finish, in stretches of 10 s; note: of its first plan; why: it could not begin or go on."""
+
+    run: str
+    policy: str
+    rank: int | None
+    slot_hours: float
+    usd: float | None
+    violations_s: float
+    violated_tuples: float
+    offered: float
+    replans: int
+    moves: int
+    measured_s: float | None = None
+    measured_tuples: float | None = None
+    note: str | None = None
+    why: str | None = None
+
+    @property
+    def carries(self) -> bool:
+        return self.rank is not None and self.violated_tuples <= CARRIES * self.offered
 
 
 class RunChange(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from dashboards.report.analysis_files import Analysis
 from dashboards.report.changes import changed
 from dashboards.report.episode_words import episodes_of, hurt_s, replans_near, told, troubles_near
 from dashboards.report.findings import findings
+from dashboards.report.other_policies import read_off
 from dashboards.report.wording import count, duration, listed, number, percent
 
 FINE, BROKE, UNKNOWN, PLAIN = "fine", "broke", "unknown", "plain"
@@ -44,13 +45,14 @@ class HeadAnswer:
 
 
 def answers(analysis: Analysis, run: str) -> list[HeadAnswer]:
-    since = changed(analysis, run)
+    policies, since = read_off(analysis, run), changed(analysis, run)
     return [
         HeadAnswer("Did it keep up?", *kept_up(analysis, run)),
         HeadAnswer("Where did it hurt?", *where_it_hurt(analysis, run)),
         HeadAnswer("Was anything lost?", *what_became(analysis, run)),
         HeadAnswer("What did it cost?", PLAIN, price(analysis, run)),
         HeadAnswer("What would have helped?", PLAIN, what_helps(analysis, run)),
+        *([HeadAnswer("What would other policies have done?", PLAIN, policies)] if policies else []),
         *([HeadAnswer("What changed since the last run?", PLAIN, since)] if since else []),
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dashboards.report import changes, costs, fidelity, latency, strain, timeline
+from dashboards.report import changes, costs, fidelity, latency, other_policies, strain, timeline
 from dashboards.report.analysis_files import Analysis, read
 from dashboards.report.charts import Chart, Section
 from dashboards.report.head import PageHead, head_of
@@ -46,7 +46,7 @@ def build(folder: Path, output: Path | None = None) -> Path:
 def sections_of(analysis: Analysis) -> list[Section]:
     makers: list[Callable[[Analysis], Section]] = [
         timeline.section, fidelity.section, latency.section, strain.section, costs.cost_section,
-        costs.forecast_section, changes.section, costs.sources_section,
+        costs.forecast_section, other_policies.section, changes.section, costs.sources_section,
     ]  # fmt: skip
     made = [make(analysis) for make in makers]
     return [section for section in made if section.title]

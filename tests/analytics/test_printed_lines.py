@@ -20,6 +20,11 @@ TELLING: dict[str, list[dict[str, Any]]] = {
     "slow_slots": [PLACE | {"speed": 0.7, "low": 0.6852, "high": 0.7142}],
     "disturbing_pairs": [PLACE | {"task": "score", "beside": "annotate", "factor": 1.4, "low": 1.31, "high": 1.52}],
     "leaks": [PLACE | {"held": 0.31, "to_s": 1203.6, "full_in_s": 43_601.5}],
+    "policies_tried": [
+        {"run": RUN, "policy": "lsa+greedy-matching", "slot_hours": 0.234, "violated_tuples": 12_345.6, "why": None},
+        {"run": RUN, "policy": "static", "slot_hours": 0.3, "violated_tuples": 0.0, "why": None},
+        {"run": RUN, "policy": "lsa+rsm", "slot_hours": 0.0, "violated_tuples": 0.0, "why": "no plan came into force"},
+    ],
     "skewed_threads": [PLACE | {"task": "annotate", "epoch": 14, "thread": 1260, "times": 3.004}],
 }  # fmt: skip
 
@@ -67,6 +72,16 @@ def test_a_vm_that_is_slow_as_a_whole_is_named_without_a_slot() -> None:
     assert ("  speed, ×", 0.7, "that of others (0.685 to 0.714): VM vm12") in told(
         analysis(slow_slots=[slow])
     )
+
+
+def test_policies_that_were_tried_stand_beside_the_hours_of_the_run() -> None:
+    lines = told(analysis(**TELLING))
+    at = next(n for n, (what, *_) in enumerate(lines) if what == "slot-hours")
+    assert lines[at + 1 : at + 4] == [
+        ("  by policy", 0.234, "lsa+greedy-matching: 12,346 tuples short"),
+        ("  by policy", 0.3, "static: never short"),
+        ("  by policy", None, "lsa+rsm: no plan came into force"),
+    ]
 
 
 def test_that_nothing_was_found_is_said() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from dashboards.analytics import results as r
-from dashboards.analytics.run_figures import RunFigures, changes
+from dashboards.analytics.run_figures import PolicyTried, RunFigures, changes
 
 RUN = "demo/run-1"
 EPOCHS = (
@@ -186,6 +186,10 @@ def _add_whole(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
     found["refitted"].append(r.Refitted("join", None, 0, 2, "too few windows at its peak"))
     found["pairs"].append(r.Pair(RUN, 1, "parse", "score", 80.0, 20_000.0, 0.001, 0.002))
     _add_changes(found)
+    found["policies_tried"] += [
+        PolicyTried(RUN, "recorded", None, 0.18, None, 5.4, 72.0, 10_000.0, 4, 12, 10.0, 105.0),
+        PolicyTried(RUN, "static-max", 1, 0.23, None, 0.0, 0.0, 10_000.0, 0, 0),
+    ]
     bins = [r.LatencyBin(0.1, 0.2, 300.0)]
     found["steps"].append(
         r.StepAnswer(RUN, 0, 10.0, 6.0, 50.0, 49.5, 0.001, True, 0.15, 0.15, 0.19, 0.2, bins)
