@@ -17,7 +17,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +48,7 @@ from made_runs import (
     make_run,
 )
 from made_tables import LAST_S, LEAVING_S, PLAIN, Sums, idle, latencies, links, rates, samples, slots, vms_of
+from made_views import counts, iso, views
 from spoil_trace import BAD, plant
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,11 +82,6 @@ def segment(folder: Path, run: Run, epoch: Epoch, begin: int, end: int) -> tuple
     write(folder, "latency", name, [latencies(run, epoch, begin, end, chance)])
     write(folder, "links", name, [links(run, epoch, begin, end)])
     return rows, of_cpu, of_memory
-
-
-def iso(run: Run, window: float) -> str:
-    at = datetime.fromtimestamp(run.start_us / 1e6 + window, UTC)
-    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def head(run: Run) -> dict[str, Any]:
@@ -181,6 +176,7 @@ def write_run(output: Path, run: Run, tell: Any) -> dict[str, Any]:
     (folder / "run.json").write_text(json.dumps(head(run)) + "\n", "utf-8")
     lines = [json.dumps(decision(run, epoch)) + "\n" for epoch in run.epochs]
     (folder / "decisions.jsonl").write_text("".join(lines), "utf-8")
+    (folder / "views.jsonl").write_text("".join(line + "\n" for line in views(run)), "utf-8")
     step = max(1, run.wanted.segment_rows // run.wanted.threads)
     parts = [
         (epoch, begin, min(begin + step, epoch.end))
@@ -199,6 +195,7 @@ def write_run(output: Path, run: Run, tell: Any) -> dict[str, Any]:
         "season_s": run.season_s,
         "r2": {"cpu": of_cpu.r2, "memory": of_memory.r2},
         "planted": truths(run),
+        "tuples": dict(counts(run, [run.wanted.windows]))[run.wanted.windows],
         "mean_offered_tps": float(run.offered.mean()),
         "mean_acked_tps": float(run.acked.mean()),
         "epochs": [

@@ -81,7 +81,7 @@ class DataPlace:
         return bool(self.files().get_file_info(self.path).type == fs.FileType.File)
 
     def read(self) -> bytes:
-        """Raises OSError."""
+        """What is in it; of a compressed file (.gz) what was compressed. Raises OSError."""
         with self.files().open_input_stream(self.path) as stream:
             return bytes(stream.read())
 

@@ -11,6 +11,7 @@ import msgspec
 
 from dashboards.analytics.analyses.replans import epochs_of
 from dashboards.analytics.data_places import DataPlace
+from dashboards.analytics.published import COUNTED, PublishedViews, lines_of, view_parts
 from dashboards.analytics.results import LeftOut
 from dashboards.analytics.trace_runs import weights_of
 from dashboards.tables.catalogue import TraceTable, tables
@@ -22,23 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Rows = list[dict[str, Any]]
-COUNTED = ("offered", "emitted", "acked", "in_flight", "lost", "dead_lettered", "replayed", "duplicates")
-
-
-class _TuplesOnly(msgspec.Struct):
-    tuples: dict[str, Any] | None = None
-
-
-class _ViewLine(msgspec.Struct):
-    """Of a snapshot or a delta what tells of tuples."""
-
-    schema: str
-    now: str
-    tuples: dict[str, Any] | None = None
-    patch: _TuplesOnly | None = None
-
-
-_view_line = msgspec.json.Decoder(_ViewLine)
 
 
 def head_tables(runs: Sequence[RunFiles], left: Sequence[LeftOut], wanted: set[str]) -> dict[str, pa.Table]:
@@ -75,7 +59,7 @@ def _of_run(one: RunFiles, wanted: set[str], left: list[LeftOut]) -> dict[str, R
     if "decisions" in wanted:
         found["decisions"] = _decisions(list(_lines(one.run.place / DECISIONS, _object, left)))
     if "counts" in wanted:
-        found["counts"] = _counts(_lines(one.run.place / VIEWS, _view_line.decode, left))
+        found["counts"] = _counts(one.run.place, left)
     return found
 
 
@@ -106,7 +90,11 @@ def _lines(file: DataPlace, decode: Callable[[bytes], Any], left: list[LeftOut])
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
             torn += 1
     if torn:
-        left.append(LeftOut(file.uri, "truncated", f"cannot be read: {counted(torn, 'line')}", torn))
+        left.append(_torn(file.uri, torn))
+
+
+def _torn(uri: str, lines: int) -> LeftOut:
+    return LeftOut(uri, "truncated", f"cannot be read: {counted(lines, 'line')}", lines)
 
 
 def _run_row(one: RunFiles, head: dict[str, Any]) -> dict[str, Any]:
@@ -213,19 +201,19 @@ def _decisions(lines: Sequence[dict[str, Any]]) -> Rows:
     return rows
 
 
-def _counts(lines: Iterator[_ViewLine]) -> Rows:
-    """What is said of tuples, put together: a delta says what has changed."""
+def _counts(run: DataPlace, left: list[LeftOut]) -> Rows:
+    """A row for each line of the views, of all their parts, that says something of tuples. Torn ones are said once."""
+    if not view_parts(run):
+        left.append(LeftOut((run / VIEWS).uri, "missing", "there is no such file", None))
     rows: Rows = []
-    now: dict[str, Any] = {}
-    for line in lines:
-        if line.patch is None:
-            now = dict.fromkeys(COUNTED) | (line.tuples or {})
-        elif line.patch.tuples:
-            now = now | line.patch.tuples
-        else:
-            continue
-        values = {name: now.get(name) for name in COUNTED}
-        rows.append({"number": len(rows) + 1, "time": _of_text(line.now), **values})
+    views = PublishedViews(lines_of(run))
+    for view in views:
+        if view.counts:
+            tuples = view.tuples or {}
+            values = {name: tuples.get(name) for name in COUNTED}
+            rows.append({"number": len(rows) + 1, "time": _of_text(view.now), **values})
+    if views.torn:
+        left.append(_torn((run / VIEWS).uri, views.torn))
     return rows
 
 

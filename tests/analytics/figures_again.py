@@ -245,6 +245,14 @@ class RunFiles:
         found |= {f"p{int(100 * q)}_s": weighted_quantile(self.latency, q) for q in (0.5, 0.95, 0.99)}
         return found | {"replans": sum(row["reason"] != "start" for row in self.replans())}
 
+    def counted(self) -> Row:
+        """What the controller said last of each count."""
+        found: Row = {}
+        file = self.folder / "views.jsonl"
+        for line in file.read_text("utf-8").splitlines() if file.exists() else ():
+            found |= (json.loads(line).get("patch") or json.loads(line)).get("tuples") or {}
+        return found
+
     def latency_slopes(self) -> dict[tuple[int, str, str], float | None]:
         """Theil–Sen of the medians of a second, put together to at most 24."""
         found: dict[tuple[int, str, str], float | None] = {}

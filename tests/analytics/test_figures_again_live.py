@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 500
 NULLS, NO_NUMBERS = 0.05, 0.02  # shares of predictions that a recorder leaves out, in either way
 EPOCH_WITHOUT = 2  # nothing was predicted in it
-PLANTED = ("overload", "slow_slot", "pair", "leak", "skew")
+PLANTED = ("overload", "slow_slot", "pair", "leak", "skew", "faults")
 CLEAN = 10
 SHAPE: Row = {"threads": 40, "slots": 16, "epochs": 4, "segment_rows": 20_000}
 WINDOW_S = 10  # where a run takes more than ten minutes
@@ -264,7 +264,17 @@ def test_who_was_nearest_to_a_limit(analysed: Analysed) -> None:
         assert set(found) == {epoch for epoch, rows in expected.items() if rows}
         for epoch, rows in found.items():
             for row, figures in zip(sorted(rows, key=lambda r: r["rank"]), expected[epoch], strict=True):
-                names = ("task", "vm", "slot", "threads", "busy_share", "cpu_share", "queue_mean", "load")
+                names = (
+                    "task",
+                    "vm",
+                    "slot",
+                    "threads",
+                    "busy_share",
+                    "cpu_share",
+                    "queue_mean",
+                    "load",
+                    "queue_growth_tps",
+                )
                 same(row, {name: figures[name] for name in names}, (key, epoch, row["rank"]))
         assert "gone" not in {row["task"] for rows in found.values() for row in rows}
 
@@ -313,6 +323,7 @@ def test_every_run_in_one_row(analysed: Analysed) -> None:
     counts = ("lost", "dead_lettered", "replayed", "duplicates")
     for key, run in analysed.runs.items():
         [row], [told] = analysed.rows("run_figures", key), analysed.rows("tuples_told", key)
+        same(told, run.counted(), key)
         episodes = [one for one in analysed.told["episodes"] if one["run"] == key]
         expected = run.whole({"episodes": episodes, "counted": {name: told[name] for name in counts}})
         for name in ("p50_s", "p95_s", "p99_s"):
@@ -341,7 +352,7 @@ def test_what_changed_is_what_differs_from_the_run_before(analysed: Analysed) ->
     clean = [row for row in found if "clean" in row["run"] and "clean" in row["against"]]
     assert {row["figure"] for row in clean if row["differs"]} == set()
     planted = {row["figure"] for row in found if "planted" in row["run"] and row["differs"]}
-    assert planted >= {"seconds", "p99_s", "waited_s", "slot_hours"}
+    assert planted >= {"seconds", "p99_s", "waited_s", "slot_hours", "lost", "replayed", "duplicates"}
 
 
 def test_how_long_rows_waited(analysed: Analysed) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dashboards.analytics.analyses import told
 from dashboards.analytics.data_places import place
+from dashboards.analytics.published import PublishedViews, lines_of, view_parts
 from dashboards.analytics.results import RunNote
 
 BEGIN_US = 1_800_000_000_000_000
@@ -47,7 +48,7 @@ def test_counts_are_those_that_were_told_last_and_a_delta_changes_only_what_it_n
 def test_of_a_run_without_a_record_nothing_is_known(tmp_path: Path) -> None:
     its, notes = told.read("demo/r", BEGIN_US, [])
     assert notes == [] and {getattr(its, name) for name in its.__struct_fields__} == {"demo/r", None}
-    assert told.view_parts(place(tmp_path)) == []
+    assert view_parts(place(tmp_path)) == []
 
 
 def test_events_are_told_once_in_order_and_steps_of_plans_are_left_to_the_plans() -> None:
@@ -74,5 +75,36 @@ def test_older_parts_come_first_and_one_of_two_of_the_same(tmp_path: Path) -> No
     ):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "views-000002.jsonl.gz").write_bytes(gzip.compress(b""))
-    names = [part.name for part in told.view_parts(place(tmp_path))]
+    names = [part.name for part in view_parts(place(tmp_path))]
     assert names == ["views-000001.jsonl.gz", "views-000002.jsonl.gz", "views-000010.jsonl", "views.jsonl"]
+
+
+def test_a_snapshot_says_everything_and_torn_lines_are_counted() -> None:
+    views = PublishedViews([
+        line(0, whole=True, stage="running", tuples=COUNTS), b'{"now": "torn', line(1, stage="ending"),
+        line(2, tuples={"lost": 4}), line(3, whole=True, stage="over", tuples={"lost": 1}), line(4, whole=True),
+    ])  # fmt: skip
+    found = [(view.stage, view.counts, view.tuples) for view in views]
+    assert found == [
+        ("running", True, COUNTS),
+        ("ending", False, COUNTS),
+        ("ending", True, COUNTS | {"lost": 4}),
+        ("over", True, {"lost": 1}),
+        ("over", True, None),
+    ]
+    assert views.torn == 1
+
+
+def test_what_is_older_is_read_though_it_is_compressed(tmp_path: Path) -> None:
+    older = [line(0, whole=True, stage="running", tuples=COUNTS), line(1, events={"4": event(1, "vm_lost")})]
+    (tmp_path / "views-000001.jsonl.gz").write_bytes(gzip.compress(b"\n".join(older)))
+    (tmp_path / "views.jsonl").write_bytes(line(2, tuples={"acked": 7}))
+    its, notes = told.read("demo/r", BEGIN_US, lines_of(place(tmp_path)))
+    assert (its.emitted, its.acked, [note.kind for note in notes]) == (8, 7, ["vm_lost"])
+
+
+def test_a_part_that_is_torn_costs_no_more_than_itself(tmp_path: Path) -> None:
+    torn = gzip.compress(line(0, whole=True, tuples={"lost": 9}))[:-20]
+    (tmp_path / "views-000001.jsonl.gz").write_bytes(torn)
+    (tmp_path / "views.jsonl").write_bytes(line(2, whole=True, tuples=COUNTS))
+    assert told.read("demo/r", BEGIN_US, lines_of(place(tmp_path)))[0].lost == 0

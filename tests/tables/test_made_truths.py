@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -30,9 +31,9 @@ class Made:
     """A trace and what is true of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.truth = generate(
-            folder, Wanted(rows=24_000, threads=20, slots=SLOTS, epochs=4, segment_rows=4_000)
-        )
+        planted = ("growing", "beside", "faults")
+        wanted = Wanted(rows=24_000, threads=20, slots=SLOTS, epochs=4, segment_rows=4_000, planted=planted)
+        self.truth = generate(folder, wanted)
         self.run = folder / "made" / "run-1"
         for file in sorted((self.run / "samples").glob("*.parquet")):
             pq.write_table(self.spoiled(pq.read_table(file)), file)
@@ -152,6 +153,30 @@ def test_counts_are_those_of_the_truth(made: Made, ask: Ask) -> None:
     (row,) = ask("select * from mart_runs")
     assert row["offered_tps"] == pytest.approx(run["mean_offered_tps"], abs=1)
     assert row["acked_tps"] == pytest.approx(run["mean_acked_tps"], abs=1)
-    assert row["plans"] == len(run["epochs"]) and row["lost"] is None
+    assert row["plans"] == len(run["epochs"])
+    assert min(run["tuples"][name] for name in ("lost", "replayed", "duplicates")) > 0, (
+        "else nothing is tried"
+    )
+    assert all(
+        row[name] == run["tuples"][name] for name in ("lost", "replayed", "duplicates", "dead_lettered")
+    )
     (tuples,) = ask("select * from mart_tuples")
+    assert all(tuples[name] == many for name, many in run["tuples"].items())
     assert tuples["counted_done"] == sum(rate["acked"] for rate in made.rows("rates"))
+
+
+def test_counts_are_read_of_every_part_of_the_record(made: Made, ask: Ask) -> None:
+    """What is older is kept compressed; a line that is torn is passed over, and said."""
+    whole, before = made.run / "views.jsonl", ask("select * from counts order by number")
+    lines = whole.read_bytes().splitlines(keepends=True)
+    assert len(before) == len(lines) > 50, "else nothing is tried"
+    older = made.run / "views-000001.jsonl.gz"
+    older.write_bytes(gzip.compress(b"".join(lines[:30])))
+    whole.write_bytes(b"".join(lines[30:]) + lines[-1][:40])
+    try:
+        assert ask("select * from counts order by number") == before
+        [left] = ask("select l.*, (select count(*) from counts) as n from left_out l")
+        assert (left["kind"], left["rows"]) == ("truncated", 1) and left["file"].endswith("views.jsonl")
+    finally:
+        older.unlink()
+        whole.write_bytes(b"".join(lines))
