@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from controller.files.season_files import read_season
 from dashboards.analytics.results import TABLES
 from generate_trace import BESIDE, COST_S, TASKS, USUAL, Wanted, generate
 
@@ -126,6 +127,8 @@ def test_the_season_is_found(made, analysed):
     assert of_run(analysed[0]["seasons"])[0]["period_s"] == pytest.approx(
         made[1]["runs"][0]["season_s"], rel=0.05
     )
+    learned = read_season(analysed[1] / "seasons" / "made-run-1.json", "made")  # as `up --season` reads it
+    assert learned.period_s == pytest.approx(made[1]["runs"][0]["season_s"], rel=0.05)
 
 
 def test_cost_follows_from_hours_and_prices(made, analysed):

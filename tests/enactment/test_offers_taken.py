@@ -250,6 +250,20 @@ def test_in_mode_approve_the_plan_waits_for_a_word() -> None:
     assert len(world.slots_of(TASK)) == 2 and world.durable.refits == {}
 
 
+def test_the_prediction_ledger_lets_a_right_refit_stand_and_takes_a_wrong_one_back(
+    world: CostedWorld,
+) -> None:
+    offer(world, refitted(100.0))
+    world.run(150)
+    assert correction_of(in_use(world)).time == pytest.approx(1.35), "what rows cost says the same"
+    wrong = CostedWorld(BY_CPU, SAID, rate_tps=100.0).start().run(25)
+    offer(wrong, refitted(55.0))
+    wrong.run(150)
+    assert "model_off" in {d["trigger"] for d in wrong.traces}
+    assert in_use(wrong).points[0].rate_tps == pytest.approx(100.0, rel=0.1)
+    assert "120 s are needed" in why_not(offer(wrong, refitted(55.0))), "it is not taken twice"
+
+
 def test_a_controller_that_is_killed_keeps_what_it_took_and_plans_with_it(world: CostedWorld) -> None:
     offer(world, refitted(100.0), season=season())
     model = in_use(world)
