@@ -22,14 +22,14 @@ class Receiving(Protocol):
 
 class ChainedPost:
     """Of one thread. targets: the threads that it may run; chained: those that it ran when it had a frame for
-    them last. lent_ns: CPU that it spent on them."""
+    them last. lent_ns: CPU that it spent on them. wire_bytes: that left the worker."""
 
     def __init__(self, board: Switchboard, threads: Mapping[int, Receiving]) -> None:
         self.slot, self.incarnation = board.slot, board.incarnation
         self._board, self._threads = board, threads
         self.targets: frozenset[int] = frozenset()
         self.chained: set[int] = set()
-        self.lent_ns = 0
+        self.lent_ns = self.wire_bytes = 0
         self._sent: dict[int, int] = {}
 
     def deliver(self, frames: Iterable[Frame]) -> None:
@@ -41,7 +41,7 @@ class ChainedPost:
                 self.chained.add(target)
             else:
                 self.chained.discard(target)
-                self._board.deliver((frame,))
+                self.wire_bytes += self._board.deliver((frame,))
 
     def _run(self, frame: Frame, before: int) -> bool:
         receiver = self._threads.get(frame.target)

@@ -13,7 +13,7 @@ from typing import Any
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.latency_buckets import bucket_of
 from topology_runtime.logic import runs_anywhere
-from topology_runtime.messages import Frame
+from topology_runtime.messages import Frame, WireFrame
 from topology_runtime.state_moves import StateAsked
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.behaviours import behaviour_of
@@ -21,6 +21,7 @@ from topology_runtime.worker.keyed import KeyedTask
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.threads import IDLE_S, TaskThread, ThreadWork
+from topology_runtime.worker.writing import read
 
 TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
 WAIT_S = 0.005  # a thread that may not work looks again so often
@@ -37,6 +38,7 @@ class FrameWork(ThreadWork):
         self._taken: dict[int, int] = {}  # sender → frames
         self._anywhere = False  # its object may be called by any thread
         self._cpu_ns = 0  # of the last frame
+        self.refused = 0
         self._until_ns = 0  # it sleeps so long at most, unless something wakes it
         self._lost = 0  # key ranges of which it was told
         self._unsaved = ""
@@ -84,7 +86,7 @@ class FrameWork(ThreadWork):
                 thread.inbox.put(None)  # there is something to do sooner than it thinks
             lent_ns = thread.post.lent_ns - lent_ns
             thread.borrowed_ns += self._cpu_ns + lent_ns
-            thread.tell_of_cpu()
+            thread.count()
         return self._cpu_ns + lent_ns
 
     def _handle(self, item: Any) -> None:
@@ -98,7 +100,7 @@ class FrameWork(ThreadWork):
         core.flush(monotonic_ns())
         if isinstance(core.behaviour, KeyedTask):
             self._tell_of_state(core.behaviour)
-        thread.tell_of_cpu()
+        thread.count()
 
     def _wait_for_lease(self, idle: bool) -> bool:
         """True once it may work; False when it is to end, or has nothing to work on."""
@@ -114,8 +116,10 @@ class FrameWork(ThreadWork):
             return TICK_S if self.core.behaviour.by_the_clock else IDLE_S
         return max(0.0, (due_ns - monotonic_ns()) / 1e9)
 
-    def _take(self, arrived_ns: int, frame: Frame, wire_bytes: int) -> None:
-        thread = self.thread
+    def _take(self, arrived_ns: int, sent: Frame | WireFrame, wire_bytes: int) -> None:
+        frame, thread = read(sent) if isinstance(sent, WireFrame) else sent, self.thread
+        if frame is None:
+            return self._refuse()
         words, at, watch = thread.host.meter.words, thread.at, thread.watch
         if (copies := thread.copies) is not None:
             copies.add(thread.topology.edges[frame.edge].source, frame.rows)
@@ -136,6 +140,12 @@ class FrameWork(ThreadWork):
         words[at + mt.FIELDS + bucket_of(end_ns - arrived_ns)] += rows
         self._taken[frame.sender] = self._taken.get(frame.sender, 0) + 1
         self._measure_link(frame, arrived_ns, wire_bytes)
+
+    def _refuse(self) -> None:
+        """A peer's frame that is none: it is sent again, or its sender is at fault for good."""
+        self.refused += 1
+        if self.refused == 1:
+            self._say("a frame that cannot be read came, and is left out; more of them are not told")
 
     # ── links ───────────────────────────────────────────────────────────────────────────────────
 

@@ -85,7 +85,7 @@ class SourceWork(ThreadWork):
             source.turn(now_ns, wall_ns(), self._rows)
             self.core.flush(monotonic_ns())
         thread.working = False
-        thread.tell_of_cpu()
+        thread.count()
         self._count()
         if source.letters.any or self.again is not None:
             before, self.again = self.again, source.letters.now(self.desired.thread)

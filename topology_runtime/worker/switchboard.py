@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from topology_runtime.channels import LinkWatch, PullChannel, PushChannel, encode
-from topology_runtime.clock import monotonic_ns, wall_of_monotonic_ns
+from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
-from topology_runtime.errors import BadRow, HeadgateError
+from topology_runtime.errors import HeadgateError
 from topology_runtime.keys.pairs import KeyPair, contact_at
 from topology_runtime.messages import (
     Ack,
@@ -33,9 +33,9 @@ from topology_runtime.messages import (
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import rows as wire
-from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.state import WorkerState
+from topology_runtime.worker.writing import BadRows, written
 
 SEND_BATCH = 512  # messages taken from the queue before acks are written
 PENDING_MOST = 8192  # messages kept for a peer that is not connected yet
@@ -43,7 +43,9 @@ POLL_S = 0.2
 CLOSED_KEPT = 10_000  # threads that have ended are remembered: what still comes for them is dropped
 EARLY_MOST = 4096  # refused senders told at once
 
-Inbox = SimpleQueue[Any]  # (arrived_ns, Frame, bytes), Mark, list[Ack], or None: look around
+Inbox = SimpleQueue[
+    Any
+]  # (arrived_ns, Frame or, of a peer, WireFrame, bytes), Mark, list[Ack], or None: look around
 
 
 class Switchboard:
@@ -56,6 +58,7 @@ class Switchboard:
         self.slot_of: dict[int, Slot] = {}
         self.strict = False
         self.topology_size = (0, 0)  # edges and sources; 0: not known yet
+        self.bad_rows: BadRows = SimpleQueue()
         self._closed: set[int] = set()
         self._lock = threading.Lock()
 
@@ -89,8 +92,9 @@ class Switchboard:
         for inbox in list(self.inboxes.values()):
             inbox.put(None)
 
-    def deliver(self, frames: Iterable[Frame]) -> None:
-        """Frames of a thread of this worker, on their way."""
+    def deliver(self, frames: Iterable[Frame]) -> int:
+        """Frames of a thread of this worker, on their way: the bytes of those that leave it."""
+        wire_bytes = 0
         for frame in frames:
             slot = self.slot_of.get(frame.target)
             if slot == self.slot:
@@ -98,7 +102,10 @@ class Switchboard:
                     frame.rows = wire.read(wire.write(frame.rows, shape := wire.shape_of(frame.rows)), shape)
                 self.put(frame.target, (frame.flushed_ns, frame, 0))
             elif slot is not None:
-                self.out.put((slot, frame))
+                data = written(frame, self.bad_rows)
+                wire_bytes += len(data)
+                self.out.put((slot, data))
+        return wire_bytes
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         """Acks to the ledgers they belong to."""
@@ -141,7 +148,6 @@ class Sender(threading.Thread):
         self._peers: dict[Slot, PushChannel] = {}
         self._pending: dict[Slot, list[bytes]] = {}
         self.dropped = 0
-        self.bad_rows: SimpleQueue[tuple[Frame, list[tuple[int, BadRow]]]] = SimpleQueue()
 
     def connect(self, peer: WorkerAt) -> None:
         self._board.out.put((None, peer))
@@ -175,8 +181,8 @@ class Sender(threading.Thread):
     def _one(self, slot: Slot | None, what: Any, acks: dict[Slot, list[Ack]]) -> bool:
         if slot is None:
             return self._order(what)
-        if isinstance(what, Frame):
-            self._send(slot, self._write(what))
+        if isinstance(what, bytes):
+            self._send(slot, what)
         elif isinstance(what, Ack):
             acks.setdefault(slot, []).append(what)
         else:
@@ -220,27 +226,6 @@ class Sender(threading.Thread):
         else:
             self.dropped += 1
 
-    def _write(self, frame: Frame) -> bytes:
-        rows = frame.rows
-        try:
-            shape = wire.shape_of(rows)
-            body = wire.write(rows, shape)
-        except BadRow:
-            good, bad = wire.good_rows(rows)
-            self.bad_rows.put((msgspec.structs.replace(frame), bad))
-            singles = list(r.single(frame.runs))
-            frame.runs = r.joined(singles[place] for place in good)
-            rows = [rows[place] for place in good]
-            shape = wire.shape_of(rows)
-            body = wire.write(rows, shape)
-        frame.rows, utc_ns = [], wall_of_monotonic_ns()
-        frame.filled_ns, frame.flushed_ns = frame.filled_ns + utc_ns, frame.flushed_ns + utc_ns
-        data = encode(WireFrame(frame, shape, msgspec.Raw(body)))
-        record = self._records.get(frame.sender)
-        if record is not None:
-            self._meter.words[record + mt.BYTES_OUT] += len(data)
-        return data
-
 
 class Receiver(threading.Thread):
     """Owns the worker's PULL socket; hands what arrives to inboxes, if the worker's state admits it."""
@@ -265,30 +250,25 @@ class Receiver(threading.Thread):
     def _take(self, data: bytes) -> None:
         try:
             message = self._decoder.decode(data)
-            if isinstance(message, WireFrame):
-                message.frame.rows = wire.read(message.rows, message.shape)
-                utc_ns = wall_of_monotonic_ns()
-                message.frame.filled_ns -= utc_ns
-                message.frame.flushed_ns -= utc_ns
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.refused += 1
             return
         if isinstance(message, WireFrame):
-            self._frame(message.frame, len(data))
+            self._frame(message, len(data))
         elif isinstance(message, Ping):
             self._pings.put(message)
             self._wake.set()
         else:
             self._told(message)
 
-    def _frame(self, frame: Frame, size: int) -> None:
-        token = self._state.token
+    def _frame(self, message: WireFrame, size: int) -> None:
+        frame, token = message.frame, self._state.token
         if not self._state.admits(frame):
             self._refuse(frame.slot, frame.incarnation, token)
-        elif not r.fits(frame) or not self._board.knows(frame):
+        elif not self._board.knows(frame):
             self.refused += 1
         else:
-            self._board.put(frame.target, (monotonic_ns(), frame, size))
+            self._board.put(frame.target, (monotonic_ns(), message, size))
 
     def _told(self, message: Acks | Word) -> None:
         token = self._state.token

@@ -205,7 +205,8 @@ class TaskThread(threading.Thread):
         self.work.close()
 
     def over(self) -> None:
-        """Nothing is counted any more but what the sender has still to send; its records may go to others."""
+        """Nothing is counted any more; its records may go to others once the sender has sent what is there."""
+        self.count()
         self.host.board.out.put((None, Over(self.desired.thread)))
         self.host.changed()
 
@@ -216,9 +217,11 @@ class TaskThread(threading.Thread):
         self.watch.look()
         self.look_at_orders()
 
-    def tell_of_cpu(self) -> None:
-        """What it spent on others, and others on it."""
-        self.host.meter.words[self.at + mt.BORROWED_NS] = self.borrowed_ns - self.post.lent_ns
+    def count(self) -> None:
+        """What it spent on others, and others on it; what it sent."""
+        words, at = self.host.meter.words, self.at
+        words[at + mt.BORROWED_NS] = self.borrowed_ns - self.post.lent_ns
+        words[at + mt.BYTES_OUT] = self.post.wire_bytes
 
     def look_at_orders(self) -> None:
         orders = self.orders

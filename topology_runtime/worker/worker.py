@@ -385,8 +385,8 @@ class Worker:
         self.wake.set()
 
     def _bad_rows(self) -> None:
-        while not self.sender.bad_rows.empty():
-            frame, bad = self.sender.bad_rows.get_nowait()
+        while not self.board.bad_rows.empty():
+            frame, bad = self.board.bad_rows.get_nowait()
             for place, error in bad:
                 self.letters.put(self._letter(frame, place, error))
 
