@@ -18,6 +18,7 @@ from dashboards.tables import trace_files
 from dashboards.tables.answers import lines_of, plain
 from dashboards.tables.catalogue import needed
 from generate_trace import Wanted, generate
+from made_runs import SLOT_CORES
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
 
@@ -180,3 +181,39 @@ def test_counts_are_read_of_every_part_of_the_record(made: Made, ask: Ask) -> No
     finally:
         older.unlink()
         whole.write_bytes(b"".join(lines))
+
+
+def test_latencies_of_a_run_are_those_of_its_rows_in_order(made: Made, ask: Ask) -> None:
+    (row,) = ask("select * from mart_runs")
+    rows = sorted((late["latency_s"], late["tuples"]) for late in made.rows("latency"))
+    total, reached, found = sum(tuples for _, tuples in rows), 0.0, {}
+    for latency_s, tuples in rows:
+        reached += tuples
+        for name, share in (("p50_s", 0.50), ("p95_s", 0.95), ("p99_s", 0.99)):
+            if reached >= share * total - 1e-6:
+                found.setdefault(name, latency_s)
+    assert {name: row[name] for name in found} == found and len(found) == 3
+    assert row["max_s"] == rows[-1][0]
+
+
+def test_what_no_thread_explains_is_the_mean_over_held_slots(made: Made, ask: Ask) -> None:
+    (run,) = ask("select * from mart_runs")
+    threads: dict[Any, float] = defaultdict(float)
+    for sample in made.rows("samples"):
+        threads[sample["time"], sample["vm"], sample["slot"]] += sample["cpu_s"]
+    rest: dict[int, list[float]] = defaultdict(list)
+    errors = []
+    for slot in made.rows("slots"):
+        place = slot["time"], slot["vm"], slot["slot"]
+        if place in threads:
+            rest[slot["epoch"]].append(slot["cpu"] - threads[place] / slot["window_s"] / SLOT_CORES)
+        if slot["predicted_cpu"] is not None:
+            errors.append(abs(slot["cpu"] - slot["predicted_cpu"]))
+    every = [value for values in rest.values() for value in values]
+    assert run["unexplained_cpu"] == pytest.approx(sum(every) / len(every), rel=1e-9)
+    assert run["cpu_error"] == pytest.approx(sum(errors) / len(errors), rel=1e-9)
+    costs = {row["epoch"]: row["unexplained_cpu"] for row in ask("select * from mart_cost")}
+    expected = {epoch: sum(values) / len(values) for epoch, values in rest.items()} | {
+        None: sum(every) / len(every)
+    }
+    assert costs == pytest.approx(expected, rel=1e-9)

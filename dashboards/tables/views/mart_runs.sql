@@ -26,31 +26,56 @@ with counted as (
   from fct_rates_per_second
   group by run
 ),
-ranked as (
+buckets as ( -- so that only those rows are put in order among which a percentile lies
+  select run, floor(64 * ln(greatest(latency_s, 1e-9))) as bucket, sum(tuples) as tuples, max(latency_s) as max_s
+  from latency
+  group by run, floor(64 * ln(greatest(latency_s, 1e-9)))
+),
+reached as (
   select
     run,
-    latency_s,
-    sum(tuples) over (partition by run order by latency_s rows between unbounded preceding and current row) as upto,
+    bucket,
+    max_s,
+    tuples,
+    sum(tuples) over (partition by run order by bucket rows between unbounded preceding and current row) as upto,
     sum(tuples) over (partition by run) as total
-  from latency
+  from buckets
+),
+near as (
+  select run, bucket, upto - tuples as before, total
+  from reached
+  where (upto >= 0.50 * total - 1e-6 and upto - tuples < 0.50 * total - 1e-6)
+    or (upto >= 0.95 * total - 1e-6 and upto - tuples < 0.95 * total - 1e-6)
+    or (upto >= 0.99 * total - 1e-6 and upto - tuples < 0.99 * total - 1e-6)
+),
+ranked as (
+  select
+    n.run,
+    l.latency_s,
+    n.total,
+    n.before + sum(l.tuples) over (
+      partition by n.run, n.bucket order by l.latency_s rows between unbounded preceding and current row
+    ) as upto
+  from near n
+  join latency l on l.run = n.run and floor(64 * ln(greatest(l.latency_s, 1e-9))) = n.bucket
 ),
 late as (
   select
     run,
-    min(case when upto >= 0.50 * total - 1e-6 then latency_s end) as p50_s,
-    min(case when upto >= 0.95 * total - 1e-6 then latency_s end) as p95_s,
-    min(case when upto >= 0.99 * total - 1e-6 then latency_s end) as p99_s,
-    max(latency_s) as max_s
+    min(case when upto >= 0.50 * total - 2e-6 then latency_s end) as p50_s,
+    min(case when upto >= 0.95 * total - 2e-6 then latency_s end) as p95_s,
+    min(case when upto >= 0.99 * total - 2e-6 then latency_s end) as p99_s
   from ranked
   group by run
+),
+latest as (
+  select run, max(max_s) as max_s from buckets group by run
 ),
 planned as (
   select run, count(distinct plan_epoch) as plans from decisions group by run
 ),
 used as (
-  select run, avg(abs(cpu_residual)) as cpu_error, avg(case when threads > 0 then unexplained_cpu end) as unexplained_cpu
-  from fct_slot_seconds
-  group by run
+  select run, avg(abs(cpu - predicted_cpu)) as cpu_error from slots group by run
 )
 select
   d.run,
@@ -67,17 +92,18 @@ select
   l.p50_s,
   l.p95_s,
   l.p99_s,
-  l.max_s,
+  x.max_s,
   p.plans,
   m.slots_held,
   m.slot_hours,
   m.usd,
   u.cpu_error,
-  u.unexplained_cpu
+  m.unexplained_cpu
 from dim_run d
 left join counted c on c.run = d.run
 left join mart_tuples t on t.run = d.run
 left join late l on l.run = d.run
+left join latest x on x.run = d.run
 left join planned p on p.run = d.run
 left join mart_cost m on m.run = d.run and m.epoch is null
 left join used u on u.run = d.run
