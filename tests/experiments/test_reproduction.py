@@ -37,6 +37,17 @@ def test_the_page_is_what_the_data_give() -> None:
     assert (DOCS / "reproduction.md").read_text("utf-8") == page(data), "run scripts/reproduce --analyse-only"
 
 
+@pytest.mark.parametrize("section", [c.FIXED, c.ACQUIRED])
+def test_a_cell_that_was_not_run_stays_off_the_page(section: str) -> None:
+    data = json.loads((DOCS / "reproduction.json").read_text("utf-8"))
+    place = next(n for n, cell in enumerate(data["cells"]) if cell["section"] == section)
+    kept = ("key", "section", "shape", "pair", "routing", "part")
+    data["cells"][place] = {name: data["cells"][place][name] for name in kept} | {
+        "failed": "no answer in 5 s"
+    }
+    assert "1 failed" in page(data)
+
+
 @pytest.mark.full
 def test_its_pictures_are_what_the_data_give(tmp_path: Path) -> None:
     files = draw(json.loads((DOCS / "reproduction.json").read_text("utf-8")), tmp_path)

@@ -179,7 +179,8 @@ def _ratios(data: Data) -> list[Data]:
 
 def _slots_words(data: Data) -> str:
     rows = []
-    run = {(c["shape"], c["pair"], c["planned_tps"]): c for c in data["cells"] if c["section"] == ACQUIRED}
+    done = [cell for cell in data["cells"] if cell["section"] == ACQUIRED and not cell.get("failed")]
+    run = {(cell["shape"], cell["pair"], cell["planned_tps"]): cell for cell in done}
     for row in data["slot_counts"]:
         cell = run.get((row["shape"], row["pair"], row["rate_tps"]))
         rows.append((
