@@ -116,9 +116,11 @@ def test_what_does_not_carry_its_rate_wins_nothing(data: Data) -> None:
 
 def test_runs_are_told_each_and_by_their_median(data: Data) -> None:
     data["runs"] = [run(USUAL, 100.0), run(OURS, 60.0), run(USUAL, 90.0), run(OURS, None), run(OURS, 80.0)]
+    for row in data["runs"]:
+        row["predicted_tps"] *= 1.2 if row["pair"] == OURS else 1
     text = page(data)
-    assert "| linear | `mba+sam` | 6 | 100 | 1.00, 0.90 | 0.95 |" in text
-    assert f"| linear | `{OURS}` | 6 | 100 | 0.60, 0.00, 0.80 | 0.60 |" in text
+    assert "| linear | `mba+sam` | 6 | 100 | 1.00 | 1.00, 0.90 | 0.95 |" in text
+    assert f"| linear | `{OURS}` | 6 | 100 | 1.20 | 0.60, 0.00, 0.80 | 0.60 |" in text
     assert line(text, "- **Run**").endswith("linear 0.60 (`mba+sam` 0.95).")
     data["runs"] = [run(USUAL, 90.0), run(OURS, 95.0)]
     assert "- **Run**" not in page(data)
