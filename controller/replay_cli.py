@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,10 +16,11 @@ from topology_runtime.output import Format, emit, emit_line, format_options, to_
 
 if TYPE_CHECKING:
     from controller.knowledge.config import ControllerSettings
+    from controller.knowledge.traffic import MeasuredTraffic
     from controller.replaying.comparing import Difference, PolicyComparison
     from controller.replaying.exact_replay import ExactReplay, Moment
     from controller.replaying.ideal_account import IdealAccount
-    from controller.replaying.policies import PolicyQuestion, PolicyTrial
+    from controller.replaying.policies import Policy, PolicyQuestion, PolicyTrial
     from controller.replaying.trace_reading import Recording
 
 SCHEMA = "headgate/replay/v1"
@@ -57,6 +59,7 @@ def replay(
 
     \b
     mba+sam, lsa+rsm, …   re-plan as the controller does, with this allocator and mapper
+    traffic, top-down, …  the same, with the allocator that goes with this mapper
     static                the first plan, never changed
     static-max            a plan for the most that was offered in one second, never changed
     static:lsa+rsm        the same, planned by this pair (else by the run's own)
@@ -95,6 +98,7 @@ def replay(
     answer = found.data()
     if chosen:
         question = found.question(known, vms, max_vms, usd_per_slot_hour)
+        question = dataclasses.replace(question, traffic=traffic_of(trace, chosen))
         answer["recorded"] = found.recorded(trace)
         answer["policies"] = [tried(policy, question) | dict.fromkeys(MEASURED) for policy in chosen]
     show(output, answer, found)
@@ -121,6 +125,20 @@ def refuse_arrivals(chosen: Sequence[object], recording: Recording) -> None:
             cause=f"rows of {names} were taken as they came, and policies are tried with a schedule",
             hint="without --policy the recorded decisions are made again",
         )
+
+
+def traffic_of(trace: Path, chosen: Sequence[Policy]) -> MeasuredTraffic | None:
+    """What the run measured, where a mapper is to be tried that looks at traffic."""
+    from controller.offline.from_trace import recorded_traffic
+    from controller.plan.schedulers import MAPPERS
+
+    if not any(MAPPERS[policy.mapper].by_traffic for policy in chosen):
+        return None
+    try:
+        return recorded_traffic(trace).traffic()
+    except InvalidInput as error:
+        click.echo(f"note: policies go by selectivities alone: {error.what}", err=True)
+        return None
 
 
 def models_of(folder: Path | None, recording: Recording) -> dict[str, Any] | None:

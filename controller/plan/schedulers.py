@@ -183,6 +183,11 @@ def pairs() -> tuple[str, ...]:
     return tuple(f"{a}+{m}" for a in ALLOCATORS for m in MAPPERS if not pair_faults(a, m))
 
 
+def allocator_for(mapper: str) -> str:
+    """The allocator that goes with a mapper when none is chosen."""
+    return next(name for name in ("mba", *ALLOCATORS) if not pair_faults(name, mapper))
+
+
 def mapper_for(allocator: str) -> str:
     """The mapper that goes with an allocator when none is chosen."""
     return {"lsa": "rsm", "optimal": "optimal"}.get(allocator, "sam")

@@ -1,6 +1,7 @@
 """What another policy would have done with the same offer: the real loop in a world of ideal machines. Pure.
 
 ALLOCATOR+MAPPER    such as mba+sam: re-plans as the controller does, with that pair
+MAPPER              such as traffic: the same, with the allocator that goes with it
 static              the first plan, never changed
 static-max          a plan for the most offered in one second, from the beginning, never changed
 static:PAIR         … made by that pair; else by the run's own
@@ -18,7 +19,8 @@ from controller.core.loop import Loop
 from controller.knowledge.config import ControllerSettings
 from controller.knowledge.models import Model
 from controller.knowledge.records import Submitted
-from controller.plan.schedulers import pair_faults, pairs
+from controller.knowledge.traffic import MeasuredTraffic
+from controller.plan.schedulers import MAPPERS, allocator_for, pair_faults, pairs
 from controller.replaying.exact_replay import Moment
 from controller.replaying.ideal_account import IdealAccount
 from controller.replaying.recorded import RecordedRun
@@ -48,7 +50,7 @@ class PolicyQuestion:
     """What a policy is tried with: the run, what was found out of it, and what shall be otherwise.
 
     rates: set by hand in the run, (s, tuples/s). vms: from the start (None: the run's). max_vms: 0: the
-    run's."""
+    run's. traffic: what the run measured, which mappers that look at it plan by once their first plan is in force."""
 
     run: RecordedRun
     seconds: float
@@ -58,6 +60,7 @@ class PolicyQuestion:
     vms: tuple[Vm, ...] | None = None
     max_vms: int = 0
     usd_per_slot_hour: float | None = None
+    traffic: MeasuredTraffic | None = None
 
 
 def policies_of(names: Sequence[str], run: ControllerSettings) -> tuple[Policy, ...]:
@@ -71,6 +74,8 @@ def policies_of(names: Sequence[str], run: ControllerSettings) -> tuple[Policy, 
             pair = name
         elif not colon:
             pair = own
+        if pair in MAPPERS:
+            pair = f"{allocator_for(pair)}+{pair}"
         allocator, plus, mapper = pair.partition("+")
         if plus and not pair_faults(allocator, mapper):
             found.append(Policy(name, allocator, mapper, fixed))
@@ -95,8 +100,11 @@ class PolicyTrial:
         self._world = IdealWorld(loop, self.account, question.delays, question.rates, wall_ns=_wall_ns(run))
 
     def moments(self) -> Iterator[Moment]:
-        """Every step of the policy's loop, in virtual time."""
-        return self._world.moments(self._question.seconds)
+        """Every step of the policy's loop, in virtual time. Nothing is measured before the first plan is in force."""
+        for moment in self._world.moments(self._question.seconds):
+            if self.began:
+                self._world.loop.knowledge.traffic.measured = self._question.traffic
+            yield moment
 
     @property
     def began(self) -> bool:

@@ -7,7 +7,7 @@ in fact is part of the answer, see `watched_runs/slow_net.py`). Each run begins 
 Storm does) and is planned again by the trigger of the mapper `traffic`. What is compared is the half minute before that
 and the one after it has settled: bytes that the VMs' devices sent by the kernel's counters (messages to the controller
 among them), bytes that the switch carried from VM to VM, and latency from the trace. Rows are counted where they end,
-in a file of their numbers.
+in a file of their numbers. A run in which another plan was made (a loaded machine) is discarded, whatever its figures.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from watched_runs.slow_net import SlowNet, slow_net
 
 VMS, CONTROLLER = 4, 5
+THREAD_TPS = 105.0  # of a stage, which waits for 8 ms with each row
 STAGES = ("parse", "enrich", "score", "pack")
 SLOT_CORES, MEMORY = 0.4, 1 << 28
 BEFORE_S, AFTER_S, SETTLES_S = 30.0, 30.0, 8.0
@@ -55,7 +56,7 @@ class Stage:
         self._text = "x" * size
 
     def __call__(self, row):
-        sleep(0.004)  # as for the answer of a service: what a row costs does not depend on who else is on this machine
+        sleep(0.008)  # as for the answer of a service: what a row costs does not depend on who else is on this machine
         return (row[0], self._text)
 """
 
@@ -81,7 +82,7 @@ def topology(folder: Path, sizes: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, rate_tps: float, sizes: tuple[int, ...]) -> None:
+def write(folder: Path, sizes: tuple[int, ...]) -> None:
     """Two threads of each stage, two of which fill a slot: four slots, whatever puts them there."""
     (folder / "six_stages.py").write_text(TASKS)
     (folder / "topology.json").write_text(json.dumps(topology(folder, sizes)))
@@ -89,11 +90,14 @@ def write(folder: Path, rate_tps: float, sizes: tuple[int, ...]) -> None:
     slot = {"cores": SLOT_CORES, "memory_bytes": MEMORY, "machine": "any"}
     for name in STAGES:
         points = [
-            {"threads": n, "rate_tps": 0.58 * n * rate_tps, "cpu": 0.12 * n, "memory": 0.44 * n}
-            for n in (1, 2)
+            {"threads": n, "rate_tps": THREAD_TPS * n, "cpu": 0.12 * n, "memory": 0.44 * n} for n in (1, 2)
         ]
         model = {"schema": "headgate/model/v1", "task": name, "slot": slot, "points": points}
         (folder / "models" / f"{name}.json").write_text(json.dumps(model))
+
+
+class Disturbed(Exception):
+    """Other plans were made than the one in question, as on a machine that others load."""
 
 
 class Run:
@@ -152,7 +156,7 @@ def run(profile: str, rate_tps: float, delay_ms: float) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix=f"online-traffic-{os.getpid()}-"))
     seconds = 2 * SETTLES_S + BEFORE_S + SETTLES_S + AFTER_S + 15
     try:
-        write(folder, rate_tps, PROFILES[profile])
+        write(folder, PROFILES[profile])
         with slow_net(VMS + 1, delay_ms, folder / "switch.jsonl") as net:
             begun = Run(folder, net, rate_tps, seconds)
             try:
@@ -170,8 +174,8 @@ def told(folder: Path, counters: list[tuple[float, int]], switch: list[dict[str,
     decisions = [json.loads(line) for line in (trace / "decisions.jsonl").read_text().splitlines()]
     plans = [d for d in decisions if d["action"] == "plan"]
     moves = [d for d in plans if d["trigger"] == "traffic_saved"]
-    if len(moves) != 1 or len(plans) != 2:
-        raise AssertionError([(d["trigger"], d["text"]) for d in plans])
+    if [d["trigger"] for d in plans] != ["start", "traffic_saved"]:
+        raise Disturbed("; ".join(f"{d['trigger']}: {d['text']}" for d in plans))
     at = utc(moves[0]["time"])
     spans = {"before": (at - BEFORE_S, at), "after": (at + SETTLES_S, at + SETTLES_S + AFTER_S)}
     answer: dict[str, Any] = {"move": moves[0]["text"], "slots": [d["plan"]["slots"] for d in plans]}
@@ -238,21 +242,38 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--rate", type=float, default=250.0)
+    parser.add_argument("--rate", type=float, default=150.0)
     parser.add_argument("--delay-ms", type=float, default=1.0)
     parser.add_argument("--profile", choices=[*PROFILES], default="even")
     asked = parser.parse_args()
-    found = []
-    for n in range(asked.runs):
-        found.append(run(asked.profile, asked.rate, asked.delay_ms))
+    found: list[dict[str, Any]] = []
+    discarded = 0
+    while len(found) < asked.runs:
+        try:
+            found.append(run(asked.profile, asked.rate, asked.delay_ms))
+        except Disturbed as error:
+            discarded += 1
+            print(f"discarded: {error}", file=sys.stderr, flush=True)
+            if discarded > asked.runs:
+                raise
+            continue
         print(json.dumps(found[-1]), flush=True)
         ratio = found[-1]["device_bytes_per_s_ratio"]
-        print(f"run {n + 1} of {asked.runs}: bytes × {ratio:.2f}", file=sys.stderr, flush=True)
+        print(f"run {len(found)} of {asked.runs}: bytes × {ratio:.2f}", file=sys.stderr, flush=True)
     medians = {
         what: statistics.median(one[what] for one in found)
         for what in ("device_bytes_per_s_ratio", "between_vms_bytes_per_s_ratio", "latency_ms_ratio")
     }
-    print(json.dumps({"n": len(found), **medians, "lost": sum(one["rows"]["lost"] for one in found)}))
+    print(
+        json.dumps(
+            {
+                "n": len(found),
+                "discarded": discarded,
+                **medians,
+                "lost": sum(one["rows"]["lost"] for one in found),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":
