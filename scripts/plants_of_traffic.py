@@ -52,15 +52,15 @@ OF_TRAFFIC: tuple[Plant, ...] = (
     one(
         "rows within a slot count for the size of rows",
         "controller/analyze/traffic.py",
-        "edge.bytes_per_s / edge.between_slots_tps for",
-        "edge.bytes_per_s / edge.rate_tps for",
+        "ends: edge.bytes_per_s / edge.between_slots_tps",
+        "ends: edge.bytes_per_s / edge.rate_tps",
         test=MEASURED,
     ),
     one(
         "slots of one VM are taken for two VMs",
         "controller/monitor/layout.py",
-        "self._place_of[1, threads + 1] = vm",
-        "self._place_of[1, threads + 1] = slots",
+        "self._vm_of[threads + 1] = vm",
+        "self._vm_of[threads + 1] = slots",
         test=MEASURED,
     ),
     one(

@@ -184,12 +184,12 @@ class Intake:
         links[5:] *= links[4]  # latencies are means over the frames
         edges = self.map.edges_of(arrays.links[0], arrays.links[1])
         slots_apart, vms_apart = self.map.apart(arrays.links[0], arrays.links[1])
-        between = np.stack((links[2] * slots_apart, links[2] * vms_apart, links[3] * vms_apart))
+        summed = np.concatenate((links[2:], links[2:3] * slots_apart, links[2:4] * vms_apart))
         return _Sums(
             (tasks @ sender.by_task).T,
             sender.first_slot + arrays.slots[0],
             np.concatenate((slots[1:], np.full((1, slots.shape[1]), window_s))).T,
-            _by_edge(np.concatenate((links[2:], between)), edges, len(self.map.edges)),
+            _by_edge(summed, edges, len(self.map.edges)),
             [(self._pair(source, sink), counts) for sink, source, counts in arrays.latency],
             window_s,
         )

@@ -10,6 +10,7 @@ from topology_runtime.topology import Topology
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 TASK_COUNTS = (
     "tuples_in", "tuples_out", "cpu_ns", "run_delay_ns", "busy_ns", "wait_ns", "bytes_in", "bytes_out",
@@ -37,7 +38,8 @@ class TaskMap:
         for number, (source, target) in enumerate(self.edges):
             self._edge_of[self._number[source], self._number[target]] = number
         self._task_of = np.full(1024, -1, np.int64)  # by thread + 1; both ends stay −1: threads not known
-        self._place_of = np.full((2, 1024), -1, np.int64)  # likewise: its slot, its VM
+        self._slot_of = np.full(1024, -1, np.int64)  # likewise: the number of its slot …
+        self._vm_of = np.full(1024, -1, np.int64)  # … and of its VM
 
     def learn(self, threads: Ints, tasks: tuple[str, ...], slots: Ints, vm: int) -> Ints:
         """The task number of each thread row; remembered, with the numbers of its slot and its VM. Raises BadMessage
@@ -51,10 +53,11 @@ class TaskMap:
             if least > len(self._task_of):
                 more = max(least, 2 * len(self._task_of)) - len(self._task_of)
                 self._task_of = np.pad(self._task_of, (0, more), constant_values=-1)
-                self._place_of = np.pad(self._place_of, ((0, 0), (0, more)), constant_values=-1)
+                self._slot_of = np.pad(self._slot_of, (0, more), constant_values=-1)
+                self._vm_of = np.pad(self._vm_of, (0, more), constant_values=-1)
             self._task_of[threads + 1] = numbers
-            self._place_of[0, threads + 1] = slots
-            self._place_of[1, threads + 1] = vm
+            self._slot_of[threads + 1] = slots
+            self._vm_of[threads + 1] = vm
         return numbers
 
     def edges_of(self, senders: Ints, receivers: Ints) -> Ints:
@@ -62,11 +65,13 @@ class TaskMap:
         edges: Ints = self._edge_of[self._tasks(senders), self._tasks(receivers)]
         return edges
 
-    def apart(self, senders: Ints, receivers: Ints) -> Floats:
-        """(2, links): 1 where both ends are known and in different slots, on different VMs."""
-        of, to = (self._place_of.take(ends + 1, axis=1, mode="clip") for ends in (senders, receivers))
-        apart: Floats = ((of != to) & (of >= 0) & (to >= 0)).astype(np.float64)
-        return apart
+    def apart(self, senders: Ints, receivers: Ints) -> tuple[Bools, Bools]:
+        """Per link: are both ends known and in different slots? On different VMs?"""
+        of, to = senders + 1, receivers + 1
+        vm_of, vm_to = self._vm_of.take(of, mode="clip"), self._vm_of.take(to, mode="clip")
+        known = (vm_of >= 0) & (vm_to >= 0)
+        slots = self._slot_of.take(of, mode="clip") != self._slot_of.take(to, mode="clip")
+        return slots & known, (vm_of != vm_to) & known
 
     def _tasks(self, threads: Ints) -> Ints:
         return self._task_of.take(threads + 1, mode="clip")
