@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,8 +57,7 @@ def replay(
     --policy asks what would have been done otherwise. Policies (several: a,b or --policy twice):
 
     \b
-    mba+sam, lsa+rsm, …   re-plan as the controller does, with this allocator and mapper
-    traffic, top-down, …  the same, with the allocator that goes with this mapper
+    mba+sam, traffic, …   re-plan as the controller does, by this pair, or this mapper and its allocator
     static                the first plan, never changed
     static-max            a plan for the most that was offered in one second, never changed
     static:lsa+rsm        the same, planned by this pair (else by the run's own)
@@ -97,8 +95,7 @@ def replay(
     found = replayed(recording, known, usd_per_slot_hour, speed, output)
     answer = found.data()
     if chosen:
-        question = found.question(known, vms, max_vms, usd_per_slot_hour)
-        question = dataclasses.replace(question, traffic=traffic_of(trace, chosen))
+        question = found.question(known, vms, max_vms, usd_per_slot_hour, traffic_of(trace, chosen))
         answer["recorded"] = found.recorded(trace)
         answer["policies"] = [tried(policy, question) | dict.fromkeys(MEASURED) for policy in chosen]
     show(output, answer, found)
@@ -203,7 +200,12 @@ class ReplayResult:
         return self.account.row("recorded") | dict(zip(MEASURED, measured, strict=True))
 
     def question(
-        self, models: dict[str, Any] | None, vms: str | None, max_vms: int, usd_per_slot_hour: float | None
+        self,
+        models: dict[str, Any] | None,
+        vms: str | None,
+        max_vms: int,
+        usd_per_slot_hour: float | None,
+        traffic: MeasuredTraffic | None,
     ) -> PolicyQuestion:
         """What policies are tried with. Raises InvalidInput when the run never began to offer anything."""
         from statistics import median
@@ -228,6 +230,7 @@ class ReplayResult:
             vms=vms_of(vms, account, self.recording.run.settings),
             max_vms=max_vms,
             usd_per_slot_hour=usd_per_slot_hour,
+            traffic=traffic,
         )
 
 

@@ -45,8 +45,8 @@ OF_TRAFFIC: tuple[Plant, ...] = (
     one(
         "what an operator holds is moved",
         TRIGGERS,
-        "or not may_plan(k) or",
-        "or",
+        "if not may_plan(k) or seen",
+        "if seen",
         test=LOOP_TEST,
     ),
     one(

@@ -31,6 +31,7 @@ from topology_runtime.errors import HeadgateError
 NS = 1_000_000_000
 LOAD_SLACK = 0.05  # so far below the bound a VM must come to be no longer over it
 LIGHTER = 0.95  # of the highest load there is now: a plan with more is not worth its moves
+LEISURE = ("fine", "drift", "overloaded", "latency_violated")  # found, and nothing is to be done for it
 AGAIN_S = 30.0  # before a plan for a loaded VM is looked for once more
 
 
@@ -48,7 +49,9 @@ def looked(
         return diagnosis
     loads = vm_loads(window, k.plan)
     _watch_loads(k, loads, now_ns)
-    if diagnosis.kind != "none" or diagnosis.reason == "frozen" or not may_plan(k) or seen.measured is None:
+    if diagnosis.kind != "none" or diagnosis.reason not in LEISURE or members.mass_loss:
+        return diagnosis
+    if not may_plan(k) or seen.measured is None:
         return diagnosis
     since_ns = max(seen.looked_ns, k.in_force_ns)
     try:

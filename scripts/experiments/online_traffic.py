@@ -174,6 +174,8 @@ def told(
 ) -> dict[str, Any]:
     """Before and after the plan that the trigger made, and what became of the rows."""
     trace = folder / "trace"
+    if not (trace / "decisions.jsonl").exists():
+        raise Disturbed(f"nothing was decided:\n{(folder / 'log').read_text()[-2000:]}")
     decisions = [json.loads(line) for line in (trace / "decisions.jsonl").read_text().splitlines()]
     plans = [d for d in decisions if d["action"] == "plan"]
     moves = [d for d in plans if d["trigger"] == "traffic_saved"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from enactment_world import vm
 from trafficked_world import BYTES, LARGE, TraffickedWorld
 
 from controller.core.loop import Loop
@@ -48,23 +49,21 @@ def test_large_rows_are_brought_onto_one_vm_once_they_are_measured():
 
 
 def test_what_is_near_already_is_looked_at_and_left():
-    """Ten minutes: every look is told with what it came to, and no plan follows the first."""
-    world = TraffickedWorld(sizes=dict.fromkeys(BYTES, 20), triggers=EVERY).start().run(600)
+    """Every look is told with what it came to, and no plan follows the first."""
+    world = TraffickedWorld(sizes=dict.fromkeys(BYTES, 20), triggers=EVERY).start().run(150)
     assert world.reasons() == ["start"]
-    assert len(looks(world, "20 s are over since traffic was looked at")) >= 25
+    assert len(looks(world, "20 s are over since traffic was looked at")) in (6, 7)
 
 
 def test_after_a_move_nothing_goes_back():
-    world = TraffickedWorld(triggers=EVERY).start().run(600)
+    world = TraffickedWorld(triggers=EVERY).start().run(150)
     assert world.reasons() == ["start", "traffic_saved"]
 
 
 def test_less_than_the_part_asked_for_is_not_worth_a_move():
     """By rows nothing is nearer than now; by bytes b → c has a tenth more than the others."""
     slightly = dict.fromkeys(BYTES, 20) | {LARGE: 22}
-    world = (
-        TraffickedWorld(sizes=slightly, triggers=TrafficTriggers(every_s=20.0, saves=0.3)).start().run(120)
-    )
+    world = TraffickedWorld(sizes=slightly, triggers=TrafficTriggers(every_s=20.0, saves=0.3)).start().run(60)
     assert world.reasons() == ["start"]
     assert any(
         "less; more than 30% is worth a move" in text for text in looks(world, "another placement rejected")
@@ -73,7 +72,7 @@ def test_less_than_the_part_asked_for_is_not_worth_a_move():
 
 def test_only_the_online_mapper_is_looked_at():
     for mapper in ("top-down", "dsm", "sam"):
-        world = TraffickedWorld(mapper=mapper, triggers=EVERY).start().run(120)
+        world = TraffickedWorld(mapper=mapper, triggers=EVERY).start().run(40)
         assert world.reasons() == ["start"] and not looks(world, "another placement")
 
 
@@ -92,6 +91,19 @@ def test_while_an_operator_holds_a_plan_nothing_is_moved():
     world.loop.knowledge.held = "an operator holds it"
     world.run(60)
     assert world.reasons() == ["start"]
+
+
+def test_while_vms_vanish_at_once_nothing_is_moved():
+    """No plan is made by itself then, though those that are lost had no threads."""
+    world = TraffickedWorld(vms=[vm(f"vm{n}", 1) for n in range(1, 9)], triggers=EVERY).start().run(15)
+    used = {name for names in world.where().values() for name in names}
+    for name, one in world.vms.items():
+        one.cut = name not in used
+    world.run(90)
+    assert world.loop.members.mass_loss and world.reasons() == ["start"]
+    world.ask("resume")
+    world.run(60)
+    assert world.reasons() == ["start", "traffic_saved"]
 
 
 # ── load ────────────────────────────────────────────────────────────────────────────────────────
@@ -113,15 +125,15 @@ def test_a_vm_that_is_loaded_for_a_while_gets_another_placement():
 def test_a_load_that_no_placement_lightens_is_told_and_looked_at_now_and_then():
     """One thread of a fills a slot by itself."""
     cores = {"a": 1.0, "b": 0.3, "c": 0.1, "d": 0.1}
-    world = TraffickedWorld(cores=cores, triggers=TrafficTriggers(every_s=1e6)).start().run(300)
+    world = TraffickedWorld(cores=cores, triggers=TrafficTriggers(every_s=1e6)).start().run(120)
     assert world.reasons().count("vm_loaded") <= 1
     told = looks(world, "of its slots' CPU, above 90%")
-    assert 3 <= len(told) <= 10
+    assert 2 <= len(told) <= 4
 
 
 def test_a_load_that_comes_and_goes_is_no_load():
     world = TraffickedWorld(triggers=TrafficTriggers(every_s=1e6, load_s=30.0)).start()
-    for _ in range(10):
+    for _ in range(3):
         world.cores = {"a": 0.9, "b": 0.4}
         world.run(15)
         world.cores = {}
