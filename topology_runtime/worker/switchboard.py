@@ -6,9 +6,11 @@ Threads that touch the network run no user code, and the reverse.
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -42,6 +44,8 @@ PENDING_MOST = 8192  # messages kept for a peer that is not connected yet
 POLL_S = 0.2
 CLOSED_KEPT = 10_000  # threads that have ended are remembered: what still comes for them is dropped
 EARLY_MOST = 4096  # refused senders told at once
+
+_random64 = partial(random.getrandbits, 64)
 
 Inbox = SimpleQueue[
     Any
@@ -102,9 +106,9 @@ class Switchboard:
                     frame.rows = wire.read(wire.write(frame.rows, shape := wire.shape_of(frame.rows)), shape)
                 self.put(frame.target, (frame.flushed_ns, frame, 0))
             elif slot is not None:
-                data = written(frame, self.bad_rows)
-                wire_bytes += len(data)
-                self.out.put((slot, data))
+                for data in written(frame, self.bad_rows, _random64):
+                    wire_bytes += len(data)
+                    self.out.put((slot, data))
         return wire_bytes
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:

@@ -3,9 +3,12 @@ the sockets only move bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from queue import SimpleQueue
 
 import msgspec
+from msgspec.structs import replace
 
 from topology_runtime.channels import encode
 from topology_runtime.clock import wall_of_monotonic_ns
@@ -14,26 +17,69 @@ from topology_runtime.messages import Frame, WireFrame
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 
+ROW_BYTES_MOST = 768 * 1024
+FRAME_BYTES_MOST = 1024 * 1024
+PART_BYTES_MOST = FRAME_BYTES_MOST - 64 * 1024  # rows are a little smaller one by one than together
 BadRows = SimpleQueue[tuple[Frame, list[tuple[int, BadRow]]]]  # a frame, and which rows of it cannot travel
 
 
-def written(frame: Frame, bad_rows: BadRows) -> bytes:
-    """The frame on the wire, without the rows that cannot travel: those are told."""
-    rows = frame.rows
+def written(frame: Frame, bad_rows: BadRows, random64: Callable[[], int]) -> list[bytes]:
+    """The frame on the wire, in as many parts as it needs, without the rows that cannot travel: those are told."""
     try:
-        shape = wire.shape_of(rows)
-        body = wire.write(rows, shape)
+        shape = wire.shape_of(frame.rows)
+        body = wire.write(frame.rows, shape)
     except BadRow:
-        good, bad = wire.good_rows(rows)
-        bad_rows.put((msgspec.structs.replace(frame), bad))
-        singles = list(r.single(frame.runs))
-        frame.runs = r.joined(singles[place] for place in good)
-        rows = [rows[place] for place in good]
-        shape = wire.shape_of(rows)
-        body = wire.write(rows, shape)
-    frame.rows, utc_ns = [], wall_of_monotonic_ns()
-    frame.filled_ns, frame.flushed_ns = frame.filled_ns + utc_ns, frame.flushed_ns + utc_ns
-    return encode(WireFrame(frame, shape, msgspec.Raw(body)))
+        frame = _only(frame, *wire.good_rows(frame.rows), bad_rows)
+        shape = wire.shape_of(frame.rows)
+        body = wire.write(frame.rows, shape)
+    if len(body) > FRAME_BYTES_MOST:
+        return [
+            data for part in _parts(frame, bad_rows, random64) for data in written(part, bad_rows, random64)
+        ]
+    utc_ns = wall_of_monotonic_ns()
+    bare = replace(frame, rows=[], filled_ns=frame.filled_ns + utc_ns, flushed_ns=frame.flushed_ns + utc_ns)
+    return [encode(WireFrame(bare, shape, msgspec.Raw(body)))]
+
+
+def _only(frame: Frame, good: Sequence[int], bad: list[tuple[int, BadRow]], bad_rows: BadRows) -> Frame:
+    """The frame with its good rows; the bad ones are told."""
+    if bad:
+        bad_rows.put((frame, bad))
+    singles = list(r.single(frame.runs))
+    runs = r.joined(singles[place] for place in good)
+    return replace(frame, rows=[frame.rows[place] for place in good], runs=runs)
+
+
+def _parts(frame: Frame, bad_rows: BadRows, random64: Callable[[], int]) -> Iterator[Frame]:
+    """Frames that are small enough, of all rows that one can hold. Each has all roots of the frame, under ids of its
+    own; together these are the frame's id (acks.py), so the ledger hears the same."""
+    sizes = [len(wire.write([row], wire.NESTED)) for row in frame.rows]
+    bad = [(place, _too_large(size)) for place, size in enumerate(sizes) if size > ROW_BYTES_MOST]
+    good = [place for place, size in enumerate(sizes) if size <= ROW_BYTES_MOST]
+    frame = _only(frame, good, bad, bad_rows)
+    ends, filled = [], 0
+    for at, place in enumerate(good):
+        if filled + sizes[place] > PART_BYTES_MOST:
+            ends.append(at)
+            filled = 0
+        filled += sizes[place]
+    roots = frame.roots
+    for start, stop in pairwise([0, *ends]):
+        ids = [random64() for _ in roots]
+        part = [replace(root, id=value) for root, value in zip(roots, ids, strict=True)]
+        roots = [replace(root, id=root.id ^ value) for root, value in zip(roots, ids, strict=True)]
+        yield replace(frame, rows=frame.rows[start:stop], runs=r.part(frame.runs, start, stop), roots=part)
+    start = ends[-1] if ends else 0
+    yield replace(
+        frame, rows=frame.rows[start:], runs=r.part(frame.runs, start, len(frame.rows)), roots=roots
+    )
+
+
+def _too_large(size: int) -> BadRow:
+    return BadRow(
+        f"a row of {size:,} bytes cannot travel: at most 768 KiB do",
+        hint="give on where the data is, not the data, or cut it into rows",
+    )
 
 
 def read(message: WireFrame) -> Frame | None:
