@@ -15,16 +15,18 @@ from typing import Any
 
 from controller.knowledge.plans import Allocation, Placement
 from controller.plan.room import Room
-from controller.plan.slot_room import SlotRoom
+from controller.plan.slot_room import SlotRoom, refuse_beyond
 
 MODERATE, HEAVY = 0.4, 0.8
 BUNCHES = 16  # a task's threads are placed in at most so many, if a slot holds such a bunch
 MOST_ROUNDS = 64
+MOST_LOOKS = 40_000_000  # threads times slots
 NEAR = 2  # of so many slots for each bunch, the lightest, the best is found
 
 
 def greedy_matching(allocation: Allocation, room: Room, rounds: int = MOST_ROUNDS) -> Placement:
     """Raises Infeasible when threads fit into no slot. Pinned threads stay."""
+    refuse_beyond("greedy-matching", allocation, room, MOST_LOOKS)
     board = SlotRoom(allocation, room)
     said = [sum(link * board.tasks[other].threads for other, link in of.items()) for of in board.links]
     total = sum(one * task.threads for one, task in zip(said, board.tasks, strict=True)) or 1.0

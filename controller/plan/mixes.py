@@ -2,10 +2,10 @@
 
 A *mix* is what a slot holds: of each task one of the measured numbers of threads and the rate these take there, and
 whole threads of tasks of fixed size or of one thread. Mixes are columns of a linear program (Gilmore and Gomory,
-1961): it wants as few as carry all rates, its prices say which mix would be worth more than a slot, and a small integer
-program finds that mix; when none is left, the linear program's optimum is what no plan can go below. The plan takes
-whole mixes, by one integer program over those that were found, or by settling some and asking again. A thread's memory
-is counted in full, however slowly it is fed.
+1961): it wants as few as carry all rates, its prices say which mix would be worth more than a slot, and a search
+finds that mix (`mix_pricing.py`); when none is left, the linear program's optimum is what no plan can go below. The
+plan takes whole mixes, by settling some and asking again, or by one integer program over those that were found. A
+thread's memory is counted in full, however slowly it is fed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from collections.abc import Sequence
 import msgspec
 
 from controller.plan.linear_program import LinearProgram
+from controller.plan.mix_pricing import Chosen, Effort, Item, worthiest
 
-MOST_MIXES = 400  # that are looked for
+MOST_ROUNDS, ROUNDS_OF_DIVE = 200, 20  # in which mixes are looked for
 WORTH = 1e-6  # a mix has to be worth more than a slot by so much
-NODES = 500  # of the search for whole numbers of mixes
-NODES_OF_MIX = 2000  # of the search for one mix
+NODES = 10_000  # of the search for whole numbers of mixes, shared out among the mixes
+KEPT_ROWS = (150, 2_000, 60_000)  # in a search for mixes: at first, and where that finds none
+DIVES = 4
+MORE_MIXES = 800  # that a plan of fewer slots may be made of
+EFFORT = 3_000_000  # rows that are looked at in all, then what is found is told with its gap
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -63,41 +67,73 @@ class Mixed(msgspec.Struct, frozen=True):
 
 def fewest(flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> Mixed:
     """The fewest slots that are found, each with its mix. Every choice fits a slot by itself."""
-    mixes, times, least = _priced(flexible, fixed)
-    found = _master(mixes, flexible, fixed).solve_whole(nodes=NODES)
-    slots = _taken(mixes, found.x or [math.ceil(x) for x in times])
-    if len(slots) > math.ceil(least - WORTH):
-        dived = _dived(flexible, fixed)
-        slots = min(slots, dived, key=len)
+    effort = Effort(EFFORT)
+    mixes, _, least = _priced(flexible, fixed, _alone(flexible, fixed), True, effort)
+    fewest_slots = math.ceil(least - WORTH)
+    slots, mixes = _dived(flexible, fixed, mixes, effort)
+    for _ in range(DIVES - 1):
+        if len(slots) > fewest_slots and effort.rows > 0:  # more mixes are known each time
+            again, mixes = _dived(flexible, fixed, mixes, effort)
+            slots = min(slots, again, key=len)
+    if len(slots) > fewest_slots:
+        mixes = _useful(mixes, flexible, fixed, len(slots) - 1, effort)
+        found = _master(mixes, flexible, fixed).solve_whole(nodes=max(20, NODES // max(1, len(mixes))))
+        if found.x:
+            slots = min(slots, _taken(mixes, found.x), key=len)
     return Mixed(tuple(_trimmed(slots, flexible, fixed)), least)
+
+
+def _useful(
+    mixes: list[Mix], flexible: Sequence[Flexible], fixed: Sequence[Fixed], slots: int, effort: Effort
+) -> list[Mix]:
+    """With more of which a plan of so many slots may be made, and without those that no such plan of these has: they
+    cost more beyond their price."""
+    master = _master(mixes, flexible, fixed)
+    _, price = master.solve()
+    spare = slots - math.fsum(price)
+    items = _items(flexible, fixed, price)
+    found, _ = worthiest(items, 1 - spare, KEPT_ROWS[1], False, effort, MORE_MIXES)
+    beyond = [1.0] * len(mixes)
+    for row, one in zip(master.rows, price, strict=True):
+        for column, value in row.items():
+            beyond[column] -= one * value
+    useful = [mix for mix, one in zip(mixes, beyond, strict=True) if one <= spare + WORTH]
+    return useful + [_mix(chosen, flexible) for chosen in found]
 
 
 def _taken(mixes: Sequence[Mix], times: Sequence[float]) -> list[Mix]:
     return [mix for mix, count in zip(mixes, times, strict=True) for _ in range(round(count))]
 
 
-def _priced(flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> tuple[list[Mix], list[float], float]:
-    """(mixes, how often the linear program takes each, what nothing goes below)."""
-    mixes, least = _alone(flexible, fixed), 0.0
+def _priced(
+    flexible: Sequence[Flexible], fixed: Sequence[Fixed], mixes: list[Mix], proving: bool, effort: Effort
+) -> tuple[list[Mix], list[float], float]:
+    """(these mixes and more, how often the linear program takes each, what nothing goes below)."""
+    least = 0.0
     times: list[float] = []
-    for _ in range(MOST_MIXES):
+    for _ in range(MOST_ROUNDS if proving else ROUNDS_OF_DIVE):
         times, price = _master(mixes, flexible, fixed).solve()
-        mix, worth = _worthiest(flexible, fixed, price)
+        better, worth = _worthiest(flexible, fixed, price, proving, effort)
         least = max(least, math.fsum(price) / max(worth, 1.0))
-        if worth <= 1 + WORTH:
+        if not better:
             break
-        mixes.append(mix)
-        times.append(0.0)
+        mixes += better
+        times += [0.0] * len(better)
     return mixes, times, least
 
 
-def _dived(flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> list[Mix]:
-    """Mixes that the linear program takes whole are settled, or else the one it takes most of; then it is asked again
-    for what is left, until nothing is."""
+def _dived(
+    flexible: Sequence[Flexible], fixed: Sequence[Fixed], mixes: list[Mix], effort: Effort
+) -> tuple[list[Mix], list[Mix]]:
+    """(slots, all mixes). Mixes that the linear program takes whole are settled, or else the one it takes most of; then
+    it is asked again for what is left, until nothing is."""
     slots: list[Mix] = []
     flexible, fixed = list(flexible), list(fixed)
+    every = list(mixes)
     while any(one.rate_tps > 0 for one in flexible) or any(one.count for one in fixed):
-        mixes, times, _ = _priced(flexible, fixed)
+        known = len(mixes := [*_alone(flexible, fixed), *every])
+        mixes, times, _ = _priced(flexible, fixed, mixes, False, effort)
+        every += mixes[known:]
         settled = [math.floor(x + WORTH) for x in times]
         if not any(settled):
             settled[max(range(len(times)), key=times.__getitem__)] = 1
@@ -110,7 +146,7 @@ def _dived(flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> list[Mix]:
         for task, two in enumerate(fixed):
             held = sum(mix.fixed.get(task, 0) for mix in now)
             fixed[task] = msgspec.structs.replace(two, count=max(0, two.count - held))
-    return slots
+    return slots, every
 
 
 def _alone(flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> list[Mix]:
@@ -139,48 +175,67 @@ def _master(mixes: Sequence[Mix], flexible: Sequence[Flexible], fixed: Sequence[
         if one.rate_tps <= 0:
             program.add(-math.inf, math.inf, {})
             continue
-        row = {column: mix.flexible[task][1] / one.rate_tps
+        row = {column: min(1.0, mix.flexible[task][1] / one.rate_tps)
                for column, mix in enumerate(mixes) if task in mix.flexible}  # fmt: skip
         program.add(1.0, math.inf, row)
     for task, two in enumerate(fixed):
-        row = {column: float(mix.fixed[task]) for column, mix in enumerate(mixes) if task in mix.fixed}
+        row = {
+            column: float(min(two.count, mix.fixed[task]))
+            for column, mix in enumerate(mixes)
+            if task in mix.fixed
+        }
         program.add(float(two.count), math.inf, row)
     return program
 
 
 def _worthiest(
-    flexible: Sequence[Flexible], fixed: Sequence[Fixed], price: Sequence[float]
-) -> tuple[Mix, float]:
-    """The mix that is worth most by these prices, and no less than what any is worth."""
-    options = [
-        (task, choice) for task, one in enumerate(flexible) for choice in one.choices if one.rate_tps > 0
-    ]
-    size = len(options)
-    worth = [-price[task] * choice.rate_tps / flexible[task].rate_tps for task, choice in options]
-    worth += [0.0] * size + [-price[len(flexible) + task] for task in range(len(fixed))]
-    parts = [min(1.0, flexible[task].rate_tps / choice.rate_tps) for task, choice in options]
-    program = LinearProgram(worth, uppers=[*parts, *[1.0] * size, *(float(one.count) for one in fixed)])
-    for number in range(size):  # fed at most at the peak, if there
-        program.add(-math.inf, 0.0, {number: 1.0, size + number: -1.0})
-    for task in range(len(flexible)):
-        program.add(0.0, 1.0, {size + n: 1.0 for n, (of, _) in enumerate(options) if of == task})
-    cpu = {number: choice.cpu for number, (_, choice) in enumerate(options)}
-    memory = {size + number: choice.memory for number, (_, choice) in enumerate(options)}
-    for task, one in enumerate(fixed):
-        cpu[2 * size + task] = one.cpu
-        memory[2 * size + task] = one.memory
-    program.add(0.0, 1.0, cpu)
-    program.add(0.0, 1.0, memory)
-    whole = [False] * size + [True] * (size + len(fixed))
-    found = program.solve_whole(whole=whole, nodes=NODES_OF_MIX)
-    x = found.x or [0.0] * len(worth)
-    taken = {
-        task: (choice.threads, choice.rate_tps * x[number])
-        for number, (task, choice) in enumerate(options)
-        if x[number] > WORTH and x[size + number] > 0.5
-    }
-    held = {task: round(x[2 * size + task]) for task in range(len(fixed)) if x[2 * size + task] > 0.5}
-    return Mix(taken, held), -found.bound
+    flexible: Sequence[Flexible],
+    fixed: Sequence[Fixed],
+    price: Sequence[float],
+    proving: bool,
+    effort: Effort,
+) -> tuple[list[Mix], float]:
+    """(the mixes that are worth most by these prices, if that is more than a slot, what none is worth more than)."""
+    items, bound = _items(flexible, fixed, price), math.inf
+    for most_rows in KEPT_ROWS if proving else KEPT_ROWS[:1]:
+        quick = most_rows == KEPT_ROWS[0]
+        if not quick and effort.rows <= 0:
+            break
+        found, most = worthiest(items, 1 + WORTH, most_rows, not quick, effort)
+        bound = min(bound, most)
+        if found or bound <= 1 + WORTH:
+            break
+    return [_mix(chosen, flexible) for chosen in found], bound
+
+
+def _items(flexible: Sequence[Flexible], fixed: Sequence[Fixed], price: Sequence[float]) -> list[Item]:
+    """What may be in a slot, with what it is worth by these prices."""
+    items = []
+    for task, one in enumerate(flexible):
+        for choice in one.choices if one.rate_tps > 0 else ():
+            part = min(1.0, one.rate_tps / choice.rate_tps)
+            worth = price[task] * part * choice.rate_tps / one.rate_tps
+            item = Item(task, choice.cpu * part, choice.memory, worth, True, choice.threads)
+            items.append(item)
+    for number, two in enumerate(fixed):
+        needs = max(two.cpu, two.memory, 1e-3)
+        for count in range(1, min(two.count, int((1 + WORTH) / needs)) + 1):
+            task = len(flexible) + number
+            items.append(Item(task, count * two.cpu, count * two.memory, count * price[task], False, count))
+    return items
+
+
+def _mix(chosen: Chosen, flexible: Sequence[Flexible]) -> Mix:
+    rated: dict[int, tuple[int, float]] = {}
+    held: dict[int, int] = {}
+    for item, fed in chosen.items:
+        if item.divisible:
+            one = flexible[item.task]
+            peak_tps = next(choice.rate_tps for choice in one.choices if choice.threads == item.threads)
+            rated[item.task] = item.threads, fed * min(peak_tps, one.rate_tps)
+        else:
+            held[item.task - len(flexible)] = item.threads
+    return Mix(rated, held)
 
 
 def _trimmed(slots: list[Mix], flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> list[Mix]:

@@ -21,6 +21,16 @@ def need_of(task: TaskAllocation) -> tuple[float, float]:
     return min(1.0, task.cpu_slots / task.threads), min(1.0, task.memory_slots / task.threads)
 
 
+def refuse_beyond(mapper: str, allocation: Allocation, room: Room, most: int) -> None:
+    """Raises Infeasible where a mapper that looks at slots for every thread would take longer than some seconds."""
+    threads, slots = sum(task.threads for task in allocation.tasks), len(room.slots())
+    if threads * slots > most:
+        raise Infeasible(
+            f"{mapper} looks at every slot for every thread: {threads:,} threads and {slots:,} slots are more than it "
+            f"does in seconds (at most {most:,} in product); top-down and sam are quick"
+        )
+
+
 class SlotRoom:
     """Slots by their place in the room, tasks by theirs in the allocation. `cpu`, `memory`: free of each slot; `held`:
     threads of each task in it; `left`: threads that are nowhere yet; `links`: per task, what one thread of it says to

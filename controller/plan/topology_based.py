@@ -15,12 +15,16 @@ from itertools import chain, zip_longest
 
 from controller.knowledge.plans import Allocation, Placement
 from controller.plan.room import Filling, Room
+from controller.plan.slot_room import refuse_beyond
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import Infeasible
+
+MOST_LOOKS = 40_000_000  # threads times slots
 
 
 def topology_based(allocation: Allocation, room: Room) -> Placement:
     """Raises Infeasible when there is no usable slot. Pinned threads stay."""
+    refuse_beyond("topology", allocation, room, MOST_LOOKS)
     slots = _round_robin(room)
     if not slots:
         raise Infeasible("there is no slot that may be used")

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from controller.knowledge.plans import Allocation, Placement
 from controller.plan.room import Room
-from controller.plan.slot_room import SlotRoom
+from controller.plan.slot_room import SlotRoom, refuse_beyond
 
+MOST_LOOKS = 4_000_000  # threads times slots
 MOST_SLOTS = 400  # of which each pair is looked at
 
 
 def traffic_based(allocation: Allocation, room: Room) -> Placement:
     """Raises Infeasible when threads fit into no slot. Pinned threads stay, and so does what is with them."""
+    refuse_beyond("traffic", allocation, room, MOST_LOOKS)
     board = SlotRoom(allocation, room)
     links = {(a, b): link for a, of in enumerate(board.links) for b, link in of.items() if a < b}
     for a, b in sorted(links, key=lambda pair: -links[pair]):  # stable: ties in breadth-first order

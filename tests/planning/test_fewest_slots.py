@@ -181,7 +181,9 @@ def test_the_gap_is_in_the_answer_and_read_back(capsys):
     data = json.loads(capsys.readouterr().out)
     assert (data["gap"], data["allocator"], data["mapper"]) == (0.0, "optimal", "optimal")
     read = plan_of(data)
-    assert read.allocation.gap == 0.0 and plan_data(read) == data
+    assert read.allocation.gap == 0.0 and plan_data(read) == {
+        key: data[key] for key in data if key != "traffic"
+    }
     assert isinstance(read.prediction.shares[0], Share)
     assert cli.main(["plan", "linear", "--rate", "100", "--planner", "optimal", "--mapper", "sam"]) == 2
     assert "planner" in {param.name for param in plan_command.params}
