@@ -63,6 +63,7 @@ class Cluster:
         self.threads: tuple[m.ThreadSpec, ...] = ()
         self.schedule: Schedule | None = None
         self.draining = False
+        self.chained: tuple[str, ...] = ()
         self.known: object = None
         self.start_agent()
 
@@ -143,6 +144,7 @@ class Cluster:
                 schedule=self.schedule,
                 starts=(m.SourceStart("source", 0, acked),),
                 draining=self.draining,
+                chained=self.chained,
             ),
         )
 

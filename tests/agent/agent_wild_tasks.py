@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.logic import Source
+from topology_runtime.logic import Source, any_thread
 
 BAD = 137  # the row that nobody survives
 
@@ -49,6 +49,11 @@ class Wild:
     def takes_its_time(self) -> None:
         """Long, with the interpreter held, but within its limit."""
         ctypes.PyDLL(None).usleep(1_500_000)
+
+
+@any_thread
+class WildAnywhere(Wild):
+    """The same, whoever calls it."""
 
 
 class Stuck(Source):

@@ -29,13 +29,13 @@ def wild(cluster: Cluster, how: str, max_call_s: float) -> None:
     go(cluster, Task("source", kind="source", run="agent_tasks:Numbers", static=Static()), work)
 
 
-def go(cluster: Cluster, source: Task, work: Task) -> None:
+def go(cluster: Cluster, source: Task, work: Task, threads: tuple[tuple[int, str, int], ...] = LINE) -> None:
     store = Task("store", run="agent_tasks:Store", params={"folder": str(cluster.rows)})
     cluster.topology = Topology(
         "line", (source, work, store), (Edge("source", "work"), Edge("work", "store"))
     )
     cluster.wait(lambda: bool(cluster.all(m.Hello)))
-    cluster.want(*LINE)
+    cluster.want(*threads)
     cluster.wait(lambda: cluster.ready(0, 1))
     cluster.offer(400.0)
 
@@ -68,6 +68,28 @@ def test_a_row_that_nobody_survives_is_a_dead_letter_after_three_tries(cluster: 
         assert "agent_wild_tasks.py" in letter.error and f"in {how}" in letter.traceback
     worker = cluster.worker(1)
     assert worker is not None and worker.crashes <= 2, "what is a row's doing is not held against its slot"
+    emitted = cluster.report.sources[0].acked
+    assert set(range(emitted)) - set(cluster.stored()) <= {BAD}
+
+
+@pytest.mark.parametrize("how", ["loops", "sleeps", "exits"])
+def test_so_is_one_whose_thread_is_run_by_the_source(cluster: Cluster, how: str) -> None:
+    """The letter names the task and where its code was, though another thread than the task's was in it."""
+    given, chained = {"how": how}, ((1, "source", 0), (2, "work", 0), (3, "store", 1))
+    work = Task("work", run="agent_wild_tasks:WildAnywhere", params=given, max_call_s=1.0)
+    cluster.chained = ("work",)
+    go(cluster, Task("source", kind="source", run="agent_tasks:Numbers", static=Static()), work, chained)
+    goes_on(cluster, 60.0)
+    cluster.wait(lambda: bool(letters(cluster)), 3.0)
+    (letter,) = letters(cluster)
+    assert (letter.task, letter.source, letter.position) == (
+        "work",
+        "source",
+        BAD,
+    ) and "(3 tries)" in letter.error
+    if how in FOREVER:
+        assert "agent_wild_tasks.py" in letter.error and f"in {how}" in letter.traceback
+        assert "run_for" in letter.traceback, "the source's thread was in it"
     emitted = cluster.report.sources[0].acked
     assert set(range(emitted)) - set(cluster.stored()) <= {BAD}
 
