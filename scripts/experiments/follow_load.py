@@ -8,6 +8,7 @@ what the follower, its Java process and its Python workers hold in memory. Three
 
     .venv/bin/python -P scripts/experiments/follow_load.py --threads 1000 --seconds 600
 
+With `--ahead S` the next S seconds of the run come as soon as all that is there is in: the memory of hours in less.
 What is not known here goes to `headgate analyze`.
 """
 
@@ -131,14 +132,15 @@ class Watch:
                 self.turns_s.append(float(found[1]))
 
     def look(self, process: psutil.Process, at_s: float, behind: int, behind_s: float) -> None:
-        java, python = 0, process.memory_info().rss
-        for one in process.children(recursive=True):
-            try:
-                if one.name() == "java":
-                    java += one.memory_info().rss
+        java = python = 0
+        for one in (process, *process.children(recursive=True)):
+            try:  # of pages that several have, each its share: between fork and exec Java is there twice
+                held = one.memory_full_info().pss
+                if Path(one.exe()).name == "java":
+                    java += held
                 else:
-                    python += one.memory_info().rss
-            except psutil.NoSuchProcess:
+                    python += held
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
         self.moments.append(
             {"at_s": at_s, "behind": behind, "behind_s": behind_s, "java": java / 2**20, "python": python / 2**20}
@@ -166,7 +168,7 @@ class Watch:
         }  # fmt: skip
 
 
-def bring(run: Path, to: Path, due: Due) -> None:
+def bring(to: Path, due: Due) -> None:
     """A name that begins with `_` first, as the recorder does; the time of its last change is now."""
     path = to / due.name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -188,8 +190,34 @@ def behind_of(brought: list[tuple[int, float]], rows: int, now_s: float) -> tupl
     return len(brought) - at, now_s - brought[at][1] if at < len(brought) else 0.0
 
 
+@dataclass(frozen=True)
+class Follower:
+    """`live`: the run's folder, as it grows."""
+
+    process: subprocess.Popen[str]
+    live: Path
+    out: Path
+
+
+@dataclass
+class Pace:
+    """How much of the run shall be there: as time goes, or `ahead_s` more whenever all of it is in the results."""
+
+    ahead_s: float
+    limit_s: float
+    began_s: float = field(default_factory=time.monotonic)
+    reached_s: float = 0.0
+
+    def reach_s(self, now_s: float, caught_up: bool) -> float:
+        if not self.ahead_s:
+            return now_s - self.began_s
+        if caught_up or not self.reached_s:
+            self.reached_s += self.ahead_s
+        return self.reached_s
+
+
 def watched(
-    run: Path, due: list[Due], here: Path, seconds: int, options: list[str]
+    run: Path, due: list[Due], here: Path, pace: Pace, options: list[str]
 ) -> Iterator[dict[str, Any]]:
     live, out, watch = here / "live" / "made" / "run-1", here / "out", Watch()
     shutil.rmtree(here / "live", ignore_errors=True)
@@ -203,41 +231,41 @@ def watched(
     )
     threading.Thread(target=watch.hear, args=(process.stderr,), daemon=True).start()
     try:
-        yield from _played(watch, process, due, live, out, seconds)
+        yield from _played(watch, Follower(process, live, out), due, pace)
     finally:
         if process.poll() is None:
             process.terminate()
         process.wait()
 
 
-def _played(
-    watch: Watch, process: subprocess.Popen[str], due: list[Due], live: Path, out: Path, seconds: int
-) -> Iterator[dict[str, Any]]:
-    seen, began_s, minute, at = psutil.Process(process.pid), time.monotonic(), 0, 0
+def _played(watch: Watch, follower: Follower, due: list[Due], pace: Pace) -> Iterator[dict[str, Any]]:
+    seen, minute, at, known, rows = psutil.Process(follower.process.pid), 0, 0, 0.0, 0
     brought: list[tuple[int, float]] = []
-    known, rows = 0.0, 0
-    while process.poll() is None:
-        now_s = time.monotonic() - began_s
-        while at < len(due) and due[at].at_s <= now_s:
-            bring(live, live, due[at])
+    views, analysis = follower.live / "views.jsonl", follower.out / "analysis.json"
+    while follower.process.poll() is None:
+        now_s = time.monotonic()
+        behind, behind_s = behind_of(brought, rows, now_s)
+        reach_s = pace.reach_s(now_s, bool(brought) and not behind)
+        while at < len(due) and due[at].at_s <= reach_s:
+            bring(follower.live, due[at])
             if due[at].name.startswith("samples/"):
                 brought.append(((brought[-1][0] if brought else 0) + due[at].rows, now_s))
             at += 1
-        if at == len(due) and not (live / "views.jsonl").exists():
-            (live / "views.jsonl").write_text('{"patch":{"stage":"over"}}\n')
-        changed = (out / "analysis.json").stat().st_mtime if (out / "analysis.json").exists() else known
+        if not views.exists() or b"over" not in views.read_bytes():  # somebody writes until it is over
+            views.write_text(f'{{"patch":{{"stage":"{"over" if at == len(due) else "running"}"}}}}\n')
+        changed = analysis.stat().st_mtime if analysis.exists() else known
         if changed != known:
-            known, rows = changed, rows_in(out) or rows
-        watch.look(seen, now_s, *behind_of(brought, rows, now_s))
-        if now_s >= 60 * (minute + 1):
-            yield watch.told(60 * minute, 60 * (minute + 1))
+            known, rows = changed, rows_in(follower.out) or rows
+        watch.look(seen, reach_s, behind, behind_s)
+        if reach_s >= 60 * (minute + 1):
+            yield watch.told(60 * minute, 60 * (minute + 1)) | {"turns": len(watch.turns_s)}
             minute += 1
-        if now_s > seconds + ENDED_S:
+        if now_s - pace.began_s > pace.limit_s:
             raise SystemExit("the follower did not catch up")
-        time.sleep(max(0.0, LOOK_S - (time.monotonic() - began_s - now_s)))
+        time.sleep(LOOK_S)
     turns = watch.turns_s
     took = {"turns": len(turns), "turn_s": [statistics.median(turns), max(turns)]} if turns else {"turns": 0}
-    yield watch.told(60.0, seconds) | {"whole": True, "exit": process.returncode} | took
+    yield watch.told(60.0, float("inf")) | {"whole": True, "exit": follower.process.returncode} | took
 
 
 def main() -> None:
@@ -246,12 +274,14 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=1_000)
     parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--ahead", type=float, default=0.0, metavar="S")
     parser.add_argument("--folder", type=Path, help="holds the made trace, for a next time [a temporary one]")
     chosen, options = parser.parse_known_args()
     with tempfile.TemporaryDirectory(prefix="headgate-follow-") as name:
         kept = chosen.folder or Path(name)
         run, due = made(kept / f"{chosen.threads}-{chosen.seconds}", chosen.threads, chosen.seconds)
-        for row in watched(run, due, Path(name), chosen.seconds, options):
+        pace = Pace(chosen.ahead, ENDED_S + chosen.seconds * (60 if chosen.ahead else 1))
+        for row in watched(run, due, Path(name), pace, options):
             print(json.dumps({"threads": chosen.threads, **row}), flush=True)
 
 
