@@ -21,7 +21,7 @@ from dashboards.analytics.earlier import ComparedWith
 from dashboards.analytics.judging import JudgedFiles, Segment, judged
 from dashboards.analytics.output_folder import ANALYSIS, disk_told, drafted, held
 from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, StabilityAnswer
-from dashboards.analytics.spark import MEMORY, QUICK, QUICK_ROWS, session
+from dashboards.analytics.spark import LARGE, MEMORY, QUICK, QUICK_ROWS, session
 from dashboards.analytics.trace_runs import TraceRun
 from dashboards.analytics.unchanged import MARK, mark_of, told_again
 from topology_runtime.errors import InvalidInput
@@ -137,7 +137,7 @@ def log_of(to: DataPlace) -> Path:
 def tuned(found: Found, settings: AnalysisSettings) -> dict[str, str]:
     """Settings of Spark, by how much there is to do."""
     rows = sum(segment.rows for _, segments in found for segment in segments if segment.table == "samples")
-    return (QUICK if rows < QUICK_ROWS else {}) | dict(settings.spark)
+    return (QUICK if rows < QUICK_ROWS else LARGE) | dict(settings.spark)
 
 
 @dataclass(frozen=True)
