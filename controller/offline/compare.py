@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ def compare(output: Format, plot: Path | None, **options: Any) -> None:
     """Compare pairs of allocator and mapper: slots, VMs, cost, and what they would carry.
 
     With --rates a row per pair and rate; with --max-rate and fixed VMs (--vms, --slots) a row per pair at
-    the highest rate it plans. What no plan fits is a row with its reason.
+    the highest rate it plans. What no plan fits is a row with its reason. planned_s: how long the plans took.
     """
     rates = _rates(options)
     pairs = pairs_of(options["pairs"])
@@ -80,7 +81,12 @@ def rows_of(question: PlanWanted, pairs: tuple[str, ...], rates: tuple[float | N
 
     supply = supply_of(question)
     cells = [(rate, pair) for rate in rates for pair in pairs]
-    return [comparison_row(compared(supply, pair, rate)) for rate, pair in waited(cells, "comparing")]
+    rows = []
+    for rate, pair in waited(cells, "comparing"):
+        began_s = time.perf_counter()
+        row = comparison_row(compared(supply, pair, rate))
+        rows.append({**row, "planned_s": round(time.perf_counter() - began_s, 3)})
+    return rows
 
 
 def for_people(row: Row) -> Row:
@@ -98,6 +104,7 @@ def for_people(row: Row) -> Row:
         "between_slots": _part(row, "between_slots_tps"),
         "between_vms": _part(row, "between_vms_tps"),
         "limited_by": at,
+        "planned_s": row["planned_s"],
     }
     return shown if row["reason"] is None else {**shown, "no_plan": row["reason"]}
 

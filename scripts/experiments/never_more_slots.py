@@ -11,8 +11,11 @@ import argparse
 import json
 import random
 import statistics
+import sys
 import time
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from msgspec.structs import replace
 
 from controller.knowledge.models import Model, ModelSlot, Point

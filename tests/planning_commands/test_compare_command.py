@@ -29,6 +29,7 @@ def test_a_row_per_rate_and_pair_in_that_order(scene):
     assert sam["weighted_tps"] == pytest.approx(200)
     assert sam["shuffle_tps"] == pytest.approx(165)
     assert sam["limited_by"] == "blob" and sam["reason"] is None
+    assert all(0 <= row["planned_s"] < 60 for row in rows)
 
 
 def test_the_papers_five_pairs_on_twenty_slots(scene):

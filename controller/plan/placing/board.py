@@ -65,6 +65,8 @@ class Board:
     def put_rest(self) -> None:
         """Alg. 3: what is left, the dearest first, one by one to the emptiest node; a task that fits nowhere has one
         other task moved out of its way. If tasks are out then, all is put anew so that they fit, whatever it saves."""
+        if not any(self.left):
+            return
         order = sorted(
             (g for g, left in enumerate(self.left) if left), key=lambda g: self.each[g], reverse=True
         )

@@ -22,7 +22,10 @@ def top_down(problem: Problem) -> Counts:
         a, b = flow.a, flow.b
         if left[a] and left[b]:
             _both(board, a, b)
-            _beside(board, *((b, a) if left[a] else (a, b)))
+            if left[a]:
+                _beside(board, b, a)
+            elif left[b]:
+                _beside(board, a, b)
         elif left[a]:
             _beside(board, b, a)
         elif left[b]:
