@@ -2,7 +2,7 @@
 
 The allocator finds a mix for every slot (`mixes.py`), and falls back on MBA's bundles as SAM packs them where these
 take no more slots, where the mixes are not predicted to carry the rate (rows that come few at a time cost more than a
-model's points say), or where there are too many tasks to look for mixes. The mapper puts the mixes into slots, those
+model's points say). Of more than 40 tasks only neighbours share slots. The mapper puts the mixes into slots, those
 that say much to each other on one VM. `gap`: by what part of its slots the plan may be above the fewest there are.
 """
 
@@ -19,7 +19,7 @@ from controller.plan.allocating import lone_tasks
 from controller.plan.linear_program import TOLERANCE
 from controller.plan.load import load_of
 from controller.plan.mba import mba
-from controller.plan.mixes import Choice, Fixed, Flexible, fewest
+from controller.plan.mixes import Choice, Fixed, Flexible, Mixed, few, fewest
 from controller.plan.room import Room
 from controller.plan.sam import sam
 from controller.plan.shares import weighted
@@ -30,7 +30,12 @@ from topology_runtime.errors import Infeasible
 from topology_runtime.faults.words import counted
 from topology_runtime.topology import Topology
 
-MOST_TASKS = 40  # for which mixes are looked for
+MOST_TASKS = 40  # any of which may share a slot; of more, one and those that come next
+SOME_TASKS, SOME_TOGETHER, FEW_TOGETHER = (
+    200,
+    12,
+    4,
+)  # up to so many tasks; so many together, and where there are more
 MOST_SLOTS = 2_000  # that MBA may need
 TRIES = 4  # with more and more margin, until the prediction carries the rate
 
@@ -46,7 +51,7 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
     packed = _packed(usual)
     least = _least(topology, models, usual)
     slots = packed
-    if rate_tps > 0 and len(usual.tasks) <= MOST_TASKS:
+    if rate_tps > 0:
         margin = 1.0
         for _ in range(TRIES):
             mixed, bound = _mixed(topology, models, usual, margin)
@@ -117,13 +122,16 @@ def _mixed(
 ) -> tuple[list[Threads], float]:
     """(the threads of each slot, what nothing goes below) for so many times the rate."""
     flexible, fixed = _kinds(topology, models, usual)
-    found = fewest(
-        [
-            Flexible(task.rate_tps * margin, _choices(models[topology.by_name[task.task].model_name]))
-            for task in flexible
-        ],
-        [_fixed_needs(topology, models, task) for task in fixed],
-    )
+    rated = [
+        Flexible(task.rate_tps * margin, _choices(models[topology.by_name[task.task].model_name]))
+        for task in flexible
+    ]
+    needs = [_fixed_needs(topology, models, task) for task in fixed]
+    if len(usual.tasks) <= MOST_TASKS:
+        found = fewest(rated, needs)
+    else:
+        together = SOME_TOGETHER if len(usual.tasks) <= SOME_TASKS else FEW_TOGETHER
+        found = Mixed(tuple(few(rated, needs, together)), 0.0)
     slots = [
         {flexible[task].task: threads for task, (threads, _) in mix.flexible.items()}
         | {fixed[task].task: threads for task, threads in mix.fixed.items()}

@@ -83,6 +83,21 @@ def fewest(flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> Mixed:
     return Mixed(tuple(_trimmed(slots, flexible, fixed)), least)
 
 
+def few(flexible: Sequence[Flexible], fixed: Sequence[Fixed], together: int) -> list[Mix]:
+    """Mixes for many tasks: so many after the other share slots with each other alone. Quick, and without proof."""
+    slots: list[Mix] = []
+    numbers = [(True, task) for task in range(len(flexible))] + [(False, task) for task in range(len(fixed))]
+    for first in range(0, len(numbers), together):
+        here = numbers[first : first + together]
+        mine, counted = ([task for flows, task in here if flows == kind] for kind in (True, False))
+        parts = [flexible[task] for task in mine], [fixed[task] for task in counted]
+        found, _ = _dived(*parts, [], Effort(0))
+        for mix in _trimmed(found, *parts):
+            rated = {mine[task]: fed for task, fed in mix.flexible.items()}
+            slots.append(Mix(rated, {counted[task]: count for task, count in mix.fixed.items()}))
+    return slots
+
+
 def _useful(
     mixes: list[Mix], flexible: Sequence[Flexible], fixed: Sequence[Fixed], slots: int, effort: Effort
 ) -> list[Mix]:

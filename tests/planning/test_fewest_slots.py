@@ -194,3 +194,19 @@ def test_mixes_are_not_looked_for_where_there_would_be_thousands():
     asked = PlanRequest(chain("a"), models, 5000.0, (), allocator="optimal", mapper="optimal")
     with pytest.raises(Infeasible, match="at most 2,000 slots"):
         plan_acquiring(asked, SIZES)
+
+
+def test_of_many_tasks_neighbours_share_slots():
+    names = [f"t{n}" for n in range(60)]
+    models = {
+        name: model_of(name, (1, 100, 0.8, 0.1) if n % 2 else (1, 100, 0.1, 0.8))
+        for n, name in enumerate(names)
+    }
+    topology = chain(*names)
+    asked = PlanRequest(topology, models, 100.0, vms_of(*[4] * 20), allocator="optimal", mapper="optimal")
+    found = make_plan(asked)
+    assert (
+        found.slots.used <= 35 and make_plan(replace(asked, allocator="mba", mapper="sam")).slots.used >= 60
+    )
+    assert faults_of(found, topology, models) == [] and found.allocation.gap < 0.2
+    assert found.prediction.rate_tps >= 100 * (1 - 1e-6)
