@@ -22,7 +22,6 @@ GROUP_ROWS = 524_288  # of a row group: one reader's share
 DAY_US = 86_400_000_000
 
 
-JOB = "table string, output string, inputs array<string>, day long, cut boolean"  # as columns of Spark
 DONE = "rows long, size_bytes long, unreadable array<struct<uri: string, why: string>>"
 
 Row = tuple[str, str, list[str], int, bool]
@@ -39,7 +38,7 @@ class Job:
     cut: bool
 
     def row(self) -> Row:
-        """As JOB has it."""
+        """What `compacted` takes."""
         return self.table, self.output.uri, [file.uri for file in self.inputs], self.day, self.cut
 
 
@@ -60,7 +59,7 @@ class Done:
 
 
 def compacted(table: str, output: str, inputs: Sequence[str], day: int, cut: bool) -> tuple[Any, ...]:
-    """A job as JOB has it; what came of it as DONE has it."""
+    """Do a job; what came of it as DONE, a struct of Spark, has it."""
     done = compact(Job(table, place(output), tuple(map(place, inputs)), day, cut))
     return done.rows, done.size_bytes, list(done.unreadable)
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics import manifest as manifests
-from dashboards.analytics.compaction import DAY_US, DONE, JOB, Done, Job, compacted
+from dashboards.analytics.compaction import DAY_US, DONE, Done, Job, compacted
 from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.judging import Segment
 from dashboards.analytics.manifest import Manifest, TracePart
@@ -149,13 +149,16 @@ def _do(spark: SparkSession, jobs: list[Job]) -> list[Done]:
         return []
     from pyspark.sql import functions as f
 
-    # a plain function of Python: one over Arrow batches makes PySpark ask for pandas
-    do = f.udf(compacted, DONE, useArrow=False).asNondeterministic()
-    rows = [(n, *job.row()) for n, job in enumerate(jobs)]
-    frame = spark.createDataFrame(rows, f"number long, {JOB}").coalesce(1).repartition(len(jobs))
-    found = frame.select("number", do(*(name.split()[0] for name in JOB.split(", "))).alias("done")).collect()
-    done = {row["number"]: row["done"] for row in found}
-    return [Done.of(done[n]) for n in range(len(jobs))]
+    rows = [job.row() for job in jobs]
+
+    def do(number: int) -> tuple[Any, ...]:
+        return compacted(*rows[number])
+
+    # a plain function of Python: one over Arrow batches makes PySpark ask for pandas. Tasks begin in order of jobs
+    done = f.udf(do, DONE, useArrow=False).asNondeterministic()
+    found = spark.range(0, len(jobs), 1, len(jobs)).select("id", done("id").alias("done")).collect()
+    by_number = {row["id"]: row["done"] for row in found}
+    return [Done.of(by_number[n]) for n in range(len(jobs))]
 
 
 def entered(manifest: Manifest, made: list[tuple[PartToMake, Done]], there: set[str]) -> Manifest:
