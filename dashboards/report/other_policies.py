@@ -31,9 +31,9 @@ def read_off(analysis: Analysis, run: str) -> str:
 def _reading(own: PolicyTried, ranked: list[PolicyTried]) -> str:
     carrying = [row for row in ranked if row.carries]
     if not ranked:
-        return "None of the policies could begin."
+        return "No policy could begin."
     if not carrying:
-        return f"None of the policies carries what was offered; {ranked[0].policy} falls short by least."
+        return f"No policy carries what was offered; {ranked[0].policy} falls short by least."
     best = carrying[0]
     if own.violated_tuples > best.violated_tuples and best.slot_hours > own.slot_hours:
         return (

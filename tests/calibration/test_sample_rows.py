@@ -137,7 +137,14 @@ def test_a_slow_task_gives_fewer_rows_and_not_none(monkeypatch: pytest.MonkeyPat
     assert 0 < len(found["last"]) < collect.ROWS
 
 
-def test_a_task_that_fails_is_named_with_its_error() -> None:
+def test_a_task_that_fails_is_named_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the first row, whichever thread came to its row first."""
+
+    def fails_later(row: Any) -> Any:
+        time.sleep(0.05 if row == 0 else 0)
+        return fails(row)
+
+    monkeypatch.setitem(CODE, "fails", fails_later)
     with pytest.raises(HeadgateError, match="'fails'") as caught:
         collected(topology(("source", "fails"), ("fails", "last")), "last")
     assert caught.value.cause == "KeyError: 0"

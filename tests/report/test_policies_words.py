@@ -60,9 +60,9 @@ def test_that_none_needs_less_is_said(tmp_path: Path) -> None:
 
 def test_that_none_carries_it_is_said(tmp_path: Path) -> None:
     [first, *_] = answer(tmp_path, OWN, replace(FAILING, rank=1))
-    assert first == "None of the policies carries what was offered; lsa+rsm falls short by least."
+    assert first == "No policy carries what was offered; lsa+rsm falls short by least."
     write_over = answer(tmp_path / "none", OWN, NEVER)
-    assert write_over[0] == "None of the policies could begin."
+    assert write_over[0] == "No policy could begin."
 
 
 def test_what_was_not_measured_is_said_to_be_unknown(tmp_path: Path) -> None:

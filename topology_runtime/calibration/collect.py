@@ -86,7 +86,7 @@ class _Work:
         self._edges = {edge.source: edge for _, edge in topology.in_edges(task.name)}
         self._directory = directory
         self._left: set[int] = set()  # numbers of the rows a Hold did not let go
-        self._failed: list[Exception] = []
+        self._failed: dict[int, Exception] = {}  # by the place of the row, where several threads try
 
     def _logic(self, number: int = 0) -> Any:
         try:
@@ -135,7 +135,8 @@ class _Work:
             out = self._mapped(kind, inputs, first)
         _close(first)
         if self._failed and 2 * len(self._failed) >= len(inputs):
-            raise self._fault("fails on most of its rows", self._failed[0]) from self._failed[0]
+            error = self._failed[min(self._failed)]
+            raise self._fault("fails on most of its rows", error) from error
         return [row.row if isinstance(row, To) else row for row in out]
 
     def whole(self, inputs: list[Sample]) -> list[Sample]:
@@ -154,9 +155,7 @@ class _Work:
             done: list[tuple[int, list[Any]]] = []
             for place in range(number, len(inputs), parts):
                 if time.monotonic() < until_s or not done:
-                    done.append(
-                        (place, self._tried(lambda p=place: _mapped(kind, logics[number], inputs[p][1])))
-                    )
+                    done.append((place, self._tried(place, _mapped, kind, logics[number], inputs[place][1])))
             return done
 
         with ThreadPoolExecutor(parts) as pool:
@@ -165,11 +164,11 @@ class _Work:
             _close(logic)
         return [row for _, rows in results for row in rows]
 
-    def _tried(self, call: Callable[..., list[Any]], *arguments: Any) -> list[Any]:
+    def _tried(self, place: int, call: Callable[..., list[Any]], *arguments: Any) -> list[Any]:
         try:
             return call(*arguments)
         except Exception as error:  # user code: counted, and raised when half of the rows fail
-            self._failed.append(error)
+            self._failed[place] = error
             return []
 
     def _hold(self, logic: Hold, inputs: Sequence[Sample]) -> list[Any]:
@@ -187,11 +186,11 @@ class _Work:
             return let_go(key) if logic.ready(key, [inputs[n][1] for n in bucket]) else []
 
         for number in range(len(inputs)):
-            out += self._tried(put, number)
+            out += self._tried(number, put, number)
         self._left = {number for bucket in buckets.values() for number in bucket}
         if logic.max_age_s is not None and not out:
-            for key in list(buckets):
-                out += self._tried(let_go, key)
+            for number, key in enumerate(list(buckets), len(inputs)):
+                out += self._tried(number, let_go, key)
         return out
 
     def _keyed(self, logic: Keyed, inputs: Sequence[Sample]) -> list[Any]:
@@ -207,8 +206,8 @@ class _Work:
             states[key], rows = logic.process(key, row, state)
             return list(rows)
 
-        for source, row in inputs:
-            out += self._tried(put, source, row)
+        for number, (source, row) in enumerate(inputs):
+            out += self._tried(number, put, source, row)
         return out
 
 
