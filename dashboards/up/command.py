@@ -62,9 +62,9 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
     "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
 )
 @click.option("--measure-effects", is_flag=True, help="Run sinks and tasks with effects on sample rows, too.")
-@click.option("--allocator", type=click.Choice(ALLOCATORS), default="mba", show_default=True,
+@click.option("--allocator", metavar="|".join(ALLOCATORS), default="mba", show_default=True,
               help="How threads and slots are counted.")  # fmt: skip
-@click.option("--mapper", type=click.Choice(MAPPERS), default="sam", show_default=True,
+@click.option("--mapper", metavar="|".join(MAPPERS), default="sam", show_default=True,
               help="How threads are put into slots; traffic plans again by what it measures.")  # fmt: skip
 @click.option("--traffic-triggers", default=trigger_options.DEFAULT, show_default=True, metavar="WHEN",
               help=trigger_options.HELP)  # fmt: skip
