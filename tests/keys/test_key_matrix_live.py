@@ -152,7 +152,9 @@ def test_a_viewer_looks_and_changes_nothing(run: Run) -> None:
         assert error is not None and error[0] == "HG-REFUSED", command
     acked = run.status()["tuples"]["acked"]
     until(lambda: run.status()["tuples"]["acked"] > acked + 50)
-    assert run.status()["rates"]["offered_tps"] > 10, "and not 7"
+    until(
+        lambda: run.status()["rates"]["offered_tps"] > 10
+    )  # and not 7: of the last seconds, which may be none yet
 
 
 def test_a_viewer_gets_the_stream(run: Run) -> None:
