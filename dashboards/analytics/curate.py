@@ -1,7 +1,8 @@
 """Segments into curated tables, partitioned by topology, run and date; what has been done is not done again.
 
-New segments of a date become one part or several; small parts that are there are merged with them (one that
-cannot be read is made again of the segments that are there still; what was in no other is left out). Parts
+New segments of a date become one part or several. Parts that are there and not much larger are merged with them, so
+that a row is read again a few times and not in each turn of a run that goes on (a part that cannot be read is made
+again of the segments that are there still; what was in no other is left out). Parts
 count once the run's manifest names them, so a pass that was cut off leaves nothing wrong behind: the next
 one deletes what no manifest names, and makes the rest.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PART_ROWS = 4_000_000  # of a curated file, about 200 MB of samples
+MERGED_MOST = 2  # times the rows that come to it: a part that has more stays as it is
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,22 @@ def plan(curated: DataPlace, run: TraceRun, segments: Iterable[Segment], known: 
     desired = []
     for (table, day), fresh in sorted(by_day.items()):
         folder = manifests.folder_of(curated, table, run) / f"date={date_of(day)}"
-        parts = [
-            p for p in known.parts if (p.table, p.date) == (table, date_of(day)) and 2 * p.rows < PART_ROWS
-        ]
+        there = [p for p in known.parts if (p.table, p.date) == (table, date_of(day))]
         for n, group in enumerate(_groups(fresh)):
-            desired.append(_desired(run, folder, table, day, group, parts if n == 0 else []))
+            desired.append(_desired(run, folder, table, day, group, _merged(there, group) if n == 0 else []))
     return desired
+
+
+def _merged(parts: Iterable[TracePart], group: Iterable[Segment]) -> list[TracePart]:
+    """Those that these segments are merged with: the sizes of what is left rise by more than twice each."""
+    found: list[TracePart] = []
+    rows = sum(segment.rows for segment in group)
+    for part in sorted(parts, key=lambda part: (part.rows, part.file)):
+        if part.rows > MERGED_MOST * rows or 2 * part.rows >= PART_ROWS:
+            break
+        found.append(part)
+        rows += part.rows
+    return found
 
 
 def date_of(day: int) -> str:

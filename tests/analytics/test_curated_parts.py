@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dashboards.analytics import curate, manifest, spark
-from dashboards.analytics.compaction import DAY_US, Job, compact
+from dashboards.analytics.compaction import DAY_US, Done, Job, compact
 from dashboards.analytics.data_places import place
 from dashboards.analytics.judging import Segment
 from dashboards.analytics.manifest import Manifest, TracePart
@@ -74,6 +74,22 @@ def test_a_new_segment_is_merged_with_the_small_part_that_is_there(tmp_path, run
     assert [(part.rows, sorted(part.segments.values())) for part in known.parts] == [
         (20, ["0.parquet", "1.parquet"])
     ]
+
+
+def test_a_row_is_merged_a_few_times_and_not_with_every_segment_that_comes(tmp_path, run):
+    """A run that goes on for 500 segments of equal size; nothing is written, so only what is planned counts."""
+    known, turns, merged = manifest.empty(run), 500, 0
+    for n in range(turns):
+        span = (n * 10_000_000, n * 10_000_000 + 9_999_999)
+        new = Segment(place(tmp_path / f"{n}.parquet"), "rates", 10, *span, f"digest of {n}")
+        (desired,) = curate.plan(place(tmp_path / "c"), run, [new], known)
+        rows = 10 + sum(part.rows for part in desired.replaces)
+        merged += rows - 10
+        known = curate.entered(known, [(desired, Done(rows, rows, ()))], {new.digest})
+        assert len(known.parts) <= 9
+        assert sum(part.rows for part in known.parts) == 10 * (n + 1)
+        assert sum(len(part.segments) for part in known.parts) == n + 1
+    assert merged <= 10 * turns * 9, "each row at most as often as a number can be doubled to 500"
 
 
 def test_a_segment_over_midnight_is_cut_at_it(tmp_path, run):
