@@ -180,9 +180,9 @@ def throughput(name: str, repeats: int, seconds: float) -> dict[str, object]:
     return {
         "benchmark": name,
         "n": repeats,
-        "ratio_to_bare": _spread(threads),
-        "chained_to_bare": _spread(chains),
-        "tuples_per_s": _spread(rates),
+        "ratio_to_bare": spread(threads),
+        "chained_to_bare": spread(chains),
+        "tuples_per_s": spread(rates),
     }
 
 
@@ -197,13 +197,13 @@ def latency(repeats: int, seconds: float) -> dict[str, object]:
     return {
         "benchmark": "W3",
         "n": repeats,
-        "p50_to_bare": _spread(p50),
-        "p99_to_bare": _spread(p99),
-        "p50_ms": _spread(ours_ms),
+        "p50_to_bare": spread(p50),
+        "p99_to_bare": spread(p99),
+        "p50_ms": spread(ours_ms),
     }
 
 
-def _spread(values: list[float]) -> dict[str, float]:
+def spread(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from topology_runtime import channels
+from topology_runtime import channels, proc
 from topology_runtime import messages as m
 from topology_runtime.channels import ServerChannel, Waiter
 from topology_runtime.cluster import Slot
@@ -242,6 +242,24 @@ class Rig:
                 if words[at + mt.THREAD] and words[at + mt.TASK] == number:
                     total += words[at + field_]
         return total
+
+    def cpu_ns(self) -> dict[str, int]:
+        """CPU that the running threads of each task have taken; under "" that of whole workers."""
+        found = dict.fromkeys(["", *(task.name for task in self.topology.tasks)], 0)
+        for worker in self._workers.values():
+            words, pid = worker.meter.words, worker.popen.pid
+            whole = proc.stat(pid)
+            found[""] += whole.cpu_ns if whole is not None else 0
+            for i in range(words[mt.H_THREADS]):
+                at = mt.HEADER + i * mt.THREAD_WORDS
+                told = (
+                    proc.read(f"/proc/{pid}/task/{words[at + mt.TID]}/schedstat")
+                    if words[at + mt.TID]
+                    else b""
+                )
+                if told:
+                    found[self.topology.tasks[words[at + mt.TASK]].name] += int(told.split()[0])
+        return found
 
     def latencies(self, task: str) -> list[int]:
         """Latency buckets from the intended emit time at a sink."""
