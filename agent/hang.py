@@ -3,9 +3,9 @@
 A worker is hung when (docs/faults.md)
  1. it is stopped (SIGSTOP, a debugger) for 3 s,
  2. its main loop does not advance for 3 s although rows wait, its CPU is idle and no thread is in a call,
- 3. a thread has been in one call for longer than its task's `max_call_s`: a call for one row, not a frame;
-    in a source's read or poll too. A call of open or close is the worker's own to tell of, so it counts
-    only when the main loop does not advance either, and open may take a minute.
+ 3. a thread has been in one call for longer than its task's `max_call_s`: a call for one row, not a frame
+    (but of a batched task); in a source's read or poll too. A call of open or close is the worker's own to
+    tell of, so it counts only when the main loop does not advance either, and open may take a minute.
 A call that is long but legal, a worker starved of CPU, and an agent that was itself stalled are no hang.
 """
 

@@ -17,6 +17,7 @@ ORDERS, STATE = f"{WORKER}/orders.py", f"{WORKER}/state.py"
 KEYED, KEYED_ROWS = f"{WORKER}/keyed.py", f"{WORKER}/keyed_rows.py"
 FOLDING, EXECUTOR, STEPS = "controller/knowledge/folding.py", f"{EXECUTE}/executor.py", f"{EXECUTE}/steps.py"
 SPOOL = f"{WORKER}/spool.py"
+BATCHES, ATTEMPTS = f"{WORKER}/batches.py", f"{WORKER}/attempts.py"
 WANTED, AGENT, LOOP = f"{EXECUTE}/desired.py", "agent/state.py", "controller/core/loop.py"
 
 LATE = ("not yet", "no re-plan", "behind", "finished and no more")  # it does not settle

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from planting import (
     ACKS,
+    ATTEMPTS,
+    BATCHES,
     BURIAL,
     CODE,
     CORE,
@@ -353,4 +355,21 @@ LETTERS = (
     ),
 )
 
-OF_ROWS: tuple[Plant, ...] = (*LEDGERS, *TUPLES, *SOURCES, *STATES, *LETTERS)
+TOGETHER = (
+    one(
+        "a batched task may give fewer rows than it took",
+        BATCHES,
+        "        if len(results) != len(rows):\n",
+        "        if len(results) > len(rows):\n",
+        test="tests/worker/test_batched_tasks.py",
+    ),
+    one(
+        "all rows of a call that raised are dead letters",
+        ATTEMPTS,
+        "            if stop - start == 1:\n                failures.append(failure(start, last))\n",
+        "            if stop > start:\n                failures += [failure(n, last) for n in range(start, stop)]\n",
+        test="tests/worker/test_batched_tasks.py",
+    ),
+)
+
+OF_ROWS: tuple[Plant, ...] = (*LEDGERS, *TUPLES, *SOURCES, *STATES, *LETTERS, *TOGETHER)

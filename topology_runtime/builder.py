@@ -28,7 +28,7 @@ from topology_runtime.faults.drafts import draft_of, topology_from
 from topology_runtime.faults.words import shown
 from topology_runtime.logic import arriving_of, effects_of, kind_of
 from topology_runtime.references import reference_of
-from topology_runtime.signatures import call_faults, type_faults
+from topology_runtime.signatures import call_faults, state_faults, type_faults
 from topology_runtime.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
 from topology_runtime.validate import raise_if_any, rule_faults
 
@@ -228,7 +228,8 @@ def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
         if run.args:
             faults.append(f"{place}: give the params of a partial by name, not by place")
     kind = kind_of(function)
-    faults += [f"{place} {_said(function)}: {fault}" for fault in call_faults(function, params)]
+    found = [*call_faults(function, params), *state_faults(function, task.state)]
+    faults += [f"{place} {_said(function)}: {fault}" for fault in found]
     if (kind == "source") != (task.kind == "source"):
         faults.append(f"{place} {_said(function)}: is a {kind}, so it belongs in `{_verb(kind)}(…)`")
     return msgspec.structs.replace(

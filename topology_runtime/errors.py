@@ -108,3 +108,9 @@ class BadRow(HeadgateError):
     """A task emitted something that is not an immutable plain value."""
 
     code = "HG-ROW"
+
+
+class BadBatch(HeadgateError):
+    """What a batched task gave for some rows does not say what came of each."""
+
+    code = "HG-BATCH"

@@ -18,7 +18,7 @@ from topology_runtime.faults.drafts import Draft
 from topology_runtime.faults.words import REFERENCE, shown
 from topology_runtime.logic import Row, arriving_of, effects_of, kind_of
 from topology_runtime.references import last_lines, resolve
-from topology_runtime.signatures import call_faults, type_faults
+from topology_runtime.signatures import call_faults, state_faults, type_faults
 from topology_runtime.topology import Task
 
 # What an unmarked function or callable may be declared as; the mark only spares the declaration.
@@ -36,7 +36,7 @@ def build(task: Task) -> Any:
     except HeadgateError as error:
         what = f"task {task.name!r}: cannot get {task.run!r}: {error.what}"
         raise InvalidInput(what, cause=error.cause, hint=error.hint, faults=error.faults) from error
-    faults = list(call_faults(run, task.params, task.kind))
+    faults = [*call_faults(run, task.params, task.kind), *state_faults(run, task.state)]
     if faults:
         raise InvalidInput(f"task {task.name!r}: {task.run!r} does not fit", faults=faults)
     if not isinstance(run, type):
@@ -50,7 +50,7 @@ def build(task: Task) -> Any:
 
 
 def _bound(function: Any, params: dict[str, Any]) -> Any:
-    """The function with its params, and still with its mark (@flat_map, @keep_if)."""
+    """The function with its params, and still with its marks (@flat_map, @keep_if, @batched)."""
     if not params:
         return function
     bound = functools.partial(function, **params)
@@ -82,6 +82,7 @@ def filled(draft: Draft) -> tuple[Draft, list[str]]:
         tasks[number] = told = _with_kind(number, task, run, draft, faults)
         runs[told.name] = told.kind, run
         faults += [f"{place}: {fault}" for fault in call_faults(run, told.params, told.kind)]
+        faults += [f"{place}: {fault}" for fault in state_faults(run, told.state)]
     edges = [(number, edge) for number, edge in enumerate(draft.edges) if edge is not None]
     for number, edge in edges:
         if edge.grouping == "fields" and isinstance(edge.key, str) and REFERENCE.fullmatch(edge.key):

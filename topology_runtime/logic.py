@@ -4,6 +4,7 @@
     @flat_map  f(row) → iterable of rows     none, one or many
     @keep_if   f(row) → bool                 the row goes on or not
     class C with __call__(self, row)         as a function; one instance per thread
+    @batched f(rows) → rows                  of any of these: all rows of a call at once, a list
     Source, LiveSource                       where rows come from
     Hold                                     keeps rows and lets them go together: join, window, batch
     Keyed                                    state per key, with snapshot and restore
@@ -24,6 +25,7 @@ from typing import Any, TypeVar
 
 Row = Any
 F = TypeVar("F", bound=Callable[..., Any])
+BATCHED, CALL = "__headgate_batched__", "__call__"
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,13 @@ def keep_if(function: F) -> F:
     return function
 
 
+def batched(run: F) -> F:
+    """The function, class or `__call__` takes a list of rows and gives a list with what it would give for each: a row
+    (with @flat_map an iterable of rows, with @keep_if a bool). How many there are in a call is the runtime's to say."""
+    setattr(run, BATCHED, True)
+    return run
+
+
 def effects(run: F) -> F:
     """What the function or class does is felt outside (it writes, posts, pays): it is not run on sample rows unless
     asked. Sinks need no mark."""
@@ -154,6 +163,12 @@ def runs_anywhere(logic: Any) -> bool:
     return isinstance(logic, FunctionType | BuiltinFunctionType) or "__headgate_any_thread__" in vars(
         type(logic)
     )
+
+
+def is_batched(run: Any) -> bool:
+    """Does this function, class or object take the rows of a call together?"""
+    cls = run if isinstance(run, type) else type(run)
+    return bool(getattr(run, BATCHED, False) or getattr(getattr(cls, CALL, None), BATCHED, False))
 
 
 def effects_of(run: Any) -> bool | None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from topology_runtime.faults.words import did_you_mean
-from topology_runtime.logic import Hold, Keyed, LiveSource, Source, To, kind_of
+from topology_runtime.logic import Hold, Keyed, LiveSource, Source, To, is_batched, kind_of
 from topology_runtime.topology import Edge
 
 PLAIN = (type(None), bool, int, float, str, bytes, datetime, list, tuple, dict)  # what rows are made of
@@ -46,8 +46,16 @@ def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map") -> Itera
         yield from _params_faults(run, params, rows=1)
 
 
+def state_faults(run: Any, state: str) -> Iterator[str]:
+    """Why `run` cannot be a task with this state; nothing when it can."""
+    if state == "keyed" and is_batched(run) and kind_of(run) != "keyed":
+        yield "is @batched, and a task with state per key takes one row at a time: make it a Keyed, or leave the state"
+
+
 def _class_faults(kind: type) -> Iterator[str]:
     base = next((base for base in BASES if issubclass(kind, base)), None)
+    if base is not None and is_batched(kind):
+        yield f"{base.__name__} {kind.__name__} is @batched: functions are, and classes with __call__"
     if base is None:
         if not any("__call__" in vars(parent) for parent in kind.__mro__):
             yield f"class {kind.__name__} has no __call__(self, row)"
@@ -80,7 +88,7 @@ def _takes_like(method: Any, model: Callable[..., Any]) -> bool:
 def _function_faults(run: Any, kind: str) -> Iterator[str]:
     if inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run):
         yield "is async; tasks are plain functions, one thread each"
-    if inspect.isgeneratorfunction(run) and "flat_map" not in (kind, kind_of(run)):
+    if inspect.isgeneratorfunction(run) and "flat_map" not in (kind, kind_of(run)) and not is_batched(run):
         yield "is a generator: mark it with @flat_map"
 
 
@@ -142,7 +150,8 @@ def takes_of(kind: str, run: Any) -> Any:
         return _parameter_type(getattr(run, "key", None), 1)
     if kind == "keyed":
         return _parameter_type(getattr(run, "process", None), 2)
-    return _parameter_type(run.__call__, 1) if isinstance(run, type) else _parameter_type(run, 0)
+    takes = _parameter_type(run.__call__, 1) if isinstance(run, type) else _parameter_type(run, 0)
+    return _element(takes) if is_batched(run) else takes
 
 
 def gives_of(kind: str, run: Any) -> Any:
@@ -157,6 +166,8 @@ def gives_of(kind: str, run: Any) -> Any:
         pair = typing.get_args(_return_type(getattr(run, "process", None)))
         return _element(pair[1]) if len(pair) == 2 else None
     returned = _return_type(run.__call__ if isinstance(run, type) else run)
+    if is_batched(run):
+        returned = _element(returned)
     return _element(returned) if kind == "flat_map" else returned
 
 

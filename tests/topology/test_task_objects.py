@@ -13,8 +13,8 @@ from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.drafts import draft_of
 from topology_runtime.instances import filled
 from topology_runtime.loading import build, key_function
-from topology_runtime.logic import Hold, Keyed, Source, flat_map, keep_if, kind_of
-from topology_runtime.signatures import call_faults
+from topology_runtime.logic import Hold, Keyed, Source, batched, flat_map, is_batched, keep_if, kind_of
+from topology_runtime.signatures import call_faults, gives_of, takes_of
 from topology_runtime.topology import Edge, Task, Topology
 
 HERE = __name__
@@ -32,6 +32,18 @@ def copies(row: str, count: int) -> list[str]:
 @keep_if
 def long(row: str) -> bool:
     return len(row) > 3
+
+
+@batched
+def halves(rows: list[float], by: float = 2.0) -> list[float]:
+    return [row / by for row in rows]
+
+
+@batched
+@flat_map
+def in_words(rows: list[str]) -> Iterable[list[str]]:
+    for row in rows:
+        yield row.split()
 
 
 class Counter(Source):
@@ -111,6 +123,33 @@ def test_a_bound_function_keeps_its_mark() -> None:
     bound = build(task("copies", "flat_map", count=2))
     assert bound("a") == ["a", "a"]
     assert kind_of(bound) == "flat_map"
+
+
+def test_a_batched_function_is_checked_and_bound_as_others_are() -> None:
+    assert list(call_faults(halves, {"by": 4.0})) == list(call_faults(in_words, {}, "flat_map")) == []
+    assert list(call_faults(halves, {"bye": 4.0}))
+    bound = build(task("halves", by=4.0))
+    assert is_batched(bound) and bound([2.0]) == [0.5]
+    assert is_batched(in_words) and kind_of(in_words) == "flat_map"
+
+
+def test_rows_of_batched_tasks_are_known_by_what_is_in_their_lists() -> None:
+    assert gives_of("map", halves) is takes_of("map", halves) is float
+    assert takes_of("flat_map", in_words) is gives_of("flat_map", in_words) is str
+
+
+def test_state_per_key_is_no_business_of_a_batched_task() -> None:
+    @batched
+    class Sums(Tally):
+        pass
+
+    (fault,) = call_faults(Sums, {})
+    assert fault == "Keyed Sums is @batched: functions are, and classes with __call__"
+    made = Task("it", run=f"{HERE}:halves", state="keyed")
+    with pytest.raises(InvalidInput) as caught:
+        build(made)
+    (fault,) = caught.value.faults
+    assert fault.startswith("is @batched, and a task with state per key takes one row at a time")
 
 
 def test_attributes_may_be_dotted() -> None:

@@ -77,6 +77,7 @@ class Plane:
     gap_ns: int = 2 * MS
     outputs_of: type[Outputs] = Outputs
     windows_of: type[WindowRows] = WindowRows
+    form_of: Callable[[Spec, Any], Any] = lambda _, logic: logic  # the logic of a task as it is run
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -141,7 +142,8 @@ class Plane:
             "sink": sink,
             "source": None,
         }
-        return MapTask(code("map" if spec.kind == "sink" else spec.kind, logic[spec.kind]))
+        kind = "map" if spec.kind == "sink" else spec.kind
+        return MapTask(code(kind, self.form_of(spec, logic[spec.kind])))
 
     def _mapper(self, name: str) -> Callable[[Row], Any]:
         direct = any(e.grouping == "direct" and e.source == name for e in self.edges)

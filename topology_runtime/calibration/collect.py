@@ -23,9 +23,10 @@ from topology_runtime.calibration.json_lines import Speaker
 from topology_runtime.calibration.sample_rows import Sample
 from topology_runtime.errors import HeadgateError
 from topology_runtime.loading import build, key_function
-from topology_runtime.logic import Context, Exhausted, Hold, Keyed, LiveSource, To, kind_of
+from topology_runtime.logic import Context, Exhausted, Hold, Keyed, LiveSource, To, is_batched, kind_of
 from topology_runtime.owner import die_with
 from topology_runtime.topology import Task, Topology
+from topology_runtime.worker.batches import BatchCall
 
 ROWS = 200
 SECONDS_A_TASK = 3.0  # a slow task gives fewer rows
@@ -212,7 +213,7 @@ class _Work:
 
 
 def _mapped(kind: str, logic: Any, row: Any) -> list[Any]:
-    result = logic(row)
+    result = BatchCall(logic).one(row) if is_batched(logic) else logic(row)
     if kind == "flat_map":
         return list(result)
     if kind == "filter":

@@ -2,7 +2,8 @@
 but for the user's code and the pauses between tries.
 
 `out.extend(map(f, rows))` runs at nearly the speed of a bare loop and keeps the results that came before an
-exception, so only the row that failed is tried again: three tries in all, then it is a dead letter.
+exception, so only the row that failed is tried again: three tries in all, then it is a dead letter. Of a call about
+many rows nobody knows which one failed: after three tries its halves are tried, and theirs, down to the row.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from topology_runtime.errors import BadBatch, HeadgateError
 from topology_runtime.worker.watch import CallWatch
 
 TRIES = 3
@@ -36,6 +38,8 @@ def failure(place: int, error: BaseException) -> Failure:
     except Exception:  # an exception of the user's that cannot even say what it is
         line = f"{type(error).__name__}, whose text cannot be had"
     text = "".join(traceback.format_exception(error))
+    if isinstance(error, HeadgateError):
+        text += "\n".join(error.lines()[1:])
     return Failure(place, _printable(line)[:LINE_MOST], _printable(text)[-TRACEBACK_MOST:])
 
 
@@ -87,6 +91,48 @@ def each(
                 tries = 0
             else:
                 pause(PAUSES_S[tries - 1])
+    return out, failures
+
+
+def together(
+    function: Callable[[Sequence[Any]], Sequence[Any]],
+    rows: Sequence[Any],
+    pause: Callable[[float], None],
+    watch: CallWatch | None = None,
+) -> tuple[list[Sequence[Any]], list[Failure]]:
+    """Results of calls about many rows at once: of the rows that went well, in order, as many lists as there were
+    calls in the end; and the failures of the others. A call that raises is tried as one about a row is; then its
+    halves are, once each as long as they have more than one row. One whose result does not tell what came of each row
+    (BadBatch) is no row's fault: its rows fail, and it is not tried again."""
+    out: list[Sequence[Any]] = []
+    failures: list[Failure] = []
+    watch = watch or CallWatch()
+    watch.out, watch.failures = out, failures
+    ahead = [(0, len(rows), TRIES)] if rows else []  # (start, stop, tries), the next one last
+    while ahead:
+        start, stop, most = ahead.pop()
+        some = rows if stop - start == len(rows) else rows[start:stop]
+        for tries in range(1, most + 1):
+            watch.calls += 1
+            try:
+                out.append(function(some))
+                break
+            except KeyboardInterrupt:
+                raise
+            except BadBatch as error:
+                failures += [failure(place, error) for place in range(start, stop)]
+                break
+            except BaseException as error:  # as in `each`
+                watch.raised += 1
+                last = error
+            if tries < most:
+                pause(PAUSES_S[tries - 1])
+        else:
+            if stop - start == 1:
+                failures.append(failure(start, last))
+                continue
+            middle = (start + stop) // 2
+            ahead += [(a, b, TRIES if b - a == 1 else 1) for a, b in ((middle, stop), (start, middle))]
     return out, failures
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import starmap
+from itertools import chain, starmap
 from typing import Any
 
 import msgspec
 
+from topology_runtime.logic import is_batched
 from topology_runtime.messages import DeadLetter, RootKey
 from topology_runtime.struck import CallKind
 from topology_runtime.worker import attempts
@@ -18,6 +19,7 @@ from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import BufferedRow, Shares
 from topology_runtime.worker.attempts import Failure, failure
+from topology_runtime.worker.batches import BatchCall
 from topology_runtime.worker.burial import Around, letter_of, of_letter
 from topology_runtime.worker.outputs import Outputs, bare
 from topology_runtime.worker.pieces import Finished, Pieces
@@ -127,6 +129,9 @@ class UserCode:
 
     def __post_init__(self) -> None:
         call = self.logic
+        self._batch = BatchCall(call) if is_batched(call) else None
+        if self._batch is not None:
+            call = self._batch.one
         self._call = (lambda row: list(call(row))) if self.kind == "flat_map" else call
 
     # ── a frame ─────────────────────────────────────────────────────────────────────────────────
@@ -136,6 +141,11 @@ class UserCode:
         pieces = self.results.pieces
         if pieces is None:
             return self._pass(batch)
+        if self._batch is not None:
+            pieces.begin(len(batch.rows))
+            batch = self._pass(batch)
+            self.results.log()
+            return batch
         rows: list[Any] = []
         runs: list[Run] = []
         for start, stop in pieces.cut(len(batch.rows)):
@@ -149,7 +159,10 @@ class UserCode:
     def _pass(self, batch: Batch) -> Batch:
         if self.watch.poison and (known := self._poisoned(batch)):
             batch = self.results.bury(batch, known)
-        results, batch = self._each(self._call, batch.rows, batch)
+        if self._batch is None or self.watch.careful:
+            results, batch = self._each(self._call, batch.rows, batch)
+        else:
+            results, batch = self._together(self._batch, batch)
         if self.kind == "filter" and not set(map(type, results)) <= {bool}:
             results, batch = self._each(bool, results, batch)  # an answer that is neither fails its row
         if self.results.around.sink:
@@ -167,6 +180,13 @@ class UserCode:
         call = self._carefully(function, batch) if self.watch.careful else function
         results, failures = attempts.each(call, values, self.pause, self.watch)
         return results, self.results.bury(batch, failures) if failures else batch
+
+    def _together(self, call: BatchCall, batch: Batch) -> tuple[list[Any], Batch]:
+        """The batched function over these rows; those for which it fails are buried."""
+        calls, failures = attempts.together(call, batch.rows, self.pause, self.watch)
+        results = list(calls[0] if len(calls) == 1 else chain.from_iterable(calls))
+        batch = self.results.bury(batch, failures) if failures else batch
+        return self._each(list, results, batch) if self.kind == "flat_map" else (results, batch)
 
     def _carefully(self, function: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
         """The function for a pass over these rows that names each before it begins with it."""
