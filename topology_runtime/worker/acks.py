@@ -145,10 +145,10 @@ class AckSums:
             if (share := given.get(root.key)) is not None:
                 self._add(root, share, 0)
 
-    def keep(self, row: BufferedRow, given: Shares | None = None) -> None:
-        """It is taken up (rule 3). given: what went out of it already."""
+    def keep(self, row: BufferedRow) -> None:
+        """It is taken up (rule 3)."""
         for root in row.roots:
-            self._add(root, row.share ^ given.get(root.key, 0) if given else row.share, 1)
+            self._add(root, row.share, 1)
 
     def let_go(self, row: BufferedRow) -> None:
         """It was taken up, and is kept no more (rule 3)."""

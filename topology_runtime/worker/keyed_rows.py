@@ -11,12 +11,13 @@ Rules (protocol: Keyed state) [A4] [A5] [B4]:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
-from topology_runtime.messages import Frame
+from topology_runtime.messages import Frame, RootPart
 from topology_runtime.state_moves import RangeCopy
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
@@ -60,6 +61,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _contents = msgspec.msgpack.Decoder(Contents).decode
 
 
+@dataclass(slots=True)
+class _Output:
+    """What came of rows, and of which: (number in `roots`, offset, variant) each."""
+
+    roots: Sequence[RootPart]
+    rows: list[Any] = field(default_factory=list)
+    singles: list[tuple[int, int, int]] = field(default_factory=list)
+
+
 class KeyedRows:
     """`key(edge, row)`: by what the rows of an edge are grouped."""
 
@@ -84,12 +94,14 @@ class KeyedRows:
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
-        acks = AckSums(frame.roots)
-        for row in single_rows(frame, self.random64):
-            self._one(row, now_ns, acks)
+        acks, out = AckSums(frame.roots), _Output(frame.roots)
+        numbers = (number for number, _, _ in r.single(frame.runs))
+        for row, number in zip(single_rows(frame, self.random64), numbers, strict=True):
+            self._one(row, number, now_ns, acks, out)
+        self._emit(out, now_ns, acks)
         return acks.all()
 
-    def _one(self, row: BufferedRow, now_ns: int, acks: AckSums) -> None:
+    def _one(self, row: BufferedRow, number: int, now_ns: int, acks: AckSums, out: _Output) -> None:
         found, failed = self.code.one(lambda: self._place_of(row), row)
         if failed is not None:
             self.results.bury_one(row, failed)
@@ -97,7 +109,7 @@ class KeyedRows:
         key, key_range = found
         owner = self.ranges.owner(key_range)
         if key_range in self.ranges.owned:
-            self._process(row, key, key_range, now_ns, acks)
+            self._process(row, number, key, key_range, acks, out)
         elif owner is not None and owner != self.thread:
             self._forward(row, owner, now_ns, acks)
         else:
@@ -111,8 +123,10 @@ class KeyedRows:
     def _forward(self, row: BufferedRow, owner: int, now_ns: int, acks: AckSums) -> None:
         acks.give(row.roots, self.results.outputs.forward(row, owner, now_ns))
 
-    def _process(self, row: BufferedRow, key: Hashable, key_range: int, now_ns: int, acks: AckSums) -> None:
-        """A row into its key's state, and its output on; it stays kept until a snapshot covers it."""
+    def _process(
+        self, row: BufferedRow, number: int, key: Hashable, key_range: int, acks: AckSums, output: _Output
+    ) -> None:
+        """A row, of root `number` of the output's, into its key's state; it stays kept until a snapshot covers it."""
         results, identity = self.results, row.identity
         out = self.applied.output(key_range, identity)
         if out is None:
@@ -124,12 +138,18 @@ class KeyedRows:
                 return
             self.applied.add(key_range, identity, out if results.outputs.edges else [])
         self.dirty = True
-        runs = [(0, row.offset, 1, r.over_index(row.variant, i)) for i in range(len(out))]
-        given = results.emit(r.Batch(out, runs, row.roots), now_ns)
+        output.rows += out
+        output.singles += [(number, row.offset, r.over_index(row.variant, i)) for i in range(len(out))]
         if results.around.sink:
             results.finish(row.batch)
-        acks.keep(row, given)
+        acks.keep(row)
         self.uncovered.append(row)
+
+    def _emit(self, output: _Output, now_ns: int, acks: AckSums) -> None:
+        """What came of rows goes on."""
+        if output.rows:
+            batch = r.Batch(output.rows, r.joined(output.singles), output.roots)
+            acks.give(output.roots, self.results.emit(batch, now_ns))
 
     def _change(self, row: BufferedRow, key: Hashable, key_range: int) -> list[Any]:
         """Process a row; returns its output."""
@@ -235,7 +255,9 @@ class KeyedRows:
             self._claim(key_range)
             for row in self.side.pop(key_range, ()):
                 acks.let_go(row)
-                self._process(row, self.key(row.edge, row.row), key_range, now_ns, acks)
+                output = _Output(row.roots)
+                self._process(row, 0, self.key(row.edge, row.row), key_range, acks, output)
+                self._emit(output, now_ns, acks)
         return acks.all()
 
     def _claim(self, key_range: int) -> None:
