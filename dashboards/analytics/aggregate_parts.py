@@ -1,14 +1,16 @@
 """Which aggregates are there, what they were made of, and which stretches of which runs have to be made. Pure but for
 reading and writing the manifest.
 
-A run is cut at multiples of `SPAN_S`, which every window divides. What is in a stretch are the segments that lie in it
-or up to a minute before it; while these are the same ones, what was made of them counts.
+A run is cut at multiples of `SPAN_S`, which windows divide. What is in a stretch are the segments that lie in it or up
+to a minute before it; while these are the same ones, what was made of them counts. So a run that goes on costs its last
+two stretches. Parts of stretches that are closed are fused by tens and hundreds, of what was made of them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 
@@ -19,7 +21,8 @@ from dashboards.analytics.judging import Segment
 from dashboards.analytics.manifest import Manifest
 
 SCHEMA = "headgate/aggregates/v1"
-SPAN_S = 600
+SPAN_S = 60
+FUSED = (10, 100)  # stretches, whose parts become one
 BEFORE_S = 60  # what rates look back
 SPAN_US, BEFORE_US, DAY_US = SPAN_S * 1_000_000, BEFORE_S * 1_000_000, 86_400_000_000
 
@@ -89,8 +92,8 @@ def made_of(there: Mapping[int, str], begin: int, end: int) -> str:
 def planned(
     known: AggregateManifest, spans: Mapping[str, Spans], apart: bool
 ) -> tuple[list[AggregatedPart], list[AggregatedPart]]:
-    """(parts that still count, parts to be made). apart: the last stretch of a run is a part of its own, because it
-    will be made again; else a run that is begun anew is one part."""
+    """(parts that still count, parts to be made). apart: the last two stretches of a run are parts of their own, for
+    they will be made again; else a run that is begun anew is one part."""
     kept: list[AggregatedPart] = []
     fresh: list[AggregatedPart] = []
     whole = not apart
@@ -101,7 +104,7 @@ def planned(
         whole &= not (mine and missing)
         kept += mine
         ranges = (
-            _neighbours(missing, apart)
+            _neighbours(missing, max(there) - 1 if apart else None)
             if mine or apart
             else [(missing[0], missing[-1] + 1)]
             if missing
@@ -115,17 +118,53 @@ def planned(
     return kept, [msgspec.structs.replace(p, number=n) for p, n in zip(fresh, numbers, strict=True)]
 
 
+@dataclass(frozen=True)
+class FusedParts:
+    """A part to be made of others, whose place it takes."""
+
+    part: AggregatedPart
+    of: tuple[AggregatedPart, ...]
+
+
+def fusable(
+    passes: int,
+    spans: Mapping[str, Spans],
+    kept: Iterable[AggregatedPart],
+    fresh: Sequence[AggregatedPart],
+) -> list[FusedParts]:
+    """Of each run those of the kept parts that lie in the same hundred stretches, or the same ten, when all of these
+    are closed and nothing in them has to be made again. `passes`: so many there are."""
+    found: list[FusedParts] = []
+    rest = sorted(kept, key=lambda part: (part.run, part.begin))
+    for run, its in spans.items():
+        there = stretches(its)
+        for length in reversed(FUSED):
+            blocks: dict[int, list[AggregatedPart]] = {}
+            for part in rest:
+                if part.run == run and part.begin // length == (part.end - 1) // length:
+                    blocks.setdefault(part.begin // length, []).append(part)
+            for block, parts in blocks.items():
+                begin, end = parts[0].begin, parts[-1].end
+                again = any(p.run == run and p.begin < end and begin < p.end for p in fresh)
+                if len(parts) > 1 and not again and (block + 1) * length < max(there):
+                    number = (passes + 1) * PARTS_MOST + len(found)
+                    one = AggregatedPart(run, number, begin, end, made_of(there, begin, end))
+                    found.append(FusedParts(one, tuple(parts)))
+                    rest = [part for part in rest if part not in parts]
+    return found
+
+
 def is_cut(kept: Iterable[AggregatedPart], fresh: Sequence[AggregatedPart]) -> bool:
     """Do the fresh parts hold less than all rows of their runs, or have they several numbers?"""
     runs = {part.run for part in fresh}
     return bool(runs & {part.run for part in kept}) or len({part.number for part in fresh}) > 1
 
 
-def _neighbours(missing: list[int], apart: bool) -> list[tuple[int, int]]:
-    """As [begin, end) of stretches that follow each other; apart: but the last one alone."""
+def _neighbours(missing: list[int], apart_from: int | None) -> list[tuple[int, int]]:
+    """As [begin, end) of stretches that follow each other; each from `apart_from` on alone."""
     found: list[tuple[int, int]] = []
     for stretch in missing:
-        if found and found[-1][1] == stretch and not (apart and stretch == missing[-1]):
+        if found and found[-1][1] == stretch and (apart_from is None or stretch < apart_from):
             found[-1] = (found[-1][0], stretch + 1)
         else:
             found.append((stretch, stretch + 1))

@@ -1,6 +1,7 @@
 """The aggregates, brought up to date: what was made of the same segments by the same code is not made again.
 
-Each pass writes one folder for each aggregate; the manifest says which rows of which passes count. Small aggregates
+Each pass writes one folder for each aggregate, and what is fused is a pass of its own; the manifest says which rows of
+which passes count. Small aggregates
 are brought to the driver once, so that what is asked of them reads no file and needs no shuffle.
 """
 
@@ -11,7 +12,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from dashboards.analytics import aggregate_parts, aggregates
-from dashboards.analytics.aggregate_parts import AggregatedPart, AggregateManifest, pass_of
+from dashboards.analytics.aggregate_parts import AggregatedPart, AggregateManifest, FusedParts, pass_of
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.curate import Curated
 from dashboards.analytics.data_places import DataPlace
@@ -56,13 +57,16 @@ def asked_of(
     tables = aggregates.CuratedTables(spark, tables.curated, tables.runs, curated, span_s, fresh, cut)
     if fresh:
         _make(tables, folder, pass_of(fresh[0]), tell)
-    now = AggregateManifest(
-        known.schema, known.of, pass_of(fresh[0]) if fresh else known.passes, spans, [*kept, *fresh]
-    )
+    passes, parts = pass_of(fresh[0]) if fresh else known.passes, [*kept, *fresh]
+    if fused := aggregate_parts.fusable(passes, spans, kept, fresh):
+        fuse(tables, folder, fused, tell)
+        gone = {part for each in fused for part in each.of}
+        passes, parts = passes + 1, [p for p in parts if p not in gone] + [each.part for each in fused]
+    now = AggregateManifest(known.schema, known.of, passes, spans, parts)
     aggregate_parts.write(folder, now)
     _delete_old(folder, now.parts)
     tell("reading aggregates")
-    frames = {name: _read(spark, folder / name, name, now.parts) for name in makers(tables)}
+    frames = {name: read_aggregate(spark, folder / name, name, now.parts) for name in makers(tables)}
     frames |= {name: tables.read(name) for name in ("samples", "slots", "latency")}
     frames.setdefault("latency_bins", frames["latency_windows"])
     begin_us = {key: min(first[key], default=begin) for key, (begin, _) in times.items()}
@@ -109,11 +113,35 @@ def _make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell
     side_by_side(tables.spark, [bundles, *(partial(made, name, make) for name, make in rest.items())])
 
 
+def fuse(
+    tables: aggregates.CuratedTables, folder: DataPlace, fused: Sequence[FusedParts], tell: Tell
+) -> None:
+    """Write parts that are made of others."""
+    from pyspark.sql import functions as f
+
+    tell("fusing aggregates")
+
+    def keep(name: str) -> None:
+        frames = [
+            read_aggregate(tables.spark, folder / name, name, each.of).withColumn(
+                "part", f.lit(each.part.number)
+            )
+            for each in fused
+        ]
+        whole = reduce(lambda a, b: a.unionByName(b), frames)
+        at = _folder(folder / name, pass_of(fused[0].part))
+        whole.coalesce(1).write.mode("overwrite").parquet(at.uri)
+
+    side_by_side(tables.spark, [partial(keep, name) for name in makers(tables)])
+
+
 def _folder(of: DataPlace, number: int) -> DataPlace:
     return of / f"pass-{number}"
 
 
-def _read(spark: SparkSession, folder: DataPlace, name: str, parts: Sequence[AggregatedPart]) -> DataFrame:
+def read_aggregate(
+    spark: SparkSession, folder: DataPlace, name: str, parts: Sequence[AggregatedPart]
+) -> DataFrame:
     """Its rows that count; a small one from the driver's memory."""
     from pyspark.sql import functions as f
 
@@ -143,7 +171,9 @@ def _held(
     import pyarrow.parquet as pq
 
     files = [child for each in folders for child, _ in each.children() if child.name.endswith(".parquet")]
-    table = pa.concat_tables([pq.read_table(file.path, filesystem=file.files()) for file in files])
+    table = pa.concat_tables(
+        [pq.read_table(file.path, filesystem=file.files()) for file in files], promote_options="default"
+    )
     counts = [
         pc.and_(pc.equal(table["part"], number), pc.is_in(table["run"], pa.array(of)))
         for number, of in runs.items()

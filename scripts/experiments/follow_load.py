@@ -8,6 +8,10 @@ what the follower, its Java process and its Python workers hold in memory. Three
 
     .venv/bin/python -P scripts/experiments/follow_load.py --threads 1000 --seconds 600
 
+The last line tells of the whole run, and of its last two thirds what grows: slopes per hour of the run, each with its
+95 % interval (Theil–Sen over the means of forty pieces, blocks drawn again). `turn_cpu_s` is the CPU time of all its
+processes: it says what a turn costs on a machine that others use too.
+
 With `--ahead S` the next S seconds of the run come as soon as all that is there is in: the memory of hours in less.
 What is not known here goes to `headgate analyze`.
 """
@@ -30,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from generate_trace import generate
 from made_runs import Wanted
+from topology_runtime.stability.slopes import trend
 
 MADE_MOST = 1_000  # threads of a made run
 THREADS_OF_SLOT = 25
@@ -46,6 +52,7 @@ ROTATE_S, ROTATE_ROWS = 10, 6_250  # of `samples`: the recorder's ten seconds an
 TURNS_A_S = 5  # of the recorder: so many files of a table a second at most
 LOOK_S = 0.5
 TOOK = re.compile(r"the turn took ([0-9.]+) s")
+PIECES = 40  # of the last two thirds, whose means a slope is made of
 ENDED_S = 600.0  # for a follower to catch up once nothing comes any more
 
 
@@ -120,31 +127,65 @@ def copy_of(table: pa.Table, n: int, threads: int, vms: int) -> pa.Table:
 
 @dataclass
 class Watch:
-    """What is seen of a follower."""
+    """What is seen of a follower. turns: when in the run, seconds by the clock, CPU seconds since the one before."""
 
     moments: list[dict[str, float]] = field(default_factory=list)
-    turns_s: list[float] = field(default_factory=list)
+    turns: list[tuple[float, float, float]] = field(default_factory=list)
+    spent_s: float = 0.0
 
-    def hear(self, stream: Any) -> None:
-        for line in stream:
+    def hear(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
             sys.stderr.write(line)
             if found := TOOK.search(line):
-                self.turns_s.append(float(found[1]))
+                spent_s = cpu_s(psutil.Process(process.pid))
+                at_s = self.moments[-1]["at_s"] if self.moments else 0.0
+                self.turns.append((at_s, float(found[1]), spent_s - self.spent_s))
+                self.spent_s = spent_s
 
     def look(self, process: psutil.Process, at_s: float, behind: int, behind_s: float) -> None:
         java = python = 0
         for one in (process, *process.children(recursive=True)):
-            try:  # of pages that several have, each its share: between fork and exec Java is there twice
-                held = one.memory_full_info().pss
-                if Path(one.exe()).name == "java":
-                    java += held
-                else:
+            try:
+                held = one.memory_full_info().pss  # of pages that several have, each its share
+                if Path(one.exe()).name != "java":
                     python += held
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                elif (
+                    Path(one.parent().exe()).name != "java"
+                ):  # its child before exec has the same memory, once more
+                    java += held
+            except (psutil.NoSuchProcess, psutil.AccessDenied, AttributeError):
                 continue
         self.moments.append(
             {"at_s": at_s, "behind": behind, "behind_s": behind_s, "java": java / 2**20, "python": python / 2**20}
         )  # fmt: skip
+
+    def took(self) -> dict[str, list[float]]:
+        """[median, most] of a turn, but for the first."""
+        rest = self.turns[1:] or self.turns
+        if not rest:
+            return {}
+        names = (("turn_s", 1), ("turn_cpu_s", 2))
+        return {
+            name: [round(f([t[at] for t in rest]), 2) for f in (statistics.median, max)] for name, at in names
+        }
+
+    def grows(self) -> dict[str, Any]:
+        """Per hour of the run, in its last two thirds: [slope, from, to], of 95 %."""
+        from_s = self.moments[-1]["at_s"] / 3
+        late = [moment for moment in self.moments if moment["at_s"] >= from_s]
+        at_s = [moment["at_s"] for moment in late]
+        found = {
+            "java_mb": slope_h(at_s, [moment["java"] for moment in late]),
+            "python_mb": slope_h(at_s, [moment["python"] for moment in late]),
+            "all_mb": slope_h(at_s, [moment["java"] + moment["python"] for moment in late]),
+        }
+        turns = [turn for turn in self.turns if turn[0] >= from_s]
+        return {
+            "from_s": from_s,
+            **found,
+            "turn_cpu_s": slope_h([t[0] for t in turns], [t[2] for t in turns]),
+        }
 
     def told(self, from_s: float, to_s: float) -> dict[str, Any]:
         """Of a stretch of the run."""
@@ -166,6 +207,26 @@ class Watch:
             "python_mb": round(max(moment["python"] for moment in mine)),
             "all_mb": round(max(moment["java"] + moment["python"] for moment in mine)),
         }  # fmt: skip
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Of it and all below it, those that have ended too."""
+    spent = 0.0
+    for one in (process, *process.children(recursive=True)):
+        try:
+            spent += sum(one.cpu_times()[:4])
+        except psutil.NoSuchProcess:
+            continue
+    return spent
+
+
+def slope_h(at_s: list[float], values: list[float]) -> list[float]:
+    """Per hour, with its interval; of the means of pieces that follow each other."""
+    pieces = np.array_split(np.arange(len(values)), min(PIECES, len(values)))
+    x = np.array([np.mean(np.array(at_s)[piece]) / 3600 for piece in pieces])
+    y = np.array([np.mean(np.array(values)[piece]) for piece in pieces])
+    found = trend(x + 1e-9 * np.arange(len(x)), y)  # turns of the same second are still one after the other
+    return [round(value, 2) for value in (found.value, found.low, found.high)]
 
 
 def bring(to: Path, due: Due) -> None:
@@ -229,7 +290,7 @@ def watched(
     process = subprocess.Popen(
         [sys.executable, *words, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    threading.Thread(target=watch.hear, args=(process.stderr,), daemon=True).start()
+    threading.Thread(target=watch.hear, args=(process,), daemon=True).start()
     try:
         yield from _played(watch, Follower(process, live, out), due, pace)
     finally:
@@ -258,14 +319,13 @@ def _played(watch: Watch, follower: Follower, due: list[Due], pace: Pace) -> Ite
             known, rows = changed, rows_in(follower.out) or rows
         watch.look(seen, reach_s, behind, behind_s)
         if reach_s >= 60 * (minute + 1):
-            yield watch.told(60 * minute, 60 * (minute + 1)) | {"turns": len(watch.turns_s)}
+            yield watch.told(60 * minute, 60 * (minute + 1)) | {"turns": len(watch.turns)}
             minute += 1
         if now_s - pace.began_s > pace.limit_s:
             raise SystemExit("the follower did not catch up")
         time.sleep(LOOK_S)
-    turns = watch.turns_s
-    took = {"turns": len(turns), "turn_s": [statistics.median(turns), max(turns)]} if turns else {"turns": 0}
-    yield watch.told(60.0, float("inf")) | {"whole": True, "exit": follower.process.returncode} | took
+    told = watch.told(60.0, float("inf")) | {"whole": True, "exit": follower.process.returncode}
+    yield told | {"turns": len(watch.turns), **watch.took(), "per_hour": watch.grows()}
 
 
 def main() -> None:

@@ -21,10 +21,27 @@ def spans(*minutes: tuple[float, float]) -> ap.Spans:
 
 
 def passed(known: ap.AggregateManifest, its: dict[str, ap.Spans], apart: bool) -> ap.AggregateManifest:
-    """After a pass, and what it made."""
+    """After a pass, and what it made; without fusing."""
     kept, fresh = ap.planned(known, its, apart)
     number = ap.pass_of(fresh[0]) if fresh else known.passes
     return ap.AggregateManifest(known.schema, known.of, number, its, [*kept, *fresh])
+
+
+def fused(manifest: ap.AggregateManifest, before: ap.AggregateManifest) -> ap.AggregateManifest:
+    """After the same pass has fused what could be."""
+    fresh = [part for part in manifest.parts if part not in before.parts]
+    kept = [part for part in manifest.parts if part in before.parts]
+    found = ap.fusable(manifest.passes, manifest.spans, kept, fresh)
+    gone = {part for each in found for part in each.of}
+    parts = [p for p in manifest.parts if p not in gone] + [each.part for each in found]
+    assert all(ap.pass_of(each.part) == manifest.passes + 1 for each in found)
+    return ap.AggregateManifest(
+        manifest.schema, manifest.of, manifest.passes + bool(found), manifest.spans, parts
+    )
+
+
+def minutes_of(parts: list[ap.AggregatedPart]) -> list[int]:
+    return sorted(minute for part in parts for minute in range(part.begin, part.end))
 
 
 def ranges(manifest: ap.AggregateManifest, number: int) -> list[tuple[str, int, int]]:
@@ -33,7 +50,7 @@ def ranges(manifest: ap.AggregateManifest, number: int) -> list[tuple[str, int, 
 
 def test_runs_that_nobody_aggregated_are_a_part_each_of_one_number() -> None:
     found = passed(ap.empty("x"), {"a": spans((0, 25)), "b": spans((3, 4), (41, 42))}, apart=False)
-    assert ranges(found, 1) == [("a", 0, 3), ("b", 0, 5)]
+    assert ranges(found, 1) == [("a", 0, 26), ("b", 3, 43)]
     assert len({part.number for part in found.parts}) == 1
 
 
@@ -44,17 +61,42 @@ def test_what_was_made_of_the_same_is_not_made_again(apart: bool) -> None:
     assert passed(found, its, False) == passed(found, its, True) == found
 
 
-def test_of_a_run_that_goes_on_only_its_end_is_made_again() -> None:
-    minutes = [(n / 2, n / 2 + 0.5) for n in range(200)]  # of half a minute each
-    found = ap.empty("x")
-    for count in range(1, 200):
+def test_of_a_run_that_goes_on_only_its_end_is_made_again_and_the_rest_is_fused() -> None:
+    minutes = [(n / 6, n / 6 + 1 / 6) for n in range(1500)]  # of ten seconds each
+    found, fusions = ap.empty("x"), 0
+    its: ap.Spans = {}
+    for count, one in enumerate(minutes):
         before = found
-        found = passed(found, {"a": spans(*minutes[:count])}, apart=True)
+        its = its | {f"{count}": spans(one)["0"]}
+        found = passed(found, {"a": its}, apart=True)
         mine = ranges(found, found.passes)
         assert found.passes == before.passes + 1 and sum(end - begin for _, begin, end in mine) <= 2
-        covered = [stretch for part in found.parts for stretch in range(part.begin, part.end)]
-        assert sorted(covered) == list(range(max(covered) + 1)), "each stretch once"
-    assert len(found.parts) <= 11
+        passes, found = found.passes, fused(found, before)
+        fusions += found.passes - passes
+        covered = minutes_of(found.parts)
+        assert covered == list(range(max(covered) + 1)), "each minute once"
+        assert len(found.parts) <= 2 + 10 + 10 + 11
+    assert fusions == 24, "once for each ten that closed, the hundreds with the last of theirs"
+    assert [(p.begin, p.end) for p in sorted(found.parts, key=lambda p: p.begin)][:4] == [
+        (0, 100), (100, 200), (200, 210), (210, 220),
+    ]  # fmt: skip
+
+
+def test_what_has_to_be_made_again_is_not_fused_before_it_was() -> None:
+    minutes = [(n + 0.0, n + 0.9) for n in range(14)]
+    first = ap.empty("x")
+    for count in range(1, 13):
+        first = passed(first, {"a": spans(*minutes[:count])}, apart=True)
+    late = {"a": spans(*minutes[:12]) | {"late": spans((3.2, 3.4))["0"]}}
+    again = passed(first, late, apart=True)
+    assert ranges(again, again.passes) == [("a", 3, 5)]
+    assert fused(again, first) == again
+    then = fused(passed(again, late, apart=True), again)
+    assert [(p.begin, p.end) for p in then.parts if p.end - p.begin > 2] == [(0, 10)]
+    assert passed(then, late, apart=True) == then, "what is fused counts as what it was made of"
+    later = {"a": late["a"] | {"later": spans((5.2, 5.4))["0"]}}
+    once_more = passed(then, later, apart=True)
+    assert ranges(once_more, once_more.passes) == [("a", 0, 10)], "and costs as much when it is late"
 
 
 def test_one_part_of_a_run_that_has_others_is_not_all_of_it() -> None:
@@ -62,7 +104,7 @@ def test_one_part_of_a_run_that_has_others_is_not_all_of_it() -> None:
     first = passed(ap.empty("x"), its, apart=False)
     assert not ap.is_cut([], first.parts)
     kept, fresh = ap.planned(
-        passed(ap.empty("x"), its, apart=True), its | {"a": spans((0, 5), (12, 18), (18, 19))}, False
+        passed(ap.empty("x"), its, apart=True), its | {"a": spans((0, 5), (12, 18), (19.2, 19.5))}, False
     )
     assert len(fresh) == 1 and ap.is_cut(kept, fresh)
     kept, fresh = ap.planned(first, its | {"c": spans((0, 5))}, False)
@@ -70,26 +112,26 @@ def test_one_part_of_a_run_that_has_others_is_not_all_of_it() -> None:
 
 
 def test_a_segment_that_comes_late_costs_its_stretch() -> None:
-    early, late = [(0.0, 5.0), (5.0, 10.0), (12.0, 20.0), (22.0, 29.0), (32.0, 39.0)], (10.0, 12.0)
+    early, late = [(0.0, 0.5), (0.5, 1.0), (1.2, 2.0), (2.2, 2.9), (3.2, 3.9)], (1.0, 1.2)
     found = ap.empty("x")
     for count in range(1, 6):
         found = passed(found, {"a": spans(*early[:count])}, apart=True)
     found = passed(found, {"a": spans(*early, late)}, apart=True)
-    assert ranges(found, found.passes) == [("a", 1, 2)]
+    assert minutes_of([p for p in found.parts if ap.pass_of(p) == found.passes]) == [1, 2]
 
 
 def test_what_ends_within_a_minute_before_a_stretch_is_seen_from_it() -> None:
     """Rates look back so far."""
-    first = passed(ap.empty("x"), {"a": spans((0, 9), (11, 19))}, apart=True)
-    again = passed(first, {"a": spans((0, 9), (11, 19), (9, 9.5))}, apart=True)
-    assert ranges(again, 2) == [("a", 0, 1), ("a", 1, 2)]
-    far = passed(first, {"a": spans((0, 9), (11, 19), (8, 8.5))}, apart=True)
-    assert ranges(far, 2) == [("a", 0, 1)]
+    first = passed(ap.empty("x"), {"a": spans((0, 0.9), (2.1, 4.9))}, apart=True)
+    again = passed(first, {"a": spans((0, 0.9), (2.1, 4.9), (1.0, 1.5))}, apart=True)
+    fresh = [part for part in again.parts if ap.pass_of(part) == again.passes]
+    assert 2 in minutes_of(fresh), "what it sees of the minute before has changed"
 
 
 def test_a_segment_whose_rows_are_gone_is_not_in_it_any_more() -> None:
     found = passed(ap.empty("x"), {"a": spans((0, 5), (15, 18))}, apart=True)
-    assert ranges(passed(found, {"a": spans((0, 5))}, apart=True), 1) == [("a", 0, 1)]
+    less = passed(found, {"a": spans((0, 5))}, apart=True)
+    assert minutes_of(less.parts) == [0, 1, 2, 3, 4, 5]
 
 
 def test_parts_are_read_back_and_those_of_other_code_are_not(tmp_path: Path) -> None:

@@ -136,6 +136,9 @@ def test_a_followed_run_ends_with_the_analysis_of_the_batch(spark: None, tmp_pat
     code, words = last.ended()
     assert code == 0, last.said
     assert json.loads(words)["rows"] == rows_in(whole)
+    parts = json.loads((out / "aggregates" / "_manifest.json").read_text())["parts"]
+    minutes = sorted(minute for part in parts for minute in range(part["begin"], part["end"]))
+    assert minutes == list(range(minutes[0], minutes[-1] + 1)) and len(parts) <= 5, "closed minutes are fused"
 
     again = subprocess.run(
         command(run, "--to", tmp_path / "batch"), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S

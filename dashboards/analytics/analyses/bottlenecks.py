@@ -61,12 +61,13 @@ def _groups(asked: AnalysisInput) -> DataFrame:
     seconds = f.sum("seconds")
     threads = f.sum("window_s") / seconds
     queued = f.col("queue") / f.col("n") * f.col("threads")
+    since_s = f.col("w") * f.lit(float(asked.window_s)) - min(asked.begin_us.values()) / 1e6  # of few digits
     groups = asked.frames["bundles"].groupBy("run", "epoch", "task", "vm", "slot")
     return groups.agg(
         (f.sum("busy_s") / f.sum("window_s")).alias("busy_share"),
         threads.alias("threads"),
         (f.sum("queue") / f.sum("n") * threads).alias("queue_mean"),
-        f.regr_slope(queued, f.col("w") * f.lit(float(asked.window_s))).alias("queue_growth_tps"),
+        f.regr_slope(queued, since_s).alias("queue_growth_tps"),
         (f.greatest(f.sum("tuples_in"), f.sum("tuples_out")) / seconds).alias("taken_tps"),
         f.sum("cpu_s").alias("cpu_s"),
         seconds.alias("seconds"),
