@@ -4,7 +4,8 @@
     @flat_map  f(row) → iterable of rows     none, one or many
     @keep_if   f(row) → bool                 the row goes on or not
     class C with __call__(self, row)         as a function; one instance per thread
-    @batched f(rows) → rows                  of any of these: all rows of a call at once, a list
+    @batched f(rows) → rows                  of any of these: all rows of a call at once, a list;
+                                             @batched(columns=True): as arrays of numpy, one for each value of a row
     Source, LiveSource                       where rows come from
     Hold                                     keeps rows and lets them go together: join, window, batch
     Keyed                                    state per key, with snapshot and restore
@@ -21,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 Row = Any
 F = TypeVar("F", bound=Callable[..., Any])
 BATCHED, CALL = "__headgate_batched__", "__call__"
+BATCHED_ROWS, BATCHED_COLUMNS = "rows", "columns"
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,22 @@ def keep_if(function: F) -> F:
     return function
 
 
-def batched(run: F) -> F:
+@overload
+def batched(run: F, /) -> F: ...
+@overload
+def batched(*, columns: bool = False) -> Callable[[F], F]: ...
+def batched(run: Any = None, /, *, columns: bool = False) -> Any:
     """The function, class or `__call__` takes a list of rows and gives a list with what it would give for each: a row
-    (with @flat_map an iterable of rows, with @keep_if a bool). How many there are in a call is the runtime's to say."""
-    setattr(run, BATCHED, True)
-    return run
+    (with @flat_map an iterable of rows, with @keep_if a bool). How many there are in a call is the runtime's to say.
+
+    columns: it takes and gives columns instead: an array in place of each value of a row, so dicts of arrays, tuples of
+    arrays, or one array where a row is a value (docs/tasks.md, Columns). A Source may give them, too."""
+
+    def mark(run: Any) -> Any:
+        setattr(run, BATCHED, BATCHED_COLUMNS if columns else BATCHED_ROWS)
+        return run
+
+    return mark if run is None else mark(run)
 
 
 def effects(run: F) -> F:
@@ -165,10 +178,10 @@ def runs_anywhere(logic: Any) -> bool:
     )
 
 
-def is_batched(run: Any) -> bool:
-    """Does this function, class or object take the rows of a call together?"""
+def batched_of(run: Any) -> str:
+    """How this function, class or object takes the rows of a call together: as rows, as columns, or ("") not at all."""
     cls = run if isinstance(run, type) else type(run)
-    return bool(getattr(run, BATCHED, False) or getattr(getattr(cls, CALL, None), BATCHED, False))
+    return str(getattr(run, BATCHED, "") or getattr(getattr(cls, CALL, None), BATCHED, ""))
 
 
 def effects_of(run: Any) -> bool | None:

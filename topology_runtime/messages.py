@@ -423,7 +423,8 @@ class Word(msgspec.Struct, frozen=True, tag="w", array_like=True):
 class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     """Is the way there and back open? `losses`: how often something on a link from or to the sender was
     lost since it came up; `heard`: the highest such number that it has heard from whom it writes to. `round`: of
-    its questions; `seen`: the highest that it has seen of whom it writes to."""
+    its questions; `seen`: the highest that it has seen of whom it writes to. columns: it reads frames of
+    columns (worker/columns.py); to who does not say so, rows are sent."""
 
     slot: Slot
     incarnation: int
@@ -432,6 +433,7 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     heard: int = 0
     round: int = 0
     seen: int = 0
+    columns: bool = False
 
 
 Tuples = WireFrame | Acks | Word | Ping

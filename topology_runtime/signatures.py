@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from topology_runtime.faults.words import did_you_mean
-from topology_runtime.logic import Hold, Keyed, LiveSource, Source, To, is_batched, kind_of
+from topology_runtime.logic import BATCHED_COLUMNS, Hold, Keyed, LiveSource, Source, To, batched_of, kind_of
 from topology_runtime.topology import Edge
 
 PLAIN = (type(None), bool, int, float, str, bytes, datetime, list, tuple, dict)  # what rows are made of
@@ -36,6 +36,7 @@ def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map") -> Itera
     """Why `run` with these params cannot be a task of this kind; nothing when it can."""
     if isinstance(run, type):
         yield from _class_faults(run)
+        yield from _form_faults(run)
         yield from _params_faults(run, params, rows=0)
     elif isinstance(run, BASES):
         yield f"is an instance of {type(run).__name__}; name the class, each thread makes its own"
@@ -43,18 +44,20 @@ def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map") -> Itera
         yield f"is {type(run).__name__}, neither a function nor a class"
     else:
         yield from _function_faults(run, kind)
+        yield from _form_faults(run)
         yield from _params_faults(run, params, rows=1)
 
 
 def state_faults(run: Any, state: str) -> Iterator[str]:
     """Why `run` cannot be a task with this state; nothing when it can."""
-    if state == "keyed" and is_batched(run) and kind_of(run) != "keyed":
+    if state == "keyed" and batched_of(run) and kind_of(run) != "keyed":
         yield "is @batched, and a task with state per key takes one row at a time: make it a Keyed, or leave the state"
 
 
 def _class_faults(kind: type) -> Iterator[str]:
     base = next((base for base in BASES if issubclass(kind, base)), None)
-    if base is not None and is_batched(kind):
+    form = batched_of(kind)
+    if base is not None and form and not (base is Source and form == BATCHED_COLUMNS):
         yield f"{base.__name__} {kind.__name__} is @batched: functions are, and classes with __call__"
     if base is None:
         if not any("__call__" in vars(parent) for parent in kind.__mro__):
@@ -88,8 +91,13 @@ def _takes_like(method: Any, model: Callable[..., Any]) -> bool:
 def _function_faults(run: Any, kind: str) -> Iterator[str]:
     if inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run):
         yield "is async; tasks are plain functions, one thread each"
-    if inspect.isgeneratorfunction(run) and "flat_map" not in (kind, kind_of(run)) and not is_batched(run):
+    if inspect.isgeneratorfunction(run) and "flat_map" not in (kind, kind_of(run)) and not batched_of(run):
         yield "is a generator: mark it with @flat_map"
+
+
+def _form_faults(run: Any) -> Iterator[str]:
+    if batched_of(run) == BATCHED_COLUMNS and kind_of(run) == "flat_map":
+        yield "is @flat_map and takes columns: they cannot tell which rows come of which; take rows (@batched)"
 
 
 def _params_faults(run: Any, params: Mapping[str, Any], rows: int) -> Iterator[str]:
@@ -151,7 +159,7 @@ def takes_of(kind: str, run: Any) -> Any:
     if kind == "keyed":
         return _parameter_type(getattr(run, "process", None), 2)
     takes = _parameter_type(run.__call__, 1) if isinstance(run, type) else _parameter_type(run, 0)
-    return _element(takes) if is_batched(run) else takes
+    return _in_form(run, takes)
 
 
 def gives_of(kind: str, run: Any) -> Any:
@@ -159,16 +167,24 @@ def gives_of(kind: str, run: Any) -> Any:
     if kind == "filter":
         return takes_of(kind, run)
     if kind == "source":
-        return _element(_return_type(getattr(run, "read", None) or getattr(run, "poll", None)))
+        reads = getattr(run, "read", None) or getattr(run, "poll", None)
+        return None if batched_of(run) else _element(_return_type(reads))
     if kind == "hold":
         return _element(_return_type(getattr(run, "finish", None)))
     if kind == "keyed":
         pair = typing.get_args(_return_type(getattr(run, "process", None)))
         return _element(pair[1]) if len(pair) == 2 else None
     returned = _return_type(run.__call__ if isinstance(run, type) else run)
-    if is_batched(run):
-        returned = _element(returned)
+    returned = _in_form(run, returned)
     return _element(returned) if kind == "flat_map" else returned
+
+
+def _in_form(run: Any, annotation: Any) -> Any:
+    """The annotation of one of the rows that a batched task takes or gives; columns tell none."""
+    form = batched_of(run)
+    if form == BATCHED_COLUMNS:
+        return None
+    return _element(annotation) if form else annotation
 
 
 def _hints(function: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.drafts import draft_of
 from topology_runtime.instances import filled
 from topology_runtime.loading import build, key_function
-from topology_runtime.logic import Hold, Keyed, Source, batched, flat_map, is_batched, keep_if, kind_of
+from topology_runtime.logic import Hold, Keyed, Source, batched, batched_of, flat_map, keep_if, kind_of
 from topology_runtime.signatures import call_faults, gives_of, takes_of
 from topology_runtime.topology import Edge, Task, Topology
 
@@ -37,6 +37,29 @@ def long(row: str) -> bool:
 @batched
 def halves(rows: list[float], by: float = 2.0) -> list[float]:
     return [row / by for row in rows]
+
+
+@batched(columns=True)
+def norms(columns: dict[str, Any]) -> Any:
+    return columns["x"] ** 2 + columns["y"] ** 2
+
+
+@batched(columns=True)
+@flat_map
+def both(columns: Any) -> Any:
+    return columns
+
+
+@batched(columns=True)
+class Readings(Source):
+    def read(self, position: int, limit: int) -> Any:
+        return {"x": [0.5] * limit}
+
+
+@batched
+class Lists(Source):
+    def read(self, position: int, limit: int) -> Any:
+        return [0.5] * limit
 
 
 @batched
@@ -129,13 +152,22 @@ def test_a_batched_function_is_checked_and_bound_as_others_are() -> None:
     assert list(call_faults(halves, {"by": 4.0})) == list(call_faults(in_words, {}, "flat_map")) == []
     assert list(call_faults(halves, {"bye": 4.0}))
     bound = build(task("halves", by=4.0))
-    assert is_batched(bound) and bound([2.0]) == [0.5]
-    assert is_batched(in_words) and kind_of(in_words) == "flat_map"
+    assert batched_of(bound) and bound([2.0]) == [0.5]
+    assert batched_of(in_words) and kind_of(in_words) == "flat_map"
 
 
 def test_rows_of_batched_tasks_are_known_by_what_is_in_their_lists() -> None:
     assert gives_of("map", halves) is takes_of("map", halves) is float
     assert takes_of("flat_map", in_words) is gives_of("flat_map", in_words) is str
+
+
+def test_columns_are_of_any_type_and_are_neither_flat_maps_nor_all_sources() -> None:
+    assert list(call_faults(norms, {})) == list(call_faults(Readings, {})) == []
+    assert takes_of("map", norms) is gives_of("map", norms) is gives_of("source", Readings) is None
+    (fault,) = call_faults(both, {})
+    assert fault.startswith("is @flat_map and takes columns")
+    (fault,) = call_faults(Lists, {})
+    assert fault == "Source Lists is @batched: functions are, and classes with __call__"
 
 
 def test_state_per_key_is_no_business_of_a_batched_task() -> None:

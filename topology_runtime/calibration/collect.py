@@ -23,10 +23,10 @@ from topology_runtime.calibration.json_lines import Speaker
 from topology_runtime.calibration.sample_rows import Sample
 from topology_runtime.errors import HeadgateError
 from topology_runtime.loading import build, key_function
-from topology_runtime.logic import Context, Exhausted, Hold, Keyed, LiveSource, To, is_batched, kind_of
+from topology_runtime.logic import Context, Exhausted, Hold, Keyed, LiveSource, To, kind_of
 from topology_runtime.owner import die_with
 from topology_runtime.topology import Task, Topology
-from topology_runtime.worker.batches import BatchCall
+from topology_runtime.worker.batches import call_of, rows_read
 
 ROWS = 200
 SECONDS_A_TASK = 3.0  # a slow task gives fewer rows
@@ -111,7 +111,11 @@ class _Work:
         try:
             while len(rows) < ROWS and time.monotonic() < until_s:
                 more = ROWS - len(rows)
-                new = source.poll(more) if isinstance(source, LiveSource) else source.read(len(rows), more)
+                new = (
+                    source.poll(more)
+                    if isinstance(source, LiveSource)
+                    else rows_read(source, len(rows), more)
+                )
                 rows += list(new)
                 if not new:
                     time.sleep(LOOK_AGAIN_S)
@@ -213,7 +217,8 @@ class _Work:
 
 
 def _mapped(kind: str, logic: Any, row: Any) -> list[Any]:
-    result = BatchCall(logic).one(row) if is_batched(logic) else logic(row)
+    batch = call_of(logic)
+    result = batch.one(row) if batch is not None else logic(row)
     if kind == "flat_map":
         return list(result)
     if kind == "filter":

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from topology_runtime.errors import BadBatch
+from topology_runtime.logic import BATCHED_COLUMNS, batched_of
+from topology_runtime.worker.columns import Columns, article, columns_in, grouped
 
 NO_LISTS = (
     str,
@@ -23,7 +26,7 @@ class BatchCall:
     def __init__(self, function: Callable[[list[Any]], Any]) -> None:
         self._function = function
 
-    def __call__(self, rows: Sequence[Any]) -> list[Any]:
+    def __call__(self, rows: Sequence[Any]) -> Sequence[Any]:
         """The results, one for each row. The list that the function gets is its own: it may change it."""
         results = listed(self._function(list(rows)))
         if len(results) != len(rows):
@@ -35,6 +38,54 @@ class BatchCall:
         return self([row])[0]
 
 
+class ColumnCall(BatchCall):
+    """The same of one that takes and gives columns. Rows that are not alike are in calls of their own."""
+
+    def __call__(self, rows: Sequence[Any]) -> Sequence[Any]:
+        groups = grouped(rows)
+        if len(groups) == 1:
+            return self._call(groups[0][1])
+        results: list[Any] = [None] * len(rows)
+        for places, columns in groups:
+            for place, result in zip(places, self._call(columns), strict=True):
+                results[place] = result
+        return results
+
+    def _call(self, columns: Columns) -> Columns:
+        found = columns_in(self._function(columns.given))
+        if len(found) != len(columns):
+            raise wrong_number(len(found), len(columns))
+        return found
+
+
+def call_of(logic: Any) -> BatchCall | None:
+    """How this task is called if it is batched."""
+    form = batched_of(logic)
+    return (ColumnCall if form == BATCHED_COLUMNS else BatchCall)(logic) if form else None
+
+
+def joined(calls: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """The results of several calls, as columns if they can be."""
+    if len(calls) == 1:
+        return calls[0]
+    columns = [some for some in calls if isinstance(some, Columns)]
+    found = Columns.joined(columns) if columns and len(columns) == len(calls) else None
+    return list(chain.from_iterable(calls)) if found is None else found
+
+
+def rows_read(source: Any, position: int, limit: int) -> Sequence[Any]:
+    """What a source that can be read twice has there, `limit` rows at most."""
+    rows = source.read(position, limit)
+    if batched_of(source) != BATCHED_COLUMNS:
+        rows = list(rows)
+        del rows[limit:]
+        return rows
+    if rows is None or (isinstance(rows, dict | tuple | list) and not rows):
+        return []
+    rows = columns_in(rows)
+    return rows[:limit] if len(rows) > limit else rows
+
+
 def listed(answer: Any) -> list[Any]:
     """The results in what a batched function gave: a list, whatever else gives results one by one, or an array."""
     tolist = getattr(answer, "tolist", None)
@@ -42,7 +93,7 @@ def listed(answer: Any) -> list[Any]:
         answer = tolist()
     if isinstance(answer, NO_LISTS) or not isinstance(answer, Iterable):
         raise BadBatch(
-            f"a batched task gave {_article(type(answer).__name__)} for its rows",
+            f"a batched task gave {article(type(answer).__name__)} for its rows",
             cause="it is to give a list with a result for each row, in their order",
             hint="return a list as long as the one it takes",
         )
@@ -55,7 +106,3 @@ def wrong_number(given: int, rows: int) -> BadBatch:
         cause="which result is whose cannot be known, so all rows of this call are dead letters",
         hint="return a result for each row: @keep_if leaves rows out, @flat_map gives many, a Hold unites rows",
     )
-
-
-def _article(name: str) -> str:
-    return f"an {name}" if name[:1] in "aeiou" else f"a {name}"

@@ -18,7 +18,7 @@ Rules (protocol: Tuples):
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import KeysView
+from collections.abc import KeysView, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,7 @@ class Root:
 
     sequence: int
     position: int
-    rows: list[Any]
+    rows: Sequence[Any]
     intended_ns: int
     first_sent_ns: int
     sent_ns: int  # its present attempt
@@ -78,7 +78,7 @@ class Ledger:
             return 0
         return max(0, self.window_rows - (self.in_flight - self._kept))
 
-    def begin(self, rows: list[Any], intended_ns: int, now_ns: int) -> Root:
+    def begin(self, rows: Sequence[Any], intended_ns: int, now_ns: int) -> Root:
         """A new root of these rows, at the next positions."""
         deadline_ns = now_ns + self.deadline_ns
         root = Root(self.sequence, self.position, rows, intended_ns, now_ns, now_ns, deadline_ns)

@@ -19,6 +19,7 @@ from topology_runtime.logic import To
 from topology_runtime.messages import Frame, RootKey, RootPart
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import BufferedRow, Shares
+from topology_runtime.worker.columns import Columns, chosen
 from topology_runtime.worker.router import Places, Router
 from topology_runtime.worker.runs import Run
 
@@ -30,15 +31,21 @@ class Buffer:
     edge: int
     target: int
     filled_ns: int
-    rows: list[Any] = field(default_factory=list)
+    rows: Any = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     roots: dict[RootKey, tuple[int, RootPart]] = field(default_factory=dict)
     lent: bool = False
 
     def add(self, rows: Sequence[Any]) -> None:
-        """A list that is all there is of a frame goes on as it is; nobody changes the rows of a frame."""
-        if not self.rows and type(rows) is list:
+        """A list that is all there is of a frame goes on as it is; nobody changes the rows of a frame. Columns stay
+        columns as long as nothing but such columns comes."""
+        if not self.rows and type(rows) in (list, Columns):
             self.rows, self.lent = rows, True
+        elif (
+            type(self.rows) is type(rows) is Columns
+            and (both := Columns.joined([self.rows, rows])) is not None
+        ):
+            self.rows = both
         elif self.lent:
             self.rows, self.lent = [*self.rows, *rows], False
         else:
@@ -66,7 +73,7 @@ class _Rows:
         if self._singles is None:
             self._singles = list(r.single(self.runs))
         singles = self._singles
-        return [rows[place] for place in places], r.joined(singles[place] for place in places)
+        return chosen(rows, places), r.joined(singles[place] for place in places)
 
 
 class Outputs:

@@ -5,6 +5,7 @@ A frame's rows are written in the cheapest way that keeps every type; `shape` sa
     PLAIN   scalars, or flat dicts of scalars: msgpack as it is
     TUPLES  tuples of scalars: arrays that are read back as tuples
     NESTED  anything else that is plain: tuples and datetimes are wrapped in extension types
+    COLUMNS columns (columns.py): of numbers as their bytes, of objects as rows
 
 What is not a plain value is a `BadRow`. All rows that leave a worker are looked at, and of those that stay a
 part (row_checks.py).
@@ -20,8 +21,9 @@ from typing import Any
 import msgspec
 
 from topology_runtime.errors import BadRow
+from topology_runtime.worker.columns import OBJECTS, Columns
 
-PLAIN, TUPLES, NESTED = range(3)
+PLAIN, TUPLES, NESTED, COLUMNS = range(4)
 EXT_TUPLE, EXT_DATETIME = 1, 2  # a tuple's items; a datetime as ISO text, which keeps its offset
 SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
 _STR = frozenset({str})
@@ -33,6 +35,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def shape_of(rows: Sequence[Any]) -> int:
     """The shape of these rows; BadRow if one of them is not a plain value."""
+    if type(rows) is Columns:
+        for values in rows.objects:
+            shape_of(values)
+        return COLUMNS
     types = set(map(type, rows))
     if types <= SCALARS:
         return PLAIN
@@ -101,6 +107,10 @@ def check(rows: Sequence[Any]) -> int:
 
     Flat rows are written and thrown away: at 20 ns a row that is cheaper than looking at their numbers and texts
     one by one."""
+    if type(rows) is Columns:
+        for values in rows.objects:
+            check(values)
+        return COLUMNS
     shape = shape_of(rows)
     if shape != NESTED:
         write(rows, shape)
@@ -109,14 +119,45 @@ def check(rows: Sequence[Any]) -> int:
 
 def write(rows: Sequence[Any], shape: int) -> bytes:
     """Rows → bytes. BadRow when a number does not fit 64 bits."""
+    if shape == COLUMNS:
+        return _write_columns(rows)
     try:
         return _encode(rows if shape != NESTED else [_wrap(row) for row in rows])
     except (OverflowError, UnicodeEncodeError) as error:
         raise _unwritable(str(error)) from error
 
 
-def read(data: bytes | msgspec.Raw, shape: int) -> list[Any]:
-    """Bytes → rows; msgspec.DecodeError (ValidationError is one) for bytes that are none."""
+def _write_columns(rows: Any) -> bytes:
+    parts = []
+    for code, axes, data in rows.parts:
+        if code == OBJECTS:
+            shape = shape_of(data)
+            axes, data = [*axes, shape], write(data, shape)
+        parts.append((code, axes, data))
+    return _encode((rows.form, rows.names, parts))
+
+
+def _read_columns(data: bytes | msgspec.Raw) -> Columns:
+    form, names, written = _columns.decode(data)
+    parts = []
+    for code, axes, some in written:
+        if code == OBJECTS:
+            *axes, shape = axes
+            if shape == COLUMNS:
+                raise ValueError("columns in columns")
+            parts.append((code, axes, read(bytes(some), shape)))
+        else:
+            parts.append((code, axes, some))
+    return Columns.of_parts(form, names, parts)
+
+
+def read(data: bytes | msgspec.Raw, shape: int) -> Any:
+    """Bytes → rows; msgspec.DecodeError (ValidationError is one) for bytes that are none. Columns are not copied."""
+    if shape == COLUMNS:
+        try:
+            return _read_columns(data)
+        except ValueError as error:
+            raise msgspec.ValidationError(f"not the bytes of columns: {error}") from error
     decoder = _DECODERS.get(shape)
     if decoder is None:
         raise msgspec.ValidationError(f"unknown shape {shape} of rows")
@@ -152,6 +193,7 @@ def _refuse(code: int, _: memoryview) -> Any:
     raise msgspec.ValidationError(f"unknown extension type {code} in a row")
 
 
+_columns = msgspec.msgpack.Decoder(tuple[int, list[str], list[tuple[str, list[int], memoryview]]])
 _nested = msgspec.msgpack.Decoder(list, ext_hook=_unwrap)
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     PLAIN: msgspec.msgpack.Decoder(list, ext_hook=_refuse),

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from topology_runtime.messages import Frame, RootPart
+from topology_runtime.worker.columns import Columns
 
 Run = tuple[int, int, int, int]
 VARIANT_MASK = 0x7FFFFFFF
@@ -31,8 +32,9 @@ class Batch(msgspec.Struct):
 
     def where(self, chosen: Sequence[bool]) -> Batch:
         """The rows for which this is true."""
-        runs = joined(compress(single(self.runs), chosen))
-        return Batch(list(compress(self.rows, chosen)), runs, self.roots)
+        rows, runs = self.rows, joined(compress(single(self.runs), chosen))
+        some = rows.where(chosen) if isinstance(rows, Columns) else list(compress(rows, chosen))
+        return Batch(some, runs, self.roots)
 
 
 def over_edge(variant: int, edge: int, copy: int = 0) -> int:

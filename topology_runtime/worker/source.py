@@ -10,7 +10,7 @@ when it came.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ LOOK_NS = NS // 20  # and at least this often
 
 CAP_BURST_S = 0.1  # a source below its cap may read so much of it at once
 
-Read = Callable[[int, int], list[Any]]  # (position, most) → rows, which are the caller's
+Read = Callable[[int, int], Sequence[Any]]  # (position, most) → rows, which are the caller's
 
 
 class Accepted(Protocol):

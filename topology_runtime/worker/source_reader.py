@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from queue import Empty
 from typing import Any
@@ -14,6 +15,7 @@ from topology_runtime.logic import Exhausted, LiveSource
 from topology_runtime.messages import SourceStatus
 from topology_runtime.schedule import NS
 from topology_runtime.worker import meter as mt
+from topology_runtime.worker.batches import rows_read
 from topology_runtime.worker.row_times import times_of
 from topology_runtime.worker.source import SourceTask
 from topology_runtime.worker.spool import Owner, Spool, folder_of
@@ -206,12 +208,13 @@ class SourceWork(ThreadWork):
         if spool.end - before >= TAKE_ROWS:
             source.quiet_until_ns = 0
 
-    def _rows(self, position: int, limit: int) -> list[Any]:
+    def _rows(self, position: int, limit: int) -> Sequence[Any]:
         source, now_ns = self.source, monotonic_ns()
         if source.arrivals is not None and self._spool is not None:
             return self._spool.read(position, limit)
         if self.thread.watch.poison and self._waits(position, now_ns):
             return []
+        rows: Sequence[Any]
         try:
             if self._spool is not None:
                 if position >= self._spool.end:
@@ -219,8 +222,7 @@ class SourceWork(ThreadWork):
                 rows = self._spool.read(position, limit)
             else:
                 with self.thread.watch.calling(mt.READ):
-                    rows = list(self.thread.logic.read(position, limit))
-                del rows[limit:]
+                    rows = rows_read(self.thread.logic, position, limit)
         except Exhausted:
             source.exhausted = True
             self.host.changed()

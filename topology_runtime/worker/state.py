@@ -122,6 +122,7 @@ class WorkerState:
     _key: dict[Slot, str] = field(default_factory=dict)
     places: dict[int, Slot] = field(default_factory=dict)  # where threads are, or were: they do not move
     answered: set[tuple[Slot, int]] = field(default_factory=set)
+    by_columns: set[Slot] = field(default_factory=set)  # peers that read frames of columns
     losses: int = 0
     links: dict[Slot, bool] = field(default_factory=dict)  # those that were up once: are they now?
     heard: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → its losses
@@ -180,6 +181,7 @@ class WorkerState:
         if self.fenced(ping.slot, ping.incarnation):
             return []
         who = ping.slot, ping.incarnation
+        (self.by_columns.add if ping.columns else self.by_columns.discard)(ping.slot)
         self.asked[who] = max(ping.round, self.asked.get(who, 0))
         if ping.losses > self.heard.get(who, 0):
             self.heard[who] = ping.losses
@@ -257,7 +259,7 @@ class WorkerState:
         """A question or an answer to the worker in `slot`."""
         who = slot, self.known.get(slot, 0)
         heard, asked = self.heard.get(who, 0), self.asked.get(who, 0)
-        return Ping(self.slot, self.incarnation, answer, self.losses, heard, self.round, asked)
+        return Ping(self.slot, self.incarnation, answer, self.losses, heard, self.round, asked, columns=True)
 
     def validate(self) -> None:
         """Raises AssertionError when the state contradicts itself (called in every test)."""
@@ -308,6 +310,7 @@ class WorkerState:
     def _part(self, slot: Slot) -> Instruction:
         del self.peers[slot]
         self.links.pop(slot, None)
+        self.by_columns.discard(slot)
         return Disconnect(slot)
 
     def _place(self, desired: DesiredState) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -36,6 +36,7 @@ from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTa
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.acks import Addressed
+from topology_runtime.worker.columns import Columns
 from topology_runtime.worker.state import WorkerState
 from topology_runtime.worker.writing import BadRows, written
 
@@ -55,8 +56,9 @@ Inbox = SimpleQueue[
 class Switchboard:
     """Inboxes of this worker's threads, and the way out."""
 
-    def __init__(self, slot: Slot, incarnation: int) -> None:
-        self.slot, self.incarnation = slot, incarnation
+    def __init__(self, slot: Slot, incarnation: int, by_columns: Collection[Slot] = frozenset()) -> None:
+        """by_columns: peers that read frames of columns; told by them, so it may change."""
+        self.slot, self.incarnation, self._by_columns = slot, incarnation, by_columns
         self.inboxes: dict[int, Inbox] = {}
         self.out: SimpleQueue[tuple[Slot | None, Any]] = SimpleQueue()
         self.slot_of: dict[int, Slot] = {}
@@ -106,6 +108,8 @@ class Switchboard:
                     frame.rows = wire.read(wire.write(frame.rows, shape := wire.shape_of(frame.rows)), shape)
                 self.put(frame.target, (frame.flushed_ns, frame, 0))
             elif slot is not None:
+                if isinstance(frame.rows, Columns) and slot not in self._by_columns:
+                    frame.rows = frame.rows.rows()
                 for data in written(frame, self.bad_rows, _random64):
                     wire_bytes += len(data)
                     self.out.put((slot, data))

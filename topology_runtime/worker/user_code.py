@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, starmap
+from itertools import starmap
 from typing import Any
 
 import msgspec
 
-from topology_runtime.logic import is_batched
 from topology_runtime.messages import DeadLetter, RootKey
 from topology_runtime.struck import CallKind
 from topology_runtime.worker import attempts
@@ -19,8 +18,9 @@ from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import BufferedRow, Shares
 from topology_runtime.worker.attempts import Failure, failure
-from topology_runtime.worker.batches import BatchCall
+from topology_runtime.worker.batches import BatchCall, ColumnCall, call_of, joined
 from topology_runtime.worker.burial import Around, letter_of, of_letter
+from topology_runtime.worker.columns import Columns
 from topology_runtime.worker.outputs import Outputs, bare
 from topology_runtime.worker.pieces import Finished, Pieces
 from topology_runtime.worker.row_checks import RowChecks
@@ -129,7 +129,8 @@ class UserCode:
 
     def __post_init__(self) -> None:
         call = self.logic
-        self._batch = BatchCall(call) if is_batched(call) else None
+        self._batch = call_of(call)
+        self._columns = isinstance(self._batch, ColumnCall)
         if self._batch is not None:
             call = self._batch.one
         self._call = (lambda row: list(call(row))) if self.kind == "flat_map" else call
@@ -138,6 +139,8 @@ class UserCode:
 
     def run(self, batch: Batch) -> Batch:
         """What a map, flat-map or filter makes of these rows."""
+        if isinstance(batch.rows, Columns) and not self._columns:
+            batch = Batch(batch.rows.rows(), batch.runs, batch.roots)
         pieces = self.results.pieces
         if pieces is None:
             return self._pass(batch)
@@ -175,16 +178,16 @@ class UserCode:
 
     def _each(
         self, function: Callable[[Any], Any], values: Sequence[Any], batch: Batch
-    ) -> tuple[list[Any], Batch]:
+    ) -> tuple[Sequence[Any], Batch]:
         """The function over these values, one for each row; the rows for which it fails are buried."""
         call = self._carefully(function, batch) if self.watch.careful else function
         results, failures = attempts.each(call, values, self.pause, self.watch)
         return results, self.results.bury(batch, failures) if failures else batch
 
-    def _together(self, call: BatchCall, batch: Batch) -> tuple[list[Any], Batch]:
+    def _together(self, call: BatchCall, batch: Batch) -> tuple[Sequence[Any], Batch]:
         """The batched function over these rows; those for which it fails are buried."""
         calls, failures = attempts.together(call, batch.rows, self.pause, self.watch)
-        results = list(calls[0] if len(calls) == 1 else chain.from_iterable(calls))
+        results = joined(calls)
         batch = self.results.bury(batch, failures) if failures else batch
         return self._each(list, results, batch) if self.kind == "flat_map" else (results, batch)
 

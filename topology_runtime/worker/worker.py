@@ -93,7 +93,7 @@ class Worker:
         self.meter = mt.Meter(place.meter_fd)
         self.wake = Waker()
         self.lease = HeldLease()
-        self.board = Switchboard(place.slot, place.incarnation)
+        self.board = Switchboard(place.slot, place.incarnation, self.state.by_columns)
         self.records: dict[int, int] = {}
         self.threads: dict[int, TaskThread] = {}
         self.closing: dict[int, TaskThread] = {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from queue import SimpleQueue
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from topology_runtime.errors import BadRow
 from topology_runtime.messages import Frame, WireFrame
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
+from topology_runtime.worker.columns import Columns, chosen
 
 ROW_BYTES_MOST = 768 * 1024
 FRAME_BYTES_MOST = 1024 * 1024
@@ -47,13 +49,13 @@ def _only(frame: Frame, good: Sequence[int], bad: list[tuple[int, BadRow]], bad_
         bad_rows.put((frame, bad))
     singles = list(r.single(frame.runs))
     runs = r.joined(singles[place] for place in good)
-    return replace(frame, rows=[frame.rows[place] for place in good], runs=runs)
+    return replace(frame, rows=chosen(frame.rows, good), runs=runs)
 
 
 def _parts(frame: Frame, bad_rows: BadRows, random64: Callable[[], int]) -> Iterator[Frame]:
     """Frames that are small enough, of all rows that one can hold. Each has all roots of the frame, under ids of its
     own; together these are the frame's id (acks.py), so the ledger hears the same."""
-    sizes = [len(wire.write([row], wire.NESTED)) for row in frame.rows]
+    sizes = _sizes(frame.rows)
     bad = [(place, _too_large(size)) for place, size in enumerate(sizes) if size > ROW_BYTES_MOST]
     good = [place for place, size in enumerate(sizes) if size <= ROW_BYTES_MOST]
     frame = _only(frame, good, bad, bad_rows)
@@ -72,6 +74,18 @@ def _parts(frame: Frame, bad_rows: BadRows, random64: Callable[[], int]) -> Iter
     start = ends[-1] if ends else 0
     yield replace(
         frame, rows=frame.rows[start:], runs=r.part(frame.runs, start, len(frame.rows)), roots=roots
+    )
+
+
+def _sizes(rows: Sequence[Any]) -> list[int]:
+    """Bytes of each row."""
+    if not isinstance(rows, Columns):
+        return [len(wire.write([row], wire.NESTED)) for row in rows]
+    each = [_sizes(values) for values in rows.objects]
+    return (
+        [rows.row_bytes + sum(sizes) for sizes in zip(*each, strict=True)]
+        if each
+        else [rows.row_bytes] * len(rows)
     )
 
 
