@@ -10,6 +10,7 @@ from plants_of_packages import OF_PACKAGES
 from plants_of_plans import OF_PLANS
 from plants_of_rows import OF_ROWS
 from plants_of_state import OF_STATE
+from plants_of_sums import OF_SUMS
 from plants_of_traffic import OF_TRAFFIC
 
 PLANTS: tuple[Plant, ...] = (
@@ -19,6 +20,7 @@ PLANTS: tuple[Plant, ...] = (
     *OF_PACKAGES,
     *OF_MOVES,
     *OF_ANALYSIS,
+    *OF_SUMS,
     *OF_MEASURING,
     *OF_TRAFFIC,
 )
