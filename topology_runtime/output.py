@@ -17,6 +17,8 @@ from topology_runtime.faults.words import did_you_mean
 
 Format = Literal["table", "json", "jsonl", "csv"]
 FORMATS = get_args(Format)
+WIDE = 10_000  # characters, as if a terminal had no end
+
 Row = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -109,18 +111,32 @@ def write_csv(stream: TextIO, rows: Sequence[Row]) -> None:
         writer.writerow([_cell(row.get(column), exact=True) for column in columns])
 
 
-def write_table(rows: Sequence[Row], title: str = "") -> None:
-    """Columns aligned for people; numbers to the right."""
+def write_table(rows: Sequence[Row], title: str = "", spare: Sequence[str] = ()) -> None:
+    """Columns aligned for people; numbers to the right. spare: columns that are left out, one after the other, where
+    the terminal is too narrow for all; which, is said below."""
+    columns, screen, left = columns_of(rows), console(sys.stdout), []
+    table = _table(rows, columns, title)
+    for column in (one for one in spare if one in columns):
+        if screen.measure(table, options=screen.options.update(width=WIDE)).maximum <= screen.width:
+            break
+        columns.remove(column)
+        left.append(column)
+        table = _table(rows, columns, title)
+    screen.print(table)
+    if left:
+        screen.print(f"(left out here: {', '.join(left)}; -o json has them)")
+
+
+def _table(rows: Sequence[Row], columns: Sequence[str], title: str) -> Any:
     from rich.table import Table
 
-    columns = columns_of(rows)
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
-    console(sys.stdout).print(table)
+    return table
 
 
 def console(stream: TextIO) -> Any:

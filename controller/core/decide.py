@@ -5,18 +5,18 @@ The same question gives the same answer, live, in replay and in simulation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from controller.execute.diff import ThreadChanges, diff
 from controller.execute.executor import circuit_of
-from controller.knowledge.plans import Plan, ThreadAt
+from controller.knowledge.plans import Placement, Plan, ThreadAt
 from controller.plan.carrying import carrying_plan
 from controller.plan.planner import PlanRequest, best_plan, make_plan
 from controller.plan.relabel import relabel
 from controller.plan.verify import faults_of
-from topology_runtime.cluster import Vm
+from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible
 
 BETTER = 1.02  # a degraded plan must carry this much more than the present one to be worth its moves
@@ -80,6 +80,13 @@ def choose(
     if not moves and not question.forced:
         return PlanChoice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
     return PlanChoice("enact", describe(plan, change, len(back), asked), plan, asked, degraded, moves)
+
+
+def standing(present: Plan | None, dead: Collection[Slot]) -> Placement | None:
+    """What the plan in force has in slots that are not dead."""
+    if present is None:
+        return None
+    return Placement(tuple(bundle for bundle in present.placement.bundles if bundle.slot not in dead))
 
 
 def planned(request: PlanRequest) -> tuple[Plan, str]:

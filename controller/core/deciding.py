@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 from controller.analyze.lessons import spread_of
 from controller.core import recoding, thinking
 from controller.core.alarms import clear_alarm, raise_alarm
-from controller.core.decide import PlanChoice, PlanQuestion, choose
+from controller.core.decide import PlanChoice, PlanQuestion, choose, standing
 from controller.core.provided import addable
 from controller.core.tracing import enacted_of
 from controller.execute.diff import ThreadChanges, diff
@@ -279,6 +279,7 @@ def question(
         base_epoch=k.epoch or None,
         sure=Sure(s.sure, spread_of(k.models, s.ledger), strict=False) if s.sure else None,
         traffic=k.traffic.measured if s.mapper in MAPPERS and MAPPERS[s.mapper].by_traffic else None,
+        in_force=standing(k.plan, dead) if s.mapper in MAPPERS and MAPPERS[s.mapper].steady else None,
     )
     threads = movable(k, sight, dead)
     rollout = k.durable.rollout

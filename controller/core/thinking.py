@@ -32,7 +32,7 @@ LONG_NS = 60 * NS  # a plan that takes longer raises an alarm
 PARKED_MOST = 16  # commands; more are refused
 PARTS = (("vms", "the VMs"), ("may_add", "the VMs that may be added"), ("excluded", "the quarantined slots"),
          ("pinned", "where sources are"), ("models", "the models"), ("topology", "the topology"),
-         ("base_epoch", "the plan in force"), ("rate_tps", "the rate"))  # fmt: skip
+         ("base_epoch", "the plan in force"), ("in_force", "what of it lives"), ("rate_tps", "the rate"))  # fmt: skip
 
 Planned = Callable[[PlanRequest], tuple[Plan, str]]
 

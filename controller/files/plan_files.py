@@ -10,6 +10,7 @@ from controller.files.contents import json_of
 from controller.knowledge.plan_data import plan_of
 from controller.knowledge.plans import Plan
 from topology_runtime.errors import InvalidInput
+from topology_runtime.topology import Topology
 from topology_runtime.trace_plans import is_id, the_plan
 
 MAX_BYTES = 64 * 1024**2  # a plan of 10,000 slots and 1,000 tasks takes about 5 MiB
@@ -26,6 +27,17 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan of a file. Raises InvalidInput with every fault."""
     return plan_of(read_json(path), str(path))
+
+
+def read_base(path: str, topology: Topology) -> Plan:
+    """The plan in force, of a file. Raises InvalidInput: no plan, or one of another topology."""
+    base = read_plan(path)
+    if base.topology != topology.name:
+        raise InvalidInput(
+            f"{path} is a plan of {base.topology!r}, not of {topology.name!r}",
+            hint="headgate diff compares plans of any two topologies",
+        )
+    return base
 
 
 def named_plan(name: str, traces: Path) -> Plan:

@@ -7,24 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controller.knowledge.plans import usd_per_hour
 from controller.offline.request import PlanWanted
 from topology_runtime.errors import InvalidInput, UsageError
 
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
     from controller.plan.planner import PlanRequest
-    from controller.plan.scaling import PairAtRate, Supply
+    from controller.plan.scaling import Supply
 
 Row = dict[str, Any]
 
 OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"})  # parts of a row, or null
 
 
-def supply_of(asked: PlanWanted) -> Supply:
+def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
     """Every plan is made as `PlanWanted.plan` makes it: verified, and no dearer than allowed. How far slots reach
-    is told whatever they cost."""
+    is told whatever they cost. base: the plan in force."""
+    from controller.offline.basing import based_on, beside
     from controller.plan.scaling import Supply
+    from controller.plan.steady import moves
+
+    if base is not None:
+        asked = beside(asked, base)
 
     def planned(request: PlanRequest) -> Plan:
         return replace(asked, request=request).plan()
@@ -32,7 +36,13 @@ def supply_of(asked: PlanWanted) -> Supply:
     def highest(request: PlanRequest, step_tps: float) -> Plan:
         return replace(asked, request=request, step_tps=step_tps, max_usd_per_hour=None).plan()
 
-    return Supply(asked.request, planned, highest, asked.sizes, asked.acquire)
+    def moved(plan: Plan) -> int:
+        assert base is not None
+        return moves(based_on(plan, base, asked.topology, asked.request.fixed).placement, base.placement)
+
+    return Supply(
+        asked.request, planned, highest, asked.sizes, asked.acquire, moved if base is not None else None
+    )
 
 
 def refuse_picture(path: Path | None) -> None:
@@ -69,30 +79,6 @@ def short_sizes(vms: str) -> str:
     if len(sizes) <= 6:
         return vms
     return ",".join(f"{n}×{size}" if n > 1 else size for size, n in Counter(sizes).items())
-
-
-def comparison_row(cell: PairAtRate) -> Row:
-    """A cell as JSON has it; what an infeasible one lacks is null."""
-    from controller.plan.outlook_rows import sizes_text, slot_counts
-
-    allocator, mapper = cell.pair.split("+")
-    row: Row = {"pair": cell.pair, "allocator": allocator, "mapper": mapper, "rate_tps": cell.rate_tps}
-    plan = cell.plan
-    return {
-        **row,
-        "slots": slot_counts(plan.slots) if plan else None,
-        "vms": sizes_text(plan.vms) if plan else None,
-        "usd_per_hour": usd_per_hour(plan.vms) if plan else None,
-        "weighted_tps": cell.weighted_tps,
-        "shuffle_tps": cell.shuffle_tps,
-        "rows_tps": cell.crossings.rows_tps if cell.crossings else None,
-        "between_slots_tps": cell.crossings.between_slots_tps if cell.crossings else None,
-        "between_vms_tps": cell.crossings.between_vms_tps if cell.crossings else None,
-        "between_vms_bytes_per_s": cell.crossings.between_vms_bytes_per_s if cell.crossings else None,
-        "limited_by": plan.prediction.limited_by if plan else None,
-        "limited_by_slot": plan.prediction.limited_by_slot if plan else None,
-        "reason": cell.reason,
-    }
 
 
 def flat(row: Row) -> Row:

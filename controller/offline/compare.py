@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.offline.answers import comparison_row, flat, pairs_of, refuse_picture, short_sizes, supply_of
+from controller.offline.answers import flat, pairs_of, refuse_picture, short_sizes, supply_of
 from controller.offline.options import (
     STEP_TPS,
     asked,
@@ -22,13 +22,15 @@ from controller.offline.options import (
 from controller.offline.rate_list import rates_of
 from controller.offline.waiting import waited
 from topology_runtime.errors import UsageError
-from topology_runtime.output import Format, emit, format_options
+from topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
+    from controller.knowledge.plans import Plan
     from controller.offline.answers import Row
     from controller.offline.request import PlanWanted
 
 SCHEMA = "headgate/comparison/v1"
+SPARE = ("limited_by", "extra", "estimated", "vms")  # what a narrow terminal leaves out
 
 
 @click.command()
@@ -39,25 +41,30 @@ SCHEMA = "headgate/comparison/v1"
 @click.option(
     "--pairs", metavar="A+M,…", help="Pairs of allocator and mapper (default: the paper's five; all)."
 )
+@click.option("--base", metavar="PLAN.json", help="The plan in force: count the threads that start and end.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg or .png.")
 @weights_option
 @routing_options
 @cluster_options
 @format_options
-def compare(output: Format, plot: Path | None, **options: Any) -> None:
+def compare(output: Format, plot: Path | None, base: str | None, **options: Any) -> None:
     """Compare pairs of allocator and mapper: slots, VMs, cost, and what they would carry.
 
     With --rates a row per pair and rate; with --max-rate and fixed VMs (--vms, --slots) a row per pair at
-    the highest rate it plans. What no plan fits is a row with its reason. planned_s: how long the plans took.
+    the highest rate it plans. What no plan fits is a row with its reason. With --base also how many threads start and
+    end from that plan to each (moves). planned_s (s): how long the plans took.
     """
     rates = _rates(options)
     pairs = pairs_of(options["pairs"])
+    from controller.files.plan_files import read_base
+
     refuse_picture(plot)
     step_tps = rate_of(options["rate_step"], STEP_TPS, "--rate-step")
     question = asked(options)
     if options["max_rate"]:
         question = replace(question, step_tps=step_tps)
-    rows = rows_of(question, pairs, rates)
+    in_force = read_base(base, question.topology) if base is not None else None
+    rows = rows_of(question, pairs, rates, in_force)
     document = {
         "schema": SCHEMA,
         "topology": question.topology.name,
@@ -67,19 +74,28 @@ def compare(output: Format, plot: Path | None, **options: Any) -> None:
         "rate_step_tps": question.step_tps,
         "rows": rows,
     }
-    shown = {"table": for_people, "csv": flat}.get(output)
-    emit(output, document, [shown(row) for row in rows] if shown else rows)
+    if output == "table":
+        print_rows(rows)
+    else:
+        emit(output, document, [flat(row) for row in rows] if output == "csv" else rows)
     if plot is not None:
         from controller.offline.pictures import comparison_picture
 
         comparison_picture(rows, plot)
 
 
-def rows_of(question: PlanWanted, pairs: tuple[str, ...], rates: tuple[float | None, ...]) -> list[Row]:
-    """A row per rate and pair, in that order. A rate of None: the one that `question` looks for itself."""
+def rows_of(
+    question: PlanWanted,
+    pairs: tuple[str, ...],
+    rates: tuple[float | None, ...],
+    base: Plan | None = None,
+) -> list[Row]:
+    """A row per rate and pair, in that order. A rate of None: the one that `question` looks for itself. base: the plan
+    in force."""
+    from controller.plan.outlook_rows import comparison_row
     from controller.plan.scaling import compared
 
-    supply = supply_of(question)
+    supply = supply_of(question, base)
     cells = [(rate, pair) for rate in rates for pair in pairs]
     rows = []
     for rate, pair in waited(cells, "comparing"):
@@ -89,29 +105,43 @@ def rows_of(question: PlanWanted, pairs: tuple[str, ...], rates: tuple[float | N
     return rows
 
 
+def print_rows(rows: list[Row]) -> None:
+    """For people: a table per rate, and below it what has no plan."""
+    for number, rate_tps in enumerate(dict.fromkeys(row["rate_tps"] for row in rows)):
+        here = [row for row in rows if row["rate_tps"] == rate_tps]
+        title = f"{rate_tps:g} tuples/s" if rate_tps is not None else "no rate"
+        click.echo("\n" if number else "", nl=False)
+        write_table([for_people(row) for row in here], title, SPARE)
+        for row in here:
+            if row["reason"] is not None:
+                click.echo(f"{row['pair']}: {row['reason']}")
+
+
 def for_people(row: Row) -> Row:
-    """A row of the table; what a pair lacks shows as N/A."""
+    """A row of the table; what a pair lacks shows as N/A. weighted, shuffle: tuples/s that it is predicted to carry;
+    crossing: of all rows on edges, those that leave slots / VMs."""
     counts = row["slots"] or dict.fromkeys(("estimated", "extra", "total"))
     at = f"{row['limited_by']} on {row['limited_by_slot']}" if row["limited_by"] else None
-    shown = {
-        "rate_tps": row["rate_tps"],
+    return {
         "pair": row["pair"],
-        **{name: counts[name] for name in ("estimated", "extra", "total")},
+        "slots": counts["total"],
+        "estimated": counts["estimated"],
+        "extra": counts["extra"],
         "vms": short_sizes(row["vms"]) if row["vms"] else None,
-        "usd_per_hour": row["usd_per_hour"],
-        "weighted_tps": row["weighted_tps"],
-        "shuffle_tps": row["shuffle_tps"],
-        "between_slots": _part(row, "between_slots_tps"),
-        "between_vms": _part(row, "between_vms_tps"),
+        "$/h": row["usd_per_hour"],
+        "weighted": row["weighted_tps"],
+        "shuffle": row["shuffle_tps"],
+        "crossing": _crossing(row),
+        **({"moves": row["moves"]} if row["moves"] is not None else {}),
         "limited_by": at,
-        "planned_s": row["planned_s"],
+        "s": round(row["planned_s"], 2),
     }
-    return shown if row["reason"] is None else {**shown, "no_plan": row["reason"]}
 
 
-def _part(row: Row, name: str) -> str | None:
-    """Of all rows on edges, those that leave slots or VMs."""
-    return f"{row[name] / row['rows_tps']:.0%}" if row["rows_tps"] else None
+def _crossing(row: Row) -> str | None:
+    if not row["rows_tps"]:
+        return None
+    return "/".join(f"{row[name] / row['rows_tps']:.0%}" for name in ("between_slots_tps", "between_vms_tps"))
 
 
 def _rates(options: dict[str, Any]) -> tuple[float | None, ...]:

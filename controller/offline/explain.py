@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from controller.knowledge.plans import usd_per_hour
-from controller.offline.answers import comparison_row, supply_of
+from controller.offline.answers import supply_of
 from controller.offline.explain_words import text_of
 from controller.offline.options import asked, planner_options, rate_option
 from controller.offline.traffic_told import traffic_data
@@ -123,6 +123,7 @@ def choice_row(step: int, choice: SlotChoice) -> Row:
 
 def other_pairs(question: PlanWanted) -> list[Row]:
     """What the pairs that were not asked for would give at the same rate."""
+    from controller.plan.outlook_rows import comparison_row
     from controller.plan.scaling import compared
     from controller.plan.schedulers import PAIRS
 

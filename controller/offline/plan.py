@@ -11,7 +11,7 @@ import click
 
 from controller.offline.options import STEP_TPS, asked, planner_options, rate_of, rate_option, sure_options
 from controller.offline.plan_for import TARGETS, write_leaving
-from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.errors import UsageError
 from topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
@@ -87,16 +87,13 @@ def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) 
 
 def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None]:
     """(the plan, the plan of the file `base` that it is to replace or None)."""
-    from controller.files.plan_files import read_plan
-    from controller.offline.basing import based_on
+    from controller.files.plan_files import read_base
+    from controller.offline.basing import based_on, beside
     from controller.offline.request import check
 
-    before = read_plan(base) if base is not None else None
-    if before is not None and before.topology != question.topology.name:
-        raise InvalidInput(
-            f"{base} is a plan of {before.topology!r}, not of {question.topology.name!r}",
-            hint="headgate diff compares plans of any two topologies",
-        )
+    before = read_base(base, question.topology) if base is not None else None
+    if before is not None:
+        question = beside(question, before)
     found = question.plan()
     if before is not None:
         found = based_on(found, before, question.topology, question.request.fixed)

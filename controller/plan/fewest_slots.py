@@ -58,14 +58,14 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
             least = max(least, bound if margin == 1.0 else 0.0)
             if len(mixed) >= len(packed):
                 break
-            carried_tps = _carried(topology, models, mixed)
+            carried_tps = carried_by(topology, models, mixed)
             if carried_tps >= rate_tps * (1 - TOLERANCE / 10):
                 slots = mixed
                 break
             margin *= rate_tps / carried_tps * (1 + TOLERANCE) if carried_tps > 0 else 2.0
     fewest_slots = max(1, math.ceil(least - TOLERANCE))
     gap = max(0.0, 1 - fewest_slots / len(slots)) if slots else 0.0
-    tasks = tuple(_counted(task, slots, topology, models) for task in usual.tasks)
+    tasks = tuple(counted_in(task, slots, topology, models) for task in usual.tasks)
     return Allocation("optimal", rate_tps, tasks, len(slots), tuple(slots), gap)
 
 
@@ -121,12 +121,12 @@ def _mixed(
     topology: Topology, models: Mapping[str, Model], usual: Allocation, margin: float
 ) -> tuple[list[Threads], float]:
     """(the threads of each slot, what nothing goes below) for so many times the rate."""
-    flexible, fixed = _kinds(topology, models, usual)
+    flexible, fixed = kinds_of(topology, models, usual)
     rated = [
-        Flexible(task.rate_tps * margin, _choices(models[topology.by_name[task.task].model_name]))
+        Flexible(task.rate_tps * margin, choices_of(models[topology.by_name[task.task].model_name]))
         for task in flexible
     ]
-    needs = [_fixed_needs(topology, models, task) for task in fixed]
+    needs = [fixed_needs(topology, models, task) for task in fixed]
     if len(usual.tasks) <= MOST_TASKS:
         found = fewest(rated, needs)
     else:
@@ -140,7 +140,7 @@ def _mixed(
     return slots, found.least
 
 
-def _kinds(
+def kinds_of(
     topology: Topology, models: Mapping[str, Model], usual: Allocation
 ) -> tuple[list[TaskAllocation], list[TaskAllocation]]:
     """(tasks that may have any number of threads in a slot, tasks whose threads are counted)."""
@@ -151,7 +151,7 @@ def _kinds(
     return [task for task in usual.tasks if task not in fixed], fixed
 
 
-def _choices(model: Model) -> tuple[Choice, ...]:
+def choices_of(model: Model) -> tuple[Choice, ...]:
     """The measured numbers of threads that a slot has memory for; the peak's anyhow, as MBA."""
     best = peak(model)[1]
     return tuple(
@@ -161,14 +161,14 @@ def _choices(model: Model) -> tuple[Choice, ...]:
     )
 
 
-def _fixed_needs(topology: Topology, models: Mapping[str, Model], task: TaskAllocation) -> Fixed:
+def fixed_needs(topology: Topology, models: Mapping[str, Model], task: TaskAllocation) -> Fixed:
     each_cpu, each_memory = task.cpu_slots / task.threads, task.memory_slots / task.threads
     if not task.static and not task.full_bundles:
         each_memory = max(each_memory, memory(models[topology.by_name[task.task].model_name], 1))
     return Fixed(task.threads, min(1.0, each_cpu), min(1.0, each_memory))
 
 
-def _carried(topology: Topology, models: Mapping[str, Model], slots: Sequence[Threads]) -> float:
+def carried_by(topology: Topology, models: Mapping[str, Model], slots: Sequence[Threads]) -> float:
     """The input rate that these slots are predicted to carry; any where nothing limits it."""
     vms = tuple(Vm(f"vm{number}", 1) for number in range(len(slots)))
     bundles = [
@@ -181,13 +181,13 @@ def _carried(topology: Topology, models: Mapping[str, Model], slots: Sequence[Th
 def _least(topology: Topology, models: Mapping[str, Model], usual: Allocation) -> float:
     """A number of slots that nothing goes below, whatever the mixes: each row costs at least its cheapest part of
     CPU and of memory, of both of which a slot has 1."""
-    flexible, fixed = _kinds(topology, models, usual)
-    needs = [_fixed_needs(topology, models, task) for task in fixed]
+    flexible, fixed = kinds_of(topology, models, usual)
+    needs = [fixed_needs(topology, models, task) for task in fixed]
     most = 0.0
     for weight in (1.0, 0.75, 0.5, 0.25, 0.0):
         total = math.fsum(need.count * (weight * need.cpu + (1 - weight) * need.memory) for need in needs)
         for task in flexible:
-            choices = _choices(models[topology.by_name[task.task].model_name])
+            choices = choices_of(models[topology.by_name[task.task].model_name])
             total += task.rate_tps * min(
                 (weight * one.cpu + (1 - weight) * one.memory) / one.rate_tps for one in choices
             )
@@ -195,7 +195,7 @@ def _least(topology: Topology, models: Mapping[str, Model], usual: Allocation) -
     return most
 
 
-def _counted(
+def counted_in(
     task: TaskAllocation, slots: Sequence[Threads], topology: Topology, models: Mapping[str, Model]
 ) -> TaskAllocation:
     """Its threads in all slots, with what they need at its rate."""

@@ -66,6 +66,29 @@ def reach_row(reach: Reach) -> Row:
     return {**row, "vms": sizes_text(reach.vms), "carried_tps": reach.carried_tps}
 
 
+def comparison_row(cell: PairAtRate) -> Row:
+    """A cell as JSON has it; what an infeasible one lacks is null."""
+    allocator, mapper = cell.pair.split("+")
+    row: Row = {"pair": cell.pair, "allocator": allocator, "mapper": mapper, "rate_tps": cell.rate_tps}
+    plan = cell.plan
+    return {
+        **row,
+        "slots": slot_counts(plan.slots) if plan else None,
+        "vms": sizes_text(plan.vms) if plan else None,
+        "usd_per_hour": usd_per_hour(plan.vms) if plan else None,
+        "weighted_tps": cell.weighted_tps,
+        "shuffle_tps": cell.shuffle_tps,
+        "rows_tps": cell.crossings.rows_tps if cell.crossings else None,
+        "between_slots_tps": cell.crossings.between_slots_tps if cell.crossings else None,
+        "between_vms_tps": cell.crossings.between_vms_tps if cell.crossings else None,
+        "between_vms_bytes_per_s": cell.crossings.between_vms_bytes_per_s if cell.crossings else None,
+        "moves": cell.moves,
+        "limited_by": plan.prediction.limited_by if plan else None,
+        "limited_by_slot": plan.prediction.limited_by_slot if plan else None,
+        "reason": cell.reason,
+    }
+
+
 def _baseline_row(cell: PairAtRate, plan: Plan) -> Row:
     """What the baseline takes for the same rate and what the plan saves against it."""
     other, cost = cell.plan, usd_per_hour(plan.vms)

@@ -25,6 +25,7 @@ from controller.plan.load import load_of
 from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
 from controller.plan.room import Room, TopologySpread, Weights
 from controller.plan.schedulers import ALLOCATORS, MAPPERS, pair_faults
+from controller.plan.steady import alternatives, rank
 from controller.plan.surely import surely, with_certainty
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible, InvalidInput
@@ -45,7 +46,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     order, as few as possible; `excluded`: slots that hold nothing; `pinned`: task of fixed size → slots
     of its threads, kept if possible. `fixed`: `vms` are paid for anyhow, so the plan names them all, and
     mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate. `traffic`: what was
-    measured between tasks, and of their CPU; left out: what selectivities and models say."""
+    measured between tasks, and of their CPU; left out: what selectivities and models say. `in_force`: what runs, for
+    schedulers that choose among equals by moves."""
 
     topology: Topology
     models: dict[str, Model]
@@ -64,6 +66,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     fixed: bool = False
     base_epoch: int | None = None
     sure: Sure | None = None
+    in_force: Placement | None = None
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -94,7 +97,7 @@ def _make_plan(request: PlanRequest) -> Plan:
         placement = _mapped(request, allocation, room)
     except Infeasible as error:
         raise _too_much(request, usable, error.what) from error
-    return _plan(request, allocation, placement)
+    return _steadiest(request, allocation, _plan(request, allocation, placement))
 
 
 def best_plan(request: PlanRequest) -> Plan:
@@ -166,7 +169,9 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
         )
     slots, placement = found
     acquired = replace(request, vms=acquire(slots, sizes))
-    return _plan(acquired, allocation, placement, extra=slots - allocation.slots)
+    return _steadiest(
+        acquired, allocation, _plan(acquired, allocation, placement, extra=slots - allocation.slots)
+    )
 
 
 def check(request: PlanRequest) -> None:
@@ -269,6 +274,17 @@ def _within(request: PlanRequest, allocation: Allocation, room: Room) -> Placeme
         except Infeasible:
             slots += max(1, slots // NEARBY)
     return mapper.place(allocation, room)
+
+
+def _steadiest(request: PlanRequest, allocation: Allocation, plan: Plan) -> Plan:
+    """The plan, or another one in no more slots that is better by its rank beside what is in force."""
+    there = request.in_force
+    if there is None or not MAPPERS[request.mapper].steady:
+        return plan
+    room, topology = room_of(request), request.topology
+    others = alternatives(topology, request.models, allocation, room, there)
+    plans = [plan, *(_plan(request, other, placement, plan.slots.extra) for other, placement in others)]
+    return min(plans, key=lambda one: rank(one, topology, there, room))
 
 
 def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -> tuple[int, int]:

@@ -35,13 +35,15 @@ Highest = Callable[[PlanRequest, float], Plan]  # of a step in tuples/s
 
 class Supply(msgspec.Struct, frozen=True):
     """What to plan (all of `request` but its rate), what plans it and finds the highest rate, and where
-    slots come from: `sizes` bought by `acquire`; without `acquire` the request's own VMs, fixed or had."""
+    slots come from: `sizes` bought by `acquire`; without `acquire` the request's own VMs, fixed or had. moves: what
+    it takes to bring a plan into force; None: nothing is."""
 
     request: PlanRequest
     planner: Planner = make_plan
     highest: Highest = highest_plan
     sizes: tuple[Vm, ...] = ()
     acquire: Acquire | None = None
+    moves: Callable[[Plan], int] | None = None
 
     def plan(self, rate_tps: float, pair: str | None = None) -> Plan:
         """The plan for this rate, by another pair of allocator and mapper if given. Raises Infeasible."""
@@ -104,8 +106,8 @@ class Ground(msgspec.Struct, frozen=True):
 
 
 class PairAtRate(msgspec.Struct, frozen=True):
-    """One pair at one rate: the plan, what it carries under both routings and what leaves slots and VMs, or why there
-    is no plan."""
+    """One pair at one rate: the plan, what it carries under both routings, what leaves slots and VMs, and how many
+    threads start and end if it takes the place of what is in force; or why there is no plan."""
 
     pair: str
     rate_tps: float | None
@@ -113,6 +115,7 @@ class PairAtRate(msgspec.Struct, frozen=True):
     weighted_tps: float | None = None
     shuffle_tps: float | None = None
     crossings: Crossings | None = None
+    moves: int | None = None
     reason: str | None = None
 
 
@@ -154,7 +157,8 @@ def compared(supply: Supply, pair: str, rate_tps: float | None) -> PairAtRate:
         return PairAtRate(pair, rate_tps, reason=why_not(error))
     weighted, shuffle = (supported(plan, topology, models, routing) for routing in ("weighted", "shuffle"))
     left = crossings_of(plan, topology)
-    return PairAtRate(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps, left)
+    moved = supply.moves(plan) if supply.moves is not None else None
+    return PairAtRate(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps, left, moved)
 
 
 def why_not(error: HeadgateError) -> str:

@@ -51,7 +51,7 @@ class Mapper(msgspec.Struct, frozen=True):
     their order whatever VM they are in, so that single slots tell how many it needs.
     by_traffic: it looks at what tasks say to each other, so plans of a run are made by what was measured of that.
     online: the controller plans again where that saves traffic between VMs or lightens one.
-    slow: as of an allocator."""
+    slow: as of an allocator. steady: of plans that are as good it makes the one with the fewest moves."""
 
     place: Callable[[Allocation, Room], Placement]
     source: str
@@ -64,6 +64,7 @@ class Mapper(msgspec.Struct, frozen=True):
     by_traffic: bool = False
     online: bool = False
     slow: bool = False
+    steady: bool = False
 
 
 ALLOCATORS: dict[str, Allocator] = {
@@ -150,6 +151,7 @@ MAPPERS: dict[str, Mapper] = {
         (rule.unsupported,),
         wants="mixes",
         in_order=True,
+        steady=True,
     ),
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from enactment_world import S, World
 
+from controller.core.deciding import question
 from controller.core.loop import Loop
 from controller.knowledge import turns as t
 from controller.replaying.world import Delays
@@ -168,3 +169,14 @@ def test_advice_that_changes_nothing_leaves_the_core_time():
         world.ask("rate_set", rate_tps=300.0 + 3 * second)
         world.run(1)
     assert len(world.orders) - before <= 2, "a plan of 3 s at most every 15 s"
+
+
+def test_what_is_in_force_is_part_of_what_is_asked_so_that_threads_stay():
+    """Only of a mapper that looks at it."""
+    world = running()
+    plan = world.rollout.plan
+    world.overload()
+    assert world.orders[-1].work.args[0].in_force == plan.placement
+    quick = World(allocator="mba", mapper="sam")
+    quick.start()
+    assert question(quick.loop.knowledge, quick.loop.members, 100.0).request.in_force is None

@@ -8,6 +8,9 @@ import json
 
 import pytest
 
+from controller.plan.schedulers import pairs
+from topology_runtime.examples import MODELS
+
 
 def compare(scene, *words):
     return json.loads(scene.headgate("compare", *words, "-o", "json"))
@@ -117,3 +120,39 @@ def test_a_picture_is_written(scene):
     path = scene.folder / "pairs.svg"
     scene.headgate("compare", "linear", "--rates", "50,100", "--plot", str(path))
     assert path.read_text().lstrip().startswith("<?xml")
+
+
+def test_moves_are_the_threads_that_start_and_end_from_the_plan_in_force(scene, tmp_path):
+    base = tmp_path / "base.json"
+    base.write_text(scene.headgate("plan", "linear", "--rate", "90", "--planner", "optimal", "-o", "json"))
+    chosen = ("mba+sam", "optimal+optimal")
+    rows = compare(scene, "linear", "--rates", "100", "--pairs", ",".join(chosen), "--base", str(base))[
+        "rows"
+    ]
+    for pair, row in zip(chosen, rows, strict=True):
+        allocator, mapper = pair.split("+")
+        words = ("--allocator", allocator, "--mapper", mapper, "--base", str(base), "-o", "json")
+        threads = json.loads(scene.headgate("plan", "linear", "--rate", "100", *words))["changes"]["threads"]
+        assert row["moves"] == threads["start"] + threads["stop"] + 2 * threads["move"] > 0
+    assert compare(scene, "linear", "--rates", "100", "--pairs", "mba+sam")["rows"][0]["moves"] is None
+    table = scene.headgate(
+        "compare", "linear", "--rates", "90", "--pairs", "optimal+optimal", "--base", str(base)
+    )
+    (line,) = [line for line in table.splitlines() if line.startswith("optimal+optimal")]
+    assert line.split()[table.splitlines()[1].split().index("moves")] == "0", "it is in force already"
+    of_another = ("--models", str(MODELS), "--base", str(base))
+    scene.headgate("compare", "star", "--rates", "90", *of_another, code=3)
+    assert "is a plan of 'linear', not of 'star'" in scene.err
+
+
+def test_all_pairs_stand_whole_on_eighty_columns(scene, tmp_path, monkeypatch):
+    base = tmp_path / "base.json"
+    base.write_text(scene.headgate("plan", "linear", "--rate", "90", "-o", "json"))
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = scene.headgate(
+        "compare", "linear", "--rates", "100", "--pairs", "all", "--base", str(base)
+    ).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split() == ["pair", "slots", "$/h", "weighted", "shuffle", "crossing", "moves", "s"]
+    assert {line.split()[0] for line in lines[2:-1]} == set(pairs()), "no name is cut or folded"
+    assert "limited_by" in lines[-1] and "-o json" in lines[-1]
