@@ -18,6 +18,7 @@ KEYED, KEYED_ROWS = f"{WORKER}/keyed.py", f"{WORKER}/keyed_rows.py"
 FOLDING, EXECUTOR, STEPS = "controller/knowledge/folding.py", f"{EXECUTE}/executor.py", f"{EXECUTE}/steps.py"
 SPOOL = f"{WORKER}/spool.py"
 BATCHES, ATTEMPTS = f"{WORKER}/batches.py", f"{WORKER}/attempts.py"
+COLUMNS, GATHERING = f"{WORKER}/columns.py", f"{WORKER}/gathering.py"
 WANTED, AGENT, LOOP = f"{EXECUTE}/desired.py", "agent/state.py", "controller/core/loop.py"
 
 LATE = ("not yet", "no re-plan", "behind", "finished and no more")  # it does not settle

@@ -8,7 +8,9 @@ from planting import (
     BATCHES,
     BURIAL,
     CODE,
+    COLUMNS,
     CORE,
+    GATHERING,
     KEYED_ROWS,
     LATE,
     LEDGER,
@@ -369,6 +371,27 @@ TOGETHER = (
         "            if stop - start == 1:\n                failures.append(failure(start, last))\n",
         "            if stop > start:\n                failures += [failure(n, last) for n in range(start, stop)]\n",
         test="tests/worker/test_batched_tasks.py",
+    ),
+    one(
+        "a root of frames that are taken together has the id of the first",
+        GATHERING,
+        "        known.id ^= root.id\n",
+        "",
+        test="tests/worker/test_gathered_frames.py",
+    ),
+    one(
+        "columns that are joined become floats",
+        COLUMNS,
+        "((array.dtype, array.shape[1:]) for array in one.arrays)",
+        "(array.shape[1:] for array in one.arrays)",
+        test="tests/worker/test_columns.py",
+    ),
+    one(
+        "objects in columns pass unseen",
+        COLUMNS,
+        "        return all(_code(column) != OBJECTS for column in self._columns)\n",
+        "        return True\n",
+        test="tests/worker/test_columns.py",
     ),
 )
 

@@ -26,7 +26,7 @@ import msgspec
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.drafts import draft_of, topology_from
 from topology_runtime.faults.words import shown
-from topology_runtime.logic import arriving_of, effects_of, kind_of
+from topology_runtime.logic import arriving_of, batched_of, effects_of, kind_of
 from topology_runtime.references import reference_of
 from topology_runtime.signatures import call_faults, state_faults, type_faults
 from topology_runtime.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
@@ -238,6 +238,7 @@ def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
         run=_reference(place, function, faults),
         params=params,
         state="keyed" if kind == "keyed" else task.state,
+        batched=bool(batched_of(function)),
         effects=effects_of(function) if task.effects is None else task.effects,
         arriving=own if (own := arriving_of(function)) is None or task.arriving is None else task.arriving,
     )

@@ -5,6 +5,12 @@ from __future__ import annotations
 import msgspec
 
 
+def cap_at(most: int, modelled_tps: float | None) -> int:
+    """Rows in a frame at most, for a thread of this rate: a tenth of a second of it, so that a slow task's frame still
+    acks soon."""
+    return most if modelled_tps is None else max(1, min(most, int(0.1 * modelled_tps)))
+
+
 class DataPlaneSettings(msgspec.Struct, frozen=True):
     """How the data plane behaves; the same for every worker of a run."""
 

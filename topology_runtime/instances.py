@@ -16,7 +16,7 @@ import msgspec
 from topology_runtime.errors import HeadgateError, InvalidInput
 from topology_runtime.faults.drafts import Draft
 from topology_runtime.faults.words import REFERENCE, shown
-from topology_runtime.logic import Row, arriving_of, effects_of, kind_of
+from topology_runtime.logic import Row, arriving_of, batched_of, effects_of, kind_of
 from topology_runtime.references import last_lines, resolve
 from topology_runtime.signatures import call_faults, state_faults, type_faults
 from topology_runtime.topology import Task
@@ -118,4 +118,9 @@ def _with_kind(number: int, task: Task, run: Any, draft: Draft, faults: list[str
     arriving = own if own is None or task.arriving is None else task.arriving
     if task.arriving and own is None:
         faults.append(f"tasks[{number}].arriving: {task.run} is no LiveSource, so it is read when it is due")
-    return msgspec.structs.replace(task, kind=kind, state=state, effects=effects, arriving=arriving)
+    batched = bool(batched_of(run))
+    if task.batched and not batched:
+        faults.append(f"tasks[{number}].batched: {task.run} is not @batched: it takes one row at a time")
+    return msgspec.structs.replace(
+        task, kind=kind, state=state, effects=effects, arriving=arriving, batched=batched
+    )

@@ -39,7 +39,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned. effects: is what it
     does felt outside (None: as its code says, else only a sink's is)? Then it is not run on sample rows. arriving: of a
     source that cannot be read twice, whether its rows are taken as they come (None: as its code says); the others are
-    paced by the offered rates."""
+    paced by the offered rates. batched: its code takes the rows of a call together, as it says itself."""
 
     name: str
     kind: Kind = "map"
@@ -52,6 +52,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     max_call_s: float = 10.0
     effects: bool | None = None
     arriving: bool | None = None
+    batched: bool = False
 
     @property
     def spooled(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,13 @@ def even(columns: dict[str, Any]) -> Any:
 @batched
 def named(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "named": len(rows)} for row in rows]
+
+
+@batched
+def slow(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A call takes 20 ms, however many rows it has."""
+    time.sleep(0.02)
+    return rows
 
 
 @batched

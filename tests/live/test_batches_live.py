@@ -129,3 +129,23 @@ def test_a_wrong_number_of_results_costs_the_rows_of_that_call(tmp_path: Path) -
     assert 5 in dead and dead == set(range(min(dead), max(dead) + 1)) and len(dead) < emitted / 2
     assert stored(tmp_path) == Counter(n for n in range(emitted) if n not in dead)
     assert all(f"{len(dead) - 1} results for {len(dead)} rows" in letter.error for letter in letters)
+
+
+@pytest.mark.parametrize("slot", [0, 1], ids=["here", "elsewhere"])
+def test_a_call_takes_what_waits_for_it(slot: int, tmp_path: Path) -> None:
+    """Fifty calls a second for a thousand rows, which come one by one: without gathering a twentieth gets through."""
+    rig = rig_of(
+        line("slow", source="rig_tasks:Ids"), {"source": [0], "slow": [slot], "store": [0]}, tmp_path
+    )
+    try:
+        rig.start()
+        rig.offer([(0.0, 1000.0)])
+        rig.pump(2.0)
+        done = rig.count("slow")
+        rig.drain()
+        emitted = rig.count("source", mt.SOURCE_EMITTED)
+        rig.pump(0.3)
+    finally:
+        rig.stop()
+    assert done > 1200
+    assert stored(tmp_path) == Counter(range(emitted))

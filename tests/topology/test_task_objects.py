@@ -161,6 +161,18 @@ def test_rows_of_batched_tasks_are_known_by_what_is_in_their_lists() -> None:
     assert takes_of("flat_map", in_words) is gives_of("flat_map", in_words) is str
 
 
+def test_the_topology_says_which_tasks_are_batched() -> None:
+    document = {
+        "name": "t",
+        "tasks": [{"name": "s", "run": f"{HERE}:Counter", "kind": "source"}, {"name": "h", "run": f"{HERE}:halves"},
+                  {"name": "n", "run": f"{HERE}:norms"}, {"name": "d", "run": f"{HERE}:double", "batched": True}],
+        "edges": [{"from": "s", "to": name} for name in "hnd"],
+    }  # fmt: skip
+    draft, faults = filled(draft_of(document)[0])
+    assert [task.batched for task in draft.tasks if task] == [False, True, True, False]
+    assert faults == [f"tasks[3].batched: {HERE}:double is not @batched: it takes one row at a time"]
+
+
 def test_columns_are_of_any_type_and_are_neither_flat_maps_nor_all_sources() -> None:
     assert list(call_faults(norms, {})) == list(call_faults(Readings, {})) == []
     assert takes_of("map", norms) is gives_of("map", norms) is gives_of("source", Readings) is None

@@ -17,7 +17,14 @@ from topology_runtime.calibration import profile_steps, store
 from topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
 from topology_runtime.calibration.open_loop import run_trial
 from topology_runtime.calibration.probing import probe
-from topology_runtime.calibration.profile_steps import Next, Probe, ProfileChoice, Tried, frame_rows
+from topology_runtime.calibration.profile_steps import (
+    Next,
+    Probe,
+    ProfileChoice,
+    Tried,
+    call_rows,
+    frame_rows,
+)
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import ProfileRecord, RecordFile
 from topology_runtime.calibration.speed import CORE_SPEED, SpeedMeter, SpeedSource
@@ -129,20 +136,26 @@ class TaskProfile:
             bench.end()
 
     def _frame_rows(self, step: Next) -> int:
-        """Rows that come together while an edge waits its gap, at the rate that is expected."""
+        """Rows that come together while an edge waits its gap, at the rate that is expected; of a batched task, that
+        are in a call when it has as much as it takes: what waits then comes together, up to its cap."""
         known = self.record.probes
         if known:
             near = min(known, key=lambda probe: abs(probe.threads - step.threads))
             rate_tps = step.rate_tps or max(near.rate_tps, near.rate_tps * step.threads / near.threads)
         else:
-            rate_tps = self._glance(step.threads)
-        return frame_rows(rate_tps / step.threads, self._at.place.gap_s)
+            rate_tps = self._glance(step.threads, 1)
+            if self._task.batched:
+                rate_tps = self._glance(step.threads, self._rows_at(rate_tps / step.threads))
+        return self._rows_at(rate_tps / step.threads)
 
-    def _glance(self, threads: int) -> float:
-        bench = self._bench(threads, 1)
+    def _rows_at(self, tps: float) -> int:
+        return call_rows(tps) if self._task.batched else frame_rows(tps, self._at.place.gap_s)
+
+    def _glance(self, threads: int, rows: int) -> float:
+        bench = self._bench(threads, rows)
         try:
             bench.begin(self._at.quotas, self._task.name, self._core)
-            return self._probe(bench, threads, 1, min(GLANCE_S, self._at.seconds)).rate_tps
+            return self._probe(bench, threads, rows, min(GLANCE_S, self._at.seconds)).rate_tps
         finally:
             bench.end()
 

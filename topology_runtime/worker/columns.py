@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 ALONE, TUPLE, DICT = range(3)
 OBJECTS = "O"
 DTYPES = {
-    "?": "bool", "b": "int8", "h": "int16", "i": "int32", "q": "int64",
-    "B": "uint8", "H": "uint16", "I": "uint32", "Q": "uint64", "f": "float32", "d": "float64",
+    "?": "b1", "b": "i1", "h": "i2", "i": "i4", "q": "i8", "B": "u1", "H": "u2", "I": "u4", "Q": "u8",
+    "f": "f4", "d": "f8",
 }  # fmt: skip
-SIZES = dict(zip(DTYPES, (1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8), strict=True))
-CODES = {dtype: code for code, dtype in DTYPES.items()}
+SIZES = {code: int(dtype[1]) for code, dtype in DTYPES.items()}
+CODES = {
+    (dtype[0], int(dtype[1])): code for code, dtype in DTYPES.items()
+}  # by kind and size, as numpy has them
 AXES_MOST = 4
 WHOLE_MOST = 1 << 53  # whole numbers up to here are floats, too
 
@@ -93,6 +95,11 @@ class Columns(Sequence[Any]):
             names = self.names
             return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
         return list(zip(*lists, strict=True)) if self.form == TUPLE else lists[0]
+
+    @property
+    def sound(self) -> bool:
+        """Are all values sure to be plain?"""
+        return all(_code(column) != OBJECTS for column in self._columns)
 
     @property
     def objects(self) -> list[list[Any]]:
@@ -182,7 +189,11 @@ def _values(column: Any) -> list[Any]:
 
 
 def _code(column: Any) -> str:
-    return column[0] if type(column) is tuple else CODES.get(column.dtype.name, OBJECTS)
+    return column[0] if type(column) is tuple else _code_of(column.dtype)
+
+
+def _code_of(dtype: np.dtype[Any]) -> str:
+    return CODES.get((dtype.kind, dtype.itemsize), OBJECTS)
 
 
 def _part(column: Any) -> Part:
@@ -223,23 +234,26 @@ def columns_in(answer: Any) -> Columns:
 def _column(value: Any, name: str) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    if isinstance(value, list):
+    if type(value) is np.ndarray and 0 < value.ndim <= 2 and value.size and value.dtype.isnative:
+        if _code_of(value.dtype) != OBJECTS:
+            return _closed(value)
+    elif isinstance(value, list):
         return array_of(value)
     if not hasattr(value, "__array__") or np.ndim(value) == 0:
         raise _no_columns(f"{article(type(value).__name__)} as column{name}")
     array = np.asarray(value)
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         return array_of(value.tolist())
-    kind, code = array.dtype.kind, CODES.get(array.dtype.name)
+    kind, code = array.dtype.kind, _code_of(array.dtype)
     if kind in "cmV":
         raise _no_columns(
             f"values of type {array.dtype.name} in column{name}", "rows are made of plain values"
         )
-    if code is None and kind == "f":
+    if code == OBJECTS and kind == "f":
         array = array.astype("float32" if array.dtype.itemsize < 4 else "float64")
     elif kind == "M":
         return array_of(array.astype("datetime64[us]").tolist())
-    elif code is None and kind != "O":
+    elif code == OBJECTS and kind != "O":
         return array_of(array.tolist())
     if array.ndim > 1 and (kind == "O" or array.ndim > AXES_MOST or not prod(array.shape[1:])):
         return array_of(array.tolist())
@@ -298,9 +312,9 @@ def array_of(values: list[Any]) -> np.ndarray[Any, Any]:
         inner = list(chain.from_iterable(values))
         dtype = _dtype_of(inner, set(map(type, inner)))
         if dtype:
-            return _closed(np.array(inner, dtype=dtype).reshape(len(values), length))
+            return _closed(np.fromiter(inner, dtype, len(inner)).reshape(len(values), length))
     elif dtype := _dtype_of(values, types):
-        return _closed(np.array(values, dtype=dtype))
+        return _closed(np.fromiter(values, dtype, len(values)))
     return _array_in((OBJECTS, [len(values)], values))
 
 

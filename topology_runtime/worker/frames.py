@@ -6,17 +6,18 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from queue import Empty
 from typing import Any
 
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.latency_buckets import bucket_of
-from topology_runtime.logic import runs_anywhere
+from topology_runtime.logic import batched_of, runs_anywhere
 from topology_runtime.messages import Frame, WireFrame
 from topology_runtime.state_moves import StateAsked
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.behaviours import behaviour_of
+from topology_runtime.worker.gathering import edge_of, gathered, rows_in
 from topology_runtime.worker.keyed import KeyedTask
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.snapshots import SnapshotFiles
@@ -25,6 +26,7 @@ from topology_runtime.worker.writing import read
 
 TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
 WAIT_S = 0.005  # a thread that may not work looks again so often
+Arrived = tuple[int, Frame | WireFrame, int]  # when, what, how many bytes of a peer
 SPENT_MOST_NS = 3600 * 1_000_000_000  # in a buffer, on a link: sums of what a peer tells stay numbers
 
 
@@ -36,6 +38,7 @@ class FrameWork(ThreadWork):
         self._files = SnapshotFiles(thread.host.directory, thread.task.name, thread.desired.thread)
         self._links: dict[int, int | None] = {}  # sender → its record in the meter, if there was one left
         self._taken: dict[int, int] = {}  # sender → frames
+        self._gathers = False  # it takes what waits together
         self._anywhere = False  # its object may be called by any thread
         self._cpu_ns = 0  # of the last frame
         self.refused = 0
@@ -47,6 +50,7 @@ class FrameWork(ThreadWork):
         core = self.core
         core.behaviour = behaviour_of(core, logic, time.sleep, self.thread.watch)
         self._anywhere = runs_anywhere(logic)
+        self._gathers = bool(batched_of(logic)) and not self.thread.task.exclusive
 
     def turn(self) -> None:
         """One look round: orders, one item, time, flush."""
@@ -65,7 +69,10 @@ class FrameWork(ThreadWork):
         thread.busy = True
         with thread.lock:
             if not thread.task.exclusive or self._wait_for_lease(item is None):
-                self._handle(item)
+                more, after = self._gather(item) if self._gathers and type(item) is tuple else ((), ())
+                self._handle(item, more)
+                for other in after:
+                    self._handle(other)
         thread.busy = thread.working = False
 
     def run_for(self, frame: Frame, before: int) -> int | None:
@@ -89,11 +96,31 @@ class FrameWork(ThreadWork):
             thread.count()
         return self._cpu_ns + lent_ns
 
-    def _handle(self, item: Any) -> None:
-        """A frame, a word, or nothing but the time."""
+    def _gather(self, item: Arrived) -> tuple[Sequence[Arrived], Sequence[Any]]:
+        """Frames that wait behind this one and fit into one call with it; and what else was found in looking for them,
+        which is next."""
+        inbox, edge = self.thread.inbox, edge_of(item[1])
+        room = self.core.outputs.cap_of(self.core.desired.thread) - rows_in(item[1])
+        found: list[Arrived] = []
+        while room > 0:
+            try:
+                other = inbox.get_nowait()
+            except Empty:
+                break
+            if (
+                type(other) is not tuple
+                or edge_of(other[1]) != edge
+                or (room := room - rows_in(other[1])) < 0
+            ):
+                return found, (other,)
+            found.append(other)
+        return found, ()
+
+    def _handle(self, item: Any, more: Sequence[Arrived] = ()) -> None:
+        """A frame (and more of them, together), a word, or nothing but the time."""
         thread, core = self.thread, self.core
         if type(item) is tuple:
-            self._take(*item)
+            self._take(item, *more)
         elif item is not None and core.hear(item, monotonic_ns()):
             thread.host.changed()
         core.on_time(monotonic_ns())
@@ -116,10 +143,17 @@ class FrameWork(ThreadWork):
             return TICK_S if self.core.behaviour.by_the_clock else IDLE_S
         return max(0.0, (due_ns - monotonic_ns()) / 1e9)
 
-    def _take(self, arrived_ns: int, sent: Frame | WireFrame, wire_bytes: int) -> None:
-        frame, thread = read(sent) if isinstance(sent, WireFrame) else sent, self.thread
-        if frame is None:
-            return self._refuse()
+    def _take(self, *items: Arrived) -> None:
+        thread, came = self.thread, []
+        for arrived_ns, sent, wire_bytes in items:
+            one = read(sent) if isinstance(sent, WireFrame) else sent
+            if one is None:
+                self._refuse()
+            else:
+                came.append((arrived_ns, one, wire_bytes))
+        if not came:
+            return
+        frame = gathered([one for _, one, _ in came])
         words, at, watch = thread.host.meter.words, thread.at, thread.watch
         if (copies := thread.copies) is not None:
             copies.add(thread.topology.edges[frame.edge].source, frame.rows)
@@ -131,15 +165,17 @@ class FrameWork(ThreadWork):
         end_ns = monotonic_ns()
         words[at + mt.CALL_STARTED_NS] = 0
         words[at + mt.TUPLES_IN] += rows
-        words[at + mt.FRAMES_IN] += 1
-        words[at + mt.BYTES_IN] += wire_bytes
+        words[at + mt.FRAMES_IN] += len(came)
         words[at + mt.BUSY_NS] += end_ns - start_ns
         self._cpu_ns = time.thread_time_ns() - cpu_ns
         words[at + mt.WAIT_NS] += max(0, end_ns - start_ns - self._cpu_ns)
-        words[at + mt.LATENCY_SUM_NS] += (end_ns - arrived_ns) * rows
-        words[at + mt.FIELDS + bucket_of(end_ns - arrived_ns)] += rows
-        self._taken[frame.sender] = self._taken.get(frame.sender, 0) + 1
-        self._measure_link(frame, arrived_ns, wire_bytes)
+        for arrived_ns, one, wire_bytes in came:
+            rows = len(one.rows)
+            words[at + mt.BYTES_IN] += wire_bytes
+            words[at + mt.LATENCY_SUM_NS] += (end_ns - arrived_ns) * rows
+            words[at + mt.FIELDS + bucket_of(end_ns - arrived_ns)] += rows
+            self._taken[one.sender] = self._taken.get(one.sender, 0) + 1
+            self._measure_link(one, arrived_ns, wire_bytes)
 
     def _refuse(self) -> None:
         """A peer's frame that is none: it is sent again, or its sender is at fault for good."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from topology_runtime.cluster import Slot
+from topology_runtime.data_plane import cap_at
 from topology_runtime.messages import DesiredState, Route, SourceStart
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Topology
@@ -58,13 +59,11 @@ class Orders:
         return self._upstream[task]
 
     def cap_of(self, target: int) -> int:
-        """Rows in a frame for this thread at most: a tenth of a second of its modelled rate, so that a slow
-        task's frame still acks soon."""
+        """Rows in a frame for this thread at most."""
         cap = self._caps.get(target)
         if cap is None:
             most, modelled = self.desired.settings.frame_rows, self.desired.modelled_tps.get(target)
-            cap = most if modelled is None else max(1, min(most, int(0.1 * modelled)))
-            self._caps[target] = cap
+            cap = self._caps[target] = cap_at(most, modelled)
         return cap
 
     def barriers_to(self, task: str) -> tuple[int, ...]:

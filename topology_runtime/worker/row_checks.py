@@ -29,7 +29,7 @@ class RowChecks:
 
     def pass_on(self, rows: Sequence[Any]) -> bool:
         """May these rows go on? Else one that was looked at cannot travel."""
-        if type(rows) is Columns and not rows.objects:
+        if type(rows) is Columns and rows.sound:
             return True
         if self.every or self._careful or len(rows) <= WHOLE_MOST:
             self._careful = max(0, self._careful - 1)

@@ -1,0 +1,100 @@
+"""Batched tasks beside the same in the row form, in one run, one after the other: quote ratios, never absolute rates.
+
+mean    numpy's mean of the 64 doubles of a row: by columns from the source to the sink, against a row at a time; in one
+        worker, and with the mean in another than source and sink
+score   a linear model of 16 features: lists of rows (`@batched`) and columns, from a source of rows to a sink of rows,
+        against a row at a time; in one worker
+"""
+# bench: columns – batched tasks (columns, lists of rows) beside the row form
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from topology_runtime import messages as m  # noqa: E402
+from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
+from topology_runtime.worker.rig import Rig  # noqa: E402
+
+FRAME = 512  # as W1 and W2 have it
+NAMES = ("source", "work", "sink")
+HERE_ALL, WORK_AWAY = (0, 0, 0), (0, 1, 0)  # slots of these
+ROWS, COLUMNS = ("Waves", "mean", "count"), ("WaveColumns", "mean_of_columns", "count_columns")
+IN_PYTHON = ("Waves", "mean_in_python", "count")
+SCORES = ("Events", "score", "count")
+CASES = {  # what is measured: (its tasks, those of the row form, where)
+    "mean, one worker": (COLUMNS, ROWS, HERE_ALL),
+    "mean, two workers": (COLUMNS, ROWS, WORK_AWAY),
+    "mean, one worker, beside plain Python": (COLUMNS, IN_PYTHON, HERE_ALL),
+    "score, lists of rows": (("Events", "score_of_many", "count"), SCORES, HERE_ALL),
+    "score, columns": (("Events", "score_of_columns", "count"), SCORES, HERE_ALL),
+}
+
+
+def rows_per_s(tasks: tuple[str, ...], slots: tuple[int, ...], seconds: float) -> float:
+    """At the sink of real workers, acks and meters on."""
+    made = [
+        Task(name, kind="source", run=f"bench_column_tasks:{run}", static=Static())
+        if name == "source"
+        else Task(name, run=f"bench_column_tasks:{run}")
+        for name, run in zip(NAMES, tasks, strict=True)
+    ]
+    topology = Topology("columns", tuple(made), tuple(Edge(a, b) for a, b in itertools.pairwise(NAMES)))
+    places = {name: [slot] for name, slot in zip(NAMES, slots, strict=True)}
+    with tempfile.TemporaryDirectory() as directory:
+        settings = m.DataPlaneSettings(frame_rows=FRAME)
+        modelled = dict.fromkeys(NAMES, 16384.0)
+        rig = Rig(topology, places, directory, (str(HERE),), settings, modelled)
+        try:
+            rig.start()
+            rig.offer([(0.0, 20_000_000.0)])
+            rig.pump(1.0)
+            before, start = rig.count("sink"), time.perf_counter()
+            rig.pump(seconds)
+            return (rig.count("sink") - before) / (time.perf_counter() - start)
+        finally:
+            rig.stop()
+
+
+def measured(name: str, repeats: int, seconds: float) -> dict[str, object]:
+    tasks, row_form, slots = CASES[name]
+    ratios, rates = [], []
+    for i in range(repeats):
+        one_by_one = rows_per_s(row_form, slots, seconds)
+        rates.append(rows_per_s(tasks, slots, seconds))
+        ratios.append(rates[-1] / one_by_one)
+        said = f"{rates[-1]:,.0f} rows/s, {ratios[-1]:.1f} times the {one_by_one:,.0f} of the row form"
+        print(f"{name} {i + 1}/{repeats}: {said}", file=sys.stderr)
+    return {"benchmark": name, "n": repeats, "ratio_to_rows": _spread(ratios), "rows_per_s": _spread(rates)}
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("-n", "--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
+    options = parser.parse_args()
+    results = [measured(name, options.repeats, options.seconds) for name in CASES]
+    if options.output == "json":
+        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
+        return
+    for result in results:
+        print("  ".join(f"{key}={value}" for key, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()
