@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from topology_runtime.logic import Context, Hold, Keyed, LiveSource, Source, flat_map
+from topology_runtime.logic import Context, Hold, Keyed, LiveSource, Source, batched, flat_map
 
 Row = tuple[Any, ...]
 Origin = tuple[str, int, int]  # source, partition, position
@@ -49,6 +49,16 @@ class SimFeed(LiveSource):
 
 def work(row: Row) -> Row:
     return row
+
+
+@batched
+def together_work(rows: list[Row]) -> list[Row]:
+    return rows
+
+
+@batched(columns=True)
+def column_work(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    return columns
 
 
 def left(row: Row) -> Row:

@@ -235,6 +235,25 @@ SHAPES: dict[str, Shape] = {
         ),
         holds=True,
     ),
+    "batched": Shape(
+        Topology(
+            "batched",
+            (
+                _source(),
+                _task("work", "together_work"),
+                _task("columns", "column_work"),
+                _keyed("tally"),
+                _sink(),
+            ),
+            (
+                *_edges("source work", "work columns"),
+                _fields("columns", "tally", "group"),
+                *_edges("tally sink"),
+            ),
+        ),
+        holds=True,
+        keys={"tally": group},
+    ),
     "long holds": Shape(
         Topology(
             "long_holds",
@@ -248,4 +267,5 @@ SHAPES: dict[str, Shape] = {
 }
 
 SELDOM = ("long holds",)  # they take long
-DRAWN = (*sorted(SHAPES.keys() - set(SELDOM)) * 2, *SELDOM)  # shapes that seeds choose from
+ASKED = ("batched",)  # only when they are asked for: seeds stay the worlds that they were
+DRAWN = (*sorted(SHAPES.keys() - {*SELDOM, *ASKED}) * 2, *SELDOM)  # shapes that seeds choose from

@@ -23,11 +23,14 @@ from worker_plane import Faults, Plane
 
 from topology_runtime import channels
 from topology_runtime.errors import BadBatch
+from topology_runtime.instances import key_function
 from topology_runtime.logic import Source, batched
-from topology_runtime.messages import Frame, Tuples, WireFrame
+from topology_runtime.messages import Frame, Route, Tuples, WireFrame
+from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.batches import joined, rows_read
 from topology_runtime.worker.columns import Columns, columns_in, grouped
+from topology_runtime.worker.router import Router
 from topology_runtime.worker.row_checks import RowChecks
 from topology_runtime.worker.writing import FRAME_BYTES_MOST, BadRows, read, written
 
@@ -195,6 +198,36 @@ def test_columns_go_by_key_as_columns() -> None:
         one.target: one.rows for one in by_rows.flush(S, everything=True)
     }
     assert all(type(some) is Columns for some in frames.values())
+
+
+@pytest.mark.parametrize("key", ["a", "b", "none", 0, -1, 2, "test_columns:first"])
+@pytest.mark.parametrize("form", [dict, tuple, None])
+def test_a_key_is_that_of_the_row(key: Any, form: Any) -> None:
+    """Whatever the key: what is found without making rows is what is found with them."""
+    plain = [{"a": n % 7, "b": f"k{n % 5}"} for n in range(40)]
+    rows: list[Any] = (
+        plain
+        if form is dict
+        else [tuple(row.values()) for row in plain]
+        if form
+        else [n % 3 for n in range(40)]
+    )
+    edge = Edge("t", "u", grouping="fields", key=key)
+    route = Route(0, ((10, 0.5), (11, 0.5)), ((10, KEY_RANGES // 2), (11, KEY_RANGES // 2)))
+    found = []
+    for some in (rows, as_columns(rows), over_the_wire(as_columns(rows))):
+        router = Router(edge, route, frozenset(), key_function(key), lambda _: 256, 5)
+        parts = sorted((thread, list(places)) for thread, places in router.split(some))
+        found.append((parts, [place for place, _ in router.unroutable]))
+    assert found[0] == found[1] == found[2]
+
+
+def first(row: Any) -> Any:
+    return next(iter(row.values())) if isinstance(row, dict) else row[0] if isinstance(row, tuple) else row
+
+
+def over_the_wire(columns: Columns) -> Any:
+    return wire.read(wire.write(columns, wire.COLUMNS), wire.COLUMNS)
 
 
 def test_rows_that_are_not_alike_are_in_calls_of_their_own() -> None:

@@ -96,6 +96,14 @@ class Columns(Sequence[Any]):
             return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
         return list(zip(*lists, strict=True)) if self.form == TUPLE else lists[0]
 
+    def values_at(self, place: str | int | None) -> list[Any] | None:
+        """What all rows have at this name or position, without the rest of them; None when that is not a column."""
+        if self.form == DICT and place in self.names:
+            return _values(self._columns[self.names.index(place)])
+        if self.form == TUPLE and type(place) is int and -len(self._columns) <= place < len(self._columns):
+            return _values(self._columns[place])
+        return None
+
     @property
     def sound(self) -> bool:
         """Are all values sure to be plain?"""

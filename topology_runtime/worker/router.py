@@ -18,6 +18,7 @@ from topology_runtime.errors import InvalidInput
 from topology_runtime.logic import To
 from topology_runtime.messages import Route
 from topology_runtime.topology import KEY_RANGES, Edge
+from topology_runtime.worker.columns import Columns
 from topology_runtime.worker.rows import key_bytes
 
 SPREAD = 0x9E3779B1  # 2³² divided by the golden ratio, made odd
@@ -33,6 +34,10 @@ def range_of(key: Hashable) -> int:
 
     The product spreads what a CRC leaves together: of the numbers 0 … 29 its low bits fill one half only."""
     return ((crc32(key_bytes(key)) * SPREAD) & 0xFFFFFFFF) >> RANGE_SHIFT
+
+
+def _itself(key: Hashable) -> Hashable:
+    return key
 
 
 def owners(route: Route) -> list[int]:
@@ -62,7 +67,7 @@ class Router:
         sender: int,
     ) -> None:
         self.grouping = edge.grouping
-        self._key = key
+        self._key, self._place = key, edge.key
         self._cap_of = cap_of
         self._owners = owners(route)
         if edge.grouping == "fields" and len(self._owners) != KEY_RANGES:
@@ -124,6 +129,8 @@ class Router:
         assert self._key is not None
         table, key = self._owners, self._key
         parts: dict[int, list[int]] = {}
+        if isinstance(rows, Columns) and (keys := rows.values_at(self._place)) is not None:
+            rows, key = keys, _itself
         for place, row in enumerate(rows):
             try:
                 owner = table[range_of(key(row))]
