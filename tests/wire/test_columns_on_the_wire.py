@@ -17,7 +17,7 @@ from wire_values import frames_of_rows, same
 
 from topology_runtime.errors import BadRow
 from topology_runtime.worker import rows as wire
-from topology_runtime.worker.columns import Columns, columns_in, grouped
+from topology_runtime.worker.columns import Columns, array_of, columns_in, grouped
 
 
 def as_columns(rows: Sequence[Any]) -> Columns:
@@ -81,6 +81,32 @@ def test_what_a_column_is_of() -> None:
     assert isinstance(as_columns([(1, 2)]).given, tuple) and isinstance(as_columns([1, 2]).given, np.ndarray)
     large = as_columns([2**60 + 1, 0.5]).given
     assert large.dtype == object, "as a float it would be another number"
+
+
+MIXED = st.floats() | st.sampled_from([1, 0, True, None, "x", b"123456789", [1.0], 2**70, (1.0,)])
+
+
+@searching(300)
+@given(st.lists(MIXED) | st.lists(st.floats()) | st.lists(st.lists(MIXED, min_size=2, max_size=2)),
+       st.sampled_from([1, 16, 17, 300]))  # fmt: skip
+def test_floats_are_told_from_all_else(values: list[Any], times: int) -> None:
+    """A column of floats is one of nothing else, however long it or its lists are."""
+    wide = [value * times if isinstance(value, list) else value for value in values] or [0.5] * times
+    for some in (wide, wide * times):
+        array = array_of(some)
+        types = {type(value) for row in some for value in (row if type(row) is list else [row])}
+        if types == {float} or array.dtype == object:
+            assert same(array.tolist(), some)
+        else:
+            assert types in ({int, float}, {int}, {bool}) and repr(array.tolist()) == repr(numbers(some))
+
+
+def numbers(values: list[Any]) -> list[Any]:
+    """Whole numbers among floats as floats."""
+    flat = [value for row in values for value in (row if type(row) is list else [row])]
+    if not any(type(value) is float for value in flat):
+        return values
+    return [[float(one) for one in row] if type(row) is list else float(row) for row in values]
 
 
 def test_nobody_writes_into_columns() -> None:

@@ -22,6 +22,7 @@ from test_tuples_in_flight import random_topology
 from worker_plane import Faults, Plane
 
 from topology_runtime import channels
+from topology_runtime.cluster import Slot
 from topology_runtime.errors import BadBatch
 from topology_runtime.instances import key_function
 from topology_runtime.logic import Source, batched
@@ -30,8 +31,10 @@ from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.batches import joined, rows_read
 from topology_runtime.worker.columns import Columns, columns_in, grouped
+from topology_runtime.worker.mirror import Copies
 from topology_runtime.worker.router import Router
 from topology_runtime.worker.row_checks import RowChecks
+from topology_runtime.worker.switchboard import Switchboard
 from topology_runtime.worker.writing import FRAME_BYTES_MOST, BadRows, read, written
 
 by_columns = batched(columns=True)
@@ -96,6 +99,25 @@ def test_a_row_of_columns_that_is_too_large_is_told_and_the_others_go() -> None:
     assert [row["n"] for one in parts if one is not None for row in one.rows] == [0, 1, 2, 4]
     _, [(place, error)] = bad.get_nowait()
     assert place == 3 and "768 KiB" in error.what
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_columns_go_to_peers_that_read_them_and_rows_to_others(reads: bool) -> None:
+    peer = Slot("vm", 9)
+    board = Switchboard(HOME, 1, {peer} if reads else set())
+    board.slot_of = {5: peer}
+    assert board.deliver([frame_of(as_columns([(1, 2.0), (3, 4.0)]))]) > 0
+    to, data = board.out.get_nowait()
+    message = decode(data)
+    assert to == peer and isinstance(message, WireFrame)
+    assert (message.shape == wire.COLUMNS) == reads
+    assert list(wire.read(message.rows, message.shape)) == [(1, 2.0), (3, 4.0)]
+
+
+def test_copies_of_columns_for_a_profile_are_rows() -> None:
+    copies = Copies(rows=3)
+    copies.add("source", as_columns([{"a": n} for n in range(5)]))
+    assert copies.full and copies.samples() == [("source", {"a": n}) for n in range(3)]
 
 
 # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────

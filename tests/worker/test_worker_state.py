@@ -201,6 +201,21 @@ def test_peers_are_met_asked_and_ready_when_all_answered() -> None:
     assert mind.ready and mind.on_tick(0) == []
 
 
+def test_a_peer_reads_columns_if_it_says_so_as_long_as_it_is_there() -> None:
+    both = [thread(1), thread(2, slot=YOU)]
+    mind = state(desired(both))
+    assert mind.ping(YOU, False).columns
+    mind.on_ping(Ping(YOU, 2, True, columns=True))
+    assert not mind.by_columns, "another worker than the one that is named"
+    mind.on_ping(Ping(YOU, 1, False, columns=True))
+    assert mind.by_columns == {YOU}
+    mind.on_ping(Ping(YOU, 1, True))
+    assert not mind.by_columns, "a worker of a version before"
+    mind.on_ping(Ping(YOU, 1, True, columns=True))
+    mind.on_desired(desired(both, [at(ME), at(YOU, 3)], counter=2))
+    assert not mind.by_columns, "its successor has not said so"
+
+
 def test_not_ready_without_ones_own_name_in_the_state() -> None:
     """A state made before this worker came up holds positions that are stale."""
     threads = [thread(1)]

@@ -13,6 +13,8 @@ from itertools import chain, compress
 from math import prod
 from typing import TYPE_CHECKING, Any, overload
 
+import msgspec
+
 from topology_runtime.errors import BadBatch
 
 if TYPE_CHECKING:
@@ -29,8 +31,10 @@ CODES = {
     (dtype[0], int(dtype[1])): code for code, dtype in DTYPES.items()
 }  # by kind and size, as numpy has them
 AXES_MOST = 4
+FLOAT_MARK, FLOAT_BYTES = 0xCB, 9  # of a float in msgpack
 WHOLE_MOST = 1 << 53  # whole numbers up to here are floats, too
 
+_encode = msgspec.msgpack.Encoder().encode
 Part = tuple[str, list[int], Any]  # code, length of each axis, the bytes; of objects: a list
 
 
@@ -315,6 +319,10 @@ def array_of(values: list[Any]) -> np.ndarray[Any, Any]:
     whole numbers among floats become floats. Else of objects, as they are."""
     import numpy as np
 
+    first = values[0] if values else None
+    width = len(first) if type(first) is list and first and type(first[0]) is float else 0
+    if (width or type(first) is float) and (floats := _floats(values, width)) is not None:
+        return _closed(floats)
     types = set(map(type, values))
     if types == {list} and (length := len(values[0])) and all(len(value) == length for value in values):
         inner = list(chain.from_iterable(values))
@@ -324,6 +332,27 @@ def array_of(values: list[Any]) -> np.ndarray[Any, Any]:
     elif dtype := _dtype_of(values, types):
         return _closed(np.fromiter(values, dtype, len(values)))
     return _array_in((OBJECTS, [len(values)], values))
+
+
+def _floats(values: list[Any], width: int = 0) -> np.ndarray[Any, Any] | None:
+    """These floats, or lists of so many of them, by way of their bytes in msgpack, which is faster than one by one:
+    there a float is a mark and eight bytes. None when there is anything else: it has another mark or length."""
+    import numpy as np
+
+    try:
+        data, head = _encode(values), _encode([0.0] * width)[: -FLOAT_BYTES * width] if width else b""
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    begin = len(data) - len(values) * (len(head) + FLOAT_BYTES * max(1, width))
+    if begin != (1 if len(values) < 16 else 3 if len(values) < 1 << 16 else 5):
+        return None
+    one = np.dtype([("mark", "u1"), ("value", ">f8")])
+    cells = np.frombuffer(data, [("head", "u1", (len(head),)), ("it", one, (max(1, width),))], offset=begin)
+    marks, heads = cells["it"]["mark"], cells["head"]
+    if not (marks == FLOAT_MARK).all() or not (heads == np.frombuffer(head, "u1")).all():
+        return None
+    floats = cells["it"]["value"].astype("f8")
+    return floats if width else floats.reshape(-1)
 
 
 def _dtype_of(values: list[Any], types: set[type]) -> str:
