@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from controller.knowledge.turns import MakePlan, PlanMade
 from topology_runtime.channels import Waker
 from topology_runtime.clock import monotonic_ns
+from topology_runtime.patience import clocked
 
 NS = 1_000_000_000
 
@@ -41,6 +42,7 @@ class PlansBeside:
 
     def _make(self, order: MakePlan) -> None:
         began_ns = monotonic_ns()
-        made = order.made()
+        with clocked(lambda: monotonic_ns() / NS):
+            made = order.made()
         self._made.put(replace(made, seconds=(monotonic_ns() - began_ns) / NS))
         self._wake.set()

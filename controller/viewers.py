@@ -14,9 +14,11 @@ from controller.publisher import Publisher
 from controller.views.metrics import families
 from topology_runtime.addresses import Listening
 from topology_runtime.channels import HERE, Waker
+from topology_runtime.clock import monotonic_ns
 from topology_runtime.errors import Conflict, HeadgateError
 from topology_runtime.keys.pairs import KeyGuard
 from topology_runtime.messages import Reply, refusal
+from topology_runtime.patience import clocked
 
 if TYPE_CHECKING:
     from topology_runtime.http_options import MetricsAt
@@ -125,7 +127,8 @@ class Viewers:
 
 def _reply(work: Work) -> Reply:
     try:
-        return Reply(data=work())
+        with clocked(lambda: monotonic_ns() / 1e9):
+            return Reply(data=work())
     except HeadgateError as error:
         return refusal(error)
     except Exception as error:  # whoever asked must hear of it, and the next one be answered

@@ -124,7 +124,8 @@ def describe(plan: Plan, change: ThreadChanges, back: int, asked: tuple[Vm, ...]
         f", {back} come back" if back else ""
     )
     text = f"{plan.slots.used} slots for {plan.rate_tps:.1f} tuples/s{_surely(plan)} ({moves})"
-    return text + (f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else "")
+    text += f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else ""
+    return text + (f"; {plan.allocation.gap_words}" if plan.allocation.gap_words else "")
 
 
 def _surely(plan: Plan) -> str:

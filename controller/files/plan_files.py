@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from controller.files.contents import json_of
-from controller.knowledge.plan_data import plan_of
+from controller.knowledge.plan_data import plan_of, read_back
+from controller.knowledge.plan_traffic import PlanTraffic
 from controller.knowledge.plans import Plan
 from topology_runtime.errors import InvalidInput
 from topology_runtime.topology import Topology
@@ -40,9 +41,10 @@ def read_base(path: str, topology: Topology) -> Plan:
     return base
 
 
-def named_plan(name: str, traces: Path) -> Plan:
-    """The plan of a file, or of all runs the one whose id begins so. Raises InvalidInput."""
+def named_plan(name: str, traces: Path) -> tuple[Plan, PlanTraffic | None]:
+    """The plan of a file, or of all runs the one whose id begins so; and its traffic, if that is told. Raises
+    InvalidInput."""
     if not is_id(name):
-        return read_plan(name)
+        return read_back(read_json(name), name)
     found = the_plan(name, traces)
-    return plan_of(found.data, f"plan {found.head.id} in {found.folder}")
+    return read_back(found.data, f"plan {found.head.id} in {found.folder}")

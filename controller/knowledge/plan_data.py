@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 
 from controller.knowledge.certainty import Certainty, ErrorSpread
 from controller.knowledge.fields import Fields
+from controller.knowledge.plan_traffic import PlanTraffic, traffic_block, traffic_of
 from controller.knowledge.plans import (
     Allocation,
     Bundle,
@@ -52,6 +53,8 @@ _WORDS = (
 _TOP = (
     "schema",
     "gap",
+    "search_ended",
+    "gap_words",
     "traffic",
     "rate_tps",
     "base_epoch",
@@ -75,13 +78,14 @@ _SHARE = ("vm", "slot", "task", "share")
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_data(plan: Plan) -> dict[str, Any]:
-    """The plan as plain data of the file format."""
+def plan_data(plan: Plan, traffic: PlanTraffic | None = None) -> dict[str, Any]:
+    """The plan as plain data of the file format. traffic: what its tasks will say to each other."""
     words = {name: getattr(plan, name) for name in _WORDS}
-    gap = plan.allocation.gap
+    gap, ended = plan.allocation.gap, plan.allocation.ended
     return {
         "schema": SCHEMA,
         **({"gap": gap} if gap is not None else {}),
+        **({"search_ended": ended, "gap_words": plan.allocation.gap_words} if ended else {}),
         "topology": words.pop("topology"),
         "rate_tps": plan.rate_tps,
         **words,
@@ -92,6 +96,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "vms": [asdict(vm) for vm in plan.vms],
         "placement": placement_data(plan.placement),
         "prediction": prediction_data(plan.prediction),
+        **({"traffic": traffic_block(traffic)} if traffic is not None else {}),
     }
 
 
@@ -151,17 +156,21 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     rate_tps = top.number("rate_tps")
     epoch = top.integer("base_epoch", 0, 2**63) if top.data.get("base_epoch") is not None else None
     gap = top.number("gap") if top.data.get("gap") is not None else None
+    ended = top.text("search_ended")
     counts = top.object("slots", _COUNTS)
     slots = SlotCount(*(counts.integer(name, 0, 2**31) for name in _COUNTS))
     tasks = _tasks_of(top)
     vms = _vms_of(top)
     placement = Placement(tuple(_bundles_of(top, vms)))
     prediction = _prediction_of(top)
+    traffic_of(top)  # it is no part of the plan itself: see `read_back`
     faults += _allocated_faults(placement, {task.task: task.threads for task in tasks})
     if faults:
         raise InvalidInput(f"{what} has {counted(len(faults), 'fault')}", faults=faults)
     margin = prediction.sure.margin if prediction.sure is not None else 1.0
-    allocation = Allocation(words["allocator"], rate_tps * margin, tasks, slots.estimated, gap=gap)
+    allocation = Allocation(
+        words["allocator"], rate_tps * margin, tasks, slots.estimated, gap=gap, ended=ended
+    )
     return Plan(
         rate_tps=rate_tps,
         allocation=allocation,
@@ -172,6 +181,12 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
         base_epoch=epoch,
         **words,
     )
+
+
+def read_back(data: object, what: str = "the plan") -> tuple[Plan, PlanTraffic | None]:
+    """The plan and its traffic, where the file tells that. Raises InvalidInput with every fault."""
+    plan = plan_of(data, what)
+    return plan, traffic_of(Fields(data, "", [], _TOP))
 
 
 def placement_of(

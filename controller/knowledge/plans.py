@@ -14,6 +14,7 @@ import msgspec
 from controller.knowledge.certainty import Certainty
 from controller.knowledge.traffic import TaskFlow
 from topology_runtime.cluster import Slot, Vm
+from topology_runtime.faults.words import counted
 
 
 class TaskAllocation(msgspec.Struct, frozen=True):
@@ -37,7 +38,7 @@ class TaskAllocation(msgspec.Struct, frozen=True):
 class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Threads and resources per task at `rate_tps`; `slots` is ρ (static tasks not counted). Of an allocator that
     chooses what shares a slot: `mixes`, the threads of each slot (a plan's placement has them), and the `gap`: by what
-    part of its slots it may be above the fewest there are."""
+    part of its slots it may be above the fewest there are; `ended`: why a gap is left."""
 
     allocator: str
     rate_tps: float
@@ -45,6 +46,17 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int
     mixes: tuple[dict[str, int], ...] = ()
     gap: float | None = None
+    ended: str = ""
+
+    @property
+    def gap_words(self) -> str:
+        """Beside a gap: why it is left, and what closing it could save; empty where there is none."""
+        fewer = math.floor((self.gap or 0.0) * self.slots + 1e-6)
+        if not fewer or not self.ended:
+            return ""
+        return (
+            f"{self.ended}; at most {counted(fewer, 'slot')} fewer {'is' if fewer == 1 else 'are'} possible"
+        )
 
 
 class Bundle(msgspec.Struct, frozen=True, array_like=True):

@@ -23,12 +23,12 @@ OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"}) 
 def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
     """Every plan is made as `PlanWanted.plan` makes it: verified, and no dearer than allowed. How far slots reach
     is told whatever they cost. base: the plan in force."""
-    from controller.offline.basing import based_on, beside
+    from controller.offline.basing import based_on
     from controller.plan.scaling import Supply
     from controller.plan.steady import moves
 
     if base is not None:
-        asked = beside(asked, base)
+        asked = asked.beside(base)
 
     def planned(request: PlanRequest) -> Plan:
         return replace(asked, request=request).plan()

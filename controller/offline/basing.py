@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace as replace_field
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -16,14 +14,6 @@ from controller.plan.predict import vm_uses
 from controller.plan.relabel import relabel
 from topology_runtime.cluster import Vm
 from topology_runtime.topology import Topology
-
-if TYPE_CHECKING:
-    from controller.offline.request import PlanWanted
-
-
-def beside(question: PlanWanted, base: Plan) -> PlanWanted:
-    """The question, asked while `base` is in force."""
-    return replace_field(question, request=replace(question.request, in_force=base.placement))
 
 
 def based_on(plan: Plan, base: Plan, topology: Topology, fixed: bool) -> Plan:

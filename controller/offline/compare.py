@@ -16,6 +16,7 @@ from controller.offline.options import (
     cluster_options,
     rate_of,
     routing_options,
+    search_option,
     topology_options,
     weights_option,
 )
@@ -43,6 +44,7 @@ SPARE = ("limited_by", "extra", "estimated", "vms")  # what a narrow terminal le
 )
 @click.option("--base", metavar="PLAN.json", help="The plan in force: count the threads that start and end.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg or .png.")
+@search_option
 @weights_option
 @routing_options
 @cluster_options
@@ -113,8 +115,8 @@ def print_rows(rows: list[Row]) -> None:
         click.echo("\n" if number else "", nl=False)
         write_table([for_people(row) for row in here], title, SPARE)
         for row in here:
-            if row["reason"] is not None:
-                click.echo(f"{row['pair']}: {row['reason']}")
+            if words := row["reason"] or row["gap_words"]:
+                click.echo(f"{row['pair']}: {words}")
 
 
 def for_people(row: Row) -> Row:

@@ -12,6 +12,7 @@ from topology_runtime.output import Format, console, emit, format_options
 from topology_runtime.trace_plans import TRACES
 
 if TYPE_CHECKING:
+    from controller.knowledge.plan_traffic import PlanTraffic
     from controller.knowledge.plans import Plan
     from controller.offline.changes import Changes, SlotChange
 
@@ -36,13 +37,18 @@ def diff(old: str, new: str, traces: Path, output: Format) -> None:
     OLD and NEW are files that `headgate plan … -o json` wrote, or ids (at least 4 letters of them) of plans of runs
     whose traces are kept, as `headgate history` lists them."""
     from controller.files.plan_files import named_plan
+    from controller.knowledge.plan_traffic import traffic_block
     from controller.offline.changes import changes_data
 
-    before, after = (named_plan(name, traces) for name in (old, new))
+    (before, was), (after, will) = (named_plan(name, traces) for name in (old, new))
     if output == "table":
         print_diff(before, after)
+        if was is not None and will is not None:
+            _say(traffic_line(was, will))
         return
     document = changes_data(before, after)
+    if was is not None and will is not None:
+        document["traffic"] = {"old": traffic_block(was), "new": traffic_block(will)}
     emit(output, document, document["slots"])
 
 
@@ -94,6 +100,12 @@ def summary_lines(old: Plan, new: Plan, found: Changes) -> list[str]:
     rate = _change(old.rate_tps, new.rate_tps)
     carried = _change(old.prediction.rate_tps, new.prediction.rate_tps)
     return [f"{slots}, {vms}, {moves}; {cost}", f"planned for {rate} tuples/s, predicted to carry {carried}"]
+
+
+def traffic_line(old: PlanTraffic, new: PlanTraffic) -> str:
+    """What leaves slots and VMs before and after."""
+    slots = _change(old.between_slots_tps, new.between_slots_tps)
+    return f"rows/s that leave a slot {slots}, a VM {_change(old.between_vms_tps, new.between_vms_tps)}"
 
 
 def _change(old: float, new: float) -> str:

@@ -88,12 +88,12 @@ def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) 
 def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None]:
     """(the plan, the plan of the file `base` that it is to replace or None)."""
     from controller.files.plan_files import read_base
-    from controller.offline.basing import based_on, beside
+    from controller.offline.basing import based_on
     from controller.offline.request import check
 
     before = read_base(base, question.topology) if base is not None else None
     if before is not None:
-        question = beside(question, before)
+        question = question.beside(before)
     found = question.plan()
     if before is not None:
         found = based_on(found, before, question.topology, question.request.fixed)
@@ -108,9 +108,9 @@ def write_plan(
     from controller.knowledge.plan_data import plan_data
     from controller.offline.changes import changes_data
     from controller.offline.tables import slot_rows
-    from controller.offline.traffic_told import traffic_data
+    from controller.offline.traffic_told import traffic_told
 
-    document = {**plan_data(plan), "traffic": traffic_data(plan, topology)}
+    document = plan_data(plan, traffic_told(plan, topology))
     if lacking:
         document["unmeasured"] = list(lacking)
     if before is not None:
@@ -123,7 +123,10 @@ def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
     from controller.offline.tables import headline, readable_slots, slot_rows, task_rows, vm_rows
     from controller.offline.traffic_told import traffic_data, traffic_sentences
 
-    click.echo(headline(plan) + "\n")
+    click.echo(headline(plan))
+    if words := plan.allocation.gap_words:
+        click.echo(f"{words[:1].upper()}{words[1:]}.")
+    click.echo()
     write_table(task_rows(plan), "allocation")
     click.echo()
     slots = readable_slots(slot_rows(plan.placement, plan.prediction))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,13 +29,15 @@ NEXT_TO_NOTHING = 1e-6  # of the rate asked for: a plan for less carries nothing
 class PlanWanted:
     """`request` has topology, models, rate and how to plan. With `acquire` VMs are acquired among `sizes`
     (templates); without it the request's VMs are fixed. `step_tps`: asked for the highest multiple of it
-    that fits the fixed VMs, whatever the request's rate."""
+    that fits the fixed VMs, whatever the request's rate. `search_s`: so long a plan may be searched for (None: as
+    is usual)."""
 
     request: PlanRequest
     sizes: tuple[Vm, ...] = ()
     acquire: Acquire | None = None
     max_usd_per_hour: float | None = None
     step_tps: float | None = None
+    search_s: float | None = None
 
     @property
     def topology(self) -> Topology:
@@ -44,9 +47,16 @@ class PlanWanted:
     def models(self) -> dict[str, Model]:
         return self.request.models
 
+    def beside(self, base: Plan) -> PlanWanted:
+        """The same question, asked while `base` is in force."""
+        return replace(self, request=msgspec.structs.replace(self.request, in_force=base.placement))
+
     def plan(self) -> Plan:
         """The plan asked for, verified. Raises InvalidInput, Infeasible (also: costs more than the cap)."""
-        plan = self._planned()
+        from topology_runtime.patience import clocked
+
+        with clocked(monotonic, self.search_s):
+            plan = self._planned()
         check(plan, self.topology, self.models)
         if self.max_usd_per_hour is not None and usd_per_hour(plan.vms) > self.max_usd_per_hour + CENT:
             raise self._too_dear(plan, self.max_usd_per_hour)

@@ -9,29 +9,29 @@ from msgspec.structs import asdict
 from topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
+    from controller.knowledge.plan_traffic import PlanTraffic
     from controller.knowledge.plans import Plan
     from topology_runtime.topology import Topology
 
 
-def traffic_data(plan: Plan, topology: Topology) -> dict[str, Any]:
-    """`measured`: was it planned by measured traffic? Sizes of rows are null where they are not known."""
+def traffic_told(plan: Plan, topology: Topology) -> PlanTraffic:
+    """At the planned rate; measured: was it planned by measured traffic?"""
+    from controller.knowledge.plan_traffic import EdgeTraffic, PlanTraffic
     from controller.plan.crossings import crossings_of, said_on_edges
 
     said = said_on_edges(plan, topology)
-    return {
-        "measured": bool(plan.prediction.flows),
-        **asdict(crossings_of(plan, topology)),
-        "edges": [
-            {
-                "from": e.source,
-                "to": e.target,
-                "selectivity": e.selectivity,
-                "rows_tps": rows,
-                "row_bytes": size,
-            }
-            for e, (rows, size) in zip(topology.edges, said, strict=True)
-        ],
-    }
+    edges = tuple(
+        EdgeTraffic(edge.source, edge.target, edge.selectivity, rows, size)
+        for edge, (rows, size) in zip(topology.edges, said, strict=True)
+    )
+    return PlanTraffic(bool(plan.prediction.flows), **asdict(crossings_of(plan, topology)), edges=edges)
+
+
+def traffic_data(plan: Plan, topology: Topology) -> dict[str, Any]:
+    """The same as plain data."""
+    from controller.knowledge.plan_traffic import traffic_block
+
+    return traffic_block(traffic_told(plan, topology))
 
 
 def traffic_sentences(found: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from controller.knowledge.models import Model, cpu, memory, peak, peak_rate
 from controller.knowledge.plans import Allocation, Bundle, Placement, TaskAllocation
-from controller.plan.allocating import lone_tasks
+from controller.plan.allocating import lone_tasks, slots_for
 from controller.plan.linear_program import TOLERANCE
 from controller.plan.load import load_of
 from controller.plan.mba import mba
@@ -28,6 +28,7 @@ from controller.plan.traffic_based import onto_vms
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible
 from topology_runtime.faults.words import counted
+from topology_runtime.patience import ends_s, waited_s
 from topology_runtime.topology import Topology
 
 MOST_TASKS = 40  # any of which may share a slot; of more, one and those that come next
@@ -37,6 +38,7 @@ SOME_TASKS, SOME_TOGETHER, FEW_TOGETHER = (
     4,
 )  # up to so many tasks; so many together, and where there are more
 MOST_SLOTS = 2_000  # that MBA may need
+SEARCH_S, LONG_SEARCH_S = 1.2, 3.0  # where somebody waits, for up to so many tasks, and more
 TRIES = 4  # with more and more margin, until the prediction carries the rate
 
 Threads = dict[str, int]  # task → threads, of one slot
@@ -50,12 +52,16 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
         raise Infeasible(what, hint="--allocator mba plans for more")
     packed = _packed(usual)
     least = _least(topology, models, usual)
-    slots = packed
+    slots, late = packed, False
     if rate_tps > 0:
+        import highspy  # noqa: F401  – that takes 0.2 s, which is no search yet
+
         margin = 1.0
+        until_s = ends_s(SEARCH_S if len(usual.tasks) <= MOST_TASKS else LONG_SEARCH_S)
         for _ in range(TRIES):
-            mixed, bound = _mixed(topology, models, usual, margin)
-            least = max(least, bound if margin == 1.0 else 0.0)
+            mixed, found = _mixed(topology, models, usual, margin, until_s)
+            least = max(least, found.least if margin == 1.0 else 0.0)
+            late = late or found.late
             if len(mixed) >= len(packed):
                 break
             carried_tps = carried_by(topology, models, mixed)
@@ -66,7 +72,17 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
     fewest_slots = max(1, math.ceil(least - TOLERANCE))
     gap = max(0.0, 1 - fewest_slots / len(slots)) if slots else 0.0
     tasks = tuple(counted_in(task, slots, topology, models) for task in usual.tasks)
-    return Allocation("optimal", rate_tps, tasks, len(slots), tuple(slots), gap)
+    ended = _ended(late, len(usual.tasks)) if gap > 0 else ""
+    return Allocation("optimal", rate_tps, tasks, len(slots), tuple(slots), gap, ended)
+
+
+def _ended(late: bool, tasks: int) -> str:
+    """Why a gap is left."""
+    if late:
+        return f"the search was ended after {waited_s():.1f} s"
+    if tasks > MOST_TASKS:
+        return f"of {tasks} tasks only neighbours were looked at together"
+    return "the search was ended after as many steps as it may take"
 
 
 def optimal_mapper(allocation: Allocation, room: Room) -> Placement:
@@ -118,26 +134,31 @@ def _packed(usual: Allocation) -> list[Threads]:
 
 
 def _mixed(
-    topology: Topology, models: Mapping[str, Model], usual: Allocation, margin: float
-) -> tuple[list[Threads], float]:
-    """(the threads of each slot, what nothing goes below) for so many times the rate."""
+    topology: Topology, models: Mapping[str, Model], usual: Allocation, margin: float, until_s: float
+) -> tuple[list[Threads], Mixed]:
+    """(the threads of each slot, how they were found) for so many times the rate."""
     flexible, fixed = kinds_of(topology, models, usual)
     rated = [
         Flexible(task.rate_tps * margin, choices_of(models[topology.by_name[task.task].model_name]))
         for task in flexible
     ]
     needs = [fixed_needs(topology, models, task) for task in fixed]
+    rest: tuple[TaskAllocation, ...] = ()  # that nothing was looked for
     if len(usual.tasks) <= MOST_TASKS:
-        found = fewest(rated, needs)
+        found = fewest(rated, needs, until_s)
     else:
         together = SOME_TOGETHER if len(usual.tasks) <= SOME_TASKS else FEW_TOGETHER
-        found = Mixed(tuple(few(rated, needs, together)), 0.0)
+        mixes, done = few(rated, needs, together, until_s)
+        rest = (*flexible, *fixed)[done:]
+        found = Mixed(tuple(mixes), 0.0, bool(rest))
     slots = [
         {flexible[task].task: threads for task, (threads, _) in mix.flexible.items()}
         | {fixed[task].task: threads for task, threads in mix.fixed.items()}
         for mix in found.slots
     ]
-    return slots, found.least
+    if rest:
+        slots += _packed(replace(usual, tasks=tuple(rest), slots=slots_for(list(rest))))
+    return slots, found
 
 
 def kinds_of(

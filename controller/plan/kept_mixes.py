@@ -20,6 +20,7 @@ from controller.plan.fewest_slots import MOST_TASKS, Threads, carried_by, choice
 from controller.plan.linear_program import TOLERANCE, LinearProgram
 from controller.plan.mixes import Fixed
 from topology_runtime.errors import HeadgateError
+from topology_runtime.patience import ends_s, waited_s
 from topology_runtime.topology import Topology
 
 MOST_CONTENTS = 400  # that are looked at, those of the fewest slots and of now first
@@ -28,6 +29,7 @@ MOST_FILLS = (
     150  # that whole numbers are looked for of: contents in places that cost least beyond their price
 )
 NODES = 5  # of that search
+SEARCH_S = 0.4  # where somebody waits
 TRIES = 3  # with more and more margin, until the prediction carries the rate
 
 Content = tuple[tuple[str, int], ...]  # (task, threads) of one slot, by task
@@ -63,9 +65,11 @@ def kept_mixes(
         return list(now)
     if not now or len(topology.tasks) > MOST_TASKS:
         return None
-    margin = 1.0
+    margin, until_s = 1.0, ends_s(SEARCH_S)
     for _ in range(TRIES):
-        found = _chosen(allocation.mixes, now, needs, margin, slots)
+        if (left_s := until_s - waited_s()) <= 0:
+            return None
+        found = _chosen(allocation.mixes, now, needs, margin, slots, left_s)
         if found is None or (part := carried(found)) >= 1 - TOLERANCE / 10:
             return found
         margin *= (1 + TOLERANCE) / part if part > 0 else 2.0
@@ -106,7 +110,12 @@ def _memory(task: str, threads: int, needs: _Needs) -> float:
 
 
 def _chosen(
-    mixes: Sequence[Threads], now: Sequence[Threads], needs: _Needs, margin: float, slots: int
+    mixes: Sequence[Threads],
+    now: Sequence[Threads],
+    needs: _Needs,
+    margin: float,
+    slots: int,
+    most_s: float,
 ) -> list[Threads] | None:
     """The contents of as many slots that carry so many times the rate, with the fewest moves."""
     there = Counter(content for mix in now if (content := _known(mix, needs)))
@@ -125,7 +134,7 @@ def _chosen(
     order = sorted(range(len(every)), key=lambda n: (every[n].content not in found_first, beyond[n], n))
     fills = [every[n] for n in order[:MOST_FILLS]]
     program, whole = _program(fills, there, needs, margin, slots)
-    found = program.solve_whole(whole=whole, nodes=NODES)
+    found = program.solve_whole(most_s, whole, NODES)
     if found.x is None:
         return None
     return [

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from controller.plan.linear_program import LinearProgram
+from topology_runtime.patience import waited_s
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,9 +46,17 @@ class Item(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class Effort:
     """What may still be spent on searches: rows that are looked at. So the same problem takes the same searches on any
-    machine; when it is spent, few rows are kept."""
+    machine; when it is spent, few rows are kept. most_s: after so long, where somebody waits, all of it is spent."""
 
     rows: int
+    most_s: float = math.inf
+    late: bool = False
+
+    def spent(self) -> bool:
+        """Is nothing left?"""
+        if not self.late and waited_s() > self.most_s:
+            self.rows, self.late = 0, True
+        return self.rows <= 0
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -77,7 +86,7 @@ def worthiest(
         return found, bound
     bound = max(least, search.dropped)
     for most, last in search.doubtful:
-        if effort.rows <= 0:
+        if effort.spent():
             return [], max(bound, most)  # of those that are left none may be worth more
         others = [of for of in tasks if of[0].task != last.task]
         search = _Search(others, worths, least, most_rows, effort, last)
@@ -168,7 +177,7 @@ class _Search:
         if len(order) > 1:
             order = order[self._undominated(rows[order])]
         self._effort.rows -= len(rows)
-        most = self._most if self._effort.rows > 0 else min(FEW_ROWS, self._most)
+        most = min(FEW_ROWS, self._most) if self._effort.spent() else self._most
         if len(order) > most:
             self.dropped = max(self.dropped, float(prospects[order[most]]))
             order = order[:most]

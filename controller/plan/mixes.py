@@ -17,6 +17,7 @@ import msgspec
 
 from controller.plan.linear_program import LinearProgram
 from controller.plan.mix_pricing import Chosen, Effort, Item, worthiest
+from topology_runtime.patience import waited_s
 
 MOST_ROUNDS, ROUNDS_OF_DIVE = 200, 20  # in which mixes are looked for
 WORTH = 1e-6  # a mix has to be worth more than a slot by so much
@@ -59,35 +60,44 @@ class Mix(msgspec.Struct, frozen=True):
 
 
 class Mixed(msgspec.Struct, frozen=True):
-    """A mix for each slot, and the number of slots that nothing goes below."""
+    """A mix for each slot, and the number of slots that nothing goes below. late: the search was ended, since somebody
+    waits."""
 
     slots: tuple[Mix, ...]
     least: float
+    late: bool = False
 
 
-def fewest(flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> Mixed:
-    """The fewest slots that are found, each with its mix. Every choice fits a slot by itself."""
-    effort = Effort(EFFORT)
+def fewest(flexible: Sequence[Flexible], fixed: Sequence[Fixed], most_s: float = math.inf) -> Mixed:
+    """The fewest slots that are found, each with its mix. Every choice fits a slot by itself. most_s: how long whoever
+    waits may wait."""
+    effort = Effort(EFFORT, most_s)
     mixes, _, least = _priced(flexible, fixed, _alone(flexible, fixed), True, effort)
     fewest_slots = math.ceil(least - WORTH)
     slots, mixes = _dived(flexible, fixed, mixes, effort)
     for _ in range(DIVES - 1):
-        if len(slots) > fewest_slots and effort.rows > 0:  # more mixes are known each time
+        if len(slots) > fewest_slots and not effort.spent():  # more mixes are known each time
             again, mixes = _dived(flexible, fixed, mixes, effort)
             slots = min(slots, again, key=len)
-    if len(slots) > fewest_slots:
+    if len(slots) > fewest_slots and not (effort.spent() and effort.late):
         mixes = _useful(mixes, flexible, fixed, len(slots) - 1, effort)
-        found = _master(mixes, flexible, fixed).solve_whole(nodes=max(20, NODES // max(1, len(mixes))))
+        nodes, left_s = max(20, NODES // max(1, len(mixes))), most_s - waited_s()
+        found = _master(mixes, flexible, fixed).solve_whole(max(0.1, left_s), nodes=nodes)
         if found.x:
             slots = min(slots, _taken(mixes, found.x), key=len)
-    return Mixed(tuple(_trimmed(slots, flexible, fixed)), least)
+    return Mixed(tuple(_trimmed(slots, flexible, fixed)), least, effort.late)
 
 
-def few(flexible: Sequence[Flexible], fixed: Sequence[Fixed], together: int) -> list[Mix]:
-    """Mixes for many tasks: so many after the other share slots with each other alone. Quick, and without proof."""
+def few(
+    flexible: Sequence[Flexible], fixed: Sequence[Fixed], together: int, most_s: float = math.inf
+) -> tuple[list[Mix], int]:
+    """Mixes for many tasks: so many after the other share slots with each other alone. Quick, and without proof. Of how
+    many tasks, the fixed ones after the flexible ones: whoever waits would wait too long for the others."""
     slots: list[Mix] = []
     numbers = [(True, task) for task in range(len(flexible))] + [(False, task) for task in range(len(fixed))]
     for first in range(0, len(numbers), together):
+        if waited_s() > most_s:
+            return slots, first
         here = numbers[first : first + together]
         mine, counted = ([task for flows, task in here if flows == kind] for kind in (True, False))
         parts = [flexible[task] for task in mine], [fixed[task] for task in counted]
@@ -95,7 +105,7 @@ def few(flexible: Sequence[Flexible], fixed: Sequence[Fixed], together: int) -> 
         for mix in _trimmed(found, *parts):
             rated = {mine[task]: fed for task, fed in mix.flexible.items()}
             slots.append(Mix(rated, {counted[task]: count for task, count in mix.fixed.items()}))
-    return slots
+    return slots, len(numbers)
 
 
 def _useful(
@@ -130,7 +140,7 @@ def _priced(
         times, price = _master(mixes, flexible, fixed).solve()
         better, worth = _worthiest(flexible, fixed, price, proving, effort)
         least = max(least, math.fsum(price) / max(worth, 1.0))
-        if not better:
+        if not better or (effort.spent() and effort.late):
             break
         mixes += better
         times += [0.0] * len(better)
@@ -214,7 +224,7 @@ def _worthiest(
     items, bound = _items(flexible, fixed, price), math.inf
     for most_rows in KEPT_ROWS if proving else KEPT_ROWS[:1]:
         quick = most_rows == KEPT_ROWS[0]
-        if not quick and effort.rows <= 0:
+        if not quick and effort.spent():
             break
         found, most = worthiest(items, 1 + WORTH, most_rows, not quick, effort)
         bound = min(bound, most)

@@ -83,6 +83,8 @@ def comparison_row(cell: PairAtRate) -> Row:
         "between_vms_tps": cell.crossings.between_vms_tps if cell.crossings else None,
         "between_vms_bytes_per_s": cell.crossings.between_vms_bytes_per_s if cell.crossings else None,
         "moves": cell.moves,
+        "gap": plan.allocation.gap if plan else None,
+        "gap_words": plan.allocation.gap_words or None if plan else None,
         "limited_by": plan.prediction.limited_by if plan else None,
         "limited_by_slot": plan.prediction.limited_by_slot if plan else None,
         "reason": cell.reason,

@@ -30,6 +30,7 @@ from controller.plan.surely import surely, with_certainty
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible, InvalidInput
 from topology_runtime.faults.words import counted, did_you_mean
+from topology_runtime.patience import begun
 from topology_runtime.topology import Topology
 
 MOST_SLOTS = 100_000  # that are acquired for one plan
@@ -87,6 +88,11 @@ def takes_time(request: PlanRequest) -> bool:
 
 
 def _make_plan(request: PlanRequest) -> Plan:
+    with begun():
+        return _planned(request)
+
+
+def _planned(request: PlanRequest) -> Plan:
     check(request)
     room = room_of(request)
     usable = len(room.slots())

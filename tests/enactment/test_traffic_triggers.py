@@ -131,6 +131,14 @@ def test_a_load_that_no_placement_lightens_is_told_and_looked_at_now_and_then():
     assert 2 <= len(told) <= 4
 
 
+def test_another_placement_that_lightens_nothing_is_not_worth_its_moves():
+    """Three tasks use as much, so one of the three slots has two of them whatever is where."""
+    cores = {"a": 0.2, "b": 0.8, "c": 0.8, "d": 0.8}
+    world = TraffickedWorld(cores=cores, triggers=TrafficTriggers(every_s=1e6)).start().run(60)
+    assert world.reasons() == ["start"]
+    assert looks(world, "by the same rows")
+
+
 def test_a_load_that_comes_and_goes_is_no_load():
     world = TraffickedWorld(triggers=TrafficTriggers(every_s=1e6, load_s=30.0)).start()
     for _ in range(3):

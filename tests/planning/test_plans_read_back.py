@@ -6,11 +6,13 @@ import copy
 import json
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from worlds import chain, checked, model_of, requests, vms_of
 
-from controller.knowledge.plan_data import placement_of, plan_data, plan_of, prediction_data
+from controller.knowledge.plan_data import placement_of, plan_data, plan_of, prediction_data, read_back
+from controller.offline.traffic_told import traffic_told
 from controller.plan.planner import PlanRequest, best_plan, make_plan
 from controller.plan.predict import predict
 from topology_runtime.errors import Infeasible, InvalidInput
@@ -78,3 +80,24 @@ def test_whatever_stands_in_a_file_is_read_or_refused_in_words(place, value):
             read(data)
         except InvalidInput as error:
             assert error.faults
+
+
+@checked
+@given(requests())
+def test_the_traffic_of_a_plan_is_read_back_with_it(request):
+    plan = planned(request)
+    assume(plan is not None)
+    told = traffic_told(plan, request.topology)
+    text = json.dumps(plan_data(plan, told), allow_nan=False)
+    assert read_back(json.loads(text)) == (plan, told)
+    assert read_back(json.loads(json.dumps(plan_data(plan)))) == (plan, None)
+
+
+def test_what_is_wrong_with_a_block_of_traffic_is_told_with_its_place():
+    data = copy.deepcopy(WRITTEN)
+    data["traffic"] = {"measured": "no", "rows_tps": -1, "between_slots_tps": 1, "edges": [{"from": "a"}]}
+    with pytest.raises(InvalidInput) as refused:
+        plan_of(data)
+    told = "\n".join(refused.value.faults)
+    for place in ("traffic.measured", "traffic.rows_tps", "traffic.between_vms_tps", "traffic.edges[0].to"):
+        assert place in told

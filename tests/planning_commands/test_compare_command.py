@@ -11,6 +11,8 @@ import pytest
 from controller.plan.schedulers import pairs
 from topology_runtime.examples import MODELS
 
+PATIENT = ("--search-seconds", "600")  # however busy this machine is
+
 
 def compare(scene, *words):
     return json.loads(scene.headgate("compare", *words, "-o", "json"))
@@ -124,19 +126,21 @@ def test_a_picture_is_written(scene):
 
 def test_moves_are_the_threads_that_start_and_end_from_the_plan_in_force(scene, tmp_path):
     base = tmp_path / "base.json"
-    base.write_text(scene.headgate("plan", "linear", "--rate", "90", "--planner", "optimal", "-o", "json"))
+    base.write_text(
+        scene.headgate("plan", "linear", "--rate", "90", "--planner", "optimal", *PATIENT, "-o", "json")
+    )
     chosen = ("mba+sam", "optimal+optimal")
-    rows = compare(scene, "linear", "--rates", "100", "--pairs", ",".join(chosen), "--base", str(base))[
-        "rows"
-    ]
+    rows = compare(
+        scene, "linear", "--rates", "100", "--pairs", ",".join(chosen), "--base", str(base), *PATIENT
+    )["rows"]
     for pair, row in zip(chosen, rows, strict=True):
         allocator, mapper = pair.split("+")
-        words = ("--allocator", allocator, "--mapper", mapper, "--base", str(base), "-o", "json")
+        words = ("--allocator", allocator, "--mapper", mapper, "--base", str(base), *PATIENT, "-o", "json")
         threads = json.loads(scene.headgate("plan", "linear", "--rate", "100", *words))["changes"]["threads"]
         assert row["moves"] == threads["start"] + threads["stop"] + 2 * threads["move"] > 0
     assert compare(scene, "linear", "--rates", "100", "--pairs", "mba+sam")["rows"][0]["moves"] is None
     table = scene.headgate(
-        "compare", "linear", "--rates", "90", "--pairs", "optimal+optimal", "--base", str(base)
+        "compare", "linear", "--rates", "90", "--pairs", "optimal+optimal", "--base", str(base), *PATIENT
     )
     (line,) = [line for line in table.splitlines() if line.startswith("optimal+optimal")]
     assert line.split()[table.splitlines()[1].split().index("moves")] == "0", "it is in force already"
@@ -150,7 +154,16 @@ def test_all_pairs_stand_whole_on_eighty_columns(scene, tmp_path, monkeypatch):
     base.write_text(scene.headgate("plan", "linear", "--rate", "90", "-o", "json"))
     monkeypatch.setenv("COLUMNS", "80")
     lines = scene.headgate(
-        "compare", "linear", "--rates", "100", "--pairs", "all", "--base", str(base)
+        "compare",
+        "linear",
+        "--rates",
+        "100",
+        "--pairs",
+        "all",
+        "--base",
+        str(base),
+        "--search-seconds",
+        "600",
     ).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1].split() == ["pair", "slots", "$/h", "weighted", "shuffle", "crossing", "moves", "s"]

@@ -44,8 +44,9 @@ def test_people_see_signs_and_what_it_comes_to(scene, plans):
     lines = scene.headgate("diff", *plans).splitlines()
     assert any(line.startswith("+ vm2") for line in lines)
     assert any(line.startswith("+ vm2/0  ") for line in lines)
-    assert "$0.392 → $" in lines[-2] and "slot" in lines[-2]
-    assert lines[-1].startswith("planned for 200 → 400 tuples/s")
+    assert "$0.392 → $" in lines[-3] and "slot" in lines[-3]
+    assert lines[-2].startswith("planned for 200 → 400 tuples/s")
+    assert lines[-1].startswith("rows/s that leave a slot ") and " → " in lines[-1]
     assert not any("\x1b" in line for line in lines)
 
 
