@@ -1,4 +1,5 @@
 """Batched tasks beside the same in the row form, in one run, one after the other: quote ratios, never absolute rates.
+Two of them: rows/s at the sink, and (which other work on the machine hardly moves) CPU a row of all workers.
 
 mean    numpy's mean of the 64 doubles of a row: by columns from the source to the sink, against a row at a time; in one
         worker, and with the mean in another than source and sink
@@ -21,6 +22,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+from psutil import Process  # noqa: E402
+
 from topology_runtime import messages as m  # noqa: E402
 from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
 from topology_runtime.worker.rig import Rig  # noqa: E402
@@ -40,8 +43,8 @@ CASES = {  # what is measured: (its tasks, those of the row form, where)
 }
 
 
-def rows_per_s(tasks: tuple[str, ...], slots: tuple[int, ...], seconds: float) -> float:
-    """At the sink of real workers, acks and meters on."""
+def run(tasks: tuple[str, ...], slots: tuple[int, ...], seconds: float) -> tuple[float, float]:
+    """(rows/s at the sink, µs of CPU a row) of real workers, acks and meters on."""
     made = [
         Task(name, kind="source", run=f"bench_column_tasks:{run}", static=Static())
         if name == "source"
@@ -58,23 +61,38 @@ def rows_per_s(tasks: tuple[str, ...], slots: tuple[int, ...], seconds: float) -
             rig.start()
             rig.offer([(0.0, 20_000_000.0)])
             rig.pump(1.0)
-            before, start = rig.count("sink"), time.perf_counter()
+            workers = [Process(rig.pid_of(slot)) for slot in set(slots)]
+            before, cpu_s, start = rig.count("sink"), cpu_s_of(workers), time.perf_counter()
             rig.pump(seconds)
-            return (rig.count("sink") - before) / (time.perf_counter() - start)
+            rows, took_s = rig.count("sink") - before, time.perf_counter() - start
+            return rows / took_s, 1e6 * (cpu_s_of(workers) - cpu_s) / rows
         finally:
             rig.stop()
 
 
+def cpu_s_of(workers: list[Process]) -> float:
+    return sum(times.user + times.system for times in (worker.cpu_times() for worker in workers))
+
+
 def measured(name: str, repeats: int, seconds: float) -> dict[str, object]:
     tasks, row_form, slots = CASES[name]
-    ratios, rates = [], []
+    ratios, cpu_ratios, rates = [], [], []
     for i in range(repeats):
-        one_by_one = rows_per_s(row_form, slots, seconds)
-        rates.append(rows_per_s(tasks, slots, seconds))
-        ratios.append(rates[-1] / one_by_one)
-        said = f"{rates[-1]:,.0f} rows/s, {ratios[-1]:.1f} times the {one_by_one:,.0f} of the row form"
+        one_by_one, cpu_us = run(row_form, slots, seconds)
+        rate, its_cpu_us = run(tasks, slots, seconds)
+        rates.append(rate)
+        ratios.append(rate / one_by_one)
+        cpu_ratios.append(cpu_us / its_cpu_us)
+        said = f"{rate:,.0f} rows/s, {ratios[-1]:.1f} times the {one_by_one:,.0f} of the row form, and a row for "
+        said += f"{its_cpu_us:.2f} µs of CPU, 1/{cpu_ratios[-1]:.1f} of its {cpu_us:.2f}"
         print(f"{name} {i + 1}/{repeats}: {said}", file=sys.stderr)
-    return {"benchmark": name, "n": repeats, "ratio_to_rows": _spread(ratios), "rows_per_s": _spread(rates)}
+    return {
+        "benchmark": name,
+        "n": repeats,
+        "ratio_to_rows": _spread(ratios),
+        "rows_cpu_to_its": _spread(cpu_ratios),
+        "rows_per_s": _spread(rates),
+    }
 
 
 def _spread(values: list[float]) -> dict[str, float]:
