@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from topology_runtime.cluster import Slot
+from topology_runtime.key_counts import KeysSeen
 from topology_runtime.letters import SentAgain
 from topology_runtime.messages import ThreadSpec, ThreadStatus, Token, WorkerReport, WorkerStatus
 
@@ -56,6 +57,7 @@ class SlotState:
     unlogged_before: int = 0
     letters: int = 0
     again: tuple[SentAgain, ...] = ()
+    keys: tuple[KeysSeen, ...] = ()
 
     @property
     def live(self) -> bool:
@@ -139,7 +141,7 @@ class SlotState:
             self.ended.update({now.thread: now for now in report.threads if now.ended and now.thread in here})
         self.leaving = self.leaving or report.leaving
         self.letters += len(report.letters)
-        self.again = report.again
+        self.again, self.keys = report.again, report.keys
         self.troubles, self.unlogged = report.troubles, report.unlogged
 
     def kill_at(self, when_ns: int, why: str) -> None:
@@ -178,6 +180,6 @@ class SlotState:
     def _forget_worker(self) -> None:
         self.endpoint, self.token, self.ready, self.threads = "", Token(), False, ()
         self.leaving = self.quitting = False
-        self.troubles, self.again = (), ()
+        self.troubles, self.again, self.keys = (), (), ()
         self.unlogged_before, self.unlogged = self.unlogged_before + self.unlogged, 0
         self.kill_at_ns, self.kill_why, self.killed_for, self.hung = None, "", "", -1

@@ -404,6 +404,7 @@ class AgentState:
         report = Report(
             self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.positions.now(),
             self._disk(), unlogged, self.spools_left, self.strikes.told, profiles=self.profile.at(),
+            keys=tuple(seen for state in self.slots.values() for seen in state.keys),
         )  # fmt: skip
         return e.SendReport(report)
 

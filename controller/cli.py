@@ -84,6 +84,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
     help="Threads that compute are run by the one thread that sends to them.",
 )  # fmt: skip
+@click.option("--hide-keys", is_flag=True, help="Of a hot key tell only its range.")
 @click.option("--strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
 @click.option(
     "--keys", type=click.Path(path_type=Path), help="Folder of keys, made if not there [STATE/keys]."
@@ -167,6 +168,7 @@ def settings_of(
         profile_spare_min=options["profile_spare"],
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
         data_plane=DataPlane(strict=options["strict"]),
+        hide_keys=options["hide_keys"],
         chaining=options["chaining"] == "auto",
         sure=options["sure"],
         triggers=triggers_of(options),

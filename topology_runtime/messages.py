@@ -18,6 +18,7 @@ from topology_runtime.clock_off import ClockOff as ClockOff
 from topology_runtime.cluster import Slot
 from topology_runtime.data_plane import DataPlaneSettings as DataPlaneSettings
 from topology_runtime.finished_kept import FinishedKept
+from topology_runtime.key_counts import KeysSeen
 from topology_runtime.lease import Lease as Lease
 from topology_runtime.letters import DeadLetter as DeadLetter
 from topology_runtime.letters import DeadLetters as DeadLetters
@@ -152,6 +153,7 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     chained: tuple[
         str, ...
     ] = ()  # tasks whose threads may be run by the one that sends to them (worker/chains.py)
+    hide_keys: bool = False  # of a hot key only its range is told
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -289,6 +291,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
         0,
     )  # its UTC is so many ns behind the controller's, ± so many; (0, 0): unknown
     profiles: tuple[ProfileAt, ...] = ()  # that run here
+    keys: tuple[KeysSeen, ...] = ()  # of its threads
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
@@ -336,6 +339,7 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     troubles: tuple[str, ...] = ()  # what its disk does not take now
     unlogged: int = 0  # finished rows of which its disk took no log, since it began
     again: tuple[SentAgain, ...] = ()
+    keys: tuple[KeysSeen, ...] = ()
 
 
 FromWorker = WorkerHello | WorkerReport

@@ -86,6 +86,7 @@ def view_of(
         latency={pair: tuple(counts) for pair, counts in k.counts.latency.items()},
         in_task=intake.in_task.totals() if intake is not None else {},
         alarms=_alarms(k, now),
+        hot_keys=k.hot_keys,
         troubled="disk the controller" in k.alarms,
         troubles=dict(sorted(k.troubles.items())),
         events=tuple(k.events),

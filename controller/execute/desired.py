@@ -69,6 +69,7 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         held_dead=d.held_dead,
         draining=bool(d.draining),
         settings=k.settings.data_plane,
+        hide_keys=k.settings.hide_keys,
         profile=k.profiles.desired,
         holders=tuple(holder.thread for holder in holders(d, threads)),
         keepers=keepers,

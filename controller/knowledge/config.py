@@ -66,6 +66,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     probation_window_s: float = 4.0  # a verdict needs seven seconds of a plan in force
     data_plane: DataPlane = DataPlane()
     chaining: bool = False
+    hide_keys: bool = False
     season: LearnedSeason | None = None
     ledger: tuple[LedgerEntry, ...] = ()
     ledger_trouble: str = ""

@@ -14,6 +14,7 @@ from typing import Any
 
 from controller.knowledge.arrivals import PartitionArrivals
 from controller.knowledge.config import ControllerSettings
+from controller.knowledge.hot_keys import HotKey
 from controller.knowledge.letters import Letters
 from controller.knowledge.models import Model
 from controller.knowledge.plans import Plan
@@ -24,6 +25,7 @@ from controller.knowledge.thoughts import Thoughts
 from controller.knowledge.traffic import MeasuredTraffic
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot
+from topology_runtime.key_counts import KeysSeen
 from topology_runtime.latency_buckets import BUCKETS
 from topology_runtime.messages import DesiredState, Report, SourceStatus, SpoolLeft, Token, WorkerStatus
 from topology_runtime.profiles import ProfileSpec
@@ -294,6 +296,14 @@ class Knowledge:
     spools_again_ns: int = 0  # no plan is made before for events that nobody reads
     incarnations: dict[Slot, int] = field(default_factory=dict)  # highest ever reported
     strikes: dict[str, VmStrikes] = field(default_factory=dict)  # VM → calls that its workers did not survive
+    keys_seen: dict[str, tuple[int, tuple[KeysSeen, ...]]] = field(
+        default_factory=dict
+    )  # VM → when, and what it told
+    hot_keys: tuple[HotKey, ...] = ()
+    hot_looked_ns: int = 0
+    hot_since: dict[str, tuple[int, HotKey]] = field(
+        default_factory=dict
+    )  # task → since when, as it was told last
     foreign: dict[str, tuple[int, str]] = field(
         default_factory=dict
     )  # VM → when and why its version was refused

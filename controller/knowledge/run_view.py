@@ -16,6 +16,7 @@ import msgspec
 
 from controller.knowledge.arrivals import Lag
 from controller.knowledge.diagnoses import Demand, Reason, Residual, Stability, TaskLoad, Violation
+from controller.knowledge.hot_keys import HotKey
 from controller.knowledge.letters import Letter
 from controller.knowledge.models import Model
 from controller.knowledge.placed_threads import NOWHERE, PlacedThreads
@@ -220,6 +221,7 @@ class RunView:
     latency: dict[tuple[str, str], tuple[int, ...]]
     in_task: dict[str, tuple[int, ...]]
     alarms: tuple[AlarmNow, ...]
+    hot_keys: tuple[HotKey, ...]
     troubled: bool
     troubles: dict[str, int]
     events: tuple[dict[str, Any], ...]

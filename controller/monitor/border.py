@@ -18,6 +18,7 @@ from msgspec.structs import astuple
 
 from topology_runtime import messages as m
 from topology_runtime.errors import BadMessage
+from topology_runtime.key_counts import KeysSeen
 from topology_runtime.letters import AGAIN_MOST, ROW_BYTES_MOST
 from topology_runtime.profiles import Profiled
 from topology_runtime.struck import VmStrikes
@@ -28,6 +29,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 SLOTS_MOST = 1024
 THREADS_MOST = 4096  # in one message; so many sources, spools and logs too
 LETTERS_MOST = 256  # in one message
+KEYS_TOLD_MOST = 16  # of one edge, by one thread
 USD_MOST = 1e6  # per hour, of one VM
 NAME_MOST, TEXT_MOST = 256, 16_384  # characters
 TROUBLES_MOST = 16  # of a disk
@@ -118,9 +120,20 @@ def _check_report(report: m.Report) -> None:
     _many("profiles", report.profiles, SLOTS_MOST)
     for at in report.profiles:
         _numbers("a profile", *astuple(at))
+    _many("keys", report.keys)
+    for seen in report.keys:
+        _check_keys(seen)
     _many("sources", report.sources)
     for source in report.sources:
         _check_source(source)
+
+
+def _check_keys(seen: KeysSeen) -> None:
+    _numbers("keys", seen.edge, seen.thread, seen.rows, seen.looked_at)
+    _many("keys of an edge", seen.top, KEYS_TOLD_MOST)
+    for top in seen.top:
+        _texts("a key", top.key, most=NAME_MOST)
+        _numbers("a key", top.key_range, top.rows)
 
 
 def _check_strikes(strikes: VmStrikes) -> None:

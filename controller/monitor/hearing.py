@@ -9,7 +9,7 @@ from controller.knowledge.records import Joined
 from controller.knowledge.spools import unread
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Distrust, KeepLetters, Send
-from controller.monitor import claims, keyed_state, versions
+from controller.monitor import claims, hot_keys, keyed_state, versions
 from topology_runtime import messages as m
 from topology_runtime.struck import VmStrikes
 from topology_runtime.wire_version import WIRE
@@ -71,6 +71,7 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Membersh
     if message.strikes != VmStrikes():
         k.strikes[message.vm] = message.strikes
     k.counts.unlogged[message.vm, message.boot] = message.unlogged
+    hot_keys.hear(turn, message)
     return told(turn, members, changes)
 
 

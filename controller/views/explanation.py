@@ -21,6 +21,7 @@ def explain(view: RunView, last: int) -> dict[str, Any]:
         "last_decision": view.decision,
         "plan": _why(view),
         "held": view.held or None,
+        "hot_keys": [key.sentence for key in view.hot_keys],
     }
 
 

@@ -47,9 +47,11 @@ def _disks(view: RunView) -> dict[str, bool]:
 
 
 def _alarms(view: RunView) -> dict[str, int]:
-    """Kind → how many alarms there are of it, also 0: of disks and dead letters there may be several."""
+    """Kind → how many alarms there are of it, also 0: of disks, dead letters and hot keys there may be several."""
     kinds = [
-        alarm.what.rsplit(" ", 1)[0] if alarm.what.startswith(("disk ", "dead letters ")) else alarm.what
+        alarm.what.rsplit(" ", 1)[0]
+        if alarm.what.startswith(("disk ", "dead letters ", "hot key "))
+        else alarm.what
         for alarm in view.alarms
     ]
     return {**dict.fromkeys(ALARM_KINDS, 0), **Counter(kinds)}

@@ -57,6 +57,7 @@ def status(view: RunView) -> dict[str, Any]:
             for x in view.letters.newest
         ],
         "alarms": [{"what": x.what, "since": utc_iso(x.since_ns), "text": x.text} for x in view.alarms],
+        "hot_keys": [rounded(msgspec.to_builtins(key)) for key in view.hot_keys],
         "advice": view.advice or None,
         "troubles": view.troubles,
     }

@@ -65,6 +65,8 @@ def explain(
         click.echo("no decision but to do nothing" if found["decisions"] else "no decision yet")
     for decision in decisions:
         click.echo(words_of(decision))
+    for words in found.get("hot_keys", ()):
+        click.echo(f"hot key: {words}")
     if found.get("plan"):
         print_plan(found["plan"])
 

@@ -187,6 +187,7 @@ def controller_options(
         words += ["--sure", str(settings.sure)]
     if settings.chaining != "off":
         words += ["--chaining", settings.chaining]
+    words += ["--hide-keys"] * settings.hide_keys
     if settings.profile_spare:
         words += ["--profile-spare", str(settings.profile_spare)]
     if settings.metrics is not None:

@@ -55,6 +55,7 @@ class UpSettings:
     mode: str = "auto"
     profile_spare: float = 0.0  # minutes of each hour
     chaining: str = "off"
+    hide_keys: bool = False
     state_dir: Path | None = None
     trace_dir: Path = Path("traces")
     trace_keep: str = DEFAULT

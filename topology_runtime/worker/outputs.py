@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topology_runtime.cluster import Slot
+from topology_runtime.key_counts import KeysSeen
 from topology_runtime.logic import To
 from topology_runtime.messages import Frame, RootKey, RootPart
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import BufferedRow, Shares
 from topology_runtime.worker.columns import Columns, chosen
-from topology_runtime.worker.router import Places, Router
+from topology_runtime.worker.router import Places, Router, range_of
 from topology_runtime.worker.runs import Run
 
 
@@ -118,6 +119,12 @@ class Outputs:
                 went = [(n, at, count, r.over_edge(way, edge, copy)) for n, at, count, way in its_runs]
                 self._add(edge, target, chosen, went, roots, now_ns, given)
         return given
+
+    def keys_seen(self, hidden: bool) -> tuple[KeysSeen, ...]:
+        """Of each edge whose rows are split by key: what was seen since this was asked last."""
+        watched = [(edge, router.keys) for edge, router in self._routers if router.keys is not None]
+        told = (keys.told(edge, self._thread, range_of, hidden) for edge, keys in watched)
+        return tuple(seen for seen in told if seen is not None)
 
     def unroutable(self) -> list[tuple[int, Exception]]:
         """(place, why) of rows of the last `put` that had no usable key for an edge; told once."""

@@ -19,6 +19,7 @@ from topology_runtime.logic import To
 from topology_runtime.messages import Route
 from topology_runtime.topology import KEY_RANGES, Edge
 from topology_runtime.worker.columns import Columns
+from topology_runtime.worker.key_watch import KeyWatch
 from topology_runtime.worker.rows import key_bytes
 
 SPREAD = 0x9E3779B1  # 2³² divided by the golden ratio, made odd
@@ -94,6 +95,7 @@ class Router:
         heapify(self._due)
         copies = self._threads if edge.grouping == "all" else []
         self.copy_of = {thread: number for number, thread in enumerate(copies)}  # tells copies of a row apart
+        self.keys = KeyWatch() if edge.grouping == "fields" else None
         self.unroutable: list[tuple[int, Exception]] = []  # rows with no usable key or index since last asked
 
     def split(self, rows: Sequence[Any]) -> Iterator[Part]:
@@ -129,15 +131,21 @@ class Router:
         assert self._key is not None
         table, key = self._owners, self._key
         parts: dict[int, list[int]] = {}
-        if isinstance(rows, Columns) and (keys := rows.values_at(self._place)) is not None:
-            rows, key = keys, _itself
+        if isinstance(rows, Columns) and (column := rows.values_at(self._place)) is not None:
+            rows, key = column, _itself
+        keys: list[Hashable] | None = [] if self.keys is not None and self.keys.wants(len(rows)) else None
         for place, row in enumerate(rows):
             try:
-                owner = table[range_of(key(row))]
+                value = key(row)
+                owner = table[range_of(value)]
             except Exception as error:  # the user's key function or the row: that row is a dead letter
                 self.unroutable.append((place, error))
             else:
                 parts.setdefault(owner, []).append(place)
+                if keys is not None:
+                    keys.append(value)
+        if keys and self.keys is not None:
+            self.keys.add(keys)
         for thread, places in parts.items():
             yield from self._cut(thread, places)
 

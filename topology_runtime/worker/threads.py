@@ -17,6 +17,7 @@ from topology_runtime.clock import monotonic_ns
 from topology_runtime.containment.own_user import explained
 from topology_runtime.disk import DiskTroubles
 from topology_runtime.instances import build, key_function
+from topology_runtime.key_counts import KeysSeen
 from topology_runtime.letters import SentAgain
 from topology_runtime.logic import Context
 from topology_runtime.messages import DeadLetter, Frame, SourceStatus, ThreadSpec, ThreadStatus
@@ -37,6 +38,7 @@ from topology_runtime.worker.switchboard import Over, Switchboard
 from topology_runtime.worker.thread_core import Ports, ThreadCore
 
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks round so often: what concerns it wakes it
+KEYS_EVERY_NS = 1_000_000_000
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
 
 
@@ -104,6 +106,8 @@ class TaskThread(threading.Thread):
         self.orders: Orders | None = None  # set by the main thread
         self.failed = ""
         self.copies: Copies | None = None  # set by the main thread while rows are mirrored
+        self.keys_seen: tuple[KeysSeen, ...] = ()  # in its last second
+        self._keys_due_ns = 0
         self.faults = 0  # of peers; counted by the main thread
         self.stopping = False
         self.busy = False
@@ -216,6 +220,9 @@ class TaskThread(threading.Thread):
         """Between two frames: what does the agent ask for, what are the orders?"""
         self.watch.look()
         self.look_at_orders()
+        if (now_ns := monotonic_ns()) >= self._keys_due_ns and self.orders is not None:
+            self._keys_due_ns = now_ns + KEYS_EVERY_NS
+            self.keys_seen = self.core.outputs.keys_seen(self.orders.desired.hide_keys)
 
     def count(self) -> None:
         """What it spent on others, and others on it; what it sent."""

@@ -292,6 +292,7 @@ class Worker:
             self.disk.texts(),
             self._unlogged_of_gone + sum(thread.records.unlogged for thread in self.threads.values()),
             tuple(t.work.again for t in self.threads.values() if t.work.again),
+            tuple(seen for t in self.threads.values() for seen in t.keys_seen),
         )
         news = (
             report.token,
