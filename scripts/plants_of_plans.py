@@ -22,7 +22,7 @@ PLANS = (
     one(
         "threads that leave count as running",
         "controller/core/decide.py",
-        "len(change.start) + len(change.leave) + len(back)",
+        "len(change.start) + len(change.leave) + _back(question, change)",
         "len(change.start) + len(change.leave)",
         ("is not what runs",),
     ),

@@ -23,7 +23,7 @@ from controller.core.letter_commands import whole
 from controller.core.measuring_commands import models_of, refuse_if_taken, submission, take, withdraw
 from controller.core.offers import offer
 from controller.core.provided import addable
-from controller.core.rate_question import rates_asked, whatif
+from controller.core.rate_question import rates_asked, side_by_side, whatif
 from controller.core.recoding import replaced
 from controller.core.rollback import plans, rollback
 from controller.execute.ending import SCHEDULE_LEAD_NS, Ending
@@ -131,13 +131,16 @@ def _events(run: Run, turn: Turn, arguments: Arguments) -> Any:
 
 
 def _whatif(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    """What other rates would need. `offered`: the rates are offered, and the rows are of what would be planned then."""
+    """What other rates would need. `offered`: the rates are offered, and the rows are of what would be planned then.
+    `compare`: by every scheduler."""
     k, rates = run.knowledge, rates_asked(arguments)
     if arguments.get("offered"):
         planned_tps = k.plan.rate_tps if k.plan else 0.0
         rates = tuple(planned_for(rate_tps, planned_tps, k.settings.headroom) for rate_tps in rates)
-    request = question(k, run.members, QUIET_TPS).request
-    return partial(whatif, request, rates, bool(arguments.get("full")))
+    asked = question(k, run.members, QUIET_TPS)
+    if arguments.get("compare"):
+        return partial(side_by_side, asked, rates)
+    return partial(whatif, asked.request, rates, bool(arguments.get("full")))
 
 
 def _rate_set(run: Run, turn: Turn, arguments: Arguments) -> Any:

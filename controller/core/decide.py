@@ -75,11 +75,21 @@ def choose(
     change = diff(question.threads, plan.placement, request.topology, question.next_thread)
     here = {vm.vm for vm in request.vms}
     asked = tuple(vm for vm in plan.vms if vm.vm not in here)
-    back = [thread for thread in change.keep if thread.thread in question.leaving]
-    moves = len(change.start) + len(change.leave) + len(back)
+    moves = moves_of(question, change)
     if not moves and not question.forced:
         return PlanChoice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
-    return PlanChoice("enact", describe(plan, change, len(back), asked), plan, asked, degraded, moves)
+    return PlanChoice(
+        "enact", describe(plan, change, _back(question, change), asked), plan, asked, degraded, moves
+    )
+
+
+def moves_of(question: PlanQuestion, change: ThreadChanges) -> int:
+    """Threads that start, leave, or were leaving and stay."""
+    return len(change.start) + len(change.leave) + _back(question, change)
+
+
+def _back(question: PlanQuestion, change: ThreadChanges) -> int:
+    return sum(thread.thread in question.leaving for thread in change.keep)
 
 
 def standing(present: Plan | None, dead: Collection[Slot]) -> Placement | None:

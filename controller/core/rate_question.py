@@ -11,9 +11,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.plan.outlook_rows import Row, outlook_row, whatif_document
+from controller.core.decide import PlanQuestion, moves_of, standing
+from controller.execute.diff import diff
+from controller.knowledge.plans import Plan
+from controller.plan.outlook_rows import (
+    Row,
+    comparison_document,
+    comparison_row,
+    outlook_row,
+    whatif_document,
+)
 from controller.plan.planner import PlanRequest, allocated
-from controller.plan.scaling import BASELINE, Supply, glance, outlook
+from controller.plan.relabel import relabel
+from controller.plan.scaling import BASELINE, Supply, compared, glance, outlook
+from controller.plan.schedulers import each_once
 from topology_runtime.errors import Infeasible, InvalidInput
 
 RATES_MOST = 40  # in one request
@@ -42,6 +53,25 @@ def whatif(request: PlanRequest, rates: Sequence[float], full: bool) -> Row:
     reachable = frozenset(vm.vm for vm in (*request.vms, *request.may_add))
     rows = [_row(_widened(request, rate), rate, reachable, full) for rate in rates]
     return whatif_document(request, rows, True, ())
+
+
+def side_by_side(question: PlanQuestion, rates: Sequence[float]) -> Row:
+    """Every allocator and mapper at each rate, the pair that runs first: as `headgate compare` tells it, with the
+    threads that would start and end."""
+    request = replace(question.request, in_force=standing(question.present, ()))
+
+    def moves(plan: Plan) -> int:
+        there = relabel(plan, question.threads, request.excluded, request.pinned)
+        return moves_of(
+            question, diff(question.threads, there.placement, request.topology, question.next_thread)
+        )
+
+    pairs = dict.fromkeys((f"{request.allocator}+{request.mapper}", *each_once()))
+    rows = []
+    for rate_tps in rates:
+        supply = Supply(_widened(request, rate_tps), moves=moves if question.present is not None else None)
+        rows += [comparison_row(compared(supply, pair, rate_tps)) for pair in pairs]
+    return comparison_document(request, rows, False)
 
 
 def _widened(request: PlanRequest, rate_tps: float) -> PlanRequest:

@@ -24,13 +24,13 @@ from controller.offline.rate_list import rates_of
 from controller.offline.waiting import waited
 from topology_runtime.errors import UsageError
 from topology_runtime.output import Format, emit, format_options, write_table
+from topology_runtime.patience import clocked
 
 if TYPE_CHECKING:
     from controller.knowledge.plans import Plan
     from controller.offline.answers import Row
     from controller.offline.request import PlanWanted
 
-SCHEMA = "headgate/comparison/v1"
 SPARE = ("limited_by", "extra", "estimated", "vms")  # what a narrow terminal leaves out
 
 
@@ -59,6 +59,7 @@ def compare(output: Format, plot: Path | None, base: str | None, **options: Any)
     rates = _rates(options)
     pairs = pairs_of(options["pairs"])
     from controller.files.plan_files import read_base
+    from controller.plan.outlook_rows import comparison_document
 
     refuse_picture(plot)
     step_tps = rate_of(options["rate_step"], STEP_TPS, "--rate-step")
@@ -67,15 +68,7 @@ def compare(output: Format, plot: Path | None, base: str | None, **options: Any)
         question = replace(question, step_tps=step_tps)
     in_force = read_base(base, question.topology) if base is not None else None
     rows = rows_of(question, pairs, rates, in_force)
-    document = {
-        "schema": SCHEMA,
-        "topology": question.topology.name,
-        "routing": question.request.routing,
-        "interference": question.request.interference,
-        "fixed": question.acquire is None,
-        "rate_step_tps": question.step_tps,
-        "rows": rows,
-    }
+    document = comparison_document(question.request, rows, question.acquire is None, question.step_tps)
     if output == "table":
         print_rows(rows)
     else:
@@ -100,10 +93,9 @@ def rows_of(
     supply = supply_of(question, base)
     cells = [(rate, pair) for rate in rates for pair in pairs]
     rows = []
-    for rate, pair in waited(cells, "comparing"):
-        began_s = time.perf_counter()
-        row = comparison_row(compared(supply, pair, rate))
-        rows.append({**row, "planned_s": round(time.perf_counter() - began_s, 3)})
+    with clocked(time.monotonic):
+        for rate, pair in waited(cells, "comparing"):
+            rows.append(comparison_row(compared(supply, pair, rate)))
     return rows
 
 

@@ -12,7 +12,7 @@ from controller.plan.planner import PlanRequest
 from controller.plan.scaling import HOURS_PER_MONTH, PairAtRate, Reach, ScalingAnalysis, step_for
 from topology_runtime.cluster import Vm
 
-SCHEMA = "headgate/whatif/v1"
+SCHEMA, COMPARISON = "headgate/whatif/v1", "headgate/comparison/v1"
 
 Row = dict[str, Any]
 
@@ -88,6 +88,22 @@ def comparison_row(cell: PairAtRate) -> Row:
         "limited_by": plan.prediction.limited_by if plan else None,
         "limited_by_slot": plan.prediction.limited_by_slot if plan else None,
         "reason": cell.reason,
+        "planned_s": round(cell.planned_s, 3),
+    }
+
+
+def comparison_document(
+    request: PlanRequest, rows: Sequence[Row], fixed: bool, rate_step_tps: float | None = None
+) -> Row:
+    """`headgate/comparison/v1`. fixed: as of `whatif_document`."""
+    return {
+        "schema": COMPARISON,
+        "topology": request.topology.name,
+        "routing": request.routing,
+        "interference": request.interference,
+        "fixed": fixed,
+        "rate_step_tps": rate_step_tps,
+        "rows": list(rows),
     }
 
 

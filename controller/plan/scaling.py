@@ -21,6 +21,7 @@ from controller.plan.planner import PlanRequest, allocation_within, check, make_
 from controller.plan.reasons import LimitReason, limit_reason, supported
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError, Infeasible, InvalidInput
+from topology_runtime.patience import now_s
 
 BASELINE = "lsa+rsm"  # what savings are against (paper 0, section 8.4)
 HOURS_PER_MONTH = 730.0
@@ -107,7 +108,8 @@ class Ground(msgspec.Struct, frozen=True):
 
 class PairAtRate(msgspec.Struct, frozen=True):
     """One pair at one rate: the plan, what it carries under both routings, what leaves slots and VMs, and how many
-    threads start and end if it takes the place of what is in force; or why there is no plan."""
+    threads start and end if it takes the place of what is in force; or why there is no plan. planned_s: how long that
+    took, where somebody's clock says it."""
 
     pair: str
     rate_tps: float | None
@@ -116,6 +118,7 @@ class PairAtRate(msgspec.Struct, frozen=True):
     shuffle_tps: float | None = None
     crossings: Crossings | None = None
     moves: int | None = None
+    planned_s: float = 0.0
     reason: str | None = None
 
 
@@ -151,14 +154,16 @@ class ScalingAnalysis(msgspec.Struct, frozen=True):
 def compared(supply: Supply, pair: str, rate_tps: float | None) -> PairAtRate:
     """One cell: the pair at this rate; None: at the rate the supply's planner finds by itself."""
     topology, models = supply.request.topology, supply.request.models
+    began_s = now_s()
     try:
         plan = supply.plan(supply.request.rate_tps if rate_tps is None else rate_tps, pair)
     except Infeasible as error:
-        return PairAtRate(pair, rate_tps, reason=why_not(error))
+        return PairAtRate(pair, rate_tps, reason=why_not(error), planned_s=now_s() - began_s)
+    planned_s = now_s() - began_s
     weighted, shuffle = (supported(plan, topology, models, routing) for routing in ("weighted", "shuffle"))
     left = crossings_of(plan, topology)
     moved = supply.moves(plan) if supply.moves is not None else None
-    return PairAtRate(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps, left, moved)
+    return PairAtRate(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps, left, moved, planned_s)
 
 
 def why_not(error: HeadgateError) -> str:

@@ -185,6 +185,14 @@ def pairs() -> tuple[str, ...]:
     return tuple(f"{a}+{m}" for a in ALLOCATORS for m in MAPPERS if not pair_faults(a, m))
 
 
+def each_once() -> tuple[str, ...]:
+    """Pairs in which each allocator and each mapper is: mappers with the allocator that goes with them, then allocators
+    that are in none of these."""
+    found = [f"{allocator_for(mapper)}+{mapper}" for mapper in MAPPERS]
+    others = (name for name in ALLOCATORS if not any(pair.startswith(f"{name}+") for pair in found))
+    return (*found, *(f"{name}+{mapper_for(name)}" for name in others))
+
+
 def allocator_for(mapper: str) -> str:
     """The allocator that goes with a mapper when none is chosen."""
     return next(name for name in ("mba", *ALLOCATORS) if not pair_faults(name, mapper))

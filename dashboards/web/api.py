@@ -39,11 +39,12 @@ class Refusal(Exception):
 
 class RatesAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of `whatif`. full: also how far the same slots reach, and what one slot more would buy. offered: the
-    rates are offered, and the rows are of what the controller would plan for then."""
+    rates are offered, and the rows are of what the controller would plan for then. compare: by every scheduler."""
 
     rates: list[float]
     full: bool = False
     offered: bool = False
+    compare: bool = False
 
 
 class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,12 +17,16 @@ import msgspec
 import uvicorn
 from feed_made import example, models, plain
 
-from controller.core.rate_question import rates_asked, whatif
+from controller.core.decide import PlanQuestion
+from controller.core.rate_question import rates_asked, side_by_side, whatif
 from controller.knowledge.models import Model, ModelSlot, Point
-from controller.plan.planner import PlanRequest
+from controller.knowledge.plans import Plan
+from controller.plan.planner import PlanRequest, make_plan
+from controller.plan.steady import threads_of
 from dashboards.feeding.items import Change, Document, Item, Whole
 from dashboards.web.server import Web, application, hosts_of, listening
 from topology_runtime.cluster import Vm
+from topology_runtime.patience import clocked
 from topology_runtime.picturing.merge_patch import APART, advanced, patch_between
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.utc import utc_iso
@@ -86,10 +90,25 @@ class Asked:
 
     async def __call__(self, command: str, arguments: dict[str, Any], seconds: float) -> Any:
         if command == "whatif":
+            if arguments.get("compare"):
+                return await asyncio.to_thread(compared_beside, rates_asked(arguments))
             full = bool(arguments.get("full"))
             return await asyncio.to_thread(whatif, question(), rates_asked(arguments), full)
         self.orders.append((command, arguments))
         return {}
+
+
+def compared_beside(rates: tuple[float, ...]) -> Any:
+    """As a controller answers, with a clock, while the example's plan is in force."""
+    present = in_force()
+    threads = threads_of(present.placement)
+    asked = PlanQuestion(question(), threads, present, False, frozenset(), len(threads))
+    with clocked(time.monotonic, 600.0):  # however busy this machine is
+        return side_by_side(asked, rates)
+
+
+def in_force() -> Plan:
+    return make_plan(question())
 
 
 def question() -> PlanRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -11,13 +12,23 @@ from contextlib import contextmanager
 import pytest
 from feed_made import NOW_S, example, plain
 from msgspec.structs import replace
-from pages import TOKEN, Asked, MadeFeed, question, served
+from pages import TOKEN, Asked, MadeFeed, in_force, question, served
 
+from controller.knowledge.plan_data import plan_data
 from controller.plan.planner import make_plan
+from controller.plan.schedulers import each_once
+from dashboards import cli
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import Infeasible
 
 pytestmark = pytest.mark.live
+PRICES = """
+schema = "headgate/prices/v1"
+[[size]]
+name = "size"
+slots = {slots}
+usd_per_hour = {usd}
+"""
 VIEWS = ("topology", "slots", "charts", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
 
 
@@ -217,12 +228,78 @@ def test_what_if_asks_the_planner_and_shows_both_pairs_and_what_a_slot_more_buys
         page.locator("#whatif").scroll_into_view_if_needed()
         page.fill("#whatif-rate", "300")
         page.wait_for_selector("#whatif[data-rate='300']")
-        rows = page.locator("#whatif tbody tr").all_inner_texts()
+        rows = page.locator("#whatif tr[data-planner]").all_inner_texts()
         assert [row.split("\t")[0] for row in rows] == ["MBA + SAM", "LSA + RSM"]
         assert "300 t/s need" in page.inner_text("#whatif .said")
         page.locator("#whatif-slider").focus()
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("#whatif[data-rate]:not([data-rate='300'])")
+
+
+def test_every_scheduler_is_compared_as_the_command_compares_it(page, tmp_path, capsys):
+    asked = question()
+    write_question(asked, tmp_path)
+    (tmp_path / "base.json").write_text(json.dumps(plan_data(in_force())))
+    words = [
+        "topology.json",
+        "--models",
+        "models",
+        "--prices",
+        "prices.toml",
+        "--rates",
+        "300",
+        "--pairs",
+        "all",
+    ]
+    words += ["--base", "base.json", "--search-seconds", "600", "-o", "json"]
+    with contextlib.chdir(tmp_path):
+        assert cli.main(["compare", *words]) == 0
+    told = {row["pair"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    with opened(page):
+        page.locator("#whatif").scroll_into_view_if_needed()
+        page.fill("#whatif-rate", "300")
+        page.wait_for_selector("#whatif[data-rate='300']")
+        page.click("#whatif-compare")
+        page.wait_for_selector("#whatif[data-compared='300']")
+        rows = [text.split("\t") for text in page.locator("#whatif-every tbody tr").all_inner_texts()]
+    shown = {row[0].lower().replace(" ", ""): row[1:] for row in rows}
+    assert list(shown) == list(dict.fromkeys(("mba+sam", *each_once())))
+    for pair, (slots, cost, weighted, shuffled, leave_slot, leave_vm, moved, time_to_plan) in shown.items():
+        row = told[pair]
+        assert int(slots) == row["slots"]["used"], pair
+        assert float(cost.split()[0].removeprefix("$")) == pytest.approx(row["usd_per_hour"], abs=0.005)
+        for text, name in ((weighted, "weighted_tps"), (shuffled, "shuffle_tps")):
+            assert float(text.split()[0].replace(",", "")) == pytest.approx(row[name], abs=0.51), (pair, name)
+        for text, name in ((leave_slot, "between_slots_tps"), (leave_vm, "between_vms_tps")):
+            part = 100 * row[name] / row["rows_tps"]
+            assert float(text.rstrip("%").strip()) == pytest.approx(part, abs=0.51), (pair, name)
+        assert int(moved.replace(",", "")) == row["moves"], pair
+        assert re.fullmatch(r"[\d.,]+ m?s", time_to_plan)
+
+
+def write_question(asked, folder):
+    """The question of the page as files for a command: VMs of the same size and price are acquired."""
+    (vm, *_), topology = asked.vms, asked.topology
+    tasks = [
+        {"name": task.name}
+        | ({"kind": "source"} if task in topology.sources else {})
+        | (
+            {"static": {"threads": 1, "cpu": task.static.cpu, "memory": task.static.memory}}
+            if task.static
+            else {}
+        )
+        for task in topology.tasks
+    ]
+    edges = [{"from": e.source, "to": e.target, "selectivity": e.selectivity} for e in topology.edges]
+    document = {"schema": "headgate/topology/v1", "name": topology.name, "tasks": tasks, "edges": edges}
+    (folder / "topology.json").write_text(json.dumps(document))
+    (folder / "models").mkdir()
+    for name, model in asked.models.items():
+        slot = {"cores": 1.0, "memory_bytes": model.slot.memory_bytes, "machine": "any"}
+        points = [{n: getattr(p, n) for n in ("threads", "rate_tps", "cpu", "memory")} for p in model.points]
+        data = {"schema": "headgate/model/v1", "task": name, "slot": slot, "points": points}
+        (folder / "models" / f"{name}.json").write_text(json.dumps(data))
+    (folder / "prices.toml").write_text(PRICES.format(slots=vm.slots, usd=vm.usd_per_hour))
 
 
 def carries(slots, rate_tps):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from array import array
 from pathlib import Path
@@ -14,13 +15,16 @@ from click.testing import CliRunner
 from controller.core.rate_question import rates_asked, whatif
 from controller.knowledge.run_view import RunView
 from controller.monitor.task_latency import TaskLatency
+from controller.offline.compare import compare as compare_command
 from controller.offline.whatif import whatif as whatif_command
 from controller.plan.planner import PlanRequest
+from controller.plan.schedulers import each_once
 from controller.views.snapshots import SnapshotMaker
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import InvalidInput
 from topology_runtime.latency_buckets import BUCKETS, bucket_of
 from topology_runtime.messages import ProfileSpec, Request, SampleBlock
+from topology_runtime.patience import clocked
 from topology_runtime.picturing.merge_patch import advanced
 from topology_runtime.snapshot import Delta, Snapshot
 
@@ -236,6 +240,27 @@ def test_what_if_of_a_run_and_of_a_command_have_one_shape() -> None:
     command, live = json.loads(told.stdout), whatif(request(), (50.0, 100.0), full=True)
     assert shape(live) == shape(command)
     assert [set(row) for row in live["rows"]] == [set(row) for row in command["rows"]]
+
+
+def test_every_scheduler_is_compared_for_a_run_as_the_command_does() -> None:
+    """One shape, and of what runs already nothing moves; a slow clock tells what each plan took."""
+    words = ["linear", "--rates", "100", "--pairs", ",".join(each_once()), "-o", "json"]
+    told = CliRunner().invoke(compare_command, words, standalone_mode=False)
+    command = json.loads(told.stdout)
+    world = World(rate_tps=100.0).start()
+    world.run(30)
+    planned_tps = world.loop.knowledge.plan.rate_tps  # type: ignore[union-attr]
+    asked = t.Command(1, Request("whatif", {"rates": [planned_tps], "compare": True}))
+    (later,) = [i for i in world.do(asked) if isinstance(i, t.AnswerLater)]
+    ticks = itertools.count()
+    with clocked(lambda: next(ticks) / 1000, 600.0):
+        live = later.work()
+    assert live.keys() == command.keys() and live["schema"] == command["schema"]
+    assert [set(row) for row in live["rows"]] == [set(row) for row in command["rows"]]
+    assert {row["pair"] for row in live["rows"]} == set(each_once())
+    rows = {row["pair"]: row for row in live["rows"]}
+    assert rows["mba+sam"]["moves"] == 0 and rows["mba+dsm"]["moves"] > 0
+    assert all(row["planned_s"] > 0 for row in rows.values())
 
 
 def shape(value: Any) -> Any:

@@ -1,7 +1,7 @@
 // What another input rate would need, by the real planner: slots, VMs, cost, LSA beside MBA, and what a slot more buys.
 import { ask } from "./asking.js";
 import { keyed, make, mark, say, scrolled } from "./elements.js";
-import { count, known, NONE, price, rate, rateText, some } from "./numbers.js";
+import { count, known, milliseconds, NONE, percent, price, rate, rateText, some } from "./numbers.js";
 import { answer } from "./summary.js";
 
 const SETTLE_MS = 250; // of the slider, before it is asked
@@ -28,6 +28,8 @@ export function createWhatIf(section, summary) {
     "What it takes",
     make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
   );
+  const every = make("button", { type: "button", id: "whatif-compare" }, "Compare all schedulers");
+  const others = everyTable();
   section
     .querySelector(".view")
     .append(
@@ -42,6 +44,8 @@ export function createWhatIf(section, summary) {
       said,
       more,
       table,
+      every,
+      others.shown,
     );
   const own = {
     section,
@@ -50,6 +54,8 @@ export function createWhatIf(section, summary) {
     said,
     more,
     body,
+    every,
+    others,
     scale: 0,
     timer: null,
     turn: 0,
@@ -59,6 +65,7 @@ export function createWhatIf(section, summary) {
   };
   slider.addEventListener("input", () => choose(own, (slider.value / STEPS) * own.scale, true));
   exact.addEventListener("input", () => choose(own, Number(exact.value), false));
+  every.addEventListener("click", () => compareAll(own));
   return (picture) => follow(own, picture);
 }
 
@@ -90,6 +97,7 @@ function choose(own, rateTps, exactToo) {
   if (exactToo) own.exact.value = tidy;
   own.slider.value = Math.round((tidy / own.scale) * STEPS);
   mark(own.slider, "aria-valuetext", `${rate(tidy)} tuples per second`);
+  own.rate = tidy;
   clearTimeout(own.timer);
   own.timer = setTimeout(() => inquire(own, tidy), SETTLE_MS);
 }
@@ -172,11 +180,73 @@ async function askOneMore(own, plan) {
 }
 
 function refuse(own, text) {
-  for (const input of [own.slider, own.exact]) input.disabled = true;
+  for (const input of [own.slider, own.exact, own.every]) input.disabled = true;
   say(own.said, text);
   own.body.closest(".scroll").hidden = true;
   say(own.one.said, NONE);
   say(own.one.more, text);
+}
+
+// Every scheduler at the rate that is chosen, when asked for: it is a plan each.
+function everyTable() {
+  const body = make("tbody");
+  const texts = [
+    "planner",
+    "slots",
+    "cost",
+    "carries, weighted",
+    "carries, shuffled",
+    "rows that leave a slot",
+    "… a VM",
+    "moves",
+    "time to plan",
+  ];
+  const heads = texts.map((text) => make("th", { scope: "col" }, text));
+  const shown = scrolled(
+    "Every scheduler",
+    make("table", { id: "whatif-every" }, make("thead", {}, make("tr", {}, ...heads)), body),
+  );
+  shown.hidden = true;
+  return { shown, body };
+}
+
+async function compareAll(own) {
+  const asked = own.rate;
+  if (!asked) return;
+  own.every.disabled = true;
+  say(own.every, `Planning for ${rateText(asked)} by every scheduler…`);
+  try {
+    const found = await ask("/api/whatif", { rates: [asked], compare: true });
+    own.others.shown.hidden = false;
+    keyed(own.others.body, found.rows.map((row) => [row.pair, row]), newOther, drawOther);
+    mark(own.section, "data-compared", asked);
+    say(own.every, `Compare all schedulers (below: at ${rateText(asked)})`);
+  } catch (error) {
+    say(own.every, `No answer: ${error.message}. Ask again`);
+  }
+  own.every.disabled = false;
+}
+
+function newOther(_, key) {
+  const cells = Array.from({ length: 8 }, () => make("td"));
+  return make("tr", { "data-pair": key }, make("th", { scope: "row" }), ...cells);
+}
+
+function drawOther(node, row) {
+  const part = (value) => (known(value) && row.rows_tps > 0 ? percent(value / row.rows_tps) : NONE);
+  const texts = [
+    row.pair.toUpperCase().replace("+", " + "),
+    count(row.slots?.used),
+    known(row.usd_per_hour) ? price(row.usd_per_hour) : NONE,
+    rateText(row.weighted_tps),
+    rateText(row.shuffle_tps),
+    part(row.between_slots_tps),
+    part(row.between_vms_tps),
+    count(row.moves),
+    milliseconds(1000 * row.planned_s),
+  ];
+  texts.forEach((text, n) => say(node.children[n], text));
+  mark(node, "title", row.reason ?? row.gap_words);
 }
 
 function newRow(_, key) {
