@@ -64,6 +64,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--interference", default="cpu", show_default=True)
 @click.option("--plan", type=click.Path(path_type=Path), help="A plan to run as it is, and for good.")
 @click.option("--season", type=click.Path(path_type=Path), help="What is offered comes back: season.json.")
+@click.option("--margin", type=click.FloatRange(0, 9), help="Plan for so much more than the rate: 0.05.")
 @click.option("--sure", default=0.0, type=click.FloatRange(0, 0.9999), help="Plans hold so probably: 0.95.")
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
@@ -171,6 +172,7 @@ def settings_of(
         hide_keys=options["hide_keys"],
         chaining=options["chaining"] == "auto",
         sure=options["sure"],
+        margin=None if options["margin"] is None else 1 + options["margin"],
         triggers=triggers_of(options),
         **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),

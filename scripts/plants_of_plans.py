@@ -20,6 +20,34 @@ from planting import (
 
 PLANS = (
     one(
+        "moves decide nothing",
+        "controller/plan/steady.py",
+        "        moves(relabel(plan, threads_of(in_force), room.excluded, room.pinned).placement, in_force),",
+        "        0,",
+        test="tests/planning/test_steady_plans.py",
+    ),
+    one(
+        "a slot of now counts for nothing where mixes are chosen",
+        "controller/plan/kept_mixes.py",
+        "yield _Fill(content, place, threads - 2 * kept[place])",
+        "yield _Fill(content, place, threads)",
+        test="tests/planning/test_steady_plans.py",
+    ),
+    one(
+        "whoever waits waits for all steps",
+        "controller/plan/mix_pricing.py",
+        "if not self.late and waited_s() > self.most_s:",
+        "if False:",
+        test="tests/planning/test_fewest_slots.py",
+    ),
+    one(
+        "a spread is no reason for a margin",
+        "controller/plan/margins.py",
+        'return by_spread(topology, models) if brims else (1.0, "")',
+        'return (1.0, "")',
+        test="tests/planning/test_margins.py",
+    ),
+    one(
         "threads that leave count as running",
         "controller/core/decide.py",
         "len(change.start) + len(change.leave) + _back(question, change)",

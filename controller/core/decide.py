@@ -133,7 +133,8 @@ def describe(plan: Plan, change: ThreadChanges, back: int, asked: tuple[Vm, ...]
     moves = f"{len(change.start)} threads start, {len(change.leave)} leave" + (
         f", {back} come back" if back else ""
     )
-    text = f"{plan.slots.used} slots for {plan.rate_tps:.1f} tuples/s{_surely(plan)} ({moves})"
+    margin = f" with a margin of {plan.allocation.margin - 1:.1%}" if plan.allocation.margin > 1 else ""
+    text = f"{plan.slots.used} slots for {plan.rate_tps:.1f} tuples/s{margin}{_surely(plan)} ({moves})"
     text += f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else ""
     return text + (f"; {plan.allocation.gap_words}" if plan.allocation.gap_words else "")
 

@@ -277,6 +277,7 @@ def question(
         routing=s.routing,
         interference=s.interference,
         base_epoch=k.epoch or None,
+        margin=s.margin,
         sure=Sure(s.sure, spread_of(k.models, s.ledger), strict=False) if s.sure else None,
         traffic=k.traffic.measured if s.mapper in MAPPERS and MAPPERS[s.mapper].by_traffic else None,
         in_force=standing(k.plan, dead) if s.mapper in MAPPERS and MAPPERS[s.mapper].steady else None,

@@ -40,6 +40,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     season: learned from what was offered before. ledger: of the prediction ledger, entries of earlier runs that speak
     of the models at hand, without their slots; ledger_trouble: what of it could not be read. sure:
     with this probability plans shall carry what they are for (0: as models say).
+    margin: plans are for so many times the rate (None: as their allocator has it).
     profile_spare_min: minutes of each hour for profiles in spare slots. stale: model → why it may no longer
     hold; looked for only where there are such profiles."""
 
@@ -71,4 +72,5 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     ledger: tuple[LedgerEntry, ...] = ()
     ledger_trouble: str = ""
     sure: float = 0.0
+    margin: float | None = None
     triggers: TrafficTriggers = TrafficTriggers()

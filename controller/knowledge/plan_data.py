@@ -55,6 +55,7 @@ _TOP = (
     "gap",
     "search_ended",
     "gap_words",
+    "margin",
     "traffic",
     "rate_tps",
     "base_epoch",
@@ -86,6 +87,11 @@ def plan_data(plan: Plan, traffic: PlanTraffic | None = None) -> dict[str, Any]:
         "schema": SCHEMA,
         **({"gap": gap} if gap is not None else {}),
         **({"search_ended": ended, "gap_words": plan.allocation.gap_words} if ended else {}),
+        **(
+            {"margin": {"factor": plan.allocation.margin, "why": plan.allocation.margin_why}}
+            if plan.allocation.margin_why
+            else {}
+        ),
         "topology": words.pop("topology"),
         "rate_tps": plan.rate_tps,
         **words,
@@ -157,6 +163,10 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     epoch = top.integer("base_epoch", 0, 2**63) if top.data.get("base_epoch") is not None else None
     gap = top.number("gap") if top.data.get("gap") is not None else None
     ended = top.text("search_ended")
+    margin, why = 1.0, ""
+    if top.has("margin"):
+        given = top.object("margin", ("factor", "why"))
+        margin, why = given.number("factor", low=1.0), given.text("why")
     counts = top.object("slots", _COUNTS)
     slots = SlotCount(*(counts.integer(name, 0, 2**31) for name in _COUNTS))
     tasks = _tasks_of(top)
@@ -167,10 +177,11 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     faults += _allocated_faults(placement, {task.task: task.threads for task in tasks})
     if faults:
         raise InvalidInput(f"{what} has {counted(len(faults), 'fault')}", faults=faults)
-    margin = prediction.sure.margin if prediction.sure is not None else 1.0
+    sure = prediction.sure.margin if prediction.sure is not None else 1.0
     allocation = Allocation(
-        words["allocator"], rate_tps * margin, tasks, slots.estimated, gap=gap, ended=ended
-    )
+        words["allocator"], rate_tps * sure * margin, tasks, slots.estimated,
+        gap=gap, ended=ended, margin=margin, margin_why=why,
+    )  # fmt: skip
     return Plan(
         rate_tps=rate_tps,
         allocation=allocation,

@@ -38,7 +38,8 @@ class TaskAllocation(msgspec.Struct, frozen=True):
 class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Threads and resources per task at `rate_tps`; `slots` is ρ (static tasks not counted). Of an allocator that
     chooses what shares a slot: `mixes`, the threads of each slot (a plan's placement has them), and the `gap`: by what
-    part of its slots it may be above the fewest there are; `ended`: why a gap is left."""
+    part of its slots it may be above the fewest there are; `ended`: why a gap is left. margin: threads and slots
+    are for so many times the rate, for this reason; that of a plan that is to be sure is in its prediction."""
 
     allocator: str
     rate_tps: float
@@ -47,6 +48,8 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     mixes: tuple[dict[str, int], ...] = ()
     gap: float | None = None
     ended: str = ""
+    margin: float = 1.0
+    margin_why: str = ""
 
     @property
     def gap_words(self) -> str:
@@ -57,6 +60,14 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         return (
             f"{self.ended}; at most {counted(fewer, 'slot')} fewer {'is' if fewer == 1 else 'are'} possible"
         )
+
+
+def margin_words(allocation: Allocation) -> str:
+    """The margin and its reason; empty where the allocator takes none."""
+    if not allocation.margin_why:
+        return ""
+    part = allocation.margin - 1
+    return f"margin {part:.1%}: {allocation.margin_why}"
 
 
 class Bundle(msgspec.Struct, frozen=True, array_like=True):

@@ -14,6 +14,7 @@ from controller.offline.options import (
     STEP_TPS,
     asked,
     cluster_options,
+    margin_option,
     rate_of,
     routing_options,
     search_option,
@@ -45,6 +46,7 @@ SPARE = ("limited_by", "extra", "estimated", "vms")  # what a narrow terminal le
 @click.option("--base", metavar="PLAN.json", help="The plan in force: count the threads that start and end.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg or .png.")
 @search_option
+@margin_option
 @weights_option
 @routing_options
 @cluster_options

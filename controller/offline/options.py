@@ -89,8 +89,15 @@ def pair_options(command: F) -> F:
             help="Allocator and mapper optimal: the fewest slots.",
         ),
         search_option,
+        margin_option,
         weights_option,
     )
+
+
+def margin_option(command: F) -> F:
+    """`--margin`."""
+    text = "Plan for so much more than the rate: 0.05 (default: none; optimal: by the models' spread)."
+    return click.option("--margin", type=click.FloatRange(0, 9), metavar="PART", help=text)(command)
 
 
 def search_option(command: F) -> F:
@@ -203,6 +210,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
         fixed=acquire is None,
         sure=sure,
         traffic=traffic,
+        margin=None if options.get("margin") is None else 1 + options["margin"],
     )
     return PlanWanted(request, sizes, acquire, cap, search_s=options.get("search_seconds"))
 
@@ -213,6 +221,8 @@ def certainty_asked(
     """(how sure the plan is to be, the models as the prediction ledger corrects them); without `--sure` no ledger is
     looked at. Raises UsageError."""
     probability = options.get("sure")
+    if probability is not None and options.get("margin") is not None:
+        raise UsageError("--sure finds its margin by itself: give it, or --margin")
     if probability is None:
         if options.get("ledger") is not None:
             raise UsageError("--ledger is for --sure", hint="--sure 0.95")

@@ -120,12 +120,14 @@ def write_plan(
 
 def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
     """For people: a sentence, then what is allocated, where it is, and what changes."""
+    from controller.knowledge.plans import margin_words
     from controller.offline.tables import headline, readable_slots, slot_rows, task_rows, vm_rows
     from controller.offline.traffic_told import traffic_data, traffic_sentences
 
     click.echo(headline(plan))
-    if words := plan.allocation.gap_words:
-        click.echo(f"{words[:1].upper()}{words[1:]}.")
+    for words in (plan.allocation.gap_words, margin_words(plan.allocation)):
+        if words:
+            click.echo(f"{words[:1].upper()}{words[1:]}.")
     click.echo()
     write_table(task_rows(plan), "allocation")
     click.echo()

@@ -43,7 +43,7 @@ def carrying_plan(request: PlanRequest) -> tuple[Plan, str]:
 
 def _for_rate(plan: Plan, request: PlanRequest) -> Plan:
     """The plan, said to be for the rate in question."""
-    rates = request.topology.rates(request.rate_tps)
+    rates = request.topology.rates(request.rate_tps * plan.allocation.margin)
     tasks = tuple(replace(task, rate_tps=rates[task.task]) for task in plan.allocation.tasks)
     allocation = replace(plan.allocation, tasks=tasks)
     prediction = replace(plan.prediction, flows=flows_at(request))

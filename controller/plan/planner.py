@@ -22,6 +22,7 @@ from controller.knowledge.traffic import MeasuredTraffic, TaskFlow
 from controller.plan.acquire import Acquire, exact
 from controller.plan.identity import models_digest, with_id
 from controller.plan.load import load_of
+from controller.plan.margins import MOST_MARGIN, margin_of
 from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
 from controller.plan.room import Room, TopologySpread, Weights
 from controller.plan.schedulers import ALLOCATORS, MAPPERS, pair_faults
@@ -48,7 +49,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     of its threads, kept if possible. `fixed`: `vms` are paid for anyhow, so the plan names them all, and
     mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate. `traffic`: what was
     measured between tasks, and of their CPU; left out: what selectivities and models say. `in_force`: what runs, for
-    schedulers that choose among equals by moves."""
+    schedulers that choose among equals by moves. `margin`: to plan for so many times the rate (None: see `margins`)."""
 
     topology: Topology
     models: dict[str, Model]
@@ -68,6 +69,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     base_epoch: int | None = None
     sure: Sure | None = None
     in_force: Placement | None = None
+    margin: float | None = None
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -184,6 +186,8 @@ def check(request: PlanRequest) -> None:
     """Raises InvalidInput with every fault of the request."""
     faults = missing_models(request.topology, request.models)
     rate = request.rate_tps
+    if request.margin is not None and not 1 <= request.margin <= MOST_MARGIN:
+        faults.append(f"margin: expected a number from 1 to {MOST_MARGIN:g}, got {request.margin}")
     if not (math.isfinite(rate) and rate >= 0):
         faults.append(f"rate: expected a finite rate of at least 0 tuples/s, got {rate}")
     choices: list[tuple[str, str, dict[str, Any] | tuple[str, ...]]] = [
@@ -212,8 +216,12 @@ def check(request: PlanRequest) -> None:
 def allocated(request: PlanRequest) -> Allocation:
     """Its allocation; raises Infeasible when no number of slots carries the rate."""
     try:
-        rate_tps = request.rate_tps * (request.sure.margin if request.sure is not None else 1.0)
-        return ALLOCATORS[request.allocator].allocate(request.topology, request.models, rate_tps)
+        allocator, sure = ALLOCATORS[request.allocator], request.sure
+        brims = allocator.brims and sure is None  # a plan that is to be sure has the margin that this takes
+        margin, why = margin_of(request.topology, request.models, request.margin, brims)
+        rate_tps = request.rate_tps * margin * (sure.margin if sure is not None else 1.0)
+        found = allocator.allocate(request.topology, request.models, rate_tps)
+        return replace(found, margin=margin, margin_why=why)
     except OverflowError as error:
         raise Infeasible(
             f"no slots carry {request.rate_tps:g} tuples/s",

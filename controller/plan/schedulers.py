@@ -34,13 +34,15 @@ PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")  # those of pape
 class Allocator(msgspec.Struct, frozen=True):
     """`source`: where it is described. reserves: "bundles" of threads, whole slots of them, or "mixes" of them for each
     slot. rising: a model by which it needs no more slots than by the given one, and never less at a higher rate.
-    slow: a controller makes its plans beside its loop."""
+    slow: a controller makes its plans beside its loop. brims: slots are full at the rate, so it takes a margin where
+    the models have a spread."""
 
     allocate: Callable[[Topology, Mapping[str, Model], float], Allocation]
     source: str
     reserves: str = ""
     rising: Callable[[Model], Model] | None = None
     slow: bool = False
+    brims: bool = False
 
 
 class Mapper(msgspec.Struct, frozen=True):
@@ -70,7 +72,7 @@ class Mapper(msgspec.Struct, frozen=True):
 ALLOCATORS: dict[str, Allocator] = {
     "lsa": Allocator(lsa, "paper 0, Alg. 2"),
     "mba": Allocator(mba, "paper 0, Alg. 3", reserves="bundles", rising=rising),
-    "optimal": Allocator(optimal_allocator, "ours", reserves="mixes", slow=True),
+    "optimal": Allocator(optimal_allocator, "ours", reserves="mixes", slow=True, brims=True),
 }
 
 MAPPERS: dict[str, Mapper] = {

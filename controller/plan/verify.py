@@ -96,7 +96,8 @@ def _wrong_counts(plan: Plan) -> Iterator[str]:
 
 
 def _wrong_rates(plan: Plan, topology: Topology) -> Iterator[str]:
-    margin = plan.prediction.sure.margin if plan.prediction.sure is not None else 1.0
+    margin = plan.allocation.margin
+    margin *= plan.prediction.sure.margin if plan.prediction.sure is not None else 1.0
     rates = topology.rates(plan.rate_tps * margin)
     if sorted(rates) != sorted(task.task for task in plan.allocation.tasks):
         yield "allocation: not the tasks of the topology, each once"

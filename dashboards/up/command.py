@@ -73,6 +73,8 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
               help="Run this plan (`headgate plan -o json`), and never plan again.")  # fmt: skip
 @click.option("--season", type=click.Path(path_type=Path), metavar="FILE",
               help="Foresee rises and falls by this season (`headgate season learn`).")  # fmt: skip
+@click.option("--margin", type=click.FloatRange(0, 9), default=None, metavar="PART",
+              help="Plan for so much more than the rate: 0.05 [optimal: by the models' spread].")  # fmt: skip
 @click.option("--sure", type=click.FloatRange(0.5, 0.9999), default=None, metavar="P",
               help="Plans shall hold with this probability (0.95), by what is known of their errors.")  # fmt: skip
 @click.option("--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,

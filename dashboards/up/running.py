@@ -183,6 +183,8 @@ def controller_options(
         words += ["--plan", str(settings.plan)]
     if settings.season is not None:
         words += ["--season", str(settings.season)]
+    if settings.margin is not None:
+        words += ["--margin", str(settings.margin)]
     if settings.sure is not None:
         words += ["--sure", str(settings.sure)]
     if settings.chaining != "off":
