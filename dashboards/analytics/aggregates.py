@@ -60,11 +60,14 @@ class CuratedTables:
         from pyspark.sql import functions as f
 
         desired = {part.run for part in self.parts}
-        frame = self._all(table, [run for run in self.runs if run.key in desired])
+        of = {run.key: run for run in self.runs if run.key in desired}
+        frame = self._all(table, list(of.values()))
+        if len(of) == 1:  # then nothing is grouped by it
+            only = next(iter(of.values()))
+            frame = frame.withColumns({"topology": f.lit(only.topology), "run": f.lit(only.name)})
         if not self.cut:
             return frame.withColumn("part", f.lit(self.parts[0].number))
         part, near = f.lit(None), f.lit(False)
-        of = {run.key: run for run in self.runs}
         for each in self.parts:
             its = (f.col("topology") == of[each.run].topology) & (f.col("run") == of[each.run].name)
             end = f.timestamp_micros(f.lit(each.end * SPAN_US - 1))

@@ -222,10 +222,13 @@ def cpu_s(process: psutil.Process) -> float:
 
 def slope_h(at_s: list[float], values: list[float]) -> list[float]:
     """Per hour, with its interval; of the means of pieces that follow each other."""
-    pieces = np.array_split(np.arange(len(values)), min(PIECES, len(values)))
-    x = np.array([np.mean(np.array(at_s)[piece]) / 3600 for piece in pieces])
-    y = np.array([np.mean(np.array(values)[piece]) for piece in pieces])
-    found = trend(x + 1e-9 * np.arange(len(x)), y)  # turns of the same second are still one after the other
+    when, place = np.unique(
+        np.array(at_s), return_inverse=True
+    )  # with --ahead many moments are one of the run
+    means = np.bincount(place, np.array(values)) / np.bincount(place)
+    pieces = np.array_split(np.arange(len(when)), min(PIECES, len(when)))
+    x, y = (np.array([of[piece].mean() for piece in pieces]) for of in (when / 3600, means))
+    found = trend(x, y)
     return [round(value, 2) for value in (found.value, found.low, found.high)]
 
 

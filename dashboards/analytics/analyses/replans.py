@@ -25,6 +25,7 @@ DECISION = (
     "enacted struct<epoch: long, enacted_s: double, pause_ms: double>, torn string"
 )
 BEFORE_S, AFTER_S = 5, 10
+SECONDS = range(-BEFORE_S, AFTER_S + 1)  # from a plan on
 MOST = 200  # re-plans whose surroundings are read
 INPUTS = re.compile(r"^inputs(-\d+)?\.jsonl(\.gz)?$")
 
@@ -137,21 +138,27 @@ def _around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int
         )
         .withColumn("second", f.floor((f.col("us") - f.col("plan_us")) / 1e6))
     )
-    found: dict[int, dict[str, Any]] = {us: {"seconds": {}, "before": None, "after": None} for us in times_us}
-    for row in rows.groupBy("plan_us", "task", "second").agg(f.sum("tuples_out").alias("out")).collect():
-        found[row["plan_us"]]["seconds"].setdefault(row["task"], {})[row["second"]] = row["out"]
-    second = f.col("second")
-    threads = rows.groupBy("plan_us", "thread").agg(
-        f.sum(f.when(second < 0, f.col("tuples_out"))).alias("before"),
-        f.sum(f.when(second.between(0, BEFORE_S - 1), f.col("tuples_out"))).alias("after"),
+    second, out = f.col("second"), f.col("tuples_out")
+    each = {n: f.sum(f.when(second == n, out)).alias(f"at_{n + BEFORE_S}") for n in SECONDS}
+    threads = rows.groupBy("plan_us", "task", "thread").agg(
+        *each.values(),
+        f.sum(f.when(second < 0, out)).alias("before"),
+        f.sum(f.when(second.between(0, BEFORE_S - 1), out)).alias("after"),
         f.max("second").alias("last"),
     )
-    stayed = threads.where(
-        f.col("before").isNotNull() & f.col("after").isNotNull() & (f.col("last") >= AFTER_S - 2)
+    stayed = f.col("before").isNotNull() & f.col("after").isNotNull() & (f.col("last") >= AFTER_S - 2)
+    tasks = threads.groupBy("plan_us", "task").agg(
+        *(f.sum(f"at_{n + BEFORE_S}").alias(f"at_{n + BEFORE_S}") for n in SECONDS),
+        *(f.sum(f.when(stayed, f.col(name))).alias(name) for name in ("before", "after")),
     )
-    sums = stayed.groupBy("plan_us").agg(f.sum("before").alias("before"), f.sum("after").alias("after"))
-    for row in sums.collect():
-        found[row["plan_us"]] |= {"before": row["before"], "after": row["after"]}
+    found: dict[int, dict[str, Any]] = {us: {"seconds": {}, "before": None, "after": None} for us in times_us}
+    for row in tasks.collect():
+        its = found[row["plan_us"]]
+        outs = {n: row[f"at_{n + BEFORE_S}"] for n in SECONDS}
+        its["seconds"][row["task"]] = {n: value for n, value in outs.items() if value is not None}
+        for name in ("before", "after"):
+            if row[name] is not None:
+                its[name] = (its[name] or 0) + row[name]
     return found
 
 
