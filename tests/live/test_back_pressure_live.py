@@ -1,0 +1,38 @@
+"""The ledger's window is the only back-pressure: memory stays bounded and nothing is lost, whatever is too slow."""
+
+from __future__ import annotations
+
+import pytest
+
+import bench_pressure as bench
+
+pytestmark = [pytest.mark.live, pytest.mark.alone]
+GROWING_MB_PER_S = 0.1  # what comes without a bound at full speed is a hundred times as much
+
+
+def test_a_sink_that_stands_still_costs_no_memory_and_no_row() -> None:
+    found = bench.stopped_sink(10.0)
+    assert found["rows"] > 100_000, "it ran at full speed before"
+    assert found["moved_meanwhile"] == 0
+    assert found["mb_per_s_95"][1] < GROWING_MB_PER_S and found["mb_most"] - found["mb"] < 5.0
+    assert found["lost"] == 0 and found["moving_again_s"] < 5.0
+
+
+def test_a_slow_sink_slows_its_source_and_memory_stays_flat() -> None:
+    found = bench.slow_sink(5.0)
+    assert found["rows"] < 30_000, "a thousand a second came out, and a window more was read"
+    assert found["mb_per_s_95"][1] < GROWING_MB_PER_S and found["lost"] == 0
+
+
+def test_a_slow_key_bounds_what_is_read_and_loses_nothing() -> None:
+    found = bench.slow_key(5.0)
+    assert found["lost"] == 0
+    assert found["mb_most"] < 200.0, "two workers with at most 200,000 kept rows"
+
+
+def test_after_a_burst_latency_is_what_it_was_and_no_row_is_lost() -> None:
+    found = bench.burst(12.0)
+    before, during, after = (found["p99_ms"][name] for name in ("before", "burst", "after"))
+    assert during > 500.0, "ten times what was offered had to wait"
+    assert after < max(3 * before, 500.0)
+    assert found["lost"] == 0
