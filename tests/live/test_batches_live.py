@@ -31,7 +31,11 @@ def line(*names: str, source: str = "batch_tasks:Vectors", grouping: Grouping = 
 
 
 def rig_of(
-    topology: Topology, places: Mapping[str, Sequence[int]], tmp_path: Path, strict: bool = False
+    topology: Topology,
+    places: Mapping[str, Sequence[int]],
+    tmp_path: Path,
+    strict: bool = False,
+    chained: tuple[str, ...] = (),
 ) -> Rig:
     (tmp_path / "out").mkdir()
     tasks = tuple(
@@ -41,7 +45,7 @@ def rig_of(
         for task in topology.tasks
     )
     topology = Topology(topology.name, tasks, topology.edges)
-    return Rig(topology, places, str(tmp_path), (HERE,), m.DataPlaneSettings(strict=strict))
+    return Rig(topology, places, str(tmp_path), (HERE,), m.DataPlaneSettings(strict=strict), chained=chained)
 
 
 def stored(tmp_path: Path) -> Counter[int]:
@@ -70,6 +74,14 @@ def test_columns_cross_two_workers_and_every_row_arrives_once(
 ) -> None:
     places = {"source": [0], "mean": [1, 1], "fourfold": [0, 1], "named": [1], "store": [0]}
     rig = rig_of(line("mean", "fourfold", "named", grouping=grouping), places, tmp_path, strict)
+    emitted = run(rig, 3000.0, 1.0)
+    assert stored(tmp_path) == Counter(range(emitted)) and not rig.letters()
+
+
+def test_batched_tasks_may_be_chained(tmp_path: Path) -> None:
+    names = ("mean", "fourfold", "named")
+    places = {name: [0] for name in ("source", *names, "store")}
+    rig = rig_of(line(*names), places, tmp_path, chained=names)
     emitted = run(rig, 3000.0, 1.0)
     assert stored(tmp_path) == Counter(range(emitted)) and not rig.letters()
 

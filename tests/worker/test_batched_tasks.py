@@ -20,6 +20,7 @@ from topology_runtime.logic import batched
 from topology_runtime.worker import attempts
 from topology_runtime.worker.pieces import Finished, Pieces
 from topology_runtime.worker.thread_core import MapTask
+from topology_runtime.worker.watch import Poison
 
 KINDS = ("map", "filter", "flat_map")
 
@@ -260,8 +261,21 @@ def test_a_batched_sink_takes_its_frame_whole_and_logs_it_at_once() -> None:
     assert log.told == [20, [(0, 20)], 0]
 
 
-def test_rows_are_named_one_by_one_when_a_worker_was_lost_in_such_a_call() -> None:
-    task, sizes = flow(batched(lambda rows: sizes.append(len(rows)) or rows)), []
+@pytest.mark.parametrize("columns", [False, True])
+def test_rows_are_named_one_by_one_when_a_worker_was_lost_in_such_a_call(columns: bool) -> None:
+    sizes: list[int] = []
+    task = flow(batched(columns=columns)(lambda rows: sizes.append(len(rows)) or rows))
     task.code.watch.careful = True
     task.take(frame([1, 2, 3]), S)
     assert sizes == [1, 1, 1] and sent(task) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_row_that_must_not_be_met_again_is_not_in_the_call(columns: bool) -> None:
+    met: list[list[int]] = []
+    task = flow(batched(columns=columns)(lambda rows: met.append(list(rows)) or rows))
+    task.code.watch.poison = Poison({(0, 2, 101, 0, "row"): ("it hung", "")})
+    task.take(frame([1, 2, 3]), S)
+    assert met == [[1, 3]] and list(sent(task)) == [1, 3]
+    (letter,) = task.results.letters
+    assert (letter.position, letter.row, letter.error) == (101, "2", "it hung")
