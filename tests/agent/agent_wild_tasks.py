@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.logic import Source, any_thread
+from topology_runtime.logic import Source, any_thread, batched
 
 BAD = 137  # the row that nobody survives
 
@@ -54,6 +54,16 @@ class Wild:
 @any_thread
 class WildAnywhere(Wild):
     """The same, whoever calls it."""
+
+
+class WildTogether(Wild):
+    """The same, with many rows in a call."""
+
+    @batched
+    def __call__(self, rows: list[int]) -> list[int]:
+        if BAD in rows:
+            self._act()
+        return rows
 
 
 class Stuck(Source):

@@ -94,6 +94,24 @@ def test_so_is_one_whose_thread_is_run_by_the_source(cluster: Cluster, how: str)
     assert set(range(emitted)) - set(cluster.stored()) <= {BAD}
 
 
+@pytest.mark.parametrize("how", ["sleeps", "exits"])
+def test_of_a_call_with_many_rows_the_one_that_nobody_survives_is_found(cluster: Cluster, how: str) -> None:
+    work = Task(
+        "work", run="agent_wild_tasks:WildTogether", params={"how": how}, max_call_s=1.0, batched=True
+    )
+    go(cluster, Task("source", kind="source", run="agent_tasks:Numbers", static=Static()), work)
+    goes_on(cluster, 60.0)
+    cluster.wait(lambda: bool(letters(cluster)), 3.0)
+    (letter,) = letters(cluster)
+    assert (letter.task, letter.position, letter.row) == (
+        "work",
+        BAD,
+        str(BAD),
+    ) and "(3 tries)" in letter.error
+    emitted = cluster.report.sources[0].acked
+    assert set(range(emitted)) - set(cluster.stored()) <= {BAD}
+
+
 def test_a_call_that_is_long_and_legal_is_let_be(cluster: Cluster) -> None:
     wild(cluster, "takes_its_time", max_call_s=3.0)
     goes_on(cluster, 15.0)
