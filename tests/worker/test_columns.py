@@ -266,6 +266,18 @@ def test_rows_that_are_not_alike_are_in_calls_of_their_own() -> None:
     assert calls == [["n"], ["more", "n"]] and not task.results.letters
 
 
+def test_what_is_wrong_with_some_rows_is_no_matter_of_others_in_the_frame() -> None:
+    @by_columns
+    def call(columns: Any) -> Any:
+        return {"n": columns["n"][1:]} if "more" in columns else columns
+
+    task = flow(call)
+    task.take(frame([{"n": 1}, {"n": 2, "more": "x"}, {"n": 3}, {"n": 4, "more": "y"}]), S)
+    assert sent(task) == [{"n": 1}, {"n": 3}]
+    assert [letter.position for letter in task.results.letters] == [101, 103]
+    assert all("results for 1 rows" in letter.error for letter in task.results.letters)
+
+
 def test_buffers_join_columns_of_a_kind_and_make_rows_of_others() -> None:
     for second, kind in ((np.array([3.0]), Columns), (np.array([3]), list), ({"a": np.array([3.0])}, list)):
         out = outputs("shuffle")

@@ -10,14 +10,7 @@ from topology_runtime.errors import BadBatch
 from topology_runtime.logic import BATCHED_COLUMNS, batched_of
 from topology_runtime.worker.columns import Columns, article, columns_in, grouped
 
-NO_LISTS = (
-    str,
-    bytes,
-    bytearray,
-    dict,
-    set,
-    frozenset,
-)  # they can be iterated over and are no lists of results
+NO_LISTS = (str, bytes, bytearray, dict, set, frozenset)  # though they can be iterated over
 
 
 class BatchCall:
@@ -39,7 +32,8 @@ class BatchCall:
 
 
 class ColumnCall(BatchCall):
-    """The same of one that takes and gives columns. Rows that are not alike are in calls of their own."""
+    """The same of one that takes and gives columns. Rows that are not alike are in calls of their own; what is wrong
+    with one of these is no matter of the others, so they are tried apart, as halves of a call that raised are."""
 
     def __call__(self, rows: Sequence[Any]) -> Sequence[Any]:
         groups = grouped(rows)
@@ -47,7 +41,11 @@ class ColumnCall(BatchCall):
             return self._call(groups[0][1])
         results: list[Any] = [None] * len(rows)
         for places, columns in groups:
-            for place, result in zip(places, self._call(columns), strict=True):
+            try:
+                found = self._call(columns)
+            except BadBatch as error:
+                raise RuntimeError(error.what) from error
+            for place, result in zip(places, found, strict=True):
                 results[place] = result
         return results
 

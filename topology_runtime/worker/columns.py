@@ -165,7 +165,7 @@ class Columns(Sequence[Any]):
 
 def chosen(rows: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
     """The rows at these places, as columns where they are."""
-    return rows.take(places) if isinstance(rows, Columns) else [rows[place] for place in places]
+    return rows.take(places) if type(rows) is Columns else [rows[place] for place in places]
 
 
 # ── a column ────────────────────────────────────────────────────────────────────────────────────

@@ -33,7 +33,7 @@ class Batch(msgspec.Struct):
     def where(self, chosen: Sequence[bool]) -> Batch:
         """The rows for which this is true."""
         rows, runs = self.rows, joined(compress(single(self.runs), chosen))
-        some = rows.where(chosen) if isinstance(rows, Columns) else list(compress(rows, chosen))
+        some = rows.where(chosen) if type(rows) is Columns else list(compress(rows, chosen))
         return Batch(some, runs, self.roots)
 
 

@@ -139,7 +139,7 @@ class UserCode:
 
     def run(self, batch: Batch) -> Batch:
         """What a map, flat-map or filter makes of these rows."""
-        if isinstance(batch.rows, Columns) and not self._columns:
+        if type(batch.rows) is Columns and not self._columns:
             batch = Batch(batch.rows.rows(), batch.runs, batch.roots)
         pieces = self.results.pieces
         if pieces is None:
