@@ -36,7 +36,7 @@ SLOT_CORES, MEMORY = 0.4, 1 << 28
 BEFORE_S, AFTER_S, SETTLES_S = 30.0, 30.0, 8.0
 HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
 PROFILES = {
-    "even": (1000, 1000, 1000, 1000, 1000),
+    "even": (500, 500, 500, 500, 500),
     "uneven": (200, 1000, 1000, 100, 100),
 }  # bytes of rows, by edge
 TASKS = """
