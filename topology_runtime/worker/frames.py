@@ -153,7 +153,7 @@ class FrameWork(ThreadWork):
                 came.append((arrived_ns, one, wire_bytes))
         if not came:
             return
-        frame = gathered([one for _, one, _ in came])
+        frame = came[0][1] if len(came) == 1 else gathered([one for _, one, _ in came])
         words, at, watch = thread.host.meter.words, thread.at, thread.watch
         if (copies := thread.copies) is not None:
             copies.add(thread.topology.edges[frame.edge].source, frame.rows)
