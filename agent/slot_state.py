@@ -8,6 +8,7 @@ from typing import Literal
 
 from topology_runtime.cluster import Slot
 from topology_runtime.key_counts import KeysSeen
+from topology_runtime.latency.words import PathNow
 from topology_runtime.letters import SentAgain
 from topology_runtime.messages import ThreadSpec, ThreadStatus, Token, WorkerReport, WorkerStatus
 
@@ -28,7 +29,8 @@ class SlotState:
     still lives then. killed_for: why it was. hung: the thread whose call took too long, −1 none. troubles:
     of its worker with the disk. unlogged, unlogged_before: finished rows without a log, of its worker and of
     those before it. letters: dead letters that its worker has told. again: those that it sends again. given_up:
-    quarantined, whatever lives there. code: the number of what its worker runs; code_desired: of what it should."""
+    quarantined, whatever lives there. code: the number of what its worker runs; code_desired: of what it should. paths:
+    of latency constraints, what its worker manages."""
 
     slot: Slot
     status: Status = "empty"
@@ -58,6 +60,7 @@ class SlotState:
     letters: int = 0
     again: tuple[SentAgain, ...] = ()
     keys: tuple[KeysSeen, ...] = ()
+    paths: tuple[PathNow, ...] = ()
 
     @property
     def live(self) -> bool:
@@ -99,7 +102,7 @@ class SlotState:
             threads += tuple(now for n, now in self.ended.items() if n not in reported)
         return WorkerStatus(
             self.slot, self.incarnation, said, self.endpoint, self.token, self.ready, threads,
-            self.crashes, self.last_exit, self.again,
+            self.crashes, self.last_exit, self.again, self.paths,
         )  # fmt: skip
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────
@@ -141,7 +144,7 @@ class SlotState:
             self.ended.update({now.thread: now for now in report.threads if now.ended and now.thread in here})
         self.leaving = self.leaving or report.leaving
         self.letters += len(report.letters)
-        self.again, self.keys = report.again, report.keys
+        self.again, self.keys, self.paths = report.again, report.keys, report.paths
         self.troubles, self.unlogged = report.troubles, report.unlogged
 
     def kill_at(self, when_ns: int, why: str) -> None:
@@ -180,6 +183,6 @@ class SlotState:
     def _forget_worker(self) -> None:
         self.endpoint, self.token, self.ready, self.threads = "", Token(), False, ()
         self.leaving = self.quitting = False
-        self.troubles, self.again, self.keys = (), (), ()
+        self.troubles, self.again, self.keys, self.paths = (), (), (), ()
         self.unlogged_before, self.unlogged = self.unlogged_before + self.unlogged, 0
         self.kill_at_ns, self.kill_why, self.killed_for, self.hung = None, "", "", -1

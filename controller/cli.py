@@ -86,6 +86,10 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     help="Threads that compute are run by the one thread that sends to them.",
 )  # fmt: skip
 @click.option("--hide-keys", is_flag=True, help="Of a hot key tell only its range.")
+@click.option(
+    "--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
+    help="Rows wait so long at most in a thread's buffers, but for latency constraints.",
+)  # fmt: skip
 @click.option("--strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
 @click.option(
     "--keys", type=click.Path(path_type=Path), help="Folder of keys, made if not there [STATE/keys]."
@@ -168,7 +172,7 @@ def settings_of(
         plan=plan,
         profile_spare_min=options["profile_spare"],
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
-        data_plane=DataPlane(strict=options["strict"]),
+        data_plane=DataPlane(gap_s=options["gap"] / 1000, strict=options["strict"]),
         hide_keys=options["hide_keys"],
         chaining=options["chaining"] == "auto",
         sure=options["sure"],

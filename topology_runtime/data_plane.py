@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 
-def cap_at(most: int, modelled_tps: float | None) -> int:
+def cap_at(most: int, modelled_tps: float | None, gap_s: float = 0.0) -> int:
     """Rows in a frame at most, for a thread of this rate: a tenth of a second of it, so that a slow task's frame still
-    acks soon."""
-    return most if modelled_tps is None else max(1, min(most, int(0.1 * modelled_tps)))
+    acks soon; or as many as come in a gap, if that is longer."""
+    return most if modelled_tps is None else max(1, min(most, int(max(0.1, gap_s) * modelled_tps)))
 
 
 class DataPlaneSettings(msgspec.Struct, frozen=True):

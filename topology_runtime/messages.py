@@ -19,6 +19,7 @@ from topology_runtime.cluster import Slot
 from topology_runtime.data_plane import DataPlaneSettings as DataPlaneSettings
 from topology_runtime.finished_kept import FinishedKept
 from topology_runtime.key_counts import KeysSeen
+from topology_runtime.latency.words import LatencyReport, Paces, PathNow
 from topology_runtime.lease import Lease as Lease
 from topology_runtime.letters import DeadLetter as DeadLetter
 from topology_runtime.letters import DeadLetters as DeadLetters
@@ -271,6 +272,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     crashes: int = 0
     last_exit: str = ""
     again: tuple[SentAgain, ...] = ()
+    paths: tuple[PathNow, ...] = ()  # the parts of latency constraints that it manages
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
@@ -340,6 +342,7 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     unlogged: int = 0  # finished rows of which its disk took no log, since it began
     again: tuple[SentAgain, ...] = ()
     keys: tuple[KeysSeen, ...] = ()
+    paths: tuple[PathNow, ...] = ()
 
 
 FromWorker = WorkerHello | WorkerReport
@@ -440,4 +443,4 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     columns: bool = False
 
 
-Tuples = WireFrame | Acks | Word | Ping
+Tuples = WireFrame | Acks | Word | Ping | LatencyReport | Paces

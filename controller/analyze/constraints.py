@@ -1,7 +1,7 @@
 """Do the latency constraints of the topology hold? Pure.
 
 The latency along a path is the mean over the constraint's window of what its rows wait and work (paper 4,
-section 3.2): in each task but the first, and on each edge in the sender's buffer and on the way. Where the
+section 3.2): in each task but the first, and on each edge half the life of the sender's buffers, and the way. Where the
 path begins at a source and ends at a sink, it is measured whole, from the intended emit time.
 """
 
@@ -41,6 +41,6 @@ def _parts(path: tuple[str, ...], window: Window) -> dict[str, float]:
     parts: dict[str, float] = {}
     for source, target in pairwise(path):
         if (edge := window.edges.get((source, target))) is not None:
-            parts[f"{source} → {target}"] = edge.buffer_latency_ms + edge.channel_latency_ms
+            parts[f"{source} → {target}"] = edge.buffer_latency_ms / 2 + edge.channel_latency_ms
         parts[target] = window.tasks[target].latency_mean_ms
     return parts

@@ -212,6 +212,8 @@ def _latency(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
 def _why_not_for_latency(given: DiagnosisInput, worst: Violation, rate_tps: float) -> str:
     if given.in_force_s is None or given.in_force_s < LATENCY_AGAIN_S:
         return f"{_age(given)} of {LATENCY_AGAIN_S:g} s"
+    if worst.waits_for:
+        return f"first without a plan: {worst.waits_for}"
     if worst.busiest < BUSY_SHARE:
         return f"its busiest task is busy {worst.busiest:.0%} of the time: more threads would not help"
     return _no_more(given, rate_tps)

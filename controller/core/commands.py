@@ -33,6 +33,7 @@ from controller.knowledge.records import HoldCleared, Scheduled, Submitted
 from controller.knowledge.run_view import PlanProposal, RunView
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Answer, AnswerLater, Command, Now, PlanMade
+from controller.plan.latency_floor import refuse_below_floor
 from controller.plan.planner import takes_time
 from controller.plan.slot_fit import fitted
 from controller.views.explanation import explain
@@ -183,9 +184,11 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
     here = (*present(k, run.members), *k.settings.initial)[:1]
     read = models_of(given.models)
     models = (fitted(read, given.topology, vm.slot_cores, vm.slot_memory_bytes) for vm in here)
+    fitting = next(models, read)
+    refuse_below_floor(given.topology, {model.task: model for model in fitting})
     submitted = Submitted(
         given.topology,
-        next(models, read),
+        fitting,
         given.steps,
         given.period_s,
         given.user_paths,

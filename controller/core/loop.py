@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.analyze import lag
-from controller.analyze.constraints import violations
 from controller.analyze.diagnosis import DiagnosisInput, diagnose
 from controller.analyze.nearness import growing, nearness
 from controller.analyze.residuals import predicted_slots, residuals
@@ -33,6 +32,7 @@ from controller.core import (
 )
 from controller.core.accounting import Accounts
 from controller.core.following import Following
+from controller.core.path_watch import PathWatch
 from controller.core.tracing import run_of
 from controller.core.viewing import view_of
 from controller.execute.desired import publish
@@ -100,6 +100,7 @@ class Loop:
         self._memory: HeldMemory | None = None
         self._following: Following | None = None
         self._watch = alarms.AlarmWatch()
+        self._paths = PathWatch()
         self._accounts = Accounts()
         self._submitted = submitted
         self._keep_ns = self._roster = self._show_ns = 0
@@ -153,7 +154,7 @@ class Loop:
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
         self._accounts.look(turn, window, verdict, slots)
         off_models = correcting.named(turn, self._accounts)
-        late = violations(topology, lambda seconds: window_of(intake, now.mono_ns, seconds))
+        late = self._paths.look(turn, self.members, lambda seconds: window_of(intake, now.mono_ns, seconds))
         judge(turn, self.members, verdict, window)
         diagnosis = diagnose(
             DiagnosisInput(
@@ -185,7 +186,8 @@ class Loop:
         spare_profiles.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)
-        self._result = LoopResult(window, verdict, need, off, late, slots, here, near, grows, in_task)
+        paths = self._paths.now
+        self._result = LoopResult(window, verdict, need, off, late, paths, slots, here, near, grows, in_task)
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────
 

@@ -129,6 +129,27 @@ class Violation(msgspec.Struct, frozen=True):
     measured_ms: float
     parts_ms: dict[str, float]
     busiest: float  # highest busy share of a task on the path
+    waits_for: str = ""  # what is being tried for it now; none: nothing
+
+
+class PathStanding(msgspec.Struct, frozen=True):
+    """A latency constraint as its managers tell: mean latency (ms) of its sequences, of the quickest and the slowest
+    (None: no rows are seen); channels, of which some leave earlier or later than by default; threads that are run by
+    the one before them. helpless: nothing that can be done without a plan is left; `text` says where the time goes."""
+
+    path: tuple[str, ...]
+    limit_ms: float
+    window_s: float
+    standing: Literal["unknown", "held", "adapting", "helpless"]
+    mean_ms: float | None
+    least_ms: float | None
+    most_ms: float | None
+    managers: int
+    channels: int
+    shortened: int
+    lengthened: int
+    chained: int
+    text: str
 
 
 class TaskLoad(NamedTuple):

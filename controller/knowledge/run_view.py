@@ -15,7 +15,15 @@ from typing import Any, Literal
 import msgspec
 
 from controller.knowledge.arrivals import Lag
-from controller.knowledge.diagnoses import Demand, Reason, Residual, Stability, TaskLoad, Violation
+from controller.knowledge.diagnoses import (
+    Demand,
+    PathStanding,
+    Reason,
+    Residual,
+    Stability,
+    TaskLoad,
+    Violation,
+)
 from controller.knowledge.hot_keys import HotKey
 from controller.knowledge.letters import Letter
 from controller.knowledge.models import Model
@@ -43,6 +51,7 @@ class LoopResult:
     demand: Demand
     residuals: tuple[Residual, ...]
     violations: tuple[Violation, ...]
+    paths: tuple[PathStanding, ...]
     predicted: dict[Slot, tuple[float, float]]  # CPU and memory at the rate of the window
     predicted_now: dict[
         Slot, tuple[float, float]

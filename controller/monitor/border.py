@@ -155,6 +155,13 @@ def _check_worker(report: m.Report, worker: m.WorkerStatus) -> None:
         _numbers("a thread", thread.thread, thread.switched, thread.marked)
         _texts("a thread", thread.failed, thread.unsaved)
         _check_ranges(thread)
+    _many("latency constraints", worker.paths)
+    for path in worker.paths:
+        counts = path.channels, path.shortened, path.lengthened, path.chained
+        _numbers("a latency constraint", path.constraint, *counts)
+        _texts("a latency constraint", path.text)
+        if not all(math.isfinite(ms) for ms in (path.mean_ms, path.least_ms, path.most_ms)):
+            raise BadMessage("a latency that cannot be")
     _many("source threads with letters", worker.again)
     for again in worker.again:
         _many("letters sent again", again.open, AGAIN_MOST)

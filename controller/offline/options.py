@@ -175,6 +175,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
     """The question behind the options of `planner_options` (and `rate`; a command may leave some out).
 
     Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
+    from controller.plan.latency_floor import refuse_below_floor
     from controller.plan.planner import PlanRequest
     from controller.plan.room import TopologySpread, Weights
     from controller.plan.schedulers import mapper_for
@@ -191,6 +192,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
     weights = weights_of(options["rsm_weights"]) if options.get("rsm_weights") else Weights()
     vms_asked(options)  # what is wrong with it is told before anything is read
     topology, models = topology_and_models(options)
+    refuse_below_floor(topology, models)
     vms, sizes, acquire = vms_asked(options, slot_cores_of(topology, models))
     sure, models = certainty_asked(options, topology, models)
     traffic = None

@@ -49,6 +49,7 @@ def status(view: RunView) -> dict[str, Any]:
         "tuples": msgspec.to_builtins(view.tuples),
         "state": state_of(view),
         "latency_ms": {**view.latency_ms, "window": _latency(result) if result else None},
+        "paths": [rounded(asdict(path)) for path in result.paths] if result else [],
         "tasks": [_task(result, name) for name in result.window.tasks] if result else [],
         "residuals": [rounded(asdict(residual)) for residual in result.residuals] if result else [],
         "last_decision": view.decision,

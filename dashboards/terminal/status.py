@@ -57,12 +57,27 @@ def slot_rows(found: Mapping[str, Any]) -> list[Row]:
     return [{"vm": vm["vm"], "vm_state": vm["state"], **slot} for vm in found["vms"] for slot in vm["slots"]]
 
 
+def path_words(path: Mapping[str, Any]) -> str:
+    """How a latency constraint stands."""
+    ends = f"{path['path'][0]} → {'… → ' * (len(path['path']) > 2)}{path['path'][-1]} within {path['limit_ms']:g} ms"
+    if path["most_ms"] is None:
+        return f"{ends}: no rows yet"
+    done = {
+        "leave earlier": path["shortened"], "leave later": path["lengthened"], "threads are chained": path["chained"]
+    }  # fmt: skip
+    text = f"{ends}: {path['most_ms']:.1f} ms on the slowest way, {path['least_ms']:.1f} on the quickest"
+    text += "".join(f"; {n} {'' if 'chained' in what else 'buffers '}{what}" for what, n in done.items() if n)
+    return text + (f"\nnothing helps: {path['text']}" if path["standing"] == "helpless" else "")
+
+
 def print_status(found: Mapping[str, Any]) -> None:
     """The picture of `up`, tasks, the last decision."""
     console(sys.stdout).print(picture(found, (), None))
     if found.get("tasks"):
         sys.stdout.write("\n")
         write_table([{name: task.get(key) for key, name in SHOWN.items()} for task in found["tasks"]])
+    for path in found.get("paths") or ():
+        sys.stdout.write(f"\n{path_words(path)}\n")
     for vm in found["vms"]:
         if vm.get("skew"):
             theirs, ours = (f"headgate {one['headgate']} (wire version {one['wire']})" for one in (vm, found))

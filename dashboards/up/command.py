@@ -80,6 +80,8 @@ from topology_runtime.trace_keep import DEFAULT, parse_keep
 @click.option("--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
               help="Threads that compute are run by the one thread that sends to them.")  # fmt: skip
 @click.option("--hide-keys", is_flag=True, help="Of a hot key tell only its range, not the key.")
+@click.option("--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
+              help="Rows wait so long at most in a thread's buffers, but for latency constraints.")  # fmt: skip
 @click.option("--profile-spare", type=click.FloatRange(0, 60), default=0.0, metavar="MINUTES",
               help="Of each hour, to profile tasks in spare slots, on copies of rows [none].")  # fmt: skip
 @click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,

@@ -190,6 +190,8 @@ def controller_options(
     if settings.chaining != "off":
         words += ["--chaining", settings.chaining]
     words += ["--hide-keys"] * settings.hide_keys
+    if settings.gap != 1.0:
+        words += ["--gap", str(settings.gap)]
     if settings.profile_spare:
         words += ["--profile-spare", str(settings.profile_spare)]
     if settings.metrics is not None:

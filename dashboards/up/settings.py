@@ -57,6 +57,7 @@ class UpSettings:
     profile_spare: float = 0.0  # minutes of each hour
     chaining: str = "off"
     hide_keys: bool = False
+    gap: float = 1.0  # ms
     state_dir: Path | None = None
     trace_dir: Path = Path("traces")
     trace_keep: str = DEFAULT

@@ -155,6 +155,10 @@ def test_a_violated_latency_constraint() -> None:
     idle = msgspec.structs.replace(busy, busiest=0.3)
     assert diagnose(given(violations=(idle,))).kind == "none"
     assert diagnose(given(violations=(busy,), in_force_s=10.0)).kind == "none"
+    tried = diagnose(
+        given(violations=(msgspec.structs.replace(busy, waits_for="4 of 4 buffers leave earlier"),))
+    )
+    assert tried.kind == "none" and "first without a plan: 4 of 4 buffers leave earlier" in tried.text
     kept = needed_for(given().window.progress, 170.0, Past(60.0, since_down_s=5.0))
     enough = diagnose(given(violations=(busy,), planned_tps=170.0, demand=kept))
     assert (enough.kind, "planned already" in enough.text) == ("none", True)

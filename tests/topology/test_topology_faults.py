@@ -128,6 +128,11 @@ def test_each_fault_is_told_with_its_place(topology: Topology, fault: str) -> No
             "latency_constraints[0].path[1] 'prase': no such task; did you mean 'parse'?",
         ),
         (("source", "parse"), {"limit_ms": 0.0}, "latency_constraints[0].limit_ms: 0 must be above 0"),
+        (
+            ("source", "parse"),
+            {"limit_ms": 0.01},
+            "latency_constraints[0].limit_ms: 0.01, but 1 hop alone takes 0.05 ms or more",
+        ),
         (("source", "parse"), {"window_s": -1.0}, "latency_constraints[0].window_s: -1 must be above 0"),
     ],
 )

@@ -13,6 +13,7 @@ from topology_runtime.topology import Edge, LatencyConstraint, Task
 
 MAX_SELECTIVITY = 1000.0
 MAX_ROW_BYTES = 1e9
+HOP_MS = 0.05  # no row comes from one thread to another in less
 
 
 class EdgeRules:
@@ -123,6 +124,10 @@ class EdgeRules:
             yield f"{place}.path: needs two tasks or more"
         for step, name in enumerate(limit.path):
             yield from self._unknown(f"{place}.path[{step}]", name)
+        hops, floor_ms = len(limit.path) - 1, HOP_MS * (len(limit.path) - 1)
+        if hops and 0 < limit.limit_ms < floor_ms:
+            alone = "1 hop alone takes" if hops == 1 else f"{hops} hops alone take"
+            yield f"{place}.limit_ms: {limit.limit_ms:g}, but {alone} {floor_ms:g} ms or more"
         for step, (before, after) in enumerate(zip(limit.path, limit.path[1:], strict=False)):
             pair = self.numbers.get(before, -1), self.numbers.get(after, -1)
             if min(pair) >= 0 and pair not in joined and not self._edges_unsure:

@@ -62,8 +62,8 @@ class Orders:
         """Rows in a frame for this thread at most."""
         cap = self._caps.get(target)
         if cap is None:
-            most, modelled = self.desired.settings.frame_rows, self.desired.modelled_tps.get(target)
-            cap = self._caps[target] = cap_at(most, modelled)
+            settings, modelled = self.desired.settings, self.desired.modelled_tps.get(target)
+            cap = self._caps[target] = cap_at(settings.frame_rows, modelled, settings.gap_s)
         return cap
 
     def barriers_to(self, task: str) -> tuple[int, ...]:

@@ -5,7 +5,8 @@ Rules (protocol: Tuples):
     rows of that root, or rows that root goes along with; a frame's id for the root is the XOR of the
     shares in it. So ids are never shared between input frames [A1].
  2. A buffer is flushed at once when its edge's last flush is a gap or more ago, else a gap after it;
-    and when it is full. One for a chained thread is always flushed at once.
+    and when it is full. One for a chained thread is always flushed at once. Gap and size may be of one buffer
+    alone: where a latency constraint needs less, or allows more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from topology_runtime.cluster import Slot
 from topology_runtime.key_counts import KeysSeen
+from topology_runtime.latency.words import Pace
 from topology_runtime.logic import To
 from topology_runtime.messages import Frame, RootKey, RootPart
 from topology_runtime.worker import runs as r
@@ -90,15 +92,21 @@ class Outputs:
         self.addressed = False  # rows may say which thread they are for
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self._flushed_ns: dict[tuple[int, int], int] = {}
+        self._paces: dict[tuple[int, int], Pace] = {}  # of buffers that differ from the others
         self.full: list[Frame] = []
         self.at_once: set[int] = set()  # threads that nothing is gained by waiting for
         self.cap_of: Callable[[int], int] = lambda _: 256
 
-    def route_by(self, routers: list[tuple[int, Router]]) -> None:
-        """From now on rows go by these routers (edge number, router)."""
+    def route_by(self, routers: list[tuple[int, Router]], number: int = 0) -> None:
+        """From now on rows go by these routers (edge number, router), of routes `number`."""
         self._routers = routers
         self.addressed = any(router.grouping == "direct" for _, router in routers)
         self._flushed_ns.clear()
+        self._paces = {place: pace for place, pace in self._paces.items() if pace.number >= number}
+
+    def pace(self, pace: Pace) -> None:
+        """From now on, until later routes than its own come, the buffer of this channel leaves so."""
+        self._paces[pace.edge, pace.target] = pace
 
     @property
     def edges(self) -> int:
@@ -160,19 +168,27 @@ class Outputs:
         self._take_along(buffer, roots, numbers, given)
         buffer.runs += [(numbers[number], at, count, way) for number, at, count, way in runs]
         buffer.add(rows)
-        if len(buffer.rows) >= self.cap_of(target):
+        if len(buffer.rows) >= self._cap(edge, target):
             self.full.append(self._frame(self.buffers.pop((edge, target)), now_ns))
 
     def _buffer(self, edge: int, target: int, rows: int, now_ns: int) -> Buffer:
         """The buffer of this thread and edge, with room for so many more rows."""
         place = edge, target
         buffer = self.buffers.get(place)
-        if buffer is not None and len(buffer.rows) + rows > self.cap_of(target):
+        if buffer is not None and len(buffer.rows) + rows > self._cap(edge, target):
             self.full.append(self._frame(self.buffers.pop(place), now_ns))
             buffer = None
         if buffer is None:
             buffer = self.buffers[place] = Buffer(edge, target, now_ns)
         return buffer
+
+    def _cap(self, edge: int, target: int) -> int:
+        cap, pace = self.cap_of(target), self._paces.get((edge, target))
+        return cap if pace is None else min(cap, pace.rows)
+
+    def _due_ns(self, place: tuple[int, int]) -> int:
+        pace = self._paces.get(place)
+        return self._flushed_ns.get(place, 0) + (self.gap_ns if pace is None else pace.gap_ns)
 
     def _share(self, buffer: Buffer, root: RootPart, given: Shares) -> int:
         share = self._random64()
@@ -205,9 +221,7 @@ class Outputs:
             due = [
                 place
                 for place in self.buffers
-                if everything
-                or place[1] in self.at_once
-                or now_ns - self._flushed_ns.get(place, 0) >= self.gap_ns
+                if everything or place[1] in self.at_once or now_ns >= self._due_ns(place)
             ]
             frames += [self._frame(self.buffers.pop(place), now_ns) for place in due]
         return frames
@@ -233,7 +247,7 @@ class Outputs:
             return 0
         if not self.buffers:
             return None
-        return min(self._flushed_ns.get(place, 0) + self.gap_ns for place in self.buffers)
+        return min(map(self._due_ns, self.buffers))
 
     @property
     def empty(self) -> bool:

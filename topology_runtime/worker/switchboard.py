@@ -21,6 +21,7 @@ from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import HeadgateError
 from topology_runtime.keys.pairs import KeyPair, contact_at
+from topology_runtime.latency.words import LatencyReport, Paces
 from topology_runtime.messages import (
     Ack,
     Acks,
@@ -46,6 +47,7 @@ POLL_S = 0.2
 CLOSED_KEPT = 10_000  # threads that have ended are remembered: what still comes for them is dropped
 EARLY_MOST = 4096  # refused senders told at once
 
+Whole = Ping | LatencyReport | Paces  # they say themselves who says them
 _random64 = partial(random.getrandbits, 64)
 
 Inbox = SimpleQueue[
@@ -65,6 +67,7 @@ class Switchboard:
         self.strict = False
         self.topology_size = (0, 0)  # edges and sources; 0: not known yet
         self.bad_rows: BadRows = SimpleQueue()
+        self.latency: SimpleQueue[LatencyReport | Paces] = SimpleQueue()
         self._closed: set[int] = set()
         self._lock = threading.Lock()
 
@@ -194,7 +197,7 @@ class Sender(threading.Thread):
         elif isinstance(what, Ack):
             acks.setdefault(slot, []).append(what)
         else:
-            self._send(slot, encode(what if isinstance(what, Ping) else self._signed(what)))
+            self._send(slot, encode(what if isinstance(what, Whole) else self._signed(what)))
         return True
 
     def _signed(self, word: Barrier | StateMove | StateTaken | StateAsked) -> Word:
@@ -278,14 +281,16 @@ class Receiver(threading.Thread):
         else:
             self._board.put(frame.target, (monotonic_ns(), message, size))
 
-    def _told(self, message: Acks | Word) -> None:
+    def _told(self, message: Acks | Word | LatencyReport | Paces) -> None:
         token = self._state.token
         if self._state.fenced(message.slot, message.incarnation):
             self._refuse(message.slot, message.incarnation, token)
         elif isinstance(message, Acks):
             self._acks(message)
-        else:
+        elif isinstance(message, Word):
             self._word(message)
+        else:
+            self._board.latency.put(message)
 
     def _word(self, message: Word) -> None:
         word, places = message.word, self._state.places

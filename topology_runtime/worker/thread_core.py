@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from topology_runtime.cluster import Slot
+from topology_runtime.latency.words import Pace
 from topology_runtime.lease import may_begin
 from topology_runtime.letters import SendAgain
 from topology_runtime.messages import Ack, Frame, ThreadSpec, ThreadStatus
@@ -28,7 +29,9 @@ from topology_runtime.worker.user_code import Results, ToRecord, UserCode
 LATEST_BARRIER = 1 << 62  # what a thread without upstream has in barriers
 
 
-Heard = Barrier | StateMove | StateTaken | StateAsked | SendAgain | list[Ack]  # what comes beside frames
+Heard = (
+    Barrier | StateMove | StateTaken | StateAsked | SendAgain | Pace | list[Ack]
+)  # what comes beside frames
 KeyOf = Callable[[str | int | None], Callable[[Any], Hashable]]  # the key of an edge → its function
 
 
@@ -228,7 +231,7 @@ class ThreadCore:
         self.results.checks.every = orders.desired.settings.strict
         if before is None or before.number != orders.number or before.desired.routes != orders.desired.routes:
             self.flush(now_ns, everything=True)
-            self.outputs.route_by(self._routers(orders))
+            self.outputs.route_by(self._routers(orders), orders.number)
         rerouted = self.switched != orders.number
         self.switched = orders.number
         if orders.switched:
@@ -241,6 +244,9 @@ class ThreadCore:
         """Whatever came but a frame. True when there is something to report."""
         if isinstance(word, StateAsked):
             self._answer(word)
+            return False
+        if isinstance(word, Pace):
+            self.outputs.pace(word)
             return False
         if not isinstance(word, Barrier):
             return self.behaviour.on_word(word, now_ns)

@@ -109,6 +109,9 @@ class TaskThread(threading.Thread):
         self.keys_seen: tuple[KeysSeen, ...] = ()  # in its last second
         self._keys_due_ns = 0
         self.faults = 0  # of peers; counted by the main thread
+        self.asked: frozenset[int] = (
+            frozenset()
+        )  # threads to run for a latency constraint; set by the main thread
         self.stopping = False
         self.busy = False
         self.working = False  # an exclusive thread does something that must not outlast the lease
@@ -116,6 +119,7 @@ class TaskThread(threading.Thread):
         self.lock = (
             threading.Lock()
         )  # held by the thread that runs it: itself, or the one that it is chained to
+        self._asked = self.asked  # when it looked last
         self.borrowed_ns = 0  # CPU that others spent on its frames
         self.watch = MeterWatch(host.meter.words, at, desired.thread, host.one)
         number = topology.tasks.index(self.task)
@@ -231,13 +235,15 @@ class TaskThread(threading.Thread):
         words[at + mt.BYTES_OUT] = self.post.wire_bytes
 
     def look_at_orders(self) -> None:
-        orders = self.orders
-        if orders is None or orders is self.core.orders:
+        orders, asked = self.orders, self.asked
+        if orders is None or (orders is self.core.orders and asked is self._asked):
             return
-        if self.core.obey(orders, monotonic_ns()):
-            self.host.changed()
-        self.post.targets = chained_to(orders, self.desired.thread, self.task.name)
-        self.work.on_orders(orders)
+        if orders is not self.core.orders:
+            if self.core.obey(orders, monotonic_ns()):
+                self.host.changed()
+            self.work.on_orders(orders)
+        self._asked = asked
+        self.post.targets = chained_to(orders, self.desired.thread, self.task.name, asked)
 
     def may_go_on(self) -> bool:
         """May this exclusive thread work now? The lease is read before the orders, since a newer lease counts

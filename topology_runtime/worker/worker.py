@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import random
 import signal
 import sys
 import threading
@@ -23,15 +24,13 @@ from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Waker
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Slot
 from topology_runtime.disk import DiskTroubles
-from topology_runtime.errors import BadMessage, BadRow
+from topology_runtime.errors import BadMessage
 from topology_runtime.keys.pairs import Contact, KeyGuard
 from topology_runtime.letters_kept import LettersKept
 from topology_runtime.logs import hold_out
 from topology_runtime.messages import (
     ClockOff,
-    DeadLetter,
     DesiredState,
-    Frame,
     FromAgentToWorker,
     FromWorker,
     Lease,
@@ -48,13 +47,13 @@ from topology_runtime.owner import die_with
 from topology_runtime.references import use_paths
 from topology_runtime.struck import Poisoned, Struck
 from topology_runtime.topology import Topology
-from topology_runtime.worker import attempts, garbage, snapshots
+from topology_runtime.worker import garbage, snapshots
 from topology_runtime.worker import meter as mt
-from topology_runtime.worker import runs as r
 from topology_runtime.worker import state as st
-from topology_runtime.worker.burial import ROW_TEXT_MOST
+from topology_runtime.worker.bad_rows import letters_of
 from topology_runtime.worker.frames import AnsweringWork, FrameWork
 from topology_runtime.worker.held_lease import HeldLease
+from topology_runtime.worker.latency_watch import LatencyWatch
 from topology_runtime.worker.links import Links, taken
 from topology_runtime.worker.mirror import Mirror
 from topology_runtime.worker.source_reader import SourceWork
@@ -64,6 +63,7 @@ from topology_runtime.worker.watch import poison_of
 
 TICK_S = 0.05  # how often threads are looked at while some start or leave
 CALM_S = 0.2  # … else: what happens wakes the main thread
+NOBODY: frozenset[int] = frozenset()
 REPORT_EVERY_NS = 500_000_000
 HELLO_EVERY_NS = 200_000_000
 LETTERS_A_REPORT = 100  # of 6 kB at most: below what a message may have
@@ -108,6 +108,7 @@ class Worker:
         self.exit_code = 0
         self.mirror = Mirror(place.slot, place.directory)
         self.disk = DiskTroubles()
+        self.latency = LatencyWatch(self.board, self.meter, random.randrange)
         self.letters = LettersKept(place.directory, place.slot.number, place.incarnation, self.disk)
         self._paths: tuple[str, ...] = ()
         self._struck: tuple[Struck, ...] = ()
@@ -155,6 +156,7 @@ class Worker:
         self._look_at_closing(now_ns)
         self._bad_rows()
         self.mirror.look(now_ns)
+        self._look_at_latency(now_ns)
         self._report(now_ns)
 
     def shutdown(self) -> None:
@@ -214,6 +216,11 @@ class Worker:
         self._clean_snapshots(desired)
         if self.state.desired is not None:
             self.mirror.obey(self.state.desired.profile, self.threads.values(), monotonic_ns())
+
+    def _look_at_latency(self, now_ns: int) -> None:
+        self.latency.look(self.records, now_ns)
+        for number, thread in self.threads.items():
+            thread.asked = self.latency.chained.get(number, NOBODY)
 
     def _clean_snapshots(self, desired: DesiredState) -> None:
         """Once per plan, when it is committed: snapshots of threads that nobody can ask for any more go."""
@@ -293,6 +300,7 @@ class Worker:
             self._unlogged_of_gone + sum(thread.records.unlogged for thread in self.threads.values()),
             tuple(t.work.again for t in self.threads.values() if t.work.again),
             tuple(seen for t in self.threads.values() for seen in t.keys_seen),
+            self.latency.now(),
         )
         news = (
             report.token,
@@ -301,6 +309,7 @@ class Worker:
             report.leaving,
             report.troubles,
             report.again,
+            [(path.constraint, path.standing) for path in report.paths],
             tuple(map(_standing, report.sources)),
         )
         if letters or news != self._news or now_ns - self._reported_ns >= REPORT_EVERY_NS:
@@ -322,6 +331,7 @@ class Worker:
                 self.board.topology_size = len(orders.topology.edges), len(orders.topology.sources)
                 for thread in self.threads.values():
                     thread.orders = orders
+                self.latency.obey(orders, monotonic_ns())
                 self.board.wake_all()
             case st.StartThread(desired):
                 self._start(desired)
@@ -386,27 +396,10 @@ class Worker:
         self.wake.set()
 
     def _bad_rows(self) -> None:
-        while not self.board.bad_rows.empty():
-            frame, bad = self.board.bad_rows.get_nowait()
-            for place, error in bad:
-                self.letters.put(self._letter(frame, place, error))
-
-    def _letter(self, frame: Frame, place: int, error: BadRow) -> DeadLetter:
-        number, offset, _ = list(r.single(frame.runs))[place]
-        root = frame.roots[number]
-        desired = self.state.desired
-        assert desired is not None
-        failed = attempts.failure(place, error)
-        return DeadLetter(
-            desired.topology.edges[frame.edge].source,
-            frame.sender,
-            desired.topology.sources[root.source].name,
-            root.partition,
-            root.position + offset,
-            repr(frame.rows[place])[:ROW_TEXT_MOST],
-            failed.error,
-            failed.traceback,
-        )
+        for frame, bad in taken(self.board.bad_rows):
+            assert self.state.desired is not None
+            for letter in letters_of(frame, bad, self.state.desired.topology):
+                self.letters.put(letter)
 
     def _owner_lives(self) -> None:
         if os.getppid() != self.place.owner:

@@ -1,0 +1,201 @@
+"""A worker's part in latency constraints: it reports what its threads and their channels took, manages the parts of
+constraints that are its own, and lets buffers leave as managers ask. Run by the main thread; paper 4, section 3.4.
+
+Reporters and managers are workers, since those have links to each other: reports come by the links of the rows, from
+named workers only. Who manages what, everybody computes from the same desired state (latency/managers.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from topology_runtime.cluster import Slot
+from topology_runtime.latency.countermeasures import Acts, Default, PathManager
+from topology_runtime.latency.managers import Channels, Manager, edge_between, managers
+from topology_runtime.latency.words import ChannelSeen, LatencyReport, Pace, Paces, PathNow, ThreadSeen
+from topology_runtime.worker import meter as mt
+from topology_runtime.worker.chains import may_be_run
+from topology_runtime.worker.links import taken
+from topology_runtime.worker.meter import Meter
+from topology_runtime.worker.orders import Orders
+from topology_runtime.worker.switchboard import Switchboard
+
+NS = 1_000_000_000
+INTERVAL_NS = NS  # between two reports to one manager
+GAP_MOST_NS = 10 * NS  # whatever a manager asks for
+EARLY_MOST = 1024  # words by routes that are not here yet
+
+
+@dataclass
+class Reader:
+    """To whom this worker reports: the manager in `slot`, about these threads and channels; what it has told."""
+
+    slot: Slot
+    threads: frozenset[int]
+    senders: dict[int, frozenset[int]]  # to each of our threads: of its channels
+    due_ns: int
+    told_ns: int
+    words: dict[int, tuple[int, ...]] = field(default_factory=dict)  # first word of a record → its counts
+
+
+class LatencyWatch:
+    """draw(n): a random number below n. chained: thread → those that managers want it to run."""
+
+    def __init__(self, board: Switchboard, meter: Meter, draw: Callable[[int], int]) -> None:
+        self.chained: dict[int, frozenset[int]] = {}
+        self._slot, self._incarnation, self._meter = board.slot, board.incarnation, meter
+        self._board, self._draw = board, draw
+        self._number = 0  # of the routes
+        self._slot_of: Mapping[int, Slot] = {}
+        self._readers: list[Reader] = []
+        self._own: list[PathManager] = []
+        self._wishes: dict[tuple[int, int, int], dict[Slot, Pace]] = {}  # channel → by whom
+        self._early: deque[LatencyReport | Paces] = deque(maxlen=EARLY_MOST)
+        self._look_ns = 0
+
+    def obey(self, orders: Orders, now_ns: int) -> None:
+        """New orders: with later routes everything begins anew, but for the gaps that were needed."""
+        if orders.number <= self._number:
+            return
+        self._number, self._slot_of = orders.number, orders.slot_of
+        gaps_ms = {manager.constraint: manager.shortest_ms for manager in self._own}
+        self._readers, self._own, self.chained = [], [], {}
+        self._wishes.clear()
+        if not orders.topology.latency_constraints:
+            return
+        staying = {task: frozenset(threads) - orders.leaving for task, threads in orders.threads_of.items()}
+        for manager in managers(orders.topology, staying, orders.slot_of):
+            self._readers += self._reader(manager, now_ns)
+            if manager.slot == self._slot:
+                self._own = list(self._managing(manager, orders, staying))
+        for path in self._own:
+            if (gap_ms := gaps_ms.get(path.constraint)) is not None:
+                self._do(path.begin(gap_ms), now_ns)
+        early, self._early = self._early, deque(maxlen=EARLY_MOST)
+        for word in early:
+            self._take(word, now_ns)
+
+    def look(self, records: Mapping[int, int], now_ns: int) -> None:
+        """Once a turn of the main thread. records: thread → the first word of its record in the meter."""
+        for word in taken(self._board.latency):
+            self._take(word, now_ns)
+        for reader in self._readers:
+            if now_ns >= reader.due_ns:
+                reader.due_ns += INTERVAL_NS * (1 + (now_ns - reader.due_ns) // INTERVAL_NS)
+                self._report(reader, records, now_ns)
+        if self._own and now_ns >= self._look_ns:
+            self._look_ns = now_ns + INTERVAL_NS
+            for path in self._own:
+                self._do(path.look(now_ns / NS), now_ns)
+
+    def now(self) -> tuple[PathNow, ...]:
+        """Of the parts that are managed here."""
+        return tuple(path.now() for path in self._own)
+
+    # ── manager ─────────────────────────────────────────────────────────────────────────────────
+
+    def _managing(
+        self, manager: Manager, orders: Orders, threads_of: Mapping[str, frozenset[int]]
+    ) -> Iterator[PathManager]:
+        topology, settings = orders.topology, orders.desired.settings
+        default = Default(settings.gap_s * 1000, settings.frame_rows)
+        here = frozenset(t for t in orders.task_of if may_be_run(orders, t, self._slot))
+        for part in manager.parts:
+            path = topology.latency_constraints[part.constraint].path
+            edges = [edge_between(topology, *pair) for pair in pairwise(path)]
+            channels = tuple(
+                Channels(edge.grouping, threads_of[edge.source], threads_of[edge.target], orders.slot_of)
+                for edge in edges
+            )
+            numbers = tuple(topology.edges.index(edge) for edge in edges)
+            yield PathManager(topology.latency_constraints, part, numbers, channels, default, here)
+
+    def _do(self, acts: Acts, now_ns: int) -> None:
+        by_slot: dict[Slot, list[Pace]] = {}
+        for pace in acts.paces:
+            by_slot.setdefault(self._slot_of[pace.sender], []).append(pace)
+        for slot, paces in by_slot.items():
+            self._give(slot, Paces(self._slot, self._incarnation, self._number, tuple(paces)), now_ns)
+        for sender, target in acts.chained:
+            self.chained[sender] = self.chained.get(sender, frozenset()) | {target}
+
+    # ── reporter ────────────────────────────────────────────────────────────────────────────────
+
+    def _reader(self, manager: Manager, now_ns: int) -> list[Reader]:
+        here = {thread for thread, slot in self._slot_of.items() if slot == self._slot}
+        threads: set[int] = set()
+        senders: dict[int, frozenset[int]] = {}
+        for part in manager.parts:
+            threads |= here.intersection(*[frozenset().union(*part.threads)])
+            for before, after in pairwise(part.threads):
+                for thread in here & after:
+                    senders[thread] = senders.get(thread, frozenset()) | before
+        if not threads:
+            return []
+        return [Reader(manager.slot, frozenset(threads), senders, now_ns + self._draw(INTERVAL_NS), now_ns)]
+
+    def _report(self, reader: Reader, records: Mapping[int, int], now_ns: int) -> None:
+        threads = tuple(self._threads_seen(reader, records, max(1, now_ns - reader.told_ns)))
+        channels = tuple(self._channels_seen(reader))
+        reader.told_ns = now_ns
+        if threads or channels:
+            report = LatencyReport(self._slot, self._incarnation, self._number, channels, threads)
+            self._give(reader.slot, report, now_ns)
+
+    def _threads_seen(self, reader: Reader, records: Mapping[int, int], past_ns: int) -> Iterator[ThreadSeen]:
+        words = self._meter.words
+        for thread in reader.threads & records.keys():
+            at = records[thread]
+            now = words[at + mt.TUPLES_IN], words[at + mt.LATENCY_SUM_NS], words[at + mt.BUSY_NS]
+            rows, latency_ns, busy_ns = self._since(reader, at, now)
+            if rows > 0:
+                yield ThreadSeen(thread, latency_ns // rows, min(1.0, busy_ns / past_ns))
+
+    def _channels_seen(self, reader: Reader) -> Iterator[ChannelSeen]:
+        words = self._meter.words
+        first = mt.HEADER + mt.THREADS * mt.THREAD_WORDS
+        for at in range(first, first + words[mt.H_LINKS] * mt.LINK_WORDS, mt.LINK_WORDS):
+            sender, target = words[at + mt.L_FROM], words[at + mt.L_TO]
+            if words[at + mt.L_STATE] or sender not in reader.senders.get(target, ()):
+                continue
+            now = words[at + mt.L_FRAMES], words[at + mt.L_BUFFER_NS], words[at + mt.L_CHANNEL_NS]
+            frames, buffer_ns, transport_ns = self._since(reader, at, now)
+            if frames > 0:
+                yield ChannelSeen(sender, target, frames, buffer_ns // frames, transport_ns // frames)
+
+    def _since(self, reader: Reader, at: int, now: tuple[int, int, int]) -> tuple[int, ...]:
+        before = reader.words.get(at, now)  # what was before the first look belongs to nothing that lasts
+        reader.words[at] = now
+        return tuple(a - b for a, b in zip(now, before, strict=True))
+
+    # ── words ───────────────────────────────────────────────────────────────────────────────────
+
+    def _give(self, slot: Slot, word: LatencyReport | Paces, now_ns: int) -> None:
+        if slot == self._slot:
+            self._take(word, now_ns)
+        else:
+            self._board.out.put((slot, word))
+
+    def _take(self, word: LatencyReport | Paces, now_ns: int) -> None:
+        """By routes that are not ours any more: its sender makes it anew. By later ones: it waits for them."""
+        if word.number > self._number:
+            self._early.append(word)
+        elif word.number == self._number and isinstance(word, LatencyReport):
+            for path in self._own:
+                path.take(word, now_ns / NS)
+        elif word.number == self._number and isinstance(word, Paces):
+            for pace in word.paces:
+                if self._slot_of.get(pace.sender) == self._slot:
+                    self._wish(word.slot, pace)
+
+    def _wish(self, slot: Slot, pace: Pace) -> None:
+        """Of what several managers want of one channel, the shortest holds."""
+        wishes = self._wishes.setdefault((pace.sender, pace.edge, pace.target), {})
+        wishes[slot] = pace
+        gap_ns = min(GAP_MOST_NS, *(wish.gap_ns for wish in wishes.values()))
+        rows = min(wish.rows for wish in wishes.values())
+        held = Pace(self._number, pace.sender, pace.edge, pace.target, max(0, gap_ns), max(1, rows))
+        self._board.put(pace.sender, held)
