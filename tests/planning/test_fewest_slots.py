@@ -246,6 +246,16 @@ def test_whoever_waits_gets_the_best_so_far_in_time_and_is_told_so():
     assert next(ticks) < 200
 
 
+def test_a_search_is_ended_by_the_clock_alone():
+    """The same problem with as many steps, and nobody who waits, is searched to its end."""
+    choices = tuple(Choice(n, 10.0 * n, 0.21 * n, 0.17 * n) for n in (1, 2, 3, 4))
+    flexible = [Flexible(50.0 + 7 * n, choices) for n in range(2)]
+    assert not fewest(flexible, [], 5.0).late
+    ticks = itertools.count()
+    with clocked(lambda: float(next(ticks))):
+        assert fewest(flexible, [], 5.0).late
+
+
 def test_a_gap_says_why_it_is_left_in_the_plan_and_beside_what_is_compared(capsys):
     line = ["traffic", "--vm-sizes", "4", *PATIENT]
     assert cli.main(["plan", *line, "--rate", "50", "--planner", "optimal", "-o", "json"]) == 0
