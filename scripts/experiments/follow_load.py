@@ -9,8 +9,8 @@ what the follower, its Java process and its Python workers hold in memory. Three
     .venv/bin/python -P scripts/experiments/follow_load.py --threads 1000 --seconds 600
 
 The last line tells of the whole run, and of its last two thirds what grows: slopes per hour of the run, each with its
-95 % interval (Theil–Sen over the means of forty pieces, blocks drawn again). `turn_cpu_s` is the CPU time of all its
-processes: it says what a turn costs on a machine that others use too.
+95 % interval (Theil–Sen over the means of twelve pieces, long enough to say little of the next one). `turn_cpu_s` is
+the CPU time of all its processes: it says what a turn costs on a machine that others use too.
 
 With `--ahead S` the next S seconds of the run come as soon as all that is there is in: the memory of hours in less.
 What is not known here goes to `headgate analyze`.
@@ -44,7 +44,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from generate_trace import generate
 from made_runs import Wanted
-from topology_runtime.stability.slopes import trend
+from topology_runtime.stability.slopes import theil_sen
 
 MADE_MOST = 1_000  # threads of a made run
 THREADS_OF_SLOT = 25
@@ -52,7 +52,7 @@ ROTATE_S, ROTATE_ROWS = 10, 6_250  # of `samples`: the recorder's ten seconds an
 TURNS_A_S = 5  # of the recorder: so many files of a table a second at most
 LOOK_S = 0.5
 TOOK = re.compile(r"the turn took ([0-9.]+) s")
-PIECES = 40  # of the last two thirds, whose means a slope is made of
+PIECES = 12  # of the last two thirds, whose means a slope is made of
 ENDED_S = 600.0  # for a follower to catch up once nothing comes any more
 
 
@@ -228,7 +228,7 @@ def slope_h(at_s: list[float], values: list[float]) -> list[float]:
     means = np.bincount(place, np.array(values)) / np.bincount(place)
     pieces = np.array_split(np.arange(len(when)), min(PIECES, len(when)))
     x, y = (np.array([of[piece].mean() for piece in pieces]) for of in (when / 3600, means))
-    found = trend(x, y)
+    found = theil_sen(x, y)
     return [round(value, 2) for value in (found.value, found.low, found.high)]
 
 
