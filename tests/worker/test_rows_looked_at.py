@@ -9,7 +9,7 @@ from plane_tasks import S
 from test_task_logic import flow, frame, outputs
 
 from topology_runtime.logic import To
-from topology_runtime.worker.row_checks import CAREFUL_FRAMES, LOOKED_AT, ONE_IN, WHOLE_MOST, RowChecks
+from topology_runtime.worker.row_checks import CAREFUL_FRAMES, LOOKED_AT, ONE_IN, TURNS, WHOLE_MOST, RowChecks
 
 BAD = object()
 
@@ -29,7 +29,7 @@ def test_a_place_of_large_frames_is_looked_at_once_in_so_many(seed: int) -> None
     checks = RowChecks()
     for _ in range(numbers.randrange(20)):
         assert checks.pass_on([1] * 100)
-    turns = max(ONE_IN, len(rows) // LOOKED_AT)
+    turns = TURNS * max(ONE_IN, len(rows) // LOOKED_AT)
     assert [checks.pass_on(rows) for _ in range(turns)].count(False) >= 1
 
 
@@ -46,7 +46,7 @@ def test_care_ends() -> None:
     checks = RowChecks()
     assert not checks.pass_on([BAD])
     assert all(checks.pass_on([1] * 100) for _ in range(CAREFUL_FRAMES))
-    assert sum(checks.pass_on([1] * 99 + [BAD]) for _ in range(ONE_IN)) >= 1
+    assert sum(checks.pass_on([1] * 99 + [BAD]) for _ in range(TURNS * ONE_IN)) >= 1
 
 
 def test_where_every_row_is_to_be_looked_at_none_is_passed_over() -> None:

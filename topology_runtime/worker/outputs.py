@@ -89,6 +89,7 @@ class Outputs:
         self._random64 = random64
         self.gap_ns = gap_ns
         self._routers: list[tuple[int, Router]] = []
+        self._only: tuple[int, int] | None = None  # the one edge and its one receiver, if that is all
         self.addressed = False  # rows may say which thread they are for
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self._flushed_ns: dict[tuple[int, int], int] = {}
@@ -100,6 +101,8 @@ class Outputs:
     def route_by(self, routers: list[tuple[int, Router]], number: int = 0) -> None:
         """From now on rows go by these routers (edge number, router), of routes `number`."""
         self._routers = routers
+        only = routers[0][1].only if len(routers) == 1 else None
+        self._only = (routers[0][0], only) if only is not None else None
         self.addressed = any(router.grouping == "direct" for _, router in routers)
         self._flushed_ns.clear()
         self._paces = {place: pace for place, pace in self._paces.items() if pace.number >= number}
@@ -116,9 +119,14 @@ class Outputs:
         """Rows of one input frame (or source root) into the buffers of every edge.
 
         Returns the XOR of all shares given, per root."""
-        given: Shares = {}
         if not rows:
-            return given
+            return {}
+        if (
+            self._only is not None
+            and (whole := self._whole(self._only, rows, runs, roots, now_ns)) is not None
+        ):
+            return whole
+        given: Shares = {}
         plain = _Rows(bare(rows) if self.addressed else rows, runs)
         for edge, router in self._routers:
             for target, places in router.split(rows if router.grouping == "direct" else plain.rows):
@@ -127,6 +135,32 @@ class Outputs:
                 went = [(n, at, count, r.over_edge(way, edge, copy)) for n, at, count, way in its_runs]
                 self._add(edge, target, chosen, went, roots, now_ns, given)
         return given
+
+    def _whole(
+        self, place: tuple[int, int], rows: Any, runs: Sequence[Run], roots: Sequence[RootPart], now_ns: int
+    ) -> Shares | None:
+        """Most frames of a busy thread, made as `_add` would and without a buffer: full (half, where nothing is gained
+        by waiting), of one root, for the only receiver, for which nothing waits. None: it is another one."""
+        edge, target = place
+        cap = self._cap(edge, target)
+        least = cap // 2 if target in self.at_once else cap
+        if len(runs) > 1 or not least <= len(rows) <= cap or type(rows) is not list or place in self.buffers:
+            return None
+        number, at, count, way = runs[0]
+        root = roots[number]
+        if root.along:
+            return None
+        share = self._random64()
+        origin = root.home, root.source, root.partition, root.position
+        part = RootPart(root.key, *origin, root.intended_ns, root.floor, share)
+        run = 0, at, count, r.over_edge(way, edge)
+        self._flushed_ns[place] = now_ns
+        self.full.append(
+            Frame(
+                edge, self._thread, self._slot, self._incarnation, target, [part], [run], rows, now_ns, now_ns
+            )
+        )
+        return {root.key: share}
 
     def keys_seen(self, hidden: bool) -> tuple[KeysSeen, ...]:
         """Of each edge whose rows are split by key: what was seen since this was asked last."""

@@ -98,6 +98,12 @@ class Router:
         self.keys = KeyWatch() if edge.grouping == "fields" else None
         self.unroutable: list[tuple[int, Exception]] = []  # rows with no usable key or index since last asked
 
+    @property
+    def only(self) -> int | None:
+        """The thread that gets every row, whatever is in it."""
+        whatever = self.grouping not in ("fields", "direct")
+        return self._threads[0] if whatever and len(self._threads) == 1 else None
+
     def split(self, rows: Sequence[Any]) -> Iterator[Part]:
         """Parts of these rows, each at most the receiving thread's cap long."""
         if not self._threads:
