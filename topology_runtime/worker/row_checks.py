@@ -3,7 +3,8 @@
 Every row that goes to another process is looked at where it is written. One that stays was looked at just as closely,
 which took a third of a frame's time: so of every fourth larger frame a part is looked at, every time another one, and
 after a row that cannot travel all rows of the next frames. A function that returns what cannot travel does so again and
-again: what is passed over reaches the next task as it is, and is found some frames later, or where it leaves the worker.
+again: what is passed over reaches the next task as it is, and is found some frames later, or where it leaves the
+worker.
 """
 
 from __future__ import annotations
