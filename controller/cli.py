@@ -152,6 +152,7 @@ def settings_of(
     """What the run is to be like. Raises HeadgateError."""
     from controller.files.plan_files import read_plan
     from controller.knowledge.config import ControllerSettings
+    from topology_runtime.data_plane import FRAME_ROWS
     from topology_runtime.messages import DataPlaneSettings as DataPlane
 
     plan = read_plan(options["plan"]) if options["plan"] else None
@@ -172,7 +173,7 @@ def settings_of(
         plan=plan,
         profile_spare_min=options["profile_spare"],
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
-        data_plane=DataPlane(gap_s=options["gap"] / 1000, strict=options["strict"]),
+        data_plane=DataPlane(frame_rows=FRAME_ROWS, gap_s=options["gap"] / 1000, strict=options["strict"]),
         hide_keys=options["hide_keys"],
         chaining=options["chaining"] == "auto",
         sure=options["sure"],

@@ -27,13 +27,14 @@ import bench_tasks as bt  # noqa: E402
 from topology_runtime import messages as m  # noqa: E402
 from topology_runtime.channels import PullChannel, PushChannel, encode  # noqa: E402
 from topology_runtime.curve import new_pair  # noqa: E402
+from topology_runtime.data_plane import FRAME_ROWS  # noqa: E402
 from topology_runtime.keys.pairs import Contact, KeyGuard, Who, contact_at  # noqa: E402
 from topology_runtime.latency_buckets import percentile_ns  # noqa: E402
 from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
 from topology_runtime.worker import rows as wire  # noqa: E402
 from topology_runtime.worker.rig import Rig  # noqa: E402
 
-FRAME = 512
+FRAME = 512  # of the bare limits
 NAMES = ("source", "f1", "f2", "f3", "count")
 
 
@@ -104,7 +105,7 @@ def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] 
             places,
             directory,
             (str(HERE),),
-            m.DataPlaneSettings(frame_rows=FRAME),
+            m.DataPlaneSettings(frame_rows=FRAME_ROWS),
             dict.fromkeys(NAMES, 16384.0),
             chained=chained,
         )

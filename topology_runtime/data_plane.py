@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+FRAME_ROWS = 1024  # in a frame of a run at most: a frame costs as much as some 400 rows of a quick task
+
 
 def cap_at(most: int, modelled_tps: float | None, gap_s: float = 0.0) -> int:
     """Rows in a frame at most, for a thread of this rate: a tenth of a second of it, so that a slow task's frame still

@@ -10,6 +10,7 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.prediction_ledger import LedgerEntry
 from controller.knowledge.season_data import LearnedSeason
 from topology_runtime.cluster import Vm
+from topology_runtime.data_plane import FRAME_ROWS
 from topology_runtime.messages import DataPlaneSettings as DataPlane
 
 Mode = Literal["auto", "advise", "approve"]
@@ -65,7 +66,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     stale: dict[str, str] = {}
     window_s: float = 10.0  # the window that decisions are based on
     probation_window_s: float = 4.0  # a verdict needs seven seconds of a plan in force
-    data_plane: DataPlane = DataPlane()
+    data_plane: DataPlane = DataPlane(frame_rows=FRAME_ROWS)
     chaining: bool = False
     hide_keys: bool = False
     season: LearnedSeason | None = None
