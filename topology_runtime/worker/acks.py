@@ -39,6 +39,16 @@ Addressed = tuple[Slot, Ack]  # an ack and the slot of its ledger
 Position = tuple[int, int, int]  # source number, partition, position of the row
 
 
+def summed(acks: Iterable[Addressed]) -> Iterator[Addressed]:
+    """Acks of several events, those of one root and attempt as one: a ledger that hears their sum hears the same."""
+    sums: dict[tuple[Slot, RootKey], tuple[int, int]] = {}
+    for home, ack in acks:
+        value, held = sums.get((home, ack.key), (0, 0))
+        sums[home, ack.key] = value ^ ack.value, held + ack.held
+    for (home, key), (value, held) in sums.items():
+        yield home, Ack(key, value, held)
+
+
 @dataclass(slots=True)
 class BufferedRow:
     """A row that may be kept: what it is, whence it came, and the share that keeps its roots open: the one it is

@@ -17,6 +17,7 @@ from topology_runtime.messages import Frame, WireFrame
 from topology_runtime.state_moves import StateAsked
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.behaviours import behaviour_of
+from topology_runtime.worker.chained_post import Ran
 from topology_runtime.worker.gathering import edge_of, gathered, rows_in
 from topology_runtime.worker.keyed import KeyedTask
 from topology_runtime.worker.orders import Orders
@@ -75,7 +76,7 @@ class FrameWork(ThreadWork):
                     self._handle(other)
         thread.busy = thread.working = False
 
-    def run_for(self, frame: Frame, before: int) -> int | None:
+    def run_for(self, frame: Frame, before: int) -> Ran | None:
         thread = self.thread
         if not self._anywhere:
             return None
@@ -87,14 +88,15 @@ class FrameWork(ThreadWork):
                 return None
             words, lent_ns = thread.host.meter.words, thread.post.lent_ns
             words[thread.at + mt.IDENT] = threading.get_ident()
-            self._handle((frame.flushed_ns, frame, 0))
+            with thread.post.run_by_another() as acks:
+                self._handle((frame.flushed_ns, frame, 0))
             words[thread.at + mt.IDENT] = thread.ident or 0
             if monotonic_ns() + int(self._patience_s() * 1e9) < self._until_ns:
                 thread.inbox.put(None)  # there is something to do sooner than it thinks
             lent_ns = thread.post.lent_ns - lent_ns
             thread.borrowed_ns += self._cpu_ns + lent_ns
             thread.count()
-        return self._cpu_ns + lent_ns
+        return Ran(self._cpu_ns + lent_ns, acks)
 
     def _gather(self, item: Arrived) -> tuple[Sequence[Arrived], Sequence[Any]]:
         """Frames that wait behind this one and fit into one call with it; and what else was found in looking for them,

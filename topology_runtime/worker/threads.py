@@ -23,7 +23,7 @@ from topology_runtime.logic import Context
 from topology_runtime.messages import DeadLetter, Frame, SourceStatus, ThreadSpec, ThreadStatus
 from topology_runtime.topology import Topology
 from topology_runtime.worker import meter as mt
-from topology_runtime.worker.chained_post import ChainedPost, Receiving
+from topology_runtime.worker.chained_post import ChainedPost, Ran, Receiving
 from topology_runtime.worker.chains import chained_to
 from topology_runtime.worker.finished import FinishedLog
 from topology_runtime.worker.held_lease import HeldLease
@@ -73,7 +73,7 @@ class ThreadWork:
     def turn(self) -> None:
         raise NotImplementedError
 
-    def run_for(self, frame: Frame, before: int) -> int | None:
+    def run_for(self, frame: Frame, before: int) -> Ran | None:
         """As `Receiving` says. Here: only by itself."""
         return None
 
@@ -139,7 +139,7 @@ class TaskThread(threading.Thread):
         idle = not self.busy and not self.lock.locked() and self.inbox.empty()
         return self.core.now(idle, self.failed)
 
-    def run_for(self, frame: Frame, before: int) -> int | None:
+    def run_for(self, frame: Frame, before: int) -> Ran | None:
         """As `Receiving` says; called by another thread of this worker."""
         return self.work.run_for(frame, before)
 
