@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from topology_runtime.cluster import Slot
 from topology_runtime.logic import Hold, any_thread, runs_anywhere
-from topology_runtime.messages import DataPlaneSettings, DesiredState, Route, ThreadSpec, Token
+from topology_runtime.messages import Ack, DataPlaneSettings, DesiredState, RootKey, Route, ThreadSpec, Token
 from topology_runtime.topology import KEY_RANGES, Edge, Task, Topology
+from topology_runtime.worker.acks import summed
 from topology_runtime.worker.chains import chained_to
 from topology_runtime.worker.orders import orders_of
 
@@ -129,3 +133,20 @@ class Below(Free):
 )
 def test_a_function_runs_anywhere_an_object_where_its_class_says_so(logic: Any, anywhere: bool) -> None:
     assert runs_anywhere(logic) is anywhere
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 2**64 - 1), st.integers(-3, 3)),
+        max_size=30,
+    )
+)
+def test_the_acks_of_a_chain_say_as_one_what_they_said_each(told: list[tuple[int, int, int, int]]) -> None:
+    acks = [(Slot("vm", slot), Ack(RootKey(1, 1, root, 0), value, held)) for slot, root, value, held in told]
+    found = list(summed(acks))
+    assert len({(home, ack.key) for home, ack in found}) == len(found)
+    for home, ack in found:
+        same = [one for there, one in acks if (there, one.key) == (home, ack.key)]
+        assert ack.value == functools.reduce(operator.xor, (one.value for one in same))
+        assert ack.held == sum(one.held for one in same)
+    assert {(home, ack.key) for home, ack in acks} == {(home, ack.key) for home, ack in found}
