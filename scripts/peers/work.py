@@ -7,6 +7,7 @@ W4      JSON events of 500 bytes: parsed, counted by their user, each new count 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -95,6 +96,14 @@ def user(row: Event) -> str:
     return row[0]
 
 
+_parse = parser("msgspec")
+
+
+def user_in(text: str) -> str:
+    """Whose event this text is."""
+    return _parse(text.encode())[0]
+
+
 class LastCounts:
     """The sink: the newest count of each user."""
 
@@ -126,3 +135,33 @@ def exact_counts(total: int) -> dict[str, int]:
             key = user_of(number)
             found[key] = found.get(key, 0) + n
     return found
+
+
+# ── what a peer tells ────────────────────────────────────────────────────────────────────────────
+
+
+class Sum:
+    """The sink of W1: rows, and the sum of their first values."""
+
+    def __init__(self) -> None:
+        self.rows = self.total = 0
+
+    def __call__(self, row: Tuple) -> None:
+        self.rows += 1
+        self.total += row[0]
+
+
+def exact_sum(total: int) -> int:
+    """Of 2 (x + 1) − 3 for the first so many x."""
+    return total * (total - 1) - total
+
+
+def tell(total: int, seconds: float, sink: Sum | LastCounts, version: str, delivery: str) -> None:
+    """One line of JSON, once what the sink has is what it has to have. Exits 1 otherwise."""
+    if isinstance(sink, Sum):
+        right = (sink.rows, sink.total) == (total, exact_sum(total))
+    else:
+        right = sink.counts == exact_counts(total)
+    if not right:
+        sys.exit("error: what came out is not what had to")
+    print(json.dumps({"per_s": total / seconds, "version": version, "delivery": delivery}), flush=True)
