@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planting import Plant
 from plants_of_analysis import OF_ANALYSIS
+from plants_of_latency import OF_LATENCY
 from plants_of_measuring import OF_MEASURING
 from plants_of_moves import OF_MOVES
 from plants_of_packages import OF_PACKAGES
@@ -23,4 +24,5 @@ PLANTS: tuple[Plant, ...] = (
     *OF_SUMS,
     *OF_MEASURING,
     *OF_TRAFFIC,
+    *OF_LATENCY,
 )

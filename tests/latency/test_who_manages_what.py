@@ -136,3 +136,16 @@ def test_a_worker_with_parts_of_two_constraints_manages_both() -> None:
 def test_nobody_manages_what_has_no_threads() -> None:
     topology = line(("shuffle",), (0, 1))
     assert managers(topology, {"t0": (0,)}, {0: Slot("vm", 0)}) == []
+
+
+def test_a_sender_without_a_receiver_in_its_slot_is_managed_by_every_receivers_worker() -> None:
+    """By `local` it sends to all, and the anchor is the second task: it is in more workers."""
+    slots = [Slot("vm", n) for n in range(3)]
+    threads_of = {"t0": (0, 1), "t1": (2, 3, 4)}
+    slot_of = {0: slots[0], 1: Slot("vm", 9), 2: slots[0], 3: slots[1], 4: slots[2]}
+    made = managers(line(("local",), (0, 1)), threads_of, slot_of)
+    assert {m.slot: [set(step) for step in m.parts[0].threads] for m in made} == {
+        slots[0]: [{0, 1}, {2}],
+        slots[1]: [{1}, {3}],
+        slots[2]: [{1}, {4}],
+    }
