@@ -50,7 +50,7 @@ def test_a_rate_is_shown_before_it_is_set(shown: Page) -> None:
         "+ 300 t/s offered",
         "~ 6 → 8 slots, planned for 375 t/s, more than may be had here",
     ]
-    assert shown.asked == [("whatif", {"rates": [300.0], "full": False, "offered": True})]
+    assert shown.asked == [("whatif", {"rates": [300.0], "full": False, "offered": True, "compare": False})]
     done = shown.post("/api/apply", {"id": proposed.json()["id"]})
     assert done.json()["kind"] == "rate" and shown.asked[-1] == ("rate_set", {"rate_tps": 300.0})
 
@@ -106,7 +106,9 @@ def test_a_rate_that_is_none_is_refused(shown: Page, rate: float) -> None:
 def test_what_if_is_the_controllers_own_answer_and_needs_no_token(shown: Page) -> None:
     answer = shown.post("/api/whatif", {"rates": [100, 200], "full": True}, token=None)
     assert [row["rate_tps"] for row in answer.json()["rows"]] == [100, 200]
-    assert shown.asked == [("whatif", {"rates": [100.0, 200.0], "full": True, "offered": False})]
+    assert shown.asked == [
+        ("whatif", {"rates": [100.0, 200.0], "full": True, "offered": False, "compare": False})
+    ]
 
 
 @pytest.mark.parametrize(
