@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from topology_runtime.wire_version import VERSION
 
 FILES_LEAST, FILES_WANTED = 4096, 65_536  # one schedstat file per thread, sockets, meters
 PR_SET_PDEATHSIG = 1
+ENDING_S, LOOK_AGAIN_S = 15.0, 0.05  # an agent ends its workers in less, on a busy machine too
 
 log = logging.getLogger("headgate.agent")
 
@@ -133,8 +135,9 @@ def contact(config: AgentConfig) -> Contact:
     return key.contact(config.controller)
 
 
-def lock(directory: str, vm: str) -> int:
-    """The folder is this agent's alone until the descriptor is closed. Raises Conflict, HeadgateError."""
+def lock(directory: str, vm: str, patience_s: float = ENDING_S) -> int:
+    """The folder is this agent's alone until the descriptor is closed. An agent whose owner died may still be ending
+    its workers: it is waited for. Raises Conflict, HeadgateError."""
     path = os.path.join(directory, "agent.lock")
     try:
         os.makedirs(directory, exist_ok=True)
@@ -144,16 +147,21 @@ def lock(directory: str, vm: str) -> int:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise _no_folder(directory, error) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise Conflict(
-            f"another agent of {vm} is running",
-            cause=f"it holds {directory}",
-            hint="stop it, or choose another --vm",
-        ) from error
-    return fd
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() < end:
+                time.sleep(LOOK_AGAIN_S)
+                continue
+            os.close(fd)
+            raise Conflict(
+                f"another agent of {vm} is running",
+                cause=f"it holds {directory}",
+                hint="stop it, or choose another --vm",
+            ) from error
+        return fd
 
 
 def next_boot(directory: str, disk: DiskTroubles) -> int:

@@ -184,7 +184,7 @@ def test_a_browser_without_the_token_is_asked_for_it(shown: Shown, tmp_path: Pat
         assert "headgate" in page.title() and page.locator("#topology").count() == 0
         page.fill("#token", "not the token at all")
         page.click("button")
-        page.wait_for_function("document.getElementById('told').textContent.includes('not its token')")
+        page.locator("#told", has_text="not its token").wait_for()
         page.fill("#token", shown.token)
         page.click("button")
         page.wait_for_selector("body[data-state=live]")
