@@ -347,6 +347,8 @@ def first_plan(turn: Turn, members: Membership) -> None:
     """Plan for the rate at which the run begins, once the VMs are there."""
     k = turn.knowledge
     run = k.durable.run
+    if k.durable.rollout is not None or k.adopting_until_ns:
+        return
     if run is None or turn.now.mono_ns < k.journal_retry_ns or not gathered(turn, members):
         return
     if k.durable.waiting is not None:

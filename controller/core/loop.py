@@ -302,6 +302,8 @@ class Loop:
                     run = self.knowledge.durable.run
                     if clocks.stepped(turn, before, message) and run is not None:
                         self.intake, self._roster = Intake(run.topology), -1
+                    if before is None and self.ending.stage == "running":
+                        deciding.first_plan(turn, self.members)  # maybe it was the last one waited for
             case m.SampleBlock():
                 return self._on_block(turn, message)
             case m.DeadLetters():

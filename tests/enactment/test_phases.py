@@ -43,6 +43,18 @@ def test_the_first_plan_waits_for_all_vms_that_shall_be_there() -> None:
     assert world.durable.rollout is not None
 
 
+def test_the_first_plan_is_made_when_the_last_vm_has_reported() -> None:
+    """Not in the next turn of the loop: whoever starts a run waits for it."""
+    world = World()
+    late = world.vms.pop("vm2")
+    world.start().run(5.1)
+    world.vms["vm2"] = late
+    world.do(t.FromVm(late.hello()))
+    assert world.durable.rollout is None
+    world.do(t.FromVm(late.report()))
+    assert world.durable.rollout is not None
+
+
 def test_after_ten_seconds_the_first_plan_takes_those_there_are() -> None:
     world = World()
     world.vms.pop("vm2")
