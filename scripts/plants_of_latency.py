@@ -9,11 +9,13 @@ MANAGERS, SEQUENCES, MEASURES = (
     "topology_runtime/latency/sequences.py",
     "topology_runtime/latency/countermeasures.py",
 )
-SHARED, ADDED, MEETING, HEARD = (
+WATCH = "topology_runtime/worker/latency_watch.py"
+SHARED, ADDED, MEETING, HEARD, ASKED = (
     "tests/latency/test_who_manages_what.py",
     "tests/latency/test_slowest_sequences.py",
     "tests/latency/test_meeting_a_limit.py",
     "tests/latency/test_what_a_controller_hears_of_paths.py",
+    "tests/worker/test_latency_watch.py",
 )
 ACKS, OUTPUTS = "topology_runtime/worker/acks.py", "topology_runtime/worker/outputs.py"
 
@@ -59,6 +61,27 @@ OF_LATENCY: tuple[Plant, ...] = (
         "        if now_s < self._deaf_until_s:\n            return\n",
         "",
         test=MEETING,
+    ),
+    one(
+        "a manager says once what it wants",
+        WATCH,
+        "                self._pace(path.wanted(), now_ns)\n",
+        "                pass\n",
+        test=ASKED,
+    ),
+    one(
+        "what a manager wanted holds for ever",
+        WATCH,
+        "            wishes.by = {slot: said for slot, said in wishes.by.items() if now_ns - said[1] <= LAPSED_NS}\n",
+        "",
+        test=ASKED,
+    ),
+    one(
+        "a manager may pace a channel that is not there",
+        WATCH,
+        "        return edge is not None and ends == (edge.source, edge.target)\n",
+        "        return edge is not None\n",
+        test=ASKED,
     ),
     one(
         "gaps are the limit, not shares of it",

@@ -46,7 +46,7 @@ class Line:
         slot_of = {thread: HERE for step in self.steps for thread in step}
         channels = tuple(Channels("shuffle", a, b, slot_of) for a, b in pairwise(self.steps))
         constraint = LatencyConstraint(tuple(f"t{n}" for n in range(self.tasks)), self.limit_ms, 5.0)
-        edges, default = tuple(range(self.tasks - 1)), Default(self.gap_ms, self.rows)
+        edges, default = tuple(range(self.tasks - 1)), Default(self.gap_ms, lambda _: self.rows)
         self.manager = PathManager(
             (constraint,), PathPart(0, self.steps), edges, channels, default, frozenset(slot_of)
         )

@@ -13,7 +13,7 @@ frames cost less. After each step it waits until nothing measured before it is l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -51,10 +51,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Default:
-    """Buffers before anybody changes them."""
+    """Buffers before anybody changes them. rows: in one to a thread, at most."""
 
     gap_ms: float
-    rows: int
+    rows: Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,14 @@ class PathManager:
             for target in sorted(joined.after(frozenset({sender})) & after)
         ]
         return self._done(Acts(tuple(self._paced(pair, gap_ms=gap_ms) for pair in channels)), None)
+
+    def wanted(self) -> tuple[Pace, ...]:
+        """All that is wanted other than by default: to be said again, for a word may be lost, or its hearer new."""
+        return tuple(
+            self._paced(pair)
+            for pair, gap_ms in self._gaps_ms.items()
+            if gap_ms != self._default.gap_ms or self._rows[pair] != self._default.rows(pair[1])
+        )
 
     @property
     def shortest_ms(self) -> float | None:
@@ -184,11 +192,9 @@ class PathManager:
         """The second rule."""
         paces = []
         for pair, ms in found.through.items():
-            rows = self._rows.get(pair, self._default.rows)
-            latency = self._latencies.get(pair[0])
-            fewer = resized(
-                rows, self._buffers[pair].mean, latency.mean if latency else 0.0, self._default.rows
-            )
+            rows, latency = self._rows_of(pair), self._latencies.get(pair[0])
+            waited_ms, worked_ms = self._buffers[pair].mean, latency.mean if latency else 0.0
+            fewer = resized(rows, waited_ms, worked_ms, self._default.rows(pair[1]))
             if ms > self._constraint.limit_ms and fewer < rows:
                 paces.append(self._paced(pair, rows=fewer))
         return Acts(tuple(paces)) if paces else None
@@ -232,8 +238,8 @@ class PathManager:
                 paces.append(self._paced(pair, gap_ms=min(aim_ms, max(2 * gap_ms, 1.0))))
             elif not busy and aim_ms < WORTH * gap_ms:
                 paces.append(self._paced(pair, gap_ms=aim_ms))
-            elif (rows := self._rows.get(pair)) is not None and rows < self._default.rows:
-                more = resized(rows, self._buffers[pair].mean, 0.0, self._default.rows)
+            elif (rows := self._rows_of(pair)) < (most := self._default.rows(pair[1])):
+                more = resized(rows, self._buffers[pair].mean, 0.0, most)
                 if more > rows:
                     paces.append(self._paced(pair, rows=more))
         return Acts(tuple(paces)) if paces else None
@@ -264,9 +270,12 @@ class PathManager:
     def _gap_ms(self, pair: Channel) -> float:
         return self._gaps_ms.get(pair, self._default.gap_ms)
 
+    def _rows_of(self, pair: Channel) -> int:
+        return self._rows.get(pair, self._default.rows(pair[1]))
+
     def _paced(self, pair: Channel, gap_ms: float | None = None, rows: int | None = None) -> Pace:
         gap_ms = self._gap_ms(pair) if gap_ms is None else gap_ms
-        rows = self._rows.get(pair, self._default.rows) if rows is None else rows
+        rows = self._rows_of(pair) if rows is None else rows
         place = next(n for n, step in enumerate(self._part.threads) if pair[0] in step)
         return Pace(0, pair[0], self._edges[place], pair[1], int(gap_ms * MS), rows)
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from topology_runtime.cluster import Slot
 from topology_runtime.latency.countermeasures import Acts, Default, PathManager
 from topology_runtime.latency.managers import Channels, Manager, edge_between, managers
@@ -25,6 +27,8 @@ from topology_runtime.worker.switchboard import Switchboard
 
 NS = 1_000_000_000
 INTERVAL_NS = NS  # between two reports to one manager
+AGAIN_NS = 4 * NS  # a manager says so often what it wants
+LAPSED_NS = 5 * AGAIN_NS  # what it has not said for so long it does not want any more
 GAP_MOST_NS = 10 * NS  # whatever a manager asks for
 EARLY_MOST = 1024  # words by routes that are not here yet
 
@@ -41,6 +45,21 @@ class Reader:
     words: dict[int, tuple[int, ...]] = field(default_factory=dict)  # first word of a record → its counts
 
 
+@dataclass
+class Wishes:
+    """What managers want of one channel: by whom, and when it was heard last. held: as its sender was told."""
+
+    default: Pace
+    by: dict[Slot, tuple[Pace, int]]
+    held: Pace
+
+    def shortest(self) -> Pace:
+        """By default, where nobody wants anything."""
+        paces = [pace for pace, _ in self.by.values()] or [self.default]
+        gap_ns = min(GAP_MOST_NS, *(pace.gap_ns for pace in paces))
+        return replace(self.default, gap_ns=max(0, gap_ns), rows=max(1, min(pace.rows for pace in paces)))
+
+
 class LatencyWatch:
     """draw(n): a random number below n. chained: thread → those that managers want it to run."""
 
@@ -48,19 +67,20 @@ class LatencyWatch:
         self.chained: dict[int, frozenset[int]] = {}
         self._slot, self._incarnation, self._meter = board.slot, board.incarnation, meter
         self._board, self._draw = board, draw
+        self._orders: Orders | None = None
         self._number = 0  # of the routes
         self._slot_of: Mapping[int, Slot] = {}
         self._readers: list[Reader] = []
         self._own: list[PathManager] = []
-        self._wishes: dict[tuple[int, int, int], dict[Slot, Pace]] = {}  # channel → by whom
+        self._wishes: dict[tuple[int, int, int], Wishes] = {}
         self._early: deque[LatencyReport | Paces] = deque(maxlen=EARLY_MOST)
-        self._look_ns = 0
+        self._look_ns = self._again_ns = 0
 
     def obey(self, orders: Orders, now_ns: int) -> None:
         """New orders: with later routes everything begins anew, but for the gaps that were needed."""
         if orders.number <= self._number:
             return
-        self._number, self._slot_of = orders.number, orders.slot_of
+        self._orders, self._number, self._slot_of = orders, orders.number, orders.slot_of
         gaps_ms = {manager.constraint: manager.shortest_ms for manager in self._own}
         self._readers, self._own, self.chained = [], [], {}
         self._wishes.clear()
@@ -90,6 +110,11 @@ class LatencyWatch:
             self._look_ns = now_ns + INTERVAL_NS
             for path in self._own:
                 self._do(path.look(now_ns / NS), now_ns)
+        if now_ns >= self._again_ns:
+            self._again_ns = now_ns + AGAIN_NS
+            self._lapse(now_ns)
+            for path in self._own:
+                self._pace(path.wanted(), now_ns)
 
     def now(self) -> tuple[PathNow, ...]:
         """Of the parts that are managed here."""
@@ -101,7 +126,7 @@ class LatencyWatch:
         self, manager: Manager, orders: Orders, threads_of: Mapping[str, frozenset[int]]
     ) -> Iterator[PathManager]:
         topology, settings = orders.topology, orders.desired.settings
-        default = Default(settings.gap_s * 1000, settings.frame_rows)
+        default = Default(settings.gap_s * 1000, orders.cap_of)
         here = frozenset(t for t in orders.task_of if may_be_run(orders, t, self._slot))
         for part in manager.parts:
             path = topology.latency_constraints[part.constraint].path
@@ -114,13 +139,16 @@ class LatencyWatch:
             yield PathManager(topology.latency_constraints, part, numbers, channels, default, here)
 
     def _do(self, acts: Acts, now_ns: int) -> None:
+        self._pace(acts.paces, now_ns)
+        for sender, target in acts.chained:
+            self.chained[sender] = self.chained.get(sender, frozenset()) | {target}
+
+    def _pace(self, wanted: tuple[Pace, ...], now_ns: int) -> None:
         by_slot: dict[Slot, list[Pace]] = {}
-        for pace in acts.paces:
+        for pace in wanted:
             by_slot.setdefault(self._slot_of[pace.sender], []).append(pace)
         for slot, paces in by_slot.items():
             self._give(slot, Paces(self._slot, self._incarnation, self._number, tuple(paces)), now_ns)
-        for sender, target in acts.chained:
-            self.chained[sender] = self.chained.get(sender, frozenset()) | {target}
 
     # ── reporter ────────────────────────────────────────────────────────────────────────────────
 
@@ -188,14 +216,40 @@ class LatencyWatch:
                 path.take(word, now_ns / NS)
         elif word.number == self._number and isinstance(word, Paces):
             for pace in word.paces:
-                if self._slot_of.get(pace.sender) == self._slot:
-                    self._wish(word.slot, pace)
+                if self._is_ours(pace):
+                    self._wish(word.slot, pace, now_ns)
 
-    def _wish(self, slot: Slot, pace: Pace) -> None:
+    def _is_ours(self, pace: Pace) -> bool:
+        """Is it about a channel that begins in this worker?"""
+        orders = self._orders
+        if orders is None or self._slot_of.get(pace.sender) != self._slot:
+            return False
+        edges = orders.topology.edges
+        edge = edges[pace.edge] if 0 <= pace.edge < len(edges) else None
+        ends = orders.task_of.get(pace.sender), orders.task_of.get(pace.target)
+        return edge is not None and ends == (edge.source, edge.target)
+
+    def _wish(self, slot: Slot, pace: Pace, now_ns: int) -> None:
         """Of what several managers want of one channel, the shortest holds."""
-        wishes = self._wishes.setdefault((pace.sender, pace.edge, pace.target), {})
-        wishes[slot] = pace
-        gap_ns = min(GAP_MOST_NS, *(wish.gap_ns for wish in wishes.values()))
-        rows = min(wish.rows for wish in wishes.values())
-        held = Pace(self._number, pace.sender, pace.edge, pace.target, max(0, gap_ns), max(1, rows))
-        self._board.put(pace.sender, held)
+        channel = pace.sender, pace.edge, pace.target
+        if channel not in self._wishes:
+            default = self._default(*channel)
+            self._wishes[channel] = Wishes(default, {}, default)
+        self._wishes[channel].by[slot] = pace, now_ns
+        self._hold(self._wishes[channel])
+
+    def _default(self, sender: int, edge: int, target: int) -> Pace:
+        assert self._orders is not None
+        gap_ns = int(self._orders.desired.settings.gap_s * NS)
+        return Pace(self._number, sender, edge, target, gap_ns, self._orders.cap_of(target))
+
+    def _lapse(self, now_ns: int) -> None:
+        """A manager may have ended, or be another by now."""
+        for wishes in self._wishes.values():
+            wishes.by = {slot: said for slot, said in wishes.by.items() if now_ns - said[1] <= LAPSED_NS}
+            self._hold(wishes)
+
+    def _hold(self, wishes: Wishes) -> None:
+        if (pace := wishes.shortest()) != wishes.held:
+            wishes.held = pace
+            self._board.put(pace.sender, pace)
