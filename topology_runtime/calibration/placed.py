@@ -48,7 +48,8 @@ class PlacedCounts(msgspec.Struct, frozen=True):
 
 class Placed(WatchedRig):
     """`placement`: slot number (from 1) → task → threads; `shares`: (slot, task) → part of the task's rows;
-    `thread_tps`: task → what one of its threads is modelled for, which sizes frames as in a run."""
+    `thread_tps`: task → what one of its threads is modelled for, which sizes frames as in a run. Set
+    `chained` before `begin`: tasks whose threads may be run by the one before."""
 
     def __init__(
         self,
@@ -132,6 +133,16 @@ class Placed(WatchedRig):
                 for field, word in enumerate(fields):
                     sums[field] += words[record + word]
         return {group: PlacedCounts(*sums) for group, sums in found.items()}
+
+    def borrowers(self) -> int:
+        """Threads that have run another one's frames."""
+        words = [worker.meter.words for worker in self._workers.values()]
+        records = (
+            of[mt.HEADER + n * mt.THREAD_WORDS + mt.BORROWED_NS]
+            for of in words
+            for n in range(of[mt.H_THREADS])
+        )
+        return sum(borrowed_ns > 0 for borrowed_ns in records)
 
     def use(self) -> Use:
         pids = {slot: self._workers[slot].popen.pid for slot in self._slots}
