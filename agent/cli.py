@@ -47,6 +47,13 @@ from topology_runtime.http_options import metrics_at, metrics_options
 @click.option(
     "--usd-per-hour", type=click.FloatRange(0, 1e6), default=0.0, metavar="X", help="What it costs."
 )
+@click.option(
+    "--bandwidth-mbps",
+    type=float,
+    default=0.0,
+    metavar="X",
+    help="Mbit/s of its link, each way: plans keep below [not known].",
+)
 @metrics_options
 @click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
 def run(

@@ -9,6 +9,7 @@ import re
 import msgspec
 
 from topology_runtime.addresses import ENDPOINT, Listening
+from topology_runtime.cluster import bandwidth_fault
 from topology_runtime.errors import UsageError
 from topology_runtime.http_options import MetricsAt
 
@@ -41,6 +42,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     allow_folders: bool = False  # run code from folders too, although there are signers
     rack: str = ""  # none: as the controller has it
     usd_per_hour: float = 0.0
+    bandwidth_mbps: float = 0.0  # of its link; 0: nobody knows
     package_index: str = ""  # where requirements come from; none: from the packages alone
     workers_as: str = ""  # none: own where it is root
 
@@ -75,6 +77,8 @@ def faults(config: AgentConfig) -> list[str]:
         )
     if config.rack and not NAME.fullmatch(config.rack):
         found.append(f"--rack: {config.rack!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+    if config.bandwidth_mbps and (fault := bandwidth_fault(config.bandwidth_mbps)) is not None:
+        found.append(f"--bandwidth-mbps: {fault}, got {config.bandwidth_mbps:g}")
     for option, name in (("--vm", config.vm), ("--run", config.run)):
         if not NAME.fullmatch(name) or name in (".", ".."):
             found.append(f"{option}: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")

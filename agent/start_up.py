@@ -117,6 +117,7 @@ def hello(
         version=VERSION,
         rack=c.rack,
         usd_per_hour=c.usd_per_hour,
+        bandwidth_mbps=c.bandwidth_mbps,
         spools=spools.left_over(c.work),
         only_signed=only_signed,
         machine=machine(),

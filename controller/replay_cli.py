@@ -241,7 +241,7 @@ def vms_of(text: str | None, account: IdealAccount, settings: ControllerSettings
 
     if text is None:
         return account.first_vms or None
-    from controller.offline.options import fixed_vms
+    from controller.offline.vm_options import fixed_vms
     from topology_runtime.cluster import Vm
 
     # of a run that asked for all its VMs none was there first

@@ -16,7 +16,37 @@ MAPPED, PLANNED = (
     "tests/planning_commands/test_plan_from_trace.py",
 )
 
+LINKS, LINKED = "controller/plan/links.py", "tests/planning/test_links.py"
+
 OF_TRAFFIC: tuple[Plant, ...] = (
+    one(
+        "what stays on a VM fills its link",
+        LINKS,
+        "            if vm != other:\n                yield vm, other, part * taken",
+        "            yield vm, other, part * taken",
+        test=LINKED,
+    ),
+    one(
+        "a link is full at twice what it holds",
+        LINKS,
+        "link.part > 1 + TOLERANCE",
+        "link.part > 2",
+        test=LINKED,
+    ),
+    one(
+        "only what a VM sends fills its link",
+        "controller/knowledge/plan_traffic.py",
+        "max(self.out_bytes_per_s, self.in_bytes_per_s)",
+        "self.out_bytes_per_s",
+        test=LINKED,
+    ),
+    one(
+        "copies to all threads travel once",
+        LINKS,
+        "copies = threads.get(edge.target, 1) if copied else 1",
+        "copies = 1",
+        test=LINKED,
+    ),
     one(
         "it is moved for any saving", TRIGGERS, "if saved <= triggers.saves:", "if saved < 0:", test=LOOP_TEST
     ),

@@ -217,6 +217,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     rack: str = ""  # none: as the controller was told of this VM
     usd_per_hour: float = 0.0
     workers_as: str = ""  # whom its workers run as: "own (2040000001)", "agent (1000)"
+    bandwidth_mbps: float = 0.0  # of its link, Mbit/s each way; 0: as the controller was told of this VM
 
 
 class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):

@@ -6,7 +6,8 @@ from typing import Any
 
 from controller.backtesting.world import BacktestQuestion
 from controller.knowledge.models import Model, missing_models
-from controller.offline.options import slot_cores_of, slot_price, topology_and_models
+from controller.offline.options import topology_and_models
+from controller.offline.vm_options import slot_cores_of, slot_price
 from controller.replaying.world import Delays
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import InvalidInput

@@ -5,7 +5,7 @@ schema = "headgate/prices/v1"
 name = "D3"
 slots = 4
 usd_per_hour = 0.392
-slot_memory_bytes = 3758096384   # may be left out, as slot_cores, speed and rack
+slot_memory_bytes = 3758096384   # may be left out, as slot_cores, speed, rack and bandwidth_mbps
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from controller.files.contents import content_of
-from topology_runtime.cluster import Vm
+from topology_runtime.cluster import MOST_MBPS, Vm
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import counted, did_you_mean, name_faults, shown
 
@@ -27,8 +27,13 @@ MOST_USD = 1e6  # per hour, of one VM
 
 _TOP_KEYS = ("schema", "size")
 _NEEDED = ("name", "slots", "usd_per_hour")
-_ABOVE_ZERO = {"usd_per_hour": MOST_USD, "slot_cores": 1.0, "speed": 1000.0}  # key → the most
-_KEYS = (*_NEEDED, "slot_memory_bytes", "slot_cores", "speed", "rack")
+_ABOVE_ZERO = {
+    "usd_per_hour": MOST_USD,
+    "slot_cores": 1.0,
+    "speed": 1000.0,
+    "bandwidth_mbps": MOST_MBPS,
+}  # key → the most
+_KEYS = (*_NEEDED, "slot_memory_bytes", "slot_cores", "speed", "rack", "bandwidth_mbps")
 
 
 def read_prices(path: str | os.PathLike[str]) -> tuple[Vm, ...]:

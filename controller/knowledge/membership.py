@@ -140,6 +140,7 @@ class Membership:
         return Vm(
             hello.vm, hello.slots, hello.slot_cores, hello.slot_memory_bytes,
             hello.usd_per_hour or told.usd_per_hour, hello.rack or told.rack, told.speed,
+            hello.bandwidth_mbps or told.bandwidth_mbps,
         )  # fmt: skip
 
     def report(self, report: Report, now: Now) -> tuple[MembershipChange, ...] | None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from controller.knowledge.certainty import Certainty, ErrorSpread
@@ -32,7 +33,7 @@ from controller.knowledge.plans import (
     usd_per_hour,
 )
 from controller.knowledge.traffic import TaskFlow
-from topology_runtime.cluster import Slot, Vm
+from topology_runtime.cluster import Slot, Vm, bandwidth_fault
 from topology_runtime.errors import InvalidInput
 from topology_runtime.faults.words import Suggestions, counted, shown
 from topology_runtime.topology import Task, Topology
@@ -99,11 +100,16 @@ def plan_data(plan: Plan, traffic: PlanTraffic | None = None) -> dict[str, Any]:
         "usd_per_hour": usd_per_hour(plan.vms),
         "allocation": [asdict(task) for task in plan.allocation.tasks],
         "slots": asdict(plan.slots),
-        "vms": [asdict(vm) for vm in plan.vms],
+        "vms": [vm_data(vm) for vm in plan.vms],
         "placement": placement_data(plan.placement),
         "prediction": prediction_data(plan.prediction),
         **({"traffic": traffic_block(traffic)} if traffic is not None else {}),
     }
+
+
+def vm_data(vm: Vm) -> dict[str, Any]:
+    """A VM as files have it: without what nobody said."""
+    return {key: value for key, value in asdict(vm).items() if value is not UNSET}
 
 
 def placement_data(placement: Placement) -> list[dict[str, Any]]:
@@ -260,10 +266,22 @@ def _vms_of(top: Fields) -> tuple[Vm, ...]:
                 fields.number("usd_per_hour", plain.usd_per_hour),
                 fields.name("rack", plain.rack),
                 fields.number("speed", plain.speed, above=True),
+                _bandwidth_of(fields),
             )
         )
     top.faults += _twice([vm.vm for vm in vms], "vms: VM")
     return tuple(vms)
+
+
+def _bandwidth_of(fields: Fields) -> float | UnsetType:
+    if not fields.has("bandwidth_mbps"):
+        return UNSET
+    given = fields.data["bandwidth_mbps"]
+    fault = bandwidth_fault(given)
+    if fault is not None:
+        fields.fault("bandwidth_mbps", f"{fault}, got {shown(given)}")
+        return UNSET
+    return float(given)
 
 
 def _bundles_of(top: Fields, vms: Sequence[Vm] | None) -> list[Bundle]:

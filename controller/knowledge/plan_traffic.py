@@ -22,9 +22,25 @@ class EdgeTraffic(msgspec.Struct, frozen=True):
     row_bytes: float | None = None
 
 
+class VmLink(msgspec.Struct, frozen=True):
+    """What a VM sends to others and takes from them, and what its link holds each way (None: nobody knows)."""
+
+    vm: str
+    out_bytes_per_s: float
+    in_bytes_per_s: float
+    bandwidth_mbps: float | None = None
+
+    @property
+    def part(self) -> float:
+        """Of the link, the fuller way; 0 where nobody knows what it holds."""
+        if self.bandwidth_mbps is None:
+            return 0.0
+        return max(self.out_bytes_per_s, self.in_bytes_per_s) * 8 / (self.bandwidth_mbps * 1e6)
+
+
 class PlanTraffic(msgspec.Struct, frozen=True):
     """On all edges at the planned rate, of these between slots and between VMs; bytes None where no size of rows is
-    known. measured: the plan was made by measured traffic."""
+    known. measured: the plan was made by measured traffic. links: of the VMs, where somebody said what one holds."""
 
     measured: bool
     rows_tps: float
@@ -33,6 +49,7 @@ class PlanTraffic(msgspec.Struct, frozen=True):
     between_slots_bytes_per_s: float | None = None
     between_vms_bytes_per_s: float | None = None
     edges: tuple[EdgeTraffic, ...] = ()
+    links: tuple[VmLink, ...] = ()
 
 
 def traffic_block(traffic: PlanTraffic) -> dict[str, Any]:
@@ -41,7 +58,9 @@ def traffic_block(traffic: PlanTraffic) -> dict[str, Any]:
     for edge in traffic.edges:
         named = asdict(edge)
         edges.append({"from": named.pop("source"), "to": named.pop("target"), **named})
-    return {**asdict(traffic), "edges": edges}
+    links = [asdict(link) for link in traffic.links]
+    told = {key: value for key, value in asdict(traffic).items() if key != "links"}
+    return {**told, "edges": edges, **({"links": links} if links else {})}
 
 
 def traffic_of(top: Fields) -> PlanTraffic | None:
@@ -67,6 +86,15 @@ def traffic_of(top: Fields) -> PlanTraffic | None:
         between_slots_bytes_per_s=_maybe(found, "between_slots_bytes_per_s"),
         between_vms_bytes_per_s=_maybe(found, "between_vms_bytes_per_s"),
         edges=edges,
+        links=tuple(
+            VmLink(
+                one.name("vm"),
+                one.number("out_bytes_per_s"),
+                one.number("in_bytes_per_s"),
+                _maybe(one, "bandwidth_mbps"),
+            )
+            for one in found.objects("links", tuple(VmLink.__struct_fields__), optional=True)
+        ),
     )
 
 

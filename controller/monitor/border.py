@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from topology_runtime import messages as m
+from topology_runtime.cluster import bandwidth_fault
 from topology_runtime.errors import BadMessage
 from topology_runtime.key_counts import KeysSeen
 from topology_runtime.letters import AGAIN_MOST, ROW_BYTES_MOST
@@ -91,6 +92,8 @@ def _check_hello(hello: m.Hello) -> None:
         raise BadMessage("a boot number that cannot be", cause=str(hello.boot))
     if not 0 <= hello.usd_per_hour <= USD_MOST or not (hello.rack == "" or NAME.fullmatch(hello.rack)):
         raise BadMessage("a rack or a price that cannot be", cause=f"{hello.rack!r}, {hello.usd_per_hour}")
+    if hello.bandwidth_mbps and bandwidth_fault(hello.bandwidth_mbps) is not None:
+        raise BadMessage("a link that cannot be", cause=f"{hello.bandwidth_mbps} Mbit/s")
     _numbers("a hello", hello.boot, hello.slot_memory_bytes, hello.pid, hello.protocol)
     _texts("a hello", hello.binding, hello.version, hello.machine, hello.workers_as, most=NAME_MOST)
     _check_spools(hello.spools)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,10 +12,10 @@ from click.shell_completion import CompletionItem
 from controller.offline.from_trace import trace_option, with_traffic
 from controller.offline.rate_list import rate_fault
 from controller.offline.request import PlanWanted
-from controller.plan.acquire import MIXES, Acquire
-from topology_runtime.cluster import Vm
+from controller.offline.vm_options import SLOTS_MOST, slot_cores_of, vms_asked
+from controller.plan.acquire import MIXES
 from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import NAME, did_you_mean
+from topology_runtime.faults.words import did_you_mean
 
 if TYPE_CHECKING:
     from controller.knowledge.certainty import Sure
@@ -26,10 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PRICES = Path(__file__).with_name("prices")  # shipped price lists, named by a bare word
-DEFAULT_PRICES, DEFAULT_SIZES = "azure-d", "4,2,1"
 STEP_TPS = 10.0  # of --max-rate, as in paper 0
-VM_SLOTS_MOST, SLOTS_MOST = 1024, 100_000
 PROBABILITIES = 0.5, 0.9999
 
 
@@ -157,7 +153,9 @@ def cluster_options(command: F) -> F:
         click.option(
             "--mix", type=click.Choice(list(MIXES)), help="How to acquire (exact; of a list: cheapest)."
         ),
-        click.option("--vms", metavar="4,4@r2", help="Fixed VMs: slots of each, and @ its rack."),
+        click.option(
+            "--vms", metavar="4,4@r2:1000", help="Fixed VMs: slots of each, @ its rack, : Mbit/s of its link."
+        ),
         click.option("--slots", type=click.IntRange(1, SLOTS_MOST), help="So many fixed slots."),
         click.option("--max-usd-per-hour", type=float, metavar="X", help="Exit 4 if it costs more."),
     )
@@ -305,94 +303,6 @@ def measured_of(topology: Topology) -> str:
     return str(folder)
 
 
-# ── VMs ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def slot_cores_of(topology: Topology, models: Mapping[str, Model]) -> float:
-    """Cores of the slots that the topology's models were measured in, of the largest of them; 1 without any."""
-    used = (models.get(task.model_name) for task in topology.tasks if task.static is None)
-    return max((model.slot.cores for model in used if model is not None), default=1.0)
-
-
-def vms_asked(
-    options: Mapping[str, Any], slot_cores: float = 1.0
-) -> tuple[tuple[Vm, ...], tuple[Vm, ...], Acquire | None]:
-    """(fixed VMs, templates to acquire from, how to acquire or None when the VMs are fixed). VMs that are not of
-    a price list have slots of `slot_cores`."""
-    given = [name for name in ("vm_sizes", "prices", "vms", "slots") if options.get(name) is not None]
-    for one, other in (("vms", "slots"), ("vms", "vm_sizes"), ("vms", "prices"), ("vm_sizes", "prices")):
-        if one in given and other in given:
-            raise UsageError(f"--{one.replace('_', '-')} and --{other.replace('_', '-')} exclude each other")
-    if options.get("vms") is not None:
-        if options.get("mix"):
-            raise UsageError("--mix says how to acquire VMs, but --vms are fixed")
-        return fixed_vms(options["vms"], slot_cores), (), None
-    if options.get("prices") is not None:
-        sizes, mix = priced(options["prices"]), options.get("mix") or "cheapest"
-    else:
-        sizes, mix = (
-            sizes_of(options.get("vm_sizes") or DEFAULT_SIZES, slot_cores),
-            options.get("mix") or "exact",
-        )
-    how = MIXES[mix]
-    if options.get("slots") is not None:
-        return how(options["slots"], sizes), (), None
-    return (), sizes, how
-
-
-def fixed_vms(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
-    """`4,4@r2` → vm1 with 4 slots, vm2 with 4 slots in rack r2. Raises UsageError."""
-    price, vms, faults = slot_price(slot_cores), [], []
-    for number, part in enumerate(text.split(","), 1):
-        slots, at, rack = part.strip().partition("@")
-        if not _is_count(slots) or (at and not NAME.fullmatch(rack)):
-            faults.append(f"{part!r} is not SLOTS or SLOTS@RACK, with 1 to {VM_SLOTS_MOST} slots")
-        else:
-            count = int(slots)
-            cost = round(count * price, 9)
-            vms.append(Vm(f"vm{number}", count, slot_cores, usd_per_hour=cost, rack=rack or "r1"))
-    if faults:
-        raise UsageError("--vms is no list of VMs", faults=faults, hint="--vms 4,4,2@r2")
-    if sum(vm.slots for vm in vms) > SLOTS_MOST:
-        raise UsageError(f"--vms has more than {SLOTS_MOST:,} slots")
-    return tuple(vms)
-
-
-def sizes_of(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
-    """`4,2,1` → a template of each size, priced per core of its slots as the cheapest of the shipped list."""
-    price = slot_price(slot_cores)
-    parts = [part.strip() for part in text.split(",")]
-    faults = [
-        f"{part!r} is no number of slots from 1 to {VM_SLOTS_MOST}" for part in parts if not _is_count(part)
-    ]
-    if faults:
-        raise UsageError("--vm-sizes is no list of sizes", faults=faults, hint="--vm-sizes 4,2,1")
-    counts = dict.fromkeys(int(part) for part in parts)
-    return tuple(
-        Vm(f"size{count}", count, slot_cores, usd_per_hour=round(count * price, 9)) for count in counts
-    )
-
-
-def priced(named: str) -> tuple[Vm, ...]:
-    """The VMs of a price list: a file, or a shipped list by its bare word."""
-    from controller.files.price_files import read_prices
-
-    path = Path(named)
-    if not path.suffix and len(path.parts) == 1 and not path.exists():
-        shipped = sorted(file.stem for file in PRICES.glob("*.toml"))
-        if named not in shipped:
-            near = did_you_mean(named, shipped)
-            raise InvalidInput(f"--prices: no price list {named!r}, shipped are {', '.join(shipped)}{near}")
-        path = PRICES / f"{named}.toml"
-    return read_prices(path)
-
-
-def slot_price(slot_cores: float) -> float:
-    """USD per hour of a slot of so many cores, of VMs given by their size alone: by the cores, the least of the
-    shipped list."""
-    return slot_cores * min(vm.usd_per_hour / (vm.slots * vm.slot_cores) for vm in priced(DEFAULT_PRICES))
-
-
 def weights_of(text: str) -> Weights:
     """`M,C,N` → RSM's weights. Raises UsageError."""
     from controller.plan.room import Weights
@@ -421,7 +331,3 @@ def spread_of(text: str) -> TopologySpread:
     if not (0 <= alpha <= 1 and 0 <= beta <= 1):
         raise UsageError(f"--topology-spread: {text!r} has a number that is not from 0 to 1")
     return TopologySpread(alpha, beta)
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= VM_SLOTS_MOST

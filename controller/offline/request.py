@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from controller.knowledge.models import Model
     from controller.knowledge.plans import Plan
     from controller.plan.acquire import Acquire
+    from controller.plan.links import NarrowLinks
     from controller.plan.planner import PlanRequest
     from topology_runtime.topology import Topology
 
@@ -53,10 +54,14 @@ class PlanWanted:
 
     def plan(self) -> Plan:
         """The plan asked for, verified. Raises InvalidInput, Infeasible (also: costs more than the cap)."""
+        from controller.plan.links import NarrowLinks
         from topology_runtime.patience import clocked
 
         with clocked(monotonic, self.search_s):
-            plan = self._planned()
+            try:
+                plan = self._planned()
+            except NarrowLinks as error:
+                raise self._narrow(error) from error
         check(plan, self.topology, self.models)
         if self.max_usd_per_hour is not None and usd_per_hour(plan.vms) > self.max_usd_per_hour + CENT:
             raise self._too_dear(plan, self.max_usd_per_hour)
@@ -83,6 +88,31 @@ class PlanWanted:
             f"more than the ${cap:g} allowed",
             cause=f"it needs {counted(plan.slots.total, 'slot')} on {counted(len(plan.vms), 'VM')}",
             hint=f"allow more, or plan for less: {fits or 'no rate fits the cap'}",
+        )
+
+    def _narrow(self, error: NarrowLinks) -> Infeasible:
+        """The same with the nearest that fits these VMs: a rate, and another mapper."""
+        from controller.plan.planner import make_plan
+        from controller.plan.schedulers import MAPPERS, pair_faults
+
+        asked = msgspec.structs.replace(
+            self.request, vms=error.plan.vms, rate_tps=error.plan.rate_tps, fixed=True, in_force=None
+        )
+        nearest = self._carried_by(asked.vms, asked.rate_tps)
+        fits = [f"a plan for {nearest:.4g} tuples/s fits"] if nearest else []
+        for name, mapper in MAPPERS.items():
+            if name == asked.mapper or mapper.slow or pair_faults(asked.allocator, name):
+                continue
+            try:
+                make_plan(msgspec.structs.replace(asked, mapper=name))
+            except Infeasible:
+                continue
+            fits.append(f"--mapper {name} fits at this rate")
+            break
+        return Infeasible(
+            error.what,
+            faults=error.faults,
+            hint=", ".join(fits) or "give VMs wider links, or fewer and larger VMs",
         )
 
     def _affordable(self, plan: Plan, cap: float) -> tuple[Vm, ...]:

@@ -18,13 +18,20 @@ def traffic_told(plan: Plan, topology: Topology) -> PlanTraffic:
     """At the planned rate; measured: was it planned by measured traffic?"""
     from controller.knowledge.plan_traffic import EdgeTraffic, PlanTraffic
     from controller.plan.crossings import crossings_of, said_on_edges
+    from controller.plan.links import links_of
 
     said = said_on_edges(plan, topology)
     edges = tuple(
         EdgeTraffic(edge.source, edge.target, edge.selectivity, rows, size)
         for edge, (rows, size) in zip(topology.edges, said, strict=True)
     )
-    return PlanTraffic(bool(plan.prediction.flows), **asdict(crossings_of(plan, topology)), edges=edges)
+    known = any(vm.bandwidth_bytes_per_s is not None for vm in plan.vms)
+    return PlanTraffic(
+        bool(plan.prediction.flows),
+        **asdict(crossings_of(plan, topology)),
+        edges=edges,
+        links=links_of(plan, topology) if known else (),
+    )
 
 
 def traffic_data(plan: Plan, topology: Topology) -> dict[str, Any]:
@@ -50,7 +57,16 @@ def traffic_sentences(found: dict[str, Any]) -> list[str]:
             )
             for edge in found["edges"]
         ]
-    return lines
+    return lines + [_link(link) for link in found.get("links", ()) if link["bandwidth_mbps"] is not None]
+
+
+def _link(link: dict[str, Any]) -> str:
+    sent, taken = (link[key] * 8e-6 for key in ("out_bytes_per_s", "in_bytes_per_s"))
+    has = link["bandwidth_mbps"]
+    return (
+        f"{link['vm']} sends {sent:,.4g} Mbit/s and takes in {taken:,.4g}, "
+        f"{max(sent, taken) / has:.1%} of the {has:,.4g} of its link."
+    )
 
 
 def _amount(rows_tps: float, bytes_per_s: float | None) -> str:

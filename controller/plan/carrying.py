@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.knowledge.plans import Plan
 from controller.plan.identity import with_id
-from controller.plan.planner import PlanRequest, flows_at, make_plan
+from controller.plan.planner import PlanRequest, flows_measured, make_plan
 from topology_runtime.errors import Infeasible
 
 RISE, TRIES = 1.1, 36  # up to thirty times
@@ -46,5 +46,5 @@ def _for_rate(plan: Plan, request: PlanRequest) -> Plan:
     rates = request.topology.rates(request.rate_tps * plan.allocation.margin)
     tasks = tuple(replace(task, rate_tps=rates[task.task]) for task in plan.allocation.tasks)
     allocation = replace(plan.allocation, tasks=tasks)
-    prediction = replace(plan.prediction, flows=flows_at(request))
+    prediction = replace(plan.prediction, flows=flows_measured(request))
     return with_id(replace(plan, rate_tps=request.rate_tps, allocation=allocation, prediction=prediction))

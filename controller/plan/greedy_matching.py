@@ -5,8 +5,11 @@ each round every task has a bunch of its threads placed: a matching of most weig
 slots that hold them, where lighter is better, then less deviation of both resources from their means. Rounds are the
 time budget, as what decides here reads no clock: what is left then goes evenly to the light slots.
 
-Readings: R_dev takes absolute deviations; a bunch goes to its best slot, not to each that improves; a slot's bandwidth
-is what it says to other slots, against what all tasks say; memory has to fit, though the paper takes it for plenty.
+Readings: R_dev takes absolute deviations; a bunch goes to its best slot, not to each that improves; memory has to
+fit, though the paper takes it for plenty. A slot's bandwidth is what it says to other VMs and hears from them, against
+twice its equal part of its VM's link (both ways), where links of VMs and sizes of rows are known; a link that nobody
+knows counts as the widest. Where none is known it is what it says to other slots, against what all tasks say. Whether
+links hold the finished plan is looked at afterwards (`links.py`): a bunch's peers may have no place yet.
 """
 
 from __future__ import annotations
@@ -28,10 +31,9 @@ def greedy_matching(allocation: Allocation, room: Room, rounds: int = MOST_ROUND
     """Raises Infeasible when threads fit into no slot. Pinned threads stay."""
     refuse_beyond("greedy-matching", allocation, room, MOST_LOOKS)
     board = SlotRoom(allocation, room)
-    said = [sum(link * board.tasks[other].threads for other, link in of.items()) for of in board.links]
-    total = sum(one * task.threads for one, task in zip(said, board.tasks, strict=True)) or 1.0
+    words = Words(board)
     while rounds and any(board.left):
-        matched = _matched(board, [part / total * len(board.slots) for part in said])
+        matched = _matched(board, words)
         if not matched:
             break
         for task, slot, threads in matched:
@@ -46,15 +48,54 @@ def level(use: float) -> int:
     return (use >= MODERATE) + (use >= HEAVY)
 
 
-def _matched(board: SlotRoom, said: list[float]) -> list[tuple[int, int, int]]:
-    """(task, slot, threads) of one round. `said`: what a thread of each task says, where 1 is a slot's equal part."""
+class Words:
+    """What slots say, as parts of what they may. `said`: of each task, what one thread of it says, both ways; `parts`:
+    of each slot, what is 1; `within`: the slots whose threads are spoken to for nothing."""
+
+    def __init__(self, board: SlotRoom) -> None:
+        self.board = board
+        self.said = [
+            sum(link * board.tasks[other].threads for other, link in of.items()) for of in board.links
+        ]
+        total = sum(one * task.threads for one, task in zip(self.said, board.tasks, strict=True)) or 1.0
+        self.parts = [total / len(board.slots)] * len(board.slots)
+        self.within: list[tuple[int, ...]] = [(slot,) for slot in range(len(board.slots))]
+        links = {vm.vm: vm.bandwidth_bytes_per_s for vm in board.room.vms}
+        widest = max((link for link in links.values() if link is not None), default=None)
+        if widest is not None and any(flow.row_bytes for flow in board.room.flows):
+            sizes = {vm.vm: vm.slots for vm in board.room.vms}
+            self.parts = [2 * (links[slot.vm] or widest) / sizes[slot.vm] for slot in board.slots]
+            by_vm: dict[str, list[int]] = {}
+            for number, slot in enumerate(board.slots):
+                by_vm.setdefault(slot.vm, []).append(number)
+            self.within = [tuple(by_vm[slot.vm]) for slot in board.slots]
+
+    def used(self, slot: int) -> float:
+        """Of a slot's part, by what it holds."""
+        held = self.board.held[slot].items()
+        return (
+            sum(threads * (self.said[task] - self._own(task, slot)) for task, threads in held)
+            / self.parts[slot]
+        )
+
+    def more(self, task: int, slot: int, threads: int) -> float:
+        """… by so many threads of a task besides: what they say to those there is no words to others any more, nor is
+        what those say to them."""
+        return threads * (self.said[task] - 2 * self._own(task, slot)) / self.parts[slot]
+
+    def _own(self, task: int, slot: int) -> float:
+        return sum(self.board.pull(task, near) for near in self.within[slot])
+
+
+def _matched(board: SlotRoom, words: Words) -> list[tuple[int, int, int]]:
+    """(task, slot, threads) of one round."""
     import networkx
 
     graph: Any = networkx.Graph()
     waiting = [task for task, left in enumerate(board.left) if left]
     order = board.emptiest()
     cpu = [1 - free for free in board.cpu]
-    bandwidth = [_bandwidth(board, said, slot) for slot in range(len(board.slots))]
+    bandwidth = [words.used(slot) for slot in range(len(board.slots))]
     means = sum(cpu) / len(cpu), sum(bandwidth) / len(bandwidth)
     for task in waiting:
         bunch = -(-board.tasks[task].threads // BUNCHES)
@@ -63,7 +104,7 @@ def _matched(board: SlotRoom, said: list[float]) -> list[tuple[int, int, int]]:
             threads = min(bunch, board.fits(task, slot))
             uses = (
                 cpu[slot] + threads * board.needs[task][0],
-                bandwidth[slot] + threads * (said[task] - 2 * _own(board, said, task, slot)),
+                bandwidth[slot] + words.more(task, slot, threads),
             )
             off = sum(abs(use - mean) for use, mean in zip(uses, means, strict=True))
             graph.add_edge(
@@ -74,19 +115,6 @@ def _matched(board: SlotRoom, said: list[float]) -> list[tuple[int, int, int]]:
         (_, task), (_, slot) = (one, other) if one[0] == "task" else (other, one)
         found.append((task, slot, graph.edges[one, other]["n"]))
     return sorted(found)
-
-
-def _bandwidth(board: SlotRoom, said: list[float], slot: int) -> float:
-    """What a slot says to other slots."""
-    return sum(
-        threads * (said[task] - _own(board, said, task, slot)) for task, threads in board.held[slot].items()
-    )
-
-
-def _own(board: SlotRoom, said: list[float], task: int, slot: int) -> float:
-    """What of a thread's words stays within the slot."""
-    spoken = sum(link * board.tasks[other].threads for other, link in board.links[task].items())
-    return said[task] * board.pull(task, slot) / spoken if spoken else 0.0
 
 
 def _evenly(board: SlotRoom) -> None:

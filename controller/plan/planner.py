@@ -20,7 +20,9 @@ from controller.knowledge.models import EPSILON, Model, missing_models
 from controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
 from controller.knowledge.traffic import MeasuredTraffic, TaskFlow
 from controller.plan.acquire import Acquire, exact
+from controller.plan.flows import flows_at, flows_of
 from controller.plan.identity import models_digest, with_id
+from controller.plan.links import overfull, refuse_narrow
 from controller.plan.load import load_of
 from controller.plan.margins import MOST_MARGIN, margin_of
 from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
@@ -105,7 +107,9 @@ def _planned(request: PlanRequest) -> Plan:
         placement = _mapped(request, allocation, room)
     except Infeasible as error:
         raise _too_much(request, usable, error.what) from error
-    return _steadiest(request, allocation, _plan(request, allocation, placement))
+    return refuse_narrow(
+        _steadiest(request, allocation, _plan(request, allocation, placement)), request.topology
+    )
 
 
 def best_plan(request: PlanRequest) -> Plan:
@@ -177,9 +181,8 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
         )
     slots, placement = found
     acquired = replace(request, vms=acquire(slots, sizes))
-    return _steadiest(
-        acquired, allocation, _plan(acquired, allocation, placement, extra=slots - allocation.slots)
-    )
+    plan = _plan(acquired, allocation, placement, extra=slots - allocation.slots)
+    return refuse_narrow(_steadiest(acquired, allocation, plan), request.topology)
 
 
 def check(request: PlanRequest) -> None:
@@ -239,30 +242,13 @@ def room_of(request: PlanRequest) -> Room:
     kept = {slot.vm for slots in pinned.values() for slot in slots}
     vms = (*request.vms, *request.may_add)
     ordered = sorted(vms, key=lambda vm: vm.vm not in kept)  # stable: else in the request's order
-    flows = flows_at(request) or flows_of(request.topology, request.rate_tps)
+    flows = flows_measured(request) or flows_of(request.topology, request.rate_tps)
     return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, (), request.spread)
 
 
-def flows_at(request: PlanRequest) -> tuple[TaskFlow, ...]:
-    """What was measured, at the rate in question; a size of rows that the topology gives goes before."""
-    if request.traffic is None:
-        return ()
-    edges = {(edge.source, edge.target): edge for edge in request.topology.edges}
-    return tuple(
-        flow
-        if (given := edges[flow.source, flow.target].row_bytes) is None
-        else replace(flow, row_bytes=given)
-        for flow in request.traffic.flows(request.rate_tps or 1.0)
-        if (flow.source, flow.target) in edges
-    )
-
-
-def flows_of(topology: Topology, rate_tps: float) -> tuple[TaskFlow, ...]:
-    """What tasks send each other at an input rate, by selectivities; at the rate 0 as at 1."""
-    rates = topology.rates(rate_tps or 1.0)
-    return tuple(
-        TaskFlow(e.source, e.target, rates[e.source] * e.selectivity, e.row_bytes) for e in topology.edges
-    )
+def flows_measured(request: PlanRequest) -> tuple[TaskFlow, ...]:
+    """What was measured, at the planned rate; nothing where nothing was."""
+    return flows_at(request.topology, request.traffic, request.rate_tps)
 
 
 def _mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
@@ -298,7 +284,8 @@ def _steadiest(request: PlanRequest, allocation: Allocation, plan: Plan) -> Plan
     room, topology = room_of(request), request.topology
     others = alternatives(topology, request.models, allocation, room, there)
     plans = [plan, *(_plan(request, other, placement, plan.slots.extra) for other, placement in others)]
-    return min(plans, key=lambda one: rank(one, topology, there, room))
+    wide = [one for one in plans if not overfull(one, topology)]
+    return min(wide or [plan], key=lambda one: rank(one, topology, there, room))
 
 
 def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -> tuple[int, int]:
@@ -358,8 +345,11 @@ def first_plan(request: PlanRequest, rates: Iterable[float]) -> Plan | None:
         allocation = allocation_within(tried, usable)
         if allocation is not None:
             try:
-                return _plan(tried, allocation, _mapped(tried, allocation, room))
-            except Infeasible:  # the slots suffice in sum, but the threads do not fit into them one by one
+                plan = _plan(tried, allocation, _mapped(tried, allocation, room))
+                return refuse_narrow(plan, tried.topology)
+            except (
+                Infeasible
+            ):  # the slots suffice in sum, but threads do not fit one by one, or links do not hold it
                 continue
     return None
 
@@ -415,7 +405,7 @@ def _plan(
         load = load_of(request.topology, request.models, placement, vms, request.interference == "cpu")
         names = model_names(request.topology)
         prediction = with_certainty(prediction, load, request.rate_tps, request.sure, names)
-    prediction = replace(prediction, flows=flows_at(request))
+    prediction = replace(prediction, flows=flows_measured(request))
     plan = Plan(
         id="",
         topology=request.topology.name,

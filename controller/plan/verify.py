@@ -3,7 +3,8 @@
 always      every thread is placed once, in a slot there is, and as many as allocated · tasks of one
             thread have one · rates follow GetRate · counts agree · the plan is of this topology and these
             models, and its routing and interference exist · shares of each task sum to one · the
-            placement supports the predicted rate and the shares give the predicted use of slots
+            placement supports the predicted rate and the shares give the predicted use of slots · no VM's link
+            has to carry more than it holds
 by mapper   see `mapper_rules`
 replacing   the supported rate is no less than that of the plan it replaces, up to the planned rate
 """
@@ -19,6 +20,7 @@ from controller.knowledge.plans import Plan
 from controller.plan.allocating import lone_tasks
 from controller.plan.identity import models_digest
 from controller.plan.linear_program import TOLERANCE
+from controller.plan.links import overfull, too_much
 from controller.plan.load import load_of
 from controller.plan.mapper_rules import overdraft
 from controller.plan.predict import INTERFERENCES, ROUTINGS, slot_uses
@@ -44,6 +46,7 @@ def faults_of(
     mapper = MAPPERS.get(plan.mapper) if by_mapper else None
     rules = mapper.rules if mapper is not None else ()
     faults += [fault for rule in rules for fault in rule(plan, most)]
+    faults += [f"link: {too_much(link)}" for link in overfull(plan, topology)]
     faults += _worse(plan, replaces, most) if replaces is not None else ()
     return faults
 

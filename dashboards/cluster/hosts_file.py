@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from topology_runtime.cluster import bandwidth_fault
 from topology_runtime.faults.words import NAME, Suggestions, shown
 
 SCHEMA = "headgate/hosts/v1"
@@ -65,6 +66,7 @@ class VmEntry(msgspec.Struct, frozen=True):
     workers_as: str = ""
     rack: str = "r1"
     usd_per_hour: float = 0.0
+    bandwidth_mbps: float = 0.0  # of its link; 0: nobody knows
 
 
 class ClusterHosts(msgspec.Struct, frozen=True):
@@ -112,6 +114,11 @@ def _number(low: float, high: float, open_low: bool) -> Judge:
     return judge
 
 
+def _link(value: Any) -> str | None:
+    fault = bandwidth_fault(value)
+    return None if fault is None else fault.removeprefix("expected ")
+
+
 _PORT = _whole(1, 65535)
 _REACHED: dict[str, Judge] = {
     "user": _text(USER, "a user's name"),
@@ -136,6 +143,7 @@ _KEYS: dict[str, dict[str, Judge]] = {
         "name": _text(NAME, "a name of 1 to 64 letters, digits, '.', '_' and '-'"),
         "host": _HOST, "address": _HOST, **_REACHED, **_SIZED,
         "rack": _text(NAME, "a name"), "usd_per_hour": _number(0, PRICE_MOST, False),
+        "bandwidth_mbps": _link,
     },
 }  # fmt: skip
 _REQUIRED = {"controller": ("host",), "vm": ("name", "host")}
@@ -235,7 +243,9 @@ def _vm(told: dict[str, Any], on: Reached, address: str) -> VmEntry:
     given: dict[str, Any] = {
         key: told[key] for key in ("slots", "slot_memory", "workers_as", "rack") if key in told
     }
-    given |= {key: float(told[key]) for key in ("slot_cores", "usd_per_hour") if key in told}
+    given |= {
+        key: float(told[key]) for key in ("slot_cores", "usd_per_hour", "bandwidth_mbps") if key in told
+    }
     return VmEntry(told["name"], on, address, **given)
 
 

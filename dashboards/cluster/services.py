@@ -86,6 +86,7 @@ def agent_service(
         "--listen", listen(vm.address), "--advertise", vm.address,
         "--slots", str(vm.slots), "--slot-cores", f"{vm.slot_cores:g}",
         "--rack", vm.rack, *(["--usd-per-hour", f"{vm.usd_per_hour:g}"] if vm.usd_per_hour else []),
+        *(["--bandwidth-mbps", f"{vm.bandwidth_mbps:g}"] if vm.bandwidth_mbps else []),
         *(["--slot-memory", vm.slot_memory] if vm.slot_memory else []),
         *(["--workers-as", vm.workers_as] if vm.workers_as else []),
     ]  # fmt: skip

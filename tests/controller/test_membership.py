@@ -190,3 +190,13 @@ def test_what_an_agent_tells_of_its_rack_and_price_counts_before_what_was_told_o
     members.hello(replace(hello(), rack=rack, usd_per_hour=usd), at(0))
     vm = members.members["vm1"].vm
     assert (vm.rack, vm.usd_per_hour) == known
+
+
+@pytest.mark.parametrize(("told", "known"), [(0.0, 500.0), (1000.0, 1000.0)])
+def test_so_does_what_it_tells_of_its_link(told: float, known: float) -> None:
+    members = Membership()
+    members.expect((Vm("vm1", 4, bandwidth_mbps=500.0),))
+    members.hello(replace(hello(), bandwidth_mbps=told), at(0))
+    assert members.members["vm1"].vm.bandwidth_bytes_per_s == known * 125_000
+    members.hello(replace(hello(), vm="vm2", bandwidth_mbps=0.0), at(0))
+    assert members.members["vm2"].vm.bandwidth_bytes_per_s is None

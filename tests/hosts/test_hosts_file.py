@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dashboards.cluster.hosts_file import ClusterHosts, parse
+from dashboards.cluster.services import agent_service
 
 SMALL = """\
 schema = "headgate/hosts/v1"
@@ -56,6 +59,26 @@ def test_the_controllers_host_may_be_a_vms_host_too():
     hosts = hosts_of(SMALL.replace('"10.0.0.12"', '"10.0.0.1"'))
     assert [on.host for on in hosts.hosts()] == ["10.0.0.1", "10.0.0.11"]
     assert [vm.name for vm in hosts.vms_on("10.0.0.1")] == ["vm2"]
+
+
+def test_a_hosts_link_gets_to_its_agent():
+    hosts = hosts_of(SMALL.replace("usd_per_hour = 1", "bandwidth_mbps = 2500"))
+    assert [vm.bandwidth_mbps for vm in hosts.vms] == [2500.0, 0.0]
+    commands = [
+        json.loads(agent_service(hosts, vm, "/home", "1", "", False).settings)["command"] for vm in hosts.vms
+    ]
+    assert [
+        words[words.index("--bandwidth-mbps") + 1] for words in commands if "--bandwidth-mbps" in words
+    ] == ["2500"]
+    assert "--bandwidth-mbps" in commands[0]
+
+
+@pytest.mark.parametrize("link", ["0", "-1", "nan", "inf", '"fast"', "true", "1e8"])
+def test_a_link_that_cannot_be_is_told_by_its_place(link: str):
+    (fault,) = faults_of(SMALL.replace("usd_per_hour = 1", f"bandwidth_mbps = {link}"))
+    assert fault.startswith(
+        "vm[0].bandwidth_mbps: expected a number of Mbit/s above 0 and at most 1e+07, got "
+    )
 
 
 def test_all_faults_are_told_at_once_each_with_its_place():

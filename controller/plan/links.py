@@ -1,0 +1,111 @@
+"""What a plan has each VM's link carry, and whether it holds that. Pure.
+
+Rows between VMs times their size, at the planned rate: rows and sizes as measured, a size that the topology gives
+before that, and rows of unknown size as the others (`traffic.sized`). Where no size is known nothing can be said of
+links. Acks and the words to the controller are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from controller.knowledge.plan_traffic import VmLink
+from controller.knowledge.plans import Plan
+from controller.knowledge.traffic import TaskFlow, sized
+from controller.plan.crossings import said_on_edges
+from controller.plan.linear_program import TOLERANCE
+from topology_runtime.cluster import Slot
+from topology_runtime.errors import Infeasible
+from topology_runtime.topology import Edge, Topology
+
+BITS = 8e-6  # bytes/s → Mbit/s
+
+
+class NarrowLinks(Infeasible):
+    """Links of VMs hold less than the plan would have them carry. rate_tps: what they hold of this placement."""
+
+    def __init__(self, plan: Plan, links: Iterable[VmLink], rate_tps: float) -> None:
+        self.plan, self.rate_tps = plan, rate_tps
+        super().__init__(
+            f"no plan for {plan.rate_tps:g} tuples/s by {plan.allocator}+{plan.mapper} fits the VMs' links",
+            faults=[too_much(link) for link in links],
+            hint=f"this placement fits up to {rate_tps:.4g} tuples/s: plan for less, or let VMs with wider links come",
+        )
+
+
+def links_of(plan: Plan, topology: Topology) -> tuple[VmLink, ...]:
+    """Of each VM of the plan; empty where no size of rows is known."""
+    said = said_on_edges(plan, topology)
+    flows = sized(
+        TaskFlow(edge.source, edge.target, rows, size)
+        for edge, (rows, size) in zip(topology.edges, said, strict=True)
+    )
+    if all(flow.row_bytes is None for flow in flows):
+        return ()
+    shares: dict[str, dict[Slot, float]] = {task.name: {} for task in topology.tasks}
+    for share in plan.prediction.shares:
+        shares[share.task][share.slot] = share.share
+    measured = {(flow.source, flow.target) for flow in plan.prediction.flows}
+    threads = {task.task: task.threads for task in plan.allocation.tasks}
+    sent, taken = ({vm.vm: 0.0 for vm in plan.vms} for _ in range(2))
+    for edge, flow in zip(topology.edges, flows, strict=True):
+        copied = (
+            edge.grouping == "all" and (edge.source, edge.target) not in measured
+        )  # else copies were counted
+        copies = threads.get(edge.target, 1) if copied else 1
+        bytes_per_s = flow.rows_tps * copies * (flow.row_bytes or 0.0)
+        for vm, other, part in _between(edge, shares[edge.source], shares[edge.target]):
+            sent[vm] += bytes_per_s * part
+            taken[other] += bytes_per_s * part
+    return tuple(
+        VmLink(
+            vm.vm,
+            out_bytes_per_s=sent[vm.vm],
+            in_bytes_per_s=taken[vm.vm],
+            bandwidth_mbps=None if vm.bandwidth_mbps is msgspec.UNSET else float(vm.bandwidth_mbps),
+        )
+        for vm in plan.vms
+    )
+
+
+def _between(
+    edge: Edge, source: dict[Slot, float], target: dict[Slot, float]
+) -> Iterable[tuple[str, str, float]]:
+    """(VM, another one, part of the edge's rows that go there)."""
+    from_vm: dict[str, float] = {}
+    to_vm: dict[str, float] = {}
+    for slot, part in source.items():
+        if edge.grouping != "local" or slot not in target:
+            from_vm[slot.vm] = from_vm.get(slot.vm, 0.0) + part
+    for slot, part in target.items():
+        to_vm[slot.vm] = to_vm.get(slot.vm, 0.0) + part
+    for vm, part in from_vm.items():
+        for other, taken in to_vm.items():
+            if vm != other:
+                yield vm, other, part * taken
+
+
+def overfull(plan: Plan, topology: Topology) -> list[VmLink]:
+    """The links that would have to carry more than they hold, the worst first."""
+    if all(vm.bandwidth_mbps is msgspec.UNSET for vm in plan.vms):
+        return []
+    over = [link for link in links_of(plan, topology) if link.part > 1 + TOLERANCE]
+    return sorted(over, key=lambda link: -link.part)
+
+
+def refuse_narrow(plan: Plan, topology: Topology) -> Plan:
+    """The plan; raises NarrowLinks."""
+    over = overfull(plan, topology)
+    if over:
+        raise NarrowLinks(plan, over, plan.rate_tps / over[0].part)
+    return plan
+
+
+def too_much(link: VmLink) -> str:
+    """In words, for a link that would be too full."""
+    ways = {"send": link.out_bytes_per_s, "take in": link.in_bytes_per_s}
+    way, most = max(ways.items(), key=lambda one: one[1])
+    needed, has = most * BITS, link.bandwidth_mbps or 0.0
+    return f"{link.vm} would {way} {needed:.4g} Mbit/s and its link has {has:.4g}: {needed - has:.4g} Mbit/s too few"
