@@ -222,8 +222,8 @@ TUPLES = (
     one(
         "frames are taken before there are routes",
         CORE,
-        "return self.routed",
-        "return True",
+        "self.may_work = self.routed and orders",
+        "self.may_work = orders",
         (*LOST, *LATE),
         test="tests/simulation/test_found_by_seeds.py",
     ),

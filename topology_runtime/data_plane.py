@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-FRAME_ROWS = 1024  # in a frame of a run at most: a frame costs as much as some 400 rows of a quick task
+FRAME_ROWS = 2048  # in a frame of a run at most: a frame costs as much as some 250 rows of a quick task
 
 
 def cap_at(most: int, modelled_tps: float | None, gap_s: float = 0.0) -> int:

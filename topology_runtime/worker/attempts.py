@@ -91,6 +91,7 @@ def each(
                 tries = 0
             else:
                 pause(PAUSES_S[tries - 1])
+    watch.over(len(rows))
     return out, failures
 
 
@@ -133,6 +134,7 @@ def together(
                 continue
             middle = (start + stop) // 2
             ahead += [(a, b, TRIES if b - a == 1 else 1) for a, b in ((middle, stop), (start, middle))]
+    watch.over(len(out))
     return out, failures
 
 

@@ -41,7 +41,6 @@ class FrameWork(ThreadWork):
         self._taken: dict[int, int] = {}  # sender → frames
         self._gathers = False  # it takes what waits together
         self._anywhere = False  # its object may be called by any thread
-        self._cpu_ns = 0  # of the last frame
         self.refused = 0
         self._until_ns = 0  # it sleeps so long at most, unless something wakes it
         self._lost = 0  # key ranges of which it was told
@@ -71,32 +70,35 @@ class FrameWork(ThreadWork):
         with thread.lock:
             if not thread.task.exclusive or self._wait_for_lease(item is None):
                 more, after = self._gather(item) if self._gathers and type(item) is tuple else ((), ())
-                self._handle(item, more)
-                for other in after:
-                    self._handle(other)
+                for each, with_it in [(item, more), *((other, ()) for other in after)]:
+                    thread.post.begin()
+                    self._handle(each, with_it)
+                    thread.post.end_and_send()
+            thread.count()
         thread.busy = thread.working = False
 
-    def run_for(self, frame: Frame, before: int) -> Ran | None:
-        thread = self.thread
+    def run_for(self, frame: Frame, before: int, cpu_ns: int) -> Ran | None:
+        thread, core = self.thread, self.core
         if not self._anywhere:
             return None
         with thread.lock:
             if thread.stopping or self._taken.get(frame.sender, 0) != before:
                 return None
             thread.look_round()
-            if not self.core.may_work:
+            if not core.may_work:
                 return None
-            words, lent_ns = thread.host.meter.words, thread.post.lent_ns
-            words[thread.at + mt.IDENT] = threading.get_ident()
-            with thread.post.run_by_another() as acks:
-                self._handle((frame.flushed_ns, frame, 0))
-            words[thread.at + mt.IDENT] = thread.ident or 0
-            if monotonic_ns() + int(self._patience_s() * 1e9) < self._until_ns:
+            words, post = thread.host.meter.words, thread.post
+            ident, words[thread.at + mt.IDENT] = words[thread.at + mt.IDENT], threading.get_ident()
+            post.begin(cpu_ns)
+            self._handle((frame.flushed_ns, frame, 0))
+            words[thread.at + mt.IDENT] = ident
+            waits = core.outputs.buffers or core.behaviour.by_the_clock
+            if waits and self._until_ns > monotonic_ns() + int(self._patience_s() * 1e9):
                 thread.inbox.put(None)  # there is something to do sooner than it thinks
-            lent_ns = thread.post.lent_ns - lent_ns
-            thread.borrowed_ns += self._cpu_ns + lent_ns
+            ended_ns = post.cpu_ns or time.thread_time_ns()
+            thread.borrowed_ns += ended_ns - cpu_ns
             thread.count()
-        return Ran(self._cpu_ns + lent_ns, acks)
+            return Ran(ended_ns, post.end())
 
     def _gather(self, item: Arrived) -> tuple[Sequence[Arrived], Sequence[Any]]:
         """Frames that wait behind this one and fit into one call with it; and what else was found in looking for them,
@@ -122,14 +124,18 @@ class FrameWork(ThreadWork):
         """A frame (and more of them, together), a word, or nothing but the time."""
         thread, core = self.thread, self.core
         if type(item) is tuple:
-            self._take(item, *more)
-        elif item is not None and core.hear(item, monotonic_ns()):
-            thread.host.changed()
-        core.on_time(monotonic_ns())
-        core.flush(monotonic_ns())
-        if isinstance(core.behaviour, KeyedTask):
-            self._tell_of_state(core.behaviour)
-        thread.count()
+            now_ns = self._take(item, *more)
+        else:
+            now_ns = monotonic_ns()
+            if item is not None and core.hear(item, now_ns):
+                thread.host.changed()
+        behaviour = core.behaviour
+        if behaviour.by_the_clock:
+            core.on_time(now_ns)
+            now_ns, thread.post.cpu_ns = monotonic_ns(), 0
+        core.flush(now_ns)
+        if isinstance(behaviour, KeyedTask):
+            self._tell_of_state(behaviour)
 
     def _wait_for_lease(self, idle: bool) -> bool:
         """True once it may work; False when it is to end, or has nothing to work on."""
@@ -145,7 +151,8 @@ class FrameWork(ThreadWork):
             return TICK_S if self.core.behaviour.by_the_clock else IDLE_S
         return max(0.0, (due_ns - monotonic_ns()) / 1e9)
 
-    def _take(self, *items: Arrived) -> None:
+    def _take(self, *items: Arrived) -> int:
+        """Frames, as one; when that was done."""
         thread, came = self.thread, []
         for arrived_ns, sent, wire_bytes in items:
             one = read(sent) if isinstance(sent, WireFrame) else sent
@@ -154,14 +161,14 @@ class FrameWork(ThreadWork):
             else:
                 came.append((arrived_ns, one, wire_bytes))
         if not came:
-            return
+            return monotonic_ns()
         frame = came[0][1] if len(came) == 1 else gathered([one for _, one, _ in came])
-        words, at, watch = thread.host.meter.words, thread.at, thread.watch
+        words, at, watch, post = thread.host.meter.words, thread.at, thread.watch, thread.post
         if (copies := thread.copies) is not None:
             copies.add(thread.topology.edges[frame.edge].source, frame.rows)
-        start_ns, cpu_ns, rows = monotonic_ns(), time.thread_time_ns(), len(frame.rows)
+        start_ns, cpu_ns, rows = monotonic_ns(), post.cpu_ns or time.thread_time_ns(), len(frame.rows)
         words[at + mt.CALL_STARTED_NS] = start_ns
-        watch.quick = not (watch.careful or watch.poison)
+        watch.quick = not (watch.careful or watch.poison.any)
         self.core.take(frame, start_ns)
         watch.quick = False
         end_ns = monotonic_ns()
@@ -169,15 +176,17 @@ class FrameWork(ThreadWork):
         words[at + mt.TUPLES_IN] += rows
         words[at + mt.FRAMES_IN] += len(came)
         words[at + mt.BUSY_NS] += end_ns - start_ns
-        self._cpu_ns = time.thread_time_ns() - cpu_ns
-        words[at + mt.WAIT_NS] += max(0, end_ns - start_ns - self._cpu_ns)
+        post.cpu_ns = now_ns = time.thread_time_ns()
+        words[at + mt.WAIT_NS] += max(0, end_ns - start_ns - (now_ns - cpu_ns))
         for arrived_ns, one, wire_bytes in came:
-            rows = len(one.rows)
-            words[at + mt.BYTES_IN] += wire_bytes
+            rows, one.rows = len(one.rows), []  # let go before those that take what came of them take it
+            if wire_bytes:
+                words[at + mt.BYTES_IN] += wire_bytes
             words[at + mt.LATENCY_SUM_NS] += (end_ns - arrived_ns) * rows
             words[at + mt.FIELDS + bucket_of(end_ns - arrived_ns)] += rows
             self._taken[one.sender] = self._taken.get(one.sender, 0) + 1
-            self._measure_link(one, arrived_ns, wire_bytes)
+            self._measure_link(one, rows, arrived_ns, wire_bytes)
+        return end_ns
 
     def _refuse(self) -> None:
         """A peer's frame that is none: it is sent again, or its sender is at fault for good."""
@@ -187,7 +196,7 @@ class FrameWork(ThreadWork):
 
     # ── links ───────────────────────────────────────────────────────────────────────────────────
 
-    def _measure_link(self, frame: Frame, arrived_ns: int, wire_bytes: int) -> None:
+    def _measure_link(self, frame: Frame, rows: int, arrived_ns: int, wire_bytes: int) -> None:
         host = self.thread.host
         link = self._links.get(frame.sender, -1)
         if link == -1:
@@ -195,11 +204,13 @@ class FrameWork(ThreadWork):
                 link = self._links[frame.sender] = host.meter.link_record(frame.sender, frame.target)
         if link is not None:
             words = host.meter.words
-            words[link + mt.L_TUPLES] += len(frame.rows)
-            words[link + mt.L_BYTES] += wire_bytes
+            words[link + mt.L_TUPLES] += rows
             words[link + mt.L_FRAMES] += 1
-            words[link + mt.L_BUFFER_NS] += spent_ns(frame.filled_ns, frame.flushed_ns)
-            words[link + mt.L_CHANNEL_NS] += spent_ns(frame.flushed_ns, arrived_ns)
+            if wire_bytes:
+                words[link + mt.L_BYTES] += wire_bytes
+            if frame.filled_ns != arrived_ns:  # it was not handed over as it was made
+                words[link + mt.L_BUFFER_NS] += spent_ns(frame.filled_ns, frame.flushed_ns)
+                words[link + mt.L_CHANNEL_NS] += spent_ns(frame.flushed_ns, arrived_ns)
 
     def on_orders(self, orders: Orders) -> None:
         """Senders that are no more, and those without a record, are looked at anew."""
@@ -261,4 +272,5 @@ class AnsweringWork(ThreadWork):
 
 def spent_ns(begin_ns: int, end_ns: int) -> int:
     """From one to the other, where a peer says the times: no less than none and no more than an hour."""
-    return max(0, min(end_ns - begin_ns, SPENT_MOST_NS))
+    spent = end_ns - begin_ns
+    return spent if 0 <= spent <= SPENT_MOST_NS else 0 if spent < 0 else SPENT_MOST_NS

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.worker import meter as mt
@@ -47,14 +45,15 @@ class MeterWatch(CallWatch):
         if self._whole:
             self._words[self._at + mt.CALL_STARTED_NS] = 0
 
-    @contextmanager
-    def calling(self, kind: int) -> Iterator[None]:
-        """A call that is about no row: it is timed."""
+    def calling(self, kind: int) -> MeterWatch:
+        """`with watch.calling(kind)`: round a call that is about no row. It is timed."""
+        self._words[self._at + mt.CALL_KIND] = kind
+        return self
+
+    def __enter__(self) -> None:
+        self._words[self._at + mt.CALL_STARTED_NS] = monotonic_ns()
+
+    def __exit__(self, *_: object) -> None:
         words, at = self._words, self._at
-        words[at + mt.CALL_KIND] = kind
-        words[at + mt.CALL_STARTED_NS] = monotonic_ns()
-        try:
-            yield
-        finally:
-            words[at + mt.CALL_STARTED_NS] = 0
-            words[at + mt.CALL_KIND] = mt.ROW
+        words[at + mt.CALL_STARTED_NS] = 0
+        words[at + mt.CALL_KIND] = mt.ROW

@@ -89,8 +89,10 @@ class Outputs:
         self._random64 = random64
         self.gap_ns = gap_ns
         self._routers: list[tuple[int, Router]] = []
+        self.edges = 0  # of which it is known where their rows go
         self._only: tuple[int, int] | None = None  # the one edge and its one receiver, if that is all
         self.addressed = False  # rows may say which thread they are for
+        self.choosy = False  # rows may have no usable key, or index of a thread
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self._flushed_ns: dict[tuple[int, int], int] = {}
         self._paces: dict[tuple[int, int], Pace] = {}  # of buffers that differ from the others
@@ -100,20 +102,17 @@ class Outputs:
 
     def route_by(self, routers: list[tuple[int, Router]], number: int = 0) -> None:
         """From now on rows go by these routers (edge number, router), of routes `number`."""
-        self._routers = routers
+        self._routers, self.edges = routers, len(routers)
         only = routers[0][1].only if len(routers) == 1 else None
         self._only = (routers[0][0], only) if only is not None else None
         self.addressed = any(router.grouping == "direct" for _, router in routers)
+        self.choosy = self.addressed or any(router.grouping == "fields" for _, router in routers)
         self._flushed_ns.clear()
         self._paces = {place: pace for place, pace in self._paces.items() if pace.number >= number}
 
     def pace(self, pace: Pace) -> None:
         """From now on, until later routes than its own come, the buffer of this channel leaves so."""
         self._paces[pace.edge, pace.target] = pace
-
-    @property
-    def edges(self) -> int:
-        return len(self._routers)
 
     def put(self, rows: Sequence[Any], runs: Sequence[Run], roots: Sequence[RootPart], now_ns: int) -> Shares:
         """Rows of one input frame (or source root) into the buffers of every edge.

@@ -28,6 +28,8 @@ class Batch(msgspec.Struct):
     roots: Sequence[RootPart]
 
     def part(self, start: int, stop: int) -> Batch:
+        if stop - start == len(self.rows):
+            return self
         return Batch(self.rows[start:stop], part(self.runs, start, stop), self.roots)
 
     def where(self, chosen: Sequence[bool]) -> Batch:

@@ -84,8 +84,10 @@ class SourceWork(ThreadWork):
                 source.more_left = self._take_over(self._spool, now_ns)
             if source.arrivals is not None:
                 self._take_arrivals()
+            thread.post.begin()
             source.turn(now_ns, wall_ns(), self._rows)
             self.core.flush(monotonic_ns())
+            thread.post.end_and_send()
         thread.working = False
         thread.count()
         self._count()
@@ -97,14 +99,16 @@ class SourceWork(ThreadWork):
 
     def _hear(self) -> None:
         """What is in the inbox; waits a little when that is nothing and nothing is due."""
-        now_ns = monotonic_ns()
-        patience_s = max(0.0, (self.source.wake_ns(now_ns, wall_ns()) - now_ns) / NS)
+        inbox, now_ns = self.thread.inbox, monotonic_ns()
         try:
-            item = self.thread.inbox.get(timeout=patience_s)
+            if inbox.empty():
+                item = inbox.get(timeout=max(0.0, (self.source.wake_ns(now_ns, wall_ns()) - now_ns) / NS))
+            else:
+                item = inbox.get_nowait()
             while True:
                 if item is not None:
                     self.core.hear(item, monotonic_ns())
-                item = self.thread.inbox.get_nowait()
+                item = inbox.get_nowait()
         except Empty:
             return
 
@@ -189,7 +193,7 @@ class SourceWork(ThreadWork):
             return
         if now_ns < source.quiet_until_ns or spool.full or not source.takes(wall_ns()):
             return
-        if self.thread.watch.poison and self._waits(source.ledger.position, now_ns):
+        if self.thread.watch.poison.any and self._waits(source.ledger.position, now_ns):
             return
         try:
             self._poll(spool, TAKE_ROWS)
@@ -212,7 +216,7 @@ class SourceWork(ThreadWork):
         source, now_ns = self.source, monotonic_ns()
         if source.arrivals is not None and self._spool is not None:
             return self._spool.read(position, limit)
-        if self.thread.watch.poison and self._waits(position, now_ns):
+        if self.thread.watch.poison.any and self._waits(position, now_ns):
             return []
         rows: Sequence[Any]
         try:

@@ -110,6 +110,8 @@ class MapTask(Behaviour):
     """A task that keeps no rows: map, flat-map or filter over whole frames. Its code makes one batch of another:
     tasks that run in one thread by direct calls are several of these, one after the other."""
 
+    holding, empty, by_the_clock = 0, True, False
+
     def __init__(self, code: UserCode) -> None:
         self.code, self.results = code, code.results
 
@@ -132,6 +134,9 @@ class ThreadCore:
         self.results = Results(self._around(), self.outputs)
         self.orders: Orders | None = None
         self.switched = 0
+        self.may_work = False
+        """May it take frames, by its orders? Not before it knows where its rows go: the first plan's senders may be
+        told to begin before this worker is, and what it sent nowhere would count as done."""
         self.barriers: dict[int, int] = {}
         self.behaviour = Behaviour()
 
@@ -164,15 +169,6 @@ class ThreadCore:
         """Is it to go, and the routes without it are in force?"""
         orders = self.orders
         return orders is not None and self.desired.thread in orders.leaving and orders.switched
-
-    @property
-    def may_work(self) -> bool:
-        """May it take frames? Not before it knows where its rows go: the first plan's senders may be told
-        to begin before this worker is, and what it sent nowhere would count as done."""
-        orders = self.orders
-        if orders is None or not orders.may_run(self.desired.thread):
-            return False
-        return self.routed
 
     @property
     def routed(self) -> bool:
@@ -232,6 +228,7 @@ class ThreadCore:
         if before is None or before.number != orders.number or before.desired.routes != orders.desired.routes:
             self.flush(now_ns, everything=True)
             self.outputs.route_by(self._routers(orders), orders.number)
+        self.may_work = self.routed and orders.may_run(self.desired.thread)
         rerouted = self.switched != orders.number
         self.switched = orders.number
         if orders.switched:

@@ -73,7 +73,7 @@ class ThreadWork:
     def turn(self) -> None:
         raise NotImplementedError
 
-    def run_for(self, frame: Frame, before: int) -> Ran | None:
+    def run_for(self, frame: Frame, before: int, cpu_ns: int) -> Ran | None:
         """As `Receiving` says. Here: only by itself."""
         return None
 
@@ -139,9 +139,9 @@ class TaskThread(threading.Thread):
         idle = not self.busy and not self.lock.locked() and self.inbox.empty()
         return self.core.now(idle, self.failed)
 
-    def run_for(self, frame: Frame, before: int) -> Ran | None:
+    def run_for(self, frame: Frame, before: int, cpu_ns: int) -> Ran | None:
         """As `Receiving` says; called by another thread of this worker."""
-        return self.work.run_for(frame, before)
+        return self.work.run_for(frame, before, cpu_ns)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 

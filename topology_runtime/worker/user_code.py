@@ -24,7 +24,7 @@ from topology_runtime.worker.columns import Columns
 from topology_runtime.worker.outputs import Outputs, bare
 from topology_runtime.worker.pieces import Finished, Pieces
 from topology_runtime.worker.row_checks import RowChecks
-from topology_runtime.worker.runs import Batch, Run
+from topology_runtime.worker.runs import Batch
 from topology_runtime.worker.watch import CallWatch, Identity
 
 
@@ -69,7 +69,7 @@ class Results:
         batch = self._plain_only(batch)
         self.tuples_out += len(batch.rows)
         given = self.outputs.put(batch.rows, batch.runs, batch.roots, now_ns)
-        if unroutable := self.outputs.unroutable():
+        if self.outputs.choosy and (unroutable := self.outputs.unroutable()):
             self.bury(batch, starmap(failure, unroutable))
         return given
 
@@ -149,18 +149,17 @@ class UserCode:
             batch = self._pass(batch)
             self.results.log()
             return batch
-        rows: list[Any] = []
-        runs: list[Run] = []
+        done: list[Batch] = []
         for start, stop in pieces.cut(len(batch.rows)):
-            some = self._pass(batch.part(start, stop))
+            done.append(self._pass(batch.part(start, stop)))
             self.results.log()
-            self.watch.calls += stop - start  # or two passes look like one call that never returns
-            rows += some.rows
-            runs += some.runs
-        return Batch(rows, runs, batch.roots)
+        if len(done) == 1:
+            return done[0]
+        rows = [row for some in done for row in some.rows]
+        return Batch(rows, [run for some in done for run in some.runs], batch.roots)
 
     def _pass(self, batch: Batch) -> Batch:
-        if self.watch.poison and (known := self._poisoned(batch)):
+        if self.watch.poison.any and (known := self._poisoned(batch)):
             batch = self.results.bury(batch, known)
         if self._batch is None or self.watch.careful:
             results, batch = self._each(self._call, batch.rows, batch)
@@ -227,7 +226,7 @@ class UserCode:
             watch.calls += 1
             return attempts.once(call, self.pause, watch)
         name = *row.position, row.variant, kind
-        if watch.poison and name in watch.poison.rows:
+        if name in watch.poison.rows:
             return None, Failure(0, *watch.poison.rows[name])
         watch.enter(name)
         try:

@@ -30,9 +30,7 @@ class Poison:
         self.rows = rows
         self.waits_s = waits_s or {}  # (partition, position) → seconds
         self._places = sorted({identity[:3] for identity in rows})
-
-    def __bool__(self) -> bool:
-        return bool(self.rows or self.waits_s)
+        self.any = bool(self.rows or self.waits_s)
 
     def touches(self, source: int, partition: int, position: int, count: int) -> bool:
         """Is one of so many positions from this one on among them?"""
@@ -64,7 +62,7 @@ def wait_s(times: int) -> float:
 class CallWatch:
     """One thread. quick: a call needs no more than to be counted (a frame round it is timed, and nothing is
     asked for). `out`, `failures`: of the pass over rows under way; `raised`, `calls`: tries that raised
-    and calls made one by one, ever."""
+    and calls made one by one or in passes that are over, ever."""
 
     quick = careful = False
     poison = NO_POISON
@@ -83,6 +81,11 @@ class CallWatch:
     def place(self) -> int:
         """Of the row that the pass under way is at."""
         return len(self.out) + len(self.failures)
+
+    def over(self, calls: int) -> None:
+        """A pass of so many calls has ended: what came of it is not held here, where it would outlive its frame."""
+        self.calls += calls
+        self.out = self.failures = ()
 
     def enter(self, identity: Identity) -> None:
         """The call for this row begins."""
