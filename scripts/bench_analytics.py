@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -62,11 +63,15 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def analyse(traces: Path, output: Path, options: list[str]) -> tuple[dict[str, Any], float, float]:
-    """(what the analysis says, seconds, highest memory in MB). What it tells of itself goes to stderr."""
+def analyse(
+    traces: Path, output: Path, options: list[str], root: Path | None = None
+) -> tuple[dict[str, Any], float, float]:
+    """(what the analysis says, seconds, highest memory in MB). What it tells of itself goes to stderr. `root`: where
+    another state of the code is."""
     words = ["-P", "-m", "dashboards.cli", "analyze", str(traces), "--output", str(output), *options]
     began_s, highest = time.monotonic(), 0.0
-    process = subprocess.Popen([sys.executable, *words, "-o", "json"], stdout=subprocess.DEVNULL)
+    where = {**os.environ, **({"PYTHONPATH": str(root)} if root else {})}
+    process = subprocess.Popen([sys.executable, *words, "-o", "json"], stdout=subprocess.DEVNULL, env=where)
     watched = psutil.Process(process.pid)
     try:
         while process.poll() is None:

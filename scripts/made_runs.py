@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,9 @@ class Wanted:
     seed: int = 1
     season_s: float = 0.0  # 0: a quarter of a run, a day at most
     segment_rows: int = 1_000_000
+    files: int = (
+        1  # into which a segment of tables with a row per thread or slot is split, as a busy recorder does
+    )
     workers: int = 2
     planted: tuple[str, ...] = USUAL
 
@@ -161,7 +165,9 @@ def make_epoch(wanted: Wanted, index: int) -> Epoch:
     task = np.repeat(np.arange(len(TASKS)), counts)
     place = (np.arange(wanted.threads) * wanted.slots) // wanted.threads
     slot = (place + index) % wanted.slots if index % 2 else np.roll(place, index * 2)
-    inside = {mine: set(task[slot == mine]) for mine in set(slot)}
+    inside: dict[int, set[int]] = defaultdict(set)
+    for mine, its in zip(slot.tolist(), task.tolist(), strict=True):
+        inside[mine].add(its)
     cost_s = COST_S[task]
     if "beside" in wanted.planted:
         alone = np.array([len(inside[mine]) == 1 for mine in slot])

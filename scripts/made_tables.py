@@ -247,14 +247,18 @@ def latencies(run: Run, epoch: Epoch, begin: int, end: int, chance: np.random.Ge
     }
 
 
+def paths(epoch: Epoch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(senders, receivers), by their places in the epoch."""
+    pairs = []
+    for task in range(len(TASKS) - 1):
+        senders, after = (np.flatnonzero(epoch.task == n) for n in (task, task + 1))
+        pairs += [(senders, after[(senders + k) % len(after)]) for k in range(min(2, len(after)))]
+    return np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs])
+
+
 def links(run: Run, epoch: Epoch, begin: int, end: int) -> dict[str, Any]:
     """Every thread sends to two of the next task; one window in ten."""
-    senders = np.flatnonzero(epoch.task < len(TASKS) - 1)
-    pairs = []
-    for sender in senders:
-        after = np.flatnonzero(epoch.task == epoch.task[sender] + 1)
-        pairs += [(sender, after[(sender + k) % len(after)]) for k in range(min(2, len(after)))]
-    a, b = np.array(pairs).T
+    a, b = paths(epoch)
     at = np.arange(begin, end)[np.arange(begin, end) % LINKS_EVERY == 0]
     sent = run.acked[at, None] * SELECTIVITY[epoch.task[b]] * epoch.share[a] / 2
     times = run.start_us + (np.repeat(at, len(a)) + 1) * 1_000_000

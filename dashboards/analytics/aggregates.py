@@ -1,16 +1,18 @@
-"""All rows of each table, put together: what comes out is small, is written once, and answers every question.
+"""All rows of each table, put together by time: what comes out is small, and is made once.
 
 Times are put together to windows of 10 s (5 s in runs of ten minutes, 60 s in those longer than a day);
-latency to bins of 1 s (15 s in runs longer than three hours).
+latency to bins of 1 s (15 s in runs longer than three hours). What has no time is summed up over it. What slots and
+threads did in windows is put together once more, in `sums`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dashboards.analytics.aggregate_parts import BEFORE_S, SPAN_US, AggregatedPart
+from dashboards.analytics.aggregate_parts import LOOKS_BACK_US, SECOND_US, AggregatedPart, is_cut
 from dashboards.analytics.curate import Curated
 from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.manifest import folder_of
@@ -20,8 +22,7 @@ from dashboards.analytics.trace_runs import TraceRun
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-LATE_S = float(BEFORE_S)  # between two rows of rates: the controller was away
-SECOND_US = 1_000_000
+LATE_S = LOOKS_BACK_US["rates"] / SECOND_US  # between two rows of rates: the controller was away
 RUN = ("topology", "run", "part")
 WINDOWS_S = ((600, 5), (86_400, 10), (float("inf"), 60))  # runs of so many seconds at most → their window
 FINE_BIN_S, COARSE_BIN_S, FINE_RUN_S = 1, 15, 3 * 3600
@@ -29,50 +30,70 @@ STABILITY_WINDOW_S = 15  # as the controller judges
 FINE_PER_DOUBLING = 16  # bins of the latency's histogram, 4.4 % wide: quantiles err by at most half of that
 
 
+def window_s(span_s: float) -> int:
+    """Length of the windows of runs that take so long at most."""
+    return next(seconds for most_s, seconds in WINDOWS_S if span_s <= most_s)
+
+
+def bin_s(span_s: float) -> int:
+    """Of bins of their latency."""
+    return FINE_BIN_S if span_s <= FINE_RUN_S else COARSE_BIN_S
+
+
 @dataclass(frozen=True)
 class CuratedTables:
-    """The curated rows of the runs that are analysed; `span_s`: of the longest run; `parts`: what is to be made; `cut`:
-    only some of the rows of their runs are in these."""
+    """The curated rows of the runs that are analysed. `span_s`: of the longest run; `kept`, `fresh`: parts that are
+    there, and those to be made."""
 
     spark: SparkSession
     curated: DataPlace
     runs: Sequence[TraceRun]
     done: Curated
     span_s: float
-    parts: Sequence[AggregatedPart]
-    cut: bool
+    kept: Sequence[AggregatedPart] = ()
+    fresh: Sequence[AggregatedPart] = ()
 
     @property
     def window_s(self) -> int:
-        return next(seconds for most_s, seconds in WINDOWS_S if self.span_s <= most_s)
+        return window_s(self.span_s)
 
     @property
     def bin_s(self) -> int:
-        return FINE_BIN_S if self.span_s <= FINE_RUN_S else COARSE_BIN_S
+        return bin_s(self.span_s)
+
+    @property
+    def stretch_s(self) -> int:
+        """That windows and bins divide."""
+        return math.lcm(self.window_s, STABILITY_WINDOW_S)
+
+    def parts(self, table: str) -> list[AggregatedPart]:
+        """To be made of this table."""
+        return [part for part in self.fresh if part.table == table]
 
     def read(self, table: str) -> DataFrame:
         """All of them, with a column `run` = topology/run."""
         return named(self._all(table, self.runs))
 
-    def rows(self, table: str, before_s: int = 0) -> DataFrame:
+    def rows(self, table: str) -> DataFrame:
         """Those of the parts to be made, with columns `topology` and `run` (what is made from two for every row costs
-        as much as a sum) and the number of their `part`; null for rows of `before_s` before one."""
+        as much as a sum) and the number of their `part`; null for rows that others are only counted from."""
         from pyspark.sql import functions as f
 
-        desired = {part.run for part in self.parts}
+        parts = self.parts(table)
+        desired = {part.run for part in parts}
         of = {run.key: run for run in self.runs if run.key in desired}
         frame = self._all(table, list(of.values()))
         if len(of) == 1:  # then nothing is grouped by it
             only = next(iter(of.values()))
             frame = frame.withColumns({"topology": f.lit(only.topology), "run": f.lit(only.name)})
-        if not self.cut:
-            return frame.withColumn("part", f.lit(self.parts[0].number))
-        part, near = f.lit(None), f.lit(False)
-        for each in self.parts:
+        if not is_cut([part for part in self.kept if part.table == table], parts):
+            return frame.withColumn("part", f.lit(parts[0].number))
+        part, near, span_us = f.lit(None), f.lit(False), self.stretch_s * SECOND_US
+        for each in parts:
             its = (f.col("topology") == of[each.run].topology) & (f.col("run") == of[each.run].name)
-            end = f.timestamp_micros(f.lit(each.end * SPAN_US - 1))
-            begin = f.timestamp_micros(f.lit(each.begin * SPAN_US))
-            from_ = f.timestamp_micros(f.lit(each.begin * SPAN_US - before_s * SECOND_US))
+            end = f.timestamp_micros(f.lit(each.end * span_us - 1))
+            begin = f.timestamp_micros(f.lit(each.begin * span_us))
+            from_ = f.timestamp_micros(f.lit(each.begin * span_us - LOOKS_BACK_US.get(table, 0)))
             part = f.when(its & f.col("time").between(begin, end), each.number).otherwise(part)
             near |= its & f.col("time").between(from_, end)
         return frame.where(near).withColumn("part", part.cast("int"))
@@ -161,7 +182,7 @@ def rate_windows(tables: CuratedTables) -> DataFrame:
     from pyspark.sql import functions as f
 
     names = ("offered_tps", "emitted_tps", "acked_tps", "planned_tps", "predicted_tps")
-    rows = of_the_second(tables.rows("rates", BEFORE_S))
+    rows = of_the_second(tables.rows("rates"))
     groups = rows.groupBy(*RUN, "epoch", window(tables.window_s).alias("w"))
     return named(
         groups.agg(
@@ -230,14 +251,14 @@ def latency_histogram(tables: CuratedTables) -> DataFrame:
 
 
 def link_sums(tables: CuratedTables) -> DataFrame:
-    """A pair of threads in an epoch: sums over the windows that were recorded."""
+    """Threads of one task to those of another in an epoch: sums over the windows that were recorded."""
     from pyspark.sql import functions as f
 
     return named(
         tables.rows("links")
-        .groupBy(*RUN, "epoch", "from_task", "to_task", "from_thread", "to_thread")
+        .groupBy(*RUN, "epoch", "from_task", "to_task")
         .agg(
-            *(f.sum(name).alias(name) for name in ("tuples", "bytes", "frames", "window_s")),
+            *(f.sum(name).alias(name) for name in ("tuples", "bytes", "frames")),
             f.sum(f.col("buffer_latency_s") * f.col("frames")).alias("buffer_s"),
             f.sum(f.col("channel_latency_s") * f.col("frames")).alias("channel_s"),
         )
@@ -283,13 +304,3 @@ def _against(actual: str, predicted: str, prefix: str) -> list[Column]:
         f.sum(residual * residual).alias(f"{prefix}_ss"),
         f.avg(f.when(there, f.col(predicted))).alias(f"{prefix}_predicted"),
     ]
-
-
-def neighbours(bundles: DataFrame) -> DataFrame:
-    """Bundles with `beside`: the other tasks in their slot in that window, "a,b"; "" when alone."""
-    from pyspark.sql import functions as f
-
-    slot = ["run", "vm", "slot", "w"]
-    inside = bundles.groupBy(*slot).agg(f.sort_array(f.collect_set("task")).alias("tasks"))
-    others = f.array_join(f.array_except("tasks", f.array("task")), ",")
-    return bundles.join(inside, slot).withColumn("beside", others).drop("tasks")

@@ -1,17 +1,17 @@
 """The aggregates, brought up to date: what was made of the same segments by the same code is not made again.
 
-Each pass writes one folder for each aggregate, and what is fused is a pass of its own; the manifest says which rows of
-which passes count. Small aggregates
-are brought to the driver once, so that what is asked of them reads no file and needs no shuffle.
+Each pass writes what it makes of each aggregate, and what is fused is a pass of its own; the manifest says which rows
+of which passes count. Two aggregates grow with slots and windows: they stay in Spark, as folders. What is made of
+those, and all others, the driver holds, as one file each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics import aggregate_parts, aggregates
+from dashboards.analytics import aggregate_parts, aggregates, held, sums
 from dashboards.analytics.aggregate_parts import AggregatedPart, AggregateManifest, FusedParts, pass_of
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.curate import Curated
@@ -22,184 +22,227 @@ from dashboards.analytics.trace_runs import TraceRun
 from dashboards.analytics.unchanged import code_mark
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
 Found = Sequence[tuple[TraceRun, Sequence[Segment]]]
+Maker = Callable[[], "DataFrame"]
 
-SMALL_BYTES = 4 << 20  # of an aggregate on disk, which the driver holds
-ADDED_UP = {  # those without a time: what one part has of a key is added to what another has
-    "latency_histogram": ("run", "epoch", "source", "sink", "bucket"),
-    "threads": ("run", "epoch", "task", "vm", "slot", "thread"),
-    "link_sums": ("run", "epoch", "from_task", "to_task", "from_thread", "to_thread"),
-    "link_seconds": ("run", "epoch"),
+WINDOWS = {"bundles": "samples", "slot_windows": "slots"}  # that stay in Spark, and what they are made of
+HELD = {  # by the driver
+    "threads": "samples",
+    "groups": "samples",
+    "presence": "samples",
+    "task_windows": "samples",
+    "peaks": "samples",
+    "slot_sums": "slots",
+    "slot_errors": "slots",
+    "memory_blocks": "slots",
+    "slot_points": "slots",
+    "rate_windows": "rates",
+    "latency_histogram": "latency",
+    "latency_windows": "latency",
+    "latency_bins": "latency",
+    "link_sums": "links",
+    "link_seconds": "links",
 }
 
 
 def asked_of(
-    spark: SparkSession, to: DataPlace, found: Found, curated: Curated, tell: Tell, apart: bool = False
+    spark: SparkSession,
+    to: DataPlace,
+    found: Found,
+    curated: Curated,
+    tell: Tell,
+    apart: bool = False,
+    memory: dict[Any, Any] | None = None,
 ) -> AnalysisInput:
-    """What the analyses are given: all aggregates, once those are made that have to be. `apart`: of runs that go on."""
+    """What the analyses are given: all aggregates, once those are made that have to be. `apart`: of runs that go on;
+    `memory`: of their earlier turns."""
     times = {one.key: (min(s.begin_us for s in of), max(s.end_us for s in of)) for one, of in found}
     span_s = max((end - begin) / 1e6 for begin, end in times.values())
     first = {one.key: [s.begin_us for s in of if s.table == "samples"] for one, of in found}
     folder = to / "aggregates"
-    tables = aggregates.CuratedTables(
-        spark, to / "curated", [one for one, _ in found], curated, span_s, [], False
-    )
-    known = aggregate_parts.read(folder, f"{code_mark()} {tables.window_s} {tables.bin_s}")
+    tables = aggregates.CuratedTables(spark, to / "curated", [one for one, _ in found], curated, span_s)
+    of_all = f"{code_mark()} {tables.window_s} {tables.bin_s} {tables.stretch_s}"
+    known = aggregate_parts.read(folder, of_all)
     spans = {
         one.key: aggregate_parts.spans_of(known.spans.get(one.key, {}), curated.manifests[one.key], of)
         for one, of in found
     }
-    kept, fresh = aggregate_parts.planned(known, spans, apart)
-    cut = aggregate_parts.is_cut(kept, fresh)
-    tables = aggregates.CuratedTables(spark, tables.curated, tables.runs, curated, span_s, fresh, cut)
-    if fresh:
-        _make(tables, folder, pass_of(fresh[0]), tell)
-    passes, parts = pass_of(fresh[0]) if fresh else known.passes, [*kept, *fresh]
-    if fused := aggregate_parts.fusable(passes, spans, kept, fresh):
-        fuse(tables, folder, fused, tell)
-        gone = {part for each in fused for part in each.of}
-        passes, parts = passes + 1, [p for p in parts if p not in gone] + [each.part for each in fused]
-    now = AggregateManifest(known.schema, known.of, passes, spans, parts)
-    aggregate_parts.write(folder, now)
-    _delete_old(folder, now.parts)
+    plan = aggregate_parts.planned(known, spans, tables.stretch_s, apart)
+    passes, parts = known.passes, [*plan.kept, *plan.fresh]
+    if plan.fresh:
+        passes += 1
+        made_of = aggregates.CuratedTables(
+            spark, tables.curated, tables.runs, curated, span_s, plan.kept, plan.fresh
+        )
+        _make(made_of, folder, passes, tell)
+    if plan.fused:
+        passes += 1
+        tell("fusing aggregates")
+        fuse(folder, passes, plan.fused)
+        gone = {part for each in plan.fused for part in each.of}
+        parts = [part for part in parts if part not in gone] + [each.part for each in plan.fused]
+    aggregate_parts.write(folder, AggregateManifest(known.schema, of_all, passes, spans, parts))
+    _delete_old(folder, parts)
     tell("reading aggregates")
-    frames = {name: read_aggregate(spark, folder / name, name, now.parts) for name in makers(tables)}
-    frames |= {name: tables.read(name) for name in ("samples", "slots", "latency")}
-    frames.setdefault("latency_bins", frames["latency_windows"])
+    frames = {name: partial(read_windows, spark, folder, name, parts) for name in WINDOWS}
+    frames |= {name: partial(tables.read, name) for name in ("samples", "slots", "latency")}
     begin_us = {key: min(first[key], default=begin) for key, (begin, _) in times.items()}
     by_key = {one.key: one for one, _ in found}
-    return AnalysisInput(spark, by_key, begin_us, tables.window_s, tables.bin_s, frames)
+    own = {name: read_held(folder, name, parts) for name in HELD if name != "latency_bins"}
+    fine = tables.bin_s != aggregates.STABILITY_WINDOW_S
+    own["latency_bins"] = read_held(folder, "latency_bins", parts) if fine else own["latency_windows"]
+    return AnalysisInput(
+        spark, by_key, begin_us, tables.window_s, tables.bin_s, frames, own, tables.stretch_s, plan.stretches,
+        {} if memory is None else memory,
+    )  # fmt: skip
 
 
-def makers(tables: aggregates.CuratedTables) -> dict[str, Callable[[], DataFrame]]:
-    """Name → what makes it of the curated rows, but for `neighbours`, which are made of bundles."""
-    found: dict[str, Callable[[], DataFrame]] = {
-        "bundles": lambda: aggregates.bundles(tables),
-        "neighbours": lambda: aggregates.neighbours(aggregates.bundles(tables)),
-        "threads": lambda: aggregates.threads(tables),
-        "slot_windows": lambda: aggregates.slot_windows(tables),
-        "rate_windows": lambda: aggregates.rate_windows(tables),
-        "latency_histogram": lambda: aggregates.latency_histogram(tables),
-        "latency_windows": lambda: aggregates.latency_bins(tables, aggregates.STABILITY_WINDOW_S),
-        "latency_bins": lambda: aggregates.latency_bins(tables, tables.bin_s),
-        "link_sums": lambda: aggregates.link_sums(tables),
-        "link_seconds": lambda: aggregates.link_seconds(tables),
-    }
-    if tables.bin_s == aggregates.STABILITY_WINDOW_S:
-        del found["latency_bins"]
-    return found
+def _of(parts: Sequence[AggregatedPart], table: str) -> list[AggregatedPart]:
+    return [part for part in parts if part.table == table]
 
 
 def _make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell: Tell) -> None:
     """Write what this pass makes."""
 
-    def keep(name: str, frame: DataFrame) -> None:
+    def windows(name: str, make: Maker, more: Mapping[str, Callable[[DataFrame], DataFrame]]) -> None:
         tell(f"aggregating: {name.replace('_', ' ')}")
-        frame.write.mode("overwrite").parquet(_folder(folder / name, number).uri)
+        frame, at = make(), _folder(folder / name, number)
+        frame.write.mode("overwrite").parquet(at.uri)
+        written = tables.spark.read.schema(frame.schema).parquet(at.uri)
+        for of, put_together in more.items():
+            keep(of, partial(put_together, written))
 
-    def bundles() -> None:
-        frame = aggregates.bundles(tables)
-        keep("bundles", frame)
-        at = _folder(folder / "bundles", number).uri
-        keep("neighbours", aggregates.neighbours(tables.spark.read.schema(frame.schema).parquet(at)))
+    def keep(name: str, make: Maker) -> None:
+        tell(f"aggregating: {name.replace('_', ' ')}")
+        held.write(make().toArrow(), _file(folder / name, number))
 
-    def made(name: str, make: Callable[[], DataFrame]) -> None:
-        keep(name, make())
+    width = tables.window_s
+    of_bundles: dict[str, Callable[[DataFrame], DataFrame]] = {
+        "groups": sums.groups,
+        "presence": lambda frame: sums.presence(frame, width),
+        "task_windows": sums.task_windows,
+        "peaks": lambda frame: sums.peaks(frame, width),
+    }
+    of_slots: dict[str, Callable[[DataFrame], DataFrame]] = {
+        "slot_sums": sums.slot_sums,
+        "slot_errors": sums.slot_errors,
+        "memory_blocks": sums.memory_blocks,
+        "slot_points": sums.slot_points,
+    }
+    bins = aggregates.latency_bins
+    of_rows: dict[str, Maker] = {
+        "threads": lambda: aggregates.threads(tables),
+        "rate_windows": lambda: aggregates.rate_windows(tables),
+        "latency_histogram": lambda: aggregates.latency_histogram(tables),
+        "latency_windows": lambda: bins(tables, aggregates.STABILITY_WINDOW_S),
+        "latency_bins": lambda: bins(tables, tables.bin_s),
+        "link_sums": lambda: aggregates.link_sums(tables),
+        "link_seconds": lambda: aggregates.link_seconds(tables),
+    }
+    if tables.bin_s == aggregates.STABILITY_WINDOW_S:
+        del of_rows["latency_bins"]
+    works: list[Callable[[], None]] = []
+    if tables.parts("samples"):
+        works.append(partial(windows, "bundles", lambda: aggregates.bundles(tables), of_bundles))
+    if tables.parts("slots"):
+        works.append(partial(windows, "slot_windows", lambda: aggregates.slot_windows(tables), of_slots))
+    works += [partial(keep, name, make) for name, make in of_rows.items() if tables.parts(HELD[name])]
+    side_by_side(tables.spark, works)
 
-    rest = {name: make for name, make in makers(tables).items() if name not in ("bundles", "neighbours")}
-    side_by_side(tables.spark, [bundles, *(partial(made, name, make) for name, make in rest.items())])
 
-
-def fuse(
-    tables: aggregates.CuratedTables, folder: DataPlace, fused: Sequence[FusedParts], tell: Tell
-) -> None:
+def fuse(folder: DataPlace, number: int, fused: Sequence[FusedParts]) -> None:
     """Write parts that are made of others."""
-    from pyspark.sql import functions as f
+    for name, table in (HELD | WINDOWS).items():
+        if not (folder / name).is_folder():
+            continue  # latency_bins that are latency_windows
+        mine = [each for each in fused if each.part.table == table]
+        if mine and name in HELD:
+            held.write(_fused(folder / name, name, mine), _file(folder / name, number))
+        elif mine:  # one after the other: they are not small for long
+            tables = (_fused(folder / name, name, [one]) for one in _one_by_one(mine))
+            held.write_all(tables, _folder(folder / name, number) / "0.parquet")
 
-    tell("fusing aggregates")
 
-    def keep(name: str) -> None:
-        frames = [
-            read_aggregate(tables.spark, folder / name, name, each.of).withColumn(
-                "part", f.lit(each.part.number)
-            )
-            for each in fused
-        ]
-        whole = reduce(lambda a, b: a.unionByName(b), frames)
-        at = _folder(folder / name, pass_of(fused[0].part))
-        whole.coalesce(1).write.mode("overwrite").parquet(at.uri)
+def _one_by_one(fused: Sequence[FusedParts]) -> list[FusedParts]:
+    return [FusedParts(each.part, (part,)) for each in fused for part in each.of]
 
-    side_by_side(tables.spark, [partial(keep, name) for name in makers(tables)])
+
+def _fused(folder: DataPlace, name: str, fused: Sequence[FusedParts]) -> pa.Table:
+    """With the numbers of the parts that these make."""
+    import pyarrow as pa
+
+    tables = []
+    for each in fused:
+        table = held.merged(name, held.read(_files(folder, name, each.of), _counts(each.of)))
+        number = pa.array([each.part.number] * table.num_rows, pa.int32())
+        tables.append(table.append_column("part", number))
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _files(folder: DataPlace, name: str, parts: Sequence[AggregatedPart]) -> list[DataPlace]:
+    passes = sorted({pass_of(part) for part in parts})
+    if name in HELD:
+        return [_file(folder, number) for number in passes]
+    inside = [child for number in passes for child, _ in _folder(folder, number).children()]
+    return [child for child in inside if child.name.endswith(".parquet")]
+
+
+def _counts(parts: Sequence[AggregatedPart]) -> dict[int, list[str]]:
+    """Number → runs."""
+    found: dict[int, list[str]] = {}
+    for part in parts:
+        found.setdefault(part.number, []).append(part.run)
+    return found
 
 
 def _folder(of: DataPlace, number: int) -> DataPlace:
     return of / f"pass-{number}"
 
 
-def read_aggregate(
+def _file(of: DataPlace, number: int) -> DataPlace:
+    return of / f"pass-{number}.parquet"
+
+
+def read_held(folder: DataPlace, name: str, parts: Sequence[AggregatedPart]) -> pa.Table:
+    """Its rows that count, put together; without columns when nothing was made of that table."""
+    import pyarrow as pa
+
+    mine = _of(parts, HELD[name])
+    if not mine:
+        return pa.table({})
+    return held.merged(name, held.read(_files(folder / name, name, mine), _counts(mine)))
+
+
+def read_windows(
     spark: SparkSession, folder: DataPlace, name: str, parts: Sequence[AggregatedPart]
 ) -> DataFrame:
-    """Its rows that count; a small one from the driver's memory."""
+    """Its rows that count."""
     from pyspark.sql import functions as f
 
-    folders = [_folder(folder, number) for number in sorted({pass_of(part) for part in parts})]
-    runs: dict[int, list[str]] = {}
-    for part in parts:
-        runs.setdefault(part.number, []).append(part.run)
-    adds = name in ADDED_UP and len(parts) > len({part.run for part in parts})
-    if sum(map(_size, folders)) <= SMALL_BYTES:
-        return _held(spark, folders, runs, ADDED_UP[name] if adds else ())
-    frame = spark.read.parquet(*(each.uri for each in folders))
-    counts = [(f.col("part") == number) & f.col("run").isin(*of) for number, of in runs.items()]
-    frame = frame.where(reduce(lambda a, b: a | b, counts)).drop("part")
-    if adds:
-        keys = ADDED_UP[name]
-        sums = [(f.max if c.startswith("max") else f.sum)(c).alias(c) for c in frame.columns if c not in keys]
-        frame = frame.groupBy(*keys).agg(*sums)
-    return frame
-
-
-def _held(
-    spark: SparkSession, folders: Sequence[DataPlace], runs: Mapping[int, Sequence[str]], keys: Sequence[str]
-) -> DataFrame:
-    """The same of a small one, read here; `keys`: of what is added up. Of one partition: nothing has to be shuffled."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    files = [child for each in folders for child, _ in each.children() if child.name.endswith(".parquet")]
-    table = pa.concat_tables(
-        [pq.read_table(file.path, filesystem=file.files()) for file in files], promote_options="default"
-    )
-    counts = [
-        pc.and_(pc.equal(table["part"], number), pc.is_in(table["run"], pa.array(of)))
-        for number, of in runs.items()
-    ]
-    table = table.filter(reduce(pc.or_, counts)).drop_columns(["part"])
-    if keys:
-        sums = [(c, "max" if c.startswith("max") else "sum") for c in table.column_names if c not in keys]
-        found = table.group_by(list(keys), use_threads=False).aggregate(sums)
-        table = pa.table({c: found[c if c in keys else f"{c}_{dict(sums)[c]}"] for c in table.column_names})
-    return spark.createDataFrame(table).coalesce(1)
-
-
-def _size(folder: DataPlace) -> int:
-    from pyarrow import fs
-
-    return sum(info.size or 0 for info in folder.files().get_file_info(fs.FileSelector(folder.path)))
+    mine = _of(parts, WINDOWS[name])
+    at = [_folder(folder / name, number).uri for number in sorted({pass_of(part) for part in mine})]
+    counts = [(f.col("part") == number) & f.col("run").isin(*of) for number, of in _counts(mine).items()]
+    return spark.read.parquet(*at).where(reduce(lambda a, b: a | b, counts)).drop("part")
 
 
 def _delete_old(folder: DataPlace, parts: Sequence[AggregatedPart]) -> None:
     """What no part is in: of earlier passes, or of one that was cut off."""
-    there = {f"pass-{pass_of(part)}" for part in parts}
+    there = {(part.table, pass_of(part)) for part in parts}
+    made_of = HELD | WINDOWS
+    names = {
+        name: {f"pass-{number}" for table, number in there if table == of} for name, of in made_of.items()
+    }
     for name, is_folder in folder.children():
         for old, inside in name.children() if is_folder else []:
-            if inside and old.name not in there:
+            if old.name.removesuffix(".parquet") in names.get(name.name, set()):
+                continue
+            if inside:
                 old.delete_folder()
-            elif not inside:
+            else:
                 old.delete()
 
 

@@ -1,29 +1,55 @@
-"""What every analysis is given: the aggregates as tables, the runs, and small means to read them."""
+"""What every analysis is given: the aggregates, the runs, and small means to read them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dashboards.analytics.held import added_up
 from dashboards.analytics.results import POINTS_MOST
 from dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
 class AnalysisInput:
-    """`begin_us`: time of a run's first sample. Frames: see `aggregates`."""
+    """`begin_us`: time of a run's first sample. frames: what Spark reads when it is asked; held: aggregates that are
+    here (see `aggregates`, `sums`). stretches: (run, table) → stretch of `stretch_s` → digest of what is in it; memory:
+    of earlier turns of a follower, by what it was made of."""
 
     spark: SparkSession
     runs: Mapping[str, TraceRun]
     begin_us: Mapping[str, int]
     window_s: int
     bin_s: int
-    frames: Mapping[str, DataFrame]
+    frames: Mapping[str, Callable[[], DataFrame]]
+    held: Mapping[str, pa.Table]
+    stretch_s: int = 60
+    stretches: Mapping[tuple[str, str], Mapping[int, str]] = field(default_factory=dict)
+    memory: dict[Any, Any] = field(default_factory=dict)
+
+    def made_of(self, run: str, table: str, from_us: int, to_us: int) -> tuple[str | None, ...]:
+        """Changes with the segments of this table in which rows of that time could be."""
+        its, span_us = self.stretches.get((run, table), {}), self.stretch_s * 1_000_000
+        return tuple(its.get(n) for n in range(from_us // span_us, to_us // span_us + 1))
+
+    def rows(self, name: str, *by: str) -> list[dict[str, Any]]:
+        """Of an aggregate that is held, in the order of these columns."""
+        table = self.held[name]
+        if not table.num_rows:
+            return []
+        order: Any = [(column, "ascending") for column in by]
+        return list((table.sort_by(order) if by else table).to_pylist())
+
+    def sums(self, name: str, *keys: str) -> list[dict[str, Any]]:
+        """The same, added up to one row for each value of the keys."""
+        table = self.held[name]
+        return list(added_up(table, keys).to_pylist()) if table.num_rows else []
 
     def at_s(self, run: str, us: float) -> float:
         """Seconds since the run's first sample."""
@@ -52,15 +78,6 @@ def over(a: Any, b: Any) -> float | None:
     return None if x is None or not y else x / y
 
 
-def thinned(frame: DataFrame, by: Iterable[str | Column], most: int = POINTS_MOST) -> list[Any]:
-    """Its rows in this order, at most `most` of them, evenly chosen; never more leave Spark."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    rows = frame.count()
-    order = list(by)
-    if rows > most:
-        step = -(-rows // most)
-        at = f.row_number().over(Window.orderBy(*order)) - 1
-        frame = frame.withColumn("_at", at).where(f.col("_at") % step == 0).drop("_at")
-    return frame.orderBy(*order).collect()
+def thinned(rows: Sequence[Any], most: int = POINTS_MOST) -> Sequence[Any]:
+    """At most `most` of them, evenly chosen."""
+    return rows[:: -(-len(rows) // most)] if len(rows) > most else rows

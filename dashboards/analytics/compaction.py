@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 131_072
-GROUP_ROWS = 524_288  # of a row group: one reader's share
+GROUP_ROWS = 131_072  # of a row group: what a reader that wants one stretch of time reads at least
 DAY_US = 86_400_000_000
 
 

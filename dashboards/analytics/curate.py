@@ -99,10 +99,14 @@ def _lost_a_part(
 def plan(curated: DataPlace, run: TraceRun, segments: Iterable[Segment], known: Manifest) -> list[PartToMake]:
     """The parts to be made. Pure."""
     by_day: dict[tuple[str, int], list[Segment]] = defaultdict(list)
+    inside: dict[tuple[str, int], set[str]] = {}
     for segment in segments:
         for day in range(segment.begin_us // DAY_US, segment.end_us // DAY_US + 1):
-            if segment.digest not in known.has(segment.table, date_of(day)):
-                by_day[segment.table, day].append(segment)
+            of = segment.table, day
+            if of not in inside:
+                inside[of] = known.has(segment.table, date_of(day))
+            if segment.digest not in inside[of]:
+                by_day[of].append(segment)
     desired = []
     for (table, day), fresh in sorted(by_day.items()):
         folder = manifests.folder_of(curated, table, run) / f"date={date_of(day)}"
@@ -150,7 +154,10 @@ def _desired(
         inside |= part.segments
     name = blake2b("".join(sorted(inside)).encode(), digest_size=12).hexdigest()
     whole = all(s.begin_us // DAY_US == s.end_us // DAY_US for s in group)
-    inputs = (*(folder / part.file for part in parts), *(s.place for s in group))
+    earlier = (
+        folder / part.file for part in reversed(parts)
+    )  # the largest is the oldest: rows stay in order of time
+    inputs = (*earlier, *(s.place for s in group))
     job = Job(table, folder / f"part-{name}.parquet", inputs, day, not whole)
     return PartToMake(run, date_of(day), job, inside, {s.place.uri: s.digest for s in group}, tuple(parts))
 

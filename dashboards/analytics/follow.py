@@ -33,7 +33,7 @@ from dashboards.analytics.pipeline import (
     write_analysis,
 )
 from dashboards.analytics.results import LeftOut
-from dashboards.analytics.spark import FOLLOWING, session
+from dashboards.analytics.spark import COMPILED, COMPILED_ROWS_S, FOLLOWING, session
 from dashboards.analytics.trace_runs import TraceRun
 from dashboards.analytics.unchanged import mark_of, told_again
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
@@ -127,6 +127,7 @@ class Follower:
         self._spark, self._run, self._to, self._tell, self._finish = spark, run, to, tell, finish
         self._before = before
         self._files = JudgedFiles()
+        self._memory: dict[Any, Any] = {}
         self._mark = ""
         self._seen: set[str] = set()
         self._reach_us: dict[str, int] = {}
@@ -141,10 +142,15 @@ class Follower:
         mark = mark_of(found, left, self._before.mark)
         if mark == self._mark:
             return
+        if rows_a_second(found[0][1]) >= COMPILED_ROWS_S:
+            for key, value in COMPILED.items():
+                self._spark.conf.set(key, value)
         with drafted(self._to) as draft:
             curated = curate(self._spark, self._to / "curated", found, left)
             curated_s = time.monotonic()
-            work = AnalysisWork(self._to, draft, left, False, lambda step: None, True, self._before)
+            work = AnalysisWork(
+                self._to, draft, left, False, lambda step: None, True, self._before, self._memory
+            )
             analysis = analysed(self._spark, found, work, curated)
             seconds = {"start": 0.0, "curate": curated_s - began_s, "analyse": time.monotonic() - curated_s}
             self.analysis = write_analysis(draft, analysis, mark, seconds)
@@ -172,6 +178,13 @@ class Follower:
         self._tell(
             f"{rows} rows of samples in; lag {waiting}, {behind_s:.0f} s; the turn took {took_s:.1f} s"
         )
+
+
+def rows_a_second(segments: Sequence[Segment]) -> float:
+    """Of samples, in the stretch that these segments span."""
+    mine = [segment for segment in segments if segment.table == "samples"]
+    span_us = max((s.end_us for s in mine), default=0) - min((s.begin_us for s in mine), default=0)
+    return sum(segment.rows for segment in mine) / max(1.0, span_us / 1e6)
 
 
 def lag(run: TraceRun, seen: set[str]) -> int:

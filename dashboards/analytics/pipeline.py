@@ -143,7 +143,7 @@ def tuned(found: Found, settings: AnalysisSettings) -> dict[str, str]:
 @dataclass(frozen=True)
 class AnalysisWork:
     """Where results go and how: the output folder, the draft in it, what was left out so far. `apart`: of runs that go
-    on; `before`: what they are compared with."""
+    on; `before`: what they are compared with; `memory`: of earlier turns of a follower."""
 
     to: DataPlace
     draft: DataPlace
@@ -152,6 +152,7 @@ class AnalysisWork:
     tell: Tell
     apart: bool = False
     before: ComparedWith = ComparedWith()
+    memory: dict[Any, Any] = field(default_factory=dict)
 
 
 def analysed(spark: SparkSession, found: Found, work: AnalysisWork, curated: Curated) -> dict[str, Any]:
@@ -159,7 +160,7 @@ def analysed(spark: SparkSession, found: Found, work: AnalysisWork, curated: Cur
     left = work.left + curated.left
     if work.strict and curated.left:
         _refuse(left)
-    asked = asked_of(spark, work.to, found, curated, work.tell, work.apart)
+    asked = asked_of(spark, work.to, found, curated, work.tell, work.apart, work.memory)
     rows, more = answers(asked, work.draft, left, work.tell, work.before)
     if work.strict and len(rows["left_out"]) > 0:
         _refuse(rows["left_out"])  # type: ignore[arg-type]

@@ -74,7 +74,13 @@ FOLLOWING = QUICK | {  # turn after turn of a few rows each, for as long as a ru
     "spark.ui.retainedTasks": "200",
     "spark.sql.ui.retainedExecutions": "5",
     "spark.sql.streaming.numRecentProgressUpdates": "1",
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
+COMPILED = {  # which a session may be told while it lasts: for turns of many rows
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+COMPILED_ROWS_S = 3_000  # of samples a second, from which on compiling costs less than it saves
 
 
 @contextmanager

@@ -1,10 +1,9 @@
 """A run at its real pace, and `headgate analyze --follow` beside it: memory, lag and turns; a JSON line a minute.
 
-The trace is made before (`generate_trace.py`, of at most a thousand threads, copied onto more VMs for more), with
-segments as the recorder cuts them, and each is brought when the recorder would have written it. Every half second
-it is looked at how many segments of `samples` are there and not in the results, how old the oldest of these is, and
-what the follower, its Java process and its Python workers hold in memory. Three figures in a list: the median, the
-95th percentile, the highest.
+The trace is made before, with segments as the recorder cuts them, and each is brought when the recorder would have
+written it. Every half second it is looked at how many segments of `samples` are there and not in the results, how old
+the oldest of these is, and what the follower, its Java process and its Python workers hold in memory. Three figures in
+a list: the median, the 95th percentile, the highest.
 
     .venv/bin/python -P scripts/experiments/follow_load.py --threads 1000 --seconds 600
 
@@ -36,8 +35,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -46,7 +43,6 @@ from generate_trace import generate
 from made_runs import Wanted
 from topology_runtime.stability.slopes import theil_sen
 
-MADE_MOST = 1_000  # threads of a made run
 THREADS_OF_SLOT = 25
 ROTATE_S, ROTATE_ROWS = 10, 6_250  # of `samples`: the recorder's ten seconds and its megabyte
 TURNS_A_S = 5  # of the recorder: so many files of a table a second at most
@@ -72,57 +68,24 @@ def seconds_of_segment(threads: int) -> int:
 
 def made(folder: Path, threads: int, seconds: int) -> tuple[Path, list[Due]]:
     """(the run's folder, its files in order of time)."""
-    base = min(threads, MADE_MOST)
-    copies, step = threads // base, seconds_of_segment(threads)
-    slots = max(4, base // THREADS_OF_SLOT)
-    wanted = Wanted(base * seconds, threads=base, slots=slots, epochs=1, segment_rows=step * base)
+    step, slots = seconds_of_segment(threads), max(4, threads // THREADS_OF_SLOT)
+    files = TURNS_A_S if threads > ROTATE_ROWS else 1
+    wanted = Wanted(
+        threads * seconds, threads=threads, slots=slots, epochs=1, segment_rows=step * threads, files=files
+    )
     if not (folder / "truth.json").exists():
         generate(folder, wanted)
     run = folder / "made" / "run-1"
     due = []
     for path in sorted(run.glob("*/*.parquet")):
-        begin = int(path.stem.rpartition("-")[2])
-        end = min(begin + step, wanted.windows)
-        for part in copied(path, copies, base, slots) if copies > 1 else [path]:
-            at_s = end + part_of(part) / TURNS_A_S
-            due.append(Due(part, f"{path.parent.name}/{part.name}", at_s, pq.read_metadata(part).num_rows))
+        begin = int(path.stem.partition("_")[0].rpartition("-")[2])
+        at_s = min(begin + step, wanted.windows) + part_of(path) / TURNS_A_S
+        due.append(Due(path, f"{path.parent.name}/{path.name}", at_s, pq.read_metadata(path).num_rows))
     return run, sorted(due, key=lambda each: (each.at_s, each.name))
 
 
 def part_of(path: Path) -> int:
     return int(path.stem.rpartition("_")[2]) if "_" in path.stem else 0
-
-
-def copied(path: Path, copies: int, threads: int, slots: int) -> list[Path]:
-    """The same of `copies` times as many VMs and threads, in as many files as the recorder would write in a second."""
-    if path.parent.name in ("rates", "latency"):
-        return [path]
-    to = path.parents[1] / "copied" / path.parent.name
-    there = sorted(to.glob(f"{path.stem}_*.parquet"))
-    if there:
-        return there
-    to.mkdir(parents=True, exist_ok=True)
-    one, vms = pq.read_table(path), -(-slots // 4)
-    parts = [copy_of(one, n, threads, vms) for n in range(copies)]
-    found = []
-    for n in range(TURNS_A_S):
-        mine = parts[n * copies // TURNS_A_S : (n + 1) * copies // TURNS_A_S]
-        if mine:
-            found.append(to / f"{path.stem}_{n}.parquet")
-            pq.write_table(pa.concat_tables(mine), found[-1])
-    return found
-
-
-def copy_of(table: pa.Table, n: int, threads: int, vms: int) -> pa.Table:
-    for name in table.column_names:
-        at = table.column_names.index(name)
-        if name == "vm":
-            number = pc.cast(pc.utf8_slice_codeunits(pc.cast(table[name], pa.string()), 2), pa.int64())
-            text = pc.binary_join_element_wise("vm", pc.cast(pc.add(number, n * vms), pa.string()), "")
-            table = table.set_column(at, name, text)
-        elif name.endswith("thread"):
-            table = table.set_column(at, name, pc.add(table[name], n * threads))
-    return table
 
 
 @dataclass
@@ -150,10 +113,8 @@ class Watch:
                 held = one.memory_full_info().pss  # of pages that several have, each its share
                 if Path(one.exe()).name != "java":
                     python += held
-                elif (
-                    Path(one.parent().exe()).name != "java"
-                ):  # its child before exec has the same memory, once more
-                    java += held
+                elif (of := one.parent()) is not None and Path(of.exe()).name != "java":
+                    java += held  # its child before exec has the same memory, once more
             except (psutil.NoSuchProcess, psutil.AccessDenied, AttributeError):
                 continue
         self.moments.append(

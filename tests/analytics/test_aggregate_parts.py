@@ -20,18 +20,26 @@ def spans(*minutes: tuple[float, float]) -> ap.Spans:
     return {f"{n}": (round(a * MINUTE_US), round(b * MINUTE_US) - 1) for n, (a, b) in enumerate(minutes)}
 
 
-def passed(known: ap.AggregateManifest, its: dict[str, ap.Spans], apart: bool) -> ap.AggregateManifest:
+def planned(
+    known: ap.AggregateManifest, its: dict[str, ap.Spans], apart: bool, table: str = "rates"
+) -> ap.Planned:
+    """Of one table, by default the one that looks back; a stretch is a minute."""
+    return ap.planned(known, {run: {table: of} for run, of in its.items()}, 60, apart)
+
+
+def passed(
+    known: ap.AggregateManifest, its: dict[str, ap.Spans], apart: bool, table: str = "rates"
+) -> ap.AggregateManifest:
     """After a pass, and what it made; without fusing."""
-    kept, fresh = ap.planned(known, its, apart)
-    number = ap.pass_of(fresh[0]) if fresh else known.passes
-    return ap.AggregateManifest(known.schema, known.of, number, its, [*kept, *fresh])
+    plan = planned(known, its, apart, table)
+    number = ap.pass_of(plan.fresh[0]) if plan.fresh else known.passes
+    spans = {run: {table: of} for run, of in its.items()}
+    return ap.AggregateManifest(known.schema, known.of, number, spans, [*plan.kept, *plan.fresh])
 
 
-def fused(manifest: ap.AggregateManifest, before: ap.AggregateManifest) -> ap.AggregateManifest:
+def fused(known: ap.AggregateManifest, its: dict[str, ap.Spans]) -> ap.AggregateManifest:
     """After the same pass has fused what could be."""
-    fresh = [part for part in manifest.parts if part not in before.parts]
-    kept = [part for part in manifest.parts if part in before.parts]
-    found = ap.fusable(manifest.passes, manifest.spans, kept, fresh)
+    manifest, found = passed(known, its, apart=True), planned(known, its, apart=True).fused
     gone = {part for each in found for part in each.of}
     parts = [p for p in manifest.parts if p not in gone] + [each.part for each in found]
     assert all(ap.pass_of(each.part) == manifest.passes + 1 for each in found)
@@ -68,11 +76,10 @@ def test_of_a_run_that_goes_on_only_its_end_is_made_again_and_the_rest_is_fused(
     for count, one in enumerate(minutes):
         before = found
         its = its | {f"{count}": spans(one)["0"]}
-        found = passed(found, {"a": its}, apart=True)
-        mine = ranges(found, found.passes)
-        assert found.passes == before.passes + 1 and sum(end - begin for _, begin, end in mine) <= 2
-        passes, found = found.passes, fused(found, before)
-        fusions += found.passes - passes
+        mine = ranges(passed(before, {"a": its}, apart=True), before.passes + 1)
+        assert 1 <= sum(end - begin for _, begin, end in mine) <= 2
+        found = fused(before, {"a": its})
+        fusions += found.passes - before.passes - 1
         covered = minutes_of(found.parts)
         assert covered == list(range(max(covered) + 1)), "each minute once"
         assert len(found.parts) <= 2 + 10 + 10 + 11
@@ -90,8 +97,8 @@ def test_what_has_to_be_made_again_is_not_fused_before_it_was() -> None:
     late = {"a": spans(*minutes[:12]) | {"late": spans((3.2, 3.4))["0"]}}
     again = passed(first, late, apart=True)
     assert ranges(again, again.passes) == [("a", 3, 5)]
-    assert fused(again, first) == again
-    then = fused(passed(again, late, apart=True), again)
+    assert fused(first, late) == again
+    then = fused(again, late)
     assert [(p.begin, p.end) for p in then.parts if p.end - p.begin > 2] == [(0, 10)]
     assert passed(then, late, apart=True) == then, "what is fused counts as what it was made of"
     later = {"a": late["a"] | {"later": spans((5.2, 5.4))["0"]}}
@@ -103,12 +110,35 @@ def test_one_part_of_a_run_that_has_others_is_not_all_of_it() -> None:
     its = {"a": spans((0, 5), (12, 18)), "b": spans((0, 5))}
     first = passed(ap.empty("x"), its, apart=False)
     assert not ap.is_cut([], first.parts)
-    kept, fresh = ap.planned(
-        passed(ap.empty("x"), its, apart=True), its | {"a": spans((0, 5), (12, 18), (19.2, 19.5))}, False
-    )
-    assert len(fresh) == 1 and ap.is_cut(kept, fresh)
-    kept, fresh = ap.planned(first, its | {"c": spans((0, 5))}, False)
-    assert len(kept) == 2 and [part.run for part in fresh] == ["c"] and not ap.is_cut(kept, fresh)
+    more = its | {"a": spans((0, 5), (12, 18), (19.2, 19.5))}
+    plan = planned(passed(ap.empty("x"), its, apart=True), more, False)
+    assert len(plan.fresh) == 1 and ap.is_cut(plan.kept, plan.fresh)
+    plan = planned(first, its | {"c": spans((0, 5))}, False)
+    assert len(plan.kept) == 2 and [part.run for part in plan.fresh] == ["c"]
+    assert not ap.is_cut(plan.kept, plan.fresh)
+
+
+def test_each_table_has_parts_of_its_own() -> None:
+    """What comes of one does not make another again; of rates alone a row counts from the one before."""
+    its = {"a": {"samples": spans((0, 2.9)), "rates": spans((0, 2.9))}}
+    plan = ap.planned(ap.empty("x"), its, 60, apart=True)
+    assert [(p.table, p.begin, p.end) for p in plan.fresh] == [
+        ("samples", 0, 1), ("samples", 1, 2), ("samples", 2, 3), ("rates", 0, 2), ("rates", 2, 3), ("rates", 3, 4),
+    ]  # fmt: skip
+    assert len({part.number for part in plan.fresh}) == 6
+    known = ap.AggregateManifest(ap.SCHEMA, "x", 1, its, plan.fresh)
+    its = {"a": its["a"] | {"samples": its["a"]["samples"] | {"new": spans((2.9, 3.1))["0"]}}}
+    again = ap.planned(known, its, 60, apart=True)
+    assert [(p.table, p.begin, p.end) for p in again.fresh] == [("samples", 2, 3), ("samples", 3, 4)]
+    assert {part.table for part in again.kept} == {"samples", "rates"}
+
+
+def test_tables_of_runs_that_are_begun_anew_have_a_number_each() -> None:
+    its = {run: {"samples": spans((0, 9)), "slots": spans((0, 9))} for run in "ab"}
+    plan = ap.planned(ap.empty("x"), its, 60, apart=False)
+    assert sorted((p.table, p.number % ap.PARTS_MOST) for p in plan.fresh) == [
+        ("samples", 0), ("samples", 0), ("slots", 1), ("slots", 1),
+    ]  # fmt: skip
 
 
 def test_a_segment_that_comes_late_costs_its_stretch() -> None:
@@ -146,10 +176,9 @@ def test_parts_are_read_back_and_those_of_other_code_are_not(tmp_path: Path) -> 
 def test_a_segment_that_retention_deleted_is_where_it_was_seen() -> None:
     part = TracePart("rates", "1970-01-01", "p", 2, 2, {"there": "1", "gone": "2", "never seen": "3"})
     there = Segment(place("/x/1"), "rates", 1, 5, 6, "there")
-    found = ap.spans_of(
-        {"gone": (7, 8), "merged no more": (1, 2)}, Manifest(CURATED, None, [part], {}), [there]
-    )
-    assert found == {"there": (5, 6), "gone": (7, 8), "never seen": (0, ap.DAY_US - 1)}
+    known = {"rates": {"gone": (7, 8), "merged no more": (1, 2)}, "samples": {"there": (1, 2)}}
+    found = ap.spans_of(known, Manifest(CURATED, None, [part], {}), [there])
+    assert found == {"rates": {"there": (5, 6), "gone": (7, 8), "never seen": (0, ap.DAY_US - 1)}}
 
 
 def test_too_many_parts_are_one() -> None:

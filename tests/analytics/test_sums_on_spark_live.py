@@ -1,8 +1,9 @@
-"""What Spark makes of a handful of rows whose sums are known: aggregates of stretches, fused parts, and the answers
-that depend on which rows count."""
+"""What Spark makes of a handful of rows whose sums are known: aggregates of stretches, what is put together of those,
+fused parts, and the answers that depend on which rows count."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,10 +72,13 @@ def curated(
     )
     known = manifest.empty(run)
     known.parts.append(manifest.TracePart(table, "2027-01-15", "p.parquet", len(rows), 1, {}))
-    made = [AggregatedPart(run.key, 1000 + n, MINUTE + a, MINUTE + b, "") for n, (a, b) in enumerate(parts)]
+    minutes = [(4 * (MINUTE + a), 4 * (MINUTE + b)) for a, b in parts or [(0, 60)]]
+    made = [AggregatedPart(run.key, table, 1000 + n, *ends, "") for n, ends in enumerate(minutes)]
+    others = [AggregatedPart(run.key, table, 1, 0, 1, "")] if parts else []
     done = Curated({run.key: known}, [])
-    return aggregates.CuratedTables(session, place(folder), [run], done, 300.0, made or [
-        AggregatedPart(run.key, 1000, MINUTE, MINUTE + 60, "")], bool(made))  # fmt: skip
+    found = aggregates.CuratedTables(session, place(folder), [run], done, 300.0, others, made)
+    assert found.stretch_s == 15
+    return found
 
 
 def found(frame: DataFrame, *by: str) -> list[Row]:
@@ -148,65 +152,144 @@ def test_a_second_counts_once_however_many_links_there_were(
     assert epoch["seconds"] == 2.0
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_fused_parts_say_what_they_said_apart(
-    session: SparkSession, tmp_path: Path, run: TraceRun, monkeypatch: pytest.MonkeyPatch, small: bool
+@pytest.fixture
+def queued(session: SparkSession, tmp_path: Path, run: TraceRun) -> aggregates.CuratedTables:
+    """A task beside another in the first minute and alone in the second; its queue grows by a row a second."""
+    rows = [
+        {
+            "at_s": float(at_s),
+            "task": "grows",
+            "slot": 0,
+            "queue": at_s,
+            "tuples_in": 30,
+            "cpu_s": 0.5,
+            "busy_s": 0.5,
+        }
+        for at_s in range(120)
+    ]
+    rows += [
+        {"at_s": float(at_s), "task": "near", "slot": 0, "queue": 0, "tuples_in": 1} for at_s in range(60)
+    ]
+    return curated(session, tmp_path / "c", run, "samples", rows, (0, 1), (1, 2))
+
+
+def test_sums_of_parts_are_those_of_the_whole(
+    queued: aggregates.CuratedTables, tmp_path: Path, run: TraceRun
+) -> None:
+    """Fused, or added up when they are asked for."""
+    to = place(tmp_path / "aggregates")
+    aggregating._make(queued, to, 1, lambda step: None)
+    apart = {
+        name: aggregating.read_held(to, name, queued.fresh) for name in ("groups", "task_windows", "threads")
+    }
+    whole = AggregatedPart(run.key, "samples", 2000, 4 * MINUTE, 4 * (MINUTE + 2), "")
+    aggregating.fuse(to, 2, [FusedParts(whole, tuple(queued.fresh))])
+    for name, table in apart.items():
+        assert aggregating.read_held(to, name, [whole]).to_pylist() == table.to_pylist(), name
+    bundles = [
+        found(aggregating.read_windows(queued.spark, to, "bundles", of), "w", "task")
+        for of in ([whole], queued.fresh)
+    ]
+    assert bundles[0] == bundles[1] and len(bundles[0]) == 24 + 12
+    asked = AnalysisInput(queued.spark, {RUN: run}, {RUN: BEGIN_S * 1_000_000}, 5, 1, {}, apart)
+    [grows, near] = asked.sums("groups", "run", "epoch", "task", "vm", "slot")
+    assert (grows["windows"], grows["n"], grows["tuples_in"], grows["live_windows"]) == (24, 120, 3600, 24)
+    slope = (grows["xy"] - grows["x"] * grows["y"] / 24) / (grows["xx"] - grows["x"] ** 2 / 24) / 5
+    assert slope == pytest.approx(1.0, rel=1e-12), "a row a second, whichever part a window lies in"
+    by_beside = {
+        row["beside"]: row for row in asked.sums("groups", "task", "beside") if row["task"] == "grows"
+    }
+    assert {name: row["windows"] for name, row in by_beside.items()} == {"": 12, "near": 12}
+    assert by_beside[""]["costed_windows"] == 12 and by_beside[""]["costed_squares"] == pytest.approx(
+        12 * math.log(0.5 / 30) ** 2
+    )
+    assert near["costed_windows"] == 0, "few rows say little of what a row costs"
+
+
+def test_a_latency_histogram_of_parts_is_added_up(
+    session: SparkSession, tmp_path: Path, run: TraceRun
 ) -> None:
     """Sums of what has no time are added up, the highest is the highest; the rest stands beside each other."""
-    if not small:
-        monkeypatch.setattr(aggregating, "SMALL_BYTES", -1)
     rows = [
         {"at_s": at_s, "source": "s", "sink": "k", "epoch": 1, "latency_s": latency_s, "tuples": tuples}
         for at_s, latency_s, tuples in ((1.0, 1.00, 3.0), (30.0, 1.01, 4.0), (61.0, 1.02, 5.0))
     ]
     tables = curated(session, tmp_path / "curated", run, "latency", rows, (0, 1), (1, 2))
-    makers = {name: aggregating.makers(tables)[name] for name in ("latency_histogram", "latency_windows")}
-    monkeypatch.setattr(aggregating, "makers", lambda tables: makers)
     to = place(tmp_path / "aggregates")
-    for name, make in makers.items():
-        make().write.parquet((to / name / "pass-1").uri)
-    whole = AggregatedPart(run.key, 2000, MINUTE, MINUTE + 2, "")
-    aggregating.fuse(tables, to, [FusedParts(whole, tuple(tables.parts))], lambda step: None)
-    histogram, windows = (
-        found(aggregating.read_aggregate(session, to / name, name, parts), *by)
-        for name, parts, by in (
-            ("latency_histogram", [whole], ["bucket"]),
-            ("latency_windows", [whole], ["w"]),
-        )
-    )
-    [one] = histogram
+    aggregating._make(tables, to, 1, lambda step: None)
+    [one] = aggregating.read_held(to, "latency_histogram", tables.fresh).to_pylist()
     assert (one["tuples"], one["max_s"], one["weighted_s"]) == (12.0, 1.02, pytest.approx(12.14))
+    windows = aggregating.read_held(to, "latency_windows", tables.fresh).sort_by("w").to_pylist()
     assert [row["tuples"] for row in windows] == [3.0, 4.0, 5.0]
-    apart = found(
-        aggregating.read_aggregate(session, to / "latency_windows", "latency_windows", tables.parts), "w"
-    )
-    assert apart == windows
+    [late] = aggregating.read_held(to, "latency_histogram", tables.fresh[1:]).to_pylist()
+    assert late["tuples"] == 5.0, "what is not asked for does not count"
+
+
+@pytest.mark.parametrize("minutes", [((0, 8),), ((0, 3), (3, 4), (4, 8))])
+def test_memory_of_a_slot_has_the_same_blocks_however_it_was_made(
+    session: SparkSession, tmp_path: Path, run: TraceRun, minutes: tuple[tuple[int, int], ...]
+) -> None:
+    rows = [{"at_s": float(at_s), "slot": 0, "memory": 0.1 + at_s / 1e4} for at_s in range(7, 473)]
+    tables = curated(session, tmp_path / "c", run, "slots", rows, *minutes)
+    aggregating._make(tables, place(tmp_path / "a"), 1, lambda step: None)
+    blocks = aggregating.read_held(place(tmp_path / "a"), "memory_blocks", tables.fresh).sort_by("block")
+    assert blocks["level"].unique().to_pylist() == [1], "two windows each: 94 of 5 s are more than 48"
+    middles = [row["at"] / row["n"] * 5 - BEGIN_S for row in blocks.to_pylist()]
+    assert len(middles) == 48 and middles[:3] == [7.5, 15.0, 25.0]
+    assert blocks["memory"].to_pylist()[1] / 2 == pytest.approx(0.1 + 14.5 / 1e4)
+
+
+def test_quantiles_of_errors_lie_within_half_a_bin(
+    session: SparkSession, tmp_path: Path, run: TraceRun
+) -> None:
+    errors = [0.001 * 1.1**n for n in range(60)]
+    rows = [
+        {"at_s": 5.0 * n, "slot": 0, "cpu": 0.5 + error, "predicted_cpu": 0.5, "memory": 0.2, "predicted_memory": 0.2}
+        for n, error in enumerate(errors)
+    ]  # fmt: skip
+    tables = curated(session, tmp_path / "c", run, "slots", rows)
+    aggregating._make(tables, place(tmp_path / "a"), 1, lambda step: None)
+    held = {
+        name: aggregating.read_held(place(tmp_path / "a"), name, tables.fresh)
+        for name in ("slot_sums", "slot_errors")
+    }
+    asked = AnalysisInput(session, {RUN: run}, {RUN: BEGIN_S * 1_000_000}, 5, 1, {}, held)
+    cpu, memory = (residuals._of_slots(asked, of)[0] for of in ("cpu", "memory"))
+    assert cpu.median_error == pytest.approx(errors[29], rel=0.0055)
+    assert cpu.p95_error == pytest.approx(errors[56], rel=0.0055)
+    assert cpu.worst_error == pytest.approx(errors[-1])
+    assert (memory.median_error, memory.p95_error, memory.n) == (0.0, 0.0, 60)
 
 
 # ── what answers count ──────────────────────────────────────────────────────────────────────────────────
 
 
-def given(session: SparkSession, run: TraceRun, **frames: DataFrame) -> AnalysisInput:
-    return AnalysisInput(session, {RUN: run}, {RUN: BEGIN_S * 1_000_000}, 5, 1, frames)
+def given(
+    session: SparkSession, run: TraceRun, bundles: DataFrame | None = None, **held: list[Row]
+) -> AnalysisInput:
+    frames = {} if bundles is None else {"bundles": lambda: bundles}
+    tables = {name: pa.Table.from_pylist(rows) for name, rows in held.items()}
+    return AnalysisInput(session, {RUN: run}, {RUN: BEGIN_S * 1_000_000}, 5, 1, frames, tables)
 
 
 def test_a_predicted_rate_is_judged_where_it_was_tried_and_not_in_a_plans_first_window(
     session: SparkSession, run: TraceRun
 ) -> None:
-    at = BEGIN_S // 5
-    windows = [  # offered, acked, predicted
-        (at, 200.0, 90.0, 100.0), (at + 1, 150.0, 95.0, 100.0), (at + 2, 50.0, 50.0, 100.0),
-        (at + 3, 50.0, 97.0, 100.0),
-    ]  # fmt: skip
-    frame = session.createDataFrame(
-        [(RUN, 1, *window) for window in windows],
-        "run string, epoch long, w long, offered_tps double, acked_tps double, predicted_tps double",
-    )
-    asked = given(session, run, rate_windows=frame)
+    names = ("w", "offered_tps", "acked_tps", "predicted_tps")
+    values = [
+        (0, 200.0, 90.0, 100.0),
+        (1, 150.0, 95.0, 100.0),
+        (2, 50.0, 50.0, 100.0),
+        (3, 50.0, 97.0, 100.0),
+    ]
+    windows = [
+        {"run": RUN, "epoch": 1} | dict(zip(names, (BEGIN_S // 5 + w, *rest), strict=True))
+        for w, *rest in values
+    ]
+    asked = given(session, run, rate_windows=windows)
     waited = [Episode(RUN, "s", "k", 1, 15.0, 20.0, 3.0, 16.0, 0.1, 10.0)]
-    tried = found(residuals.tried(asked, waited), "w")
-    assert [row["acked_tps"] for row in tried] == [95.0, 97.0]
-    assert [row["acked_tps"] for row in found(residuals.tried(asked, []), "w")] == [95.0]
+    assert [row["acked_tps"] for row in residuals.tried(asked, waited)] == [95.0, 97.0]
+    assert [row["acked_tps"] for row in residuals.tried(asked, [])] == [95.0]
 
 
 def bundle(task: str, at_s: int, queue: float, taken: int) -> tuple[Any, ...]:
@@ -221,35 +304,26 @@ BUNDLE = (
 )
 
 
-def slow_seconds() -> list[tuple[Any, ...]]:
+def slow_seconds() -> list[Row]:
     """Latency by seconds: 0.1 s, and 2 s from second 40 to 60."""
-    return [
-        (RUN, 1, "s", "k", BEGIN_S + n, 10, 10.0, 2.0 if 40 <= n < 60 else 0.1, 2.0 if 40 <= n < 60 else 0.1)
-        for n in range(100)
-    ]
+    found = []
+    for n in range(100):
+        high_s = 2.0 if 40 <= n < 60 else 0.1
+        latencies = {"p50_s": high_s, "p90_s": high_s, "max_s": high_s, "n": 10, "tuples": 10.0}
+        found.append({"run": RUN, "epoch": 1, "source": "s", "sink": "k", "w": BEGIN_S + n, **latencies})
+    return found
 
 
 def test_who_held_rows_up_is_looked_for_while_they_waited(session: SparkSession, run: TraceRun) -> None:
-    bins = session.createDataFrame(
-        slow_seconds(), "run string, epoch long, source string, sink string, w long, n long, tuples double,"
-        " p90_s double, max_s double"
-    )  # fmt: skip
     of = [bundle("before", 10, 900.0, 50), bundle("held", 45, 300.0, 50), bundle("quick", 45, 1.0, 50)]
-    asked = given(session, run, latency_bins=bins, bundles=session.createDataFrame(of, BUNDLE))
+    asked = given(session, run, session.createDataFrame(of, BUNDLE), latency_bins=slow_seconds())
     [one] = episodes.episodes(asked)
     assert one.to_s == 60.0 and one.from_s == pytest.approx(39.1, abs=2.0)
     assert (one.task, one.held_s) == ("held", pytest.approx(30.0)), "300 rows at 10 a second"
 
 
 def test_a_plan_whose_rows_waited_for_long_did_not_keep_up(session: SparkSession, run: TraceRun) -> None:
-    rows = [(*row[:6], row[-1]) for row in slow_seconds()]
-    bins = session.createDataFrame(
-        rows, "run string, epoch long, source string, sink string, w long, n long, p50_s double"
-    )
-    rates = session.createDataFrame([], "run string, epoch long, w long, offered_tps double")
-    asked = given(
-        session, run, latency_bins=bins, rate_windows=rates, bundles=session.createDataFrame([], BUNDLE)
-    )
+    asked = given(session, run, latency_bins=slow_seconds(), rate_windows=[], task_windows=[])
     waited = [Episode(RUN, "s", "k", 1, 40.0, 60.0, 2.0, 41.0, 0.1, 200.0)]
     assert [row.stable for row in stability.epochs(asked, waited)] == [False]
     short = [Episode(RUN, "s", "k", 1, 40.0, 52.0, 2.0, 41.0, 0.1, 200.0)]

@@ -7,13 +7,11 @@ however full its slot is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import Any
 
-from dashboards.analytics.asked import AnalysisInput, number
+from dashboards.analytics.asked import AnalysisInput, number, over
 from dashboards.analytics.results import POINTS_MOST, BottleneckAnswer
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 RANKS = 3
 GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
@@ -21,55 +19,56 @@ LEAST_SHARE = 0.2  # of an epoch's windows: a group that was there for less is l
 
 
 def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
+    slots = {
+        (row["run"], row["epoch"], row["vm"], row["slot"]): over(row["cpu_means"], row["cpu_windows"])
+        for row in asked.sums("slot_sums", "run", "epoch", "vm", "slot")
+    }
+    found: list[BottleneckAnswer] = []
+    rows = asked.sums("groups", "run", "epoch", "task", "vm", "slot")
+    for (run, epoch), mine in groupby(rows, key=lambda row: (row["run"], row["epoch"])):
+        groups = [
+            _group(row, slots.get((run, epoch, row["vm"], row["slot"])), asked.window_s) for row in mine
+        ]
+        most = max(group["windows"] for group in groups)
+        there = [
+            group
+            for group in groups
+            if group["windows"] >= LEAST_SHARE * most
+            and group["busy_share"] is not None
+            and (group["taken_tps"] > 0 or group["grows"])
+        ]
+        there.sort(key=lambda g: (not g["grows"], -g["load"], -g["cpu_s"], g["task"], g["vm"], g["slot"]))
+        found += [_row(run, epoch, rank + 1, group) for rank, group in enumerate(there[:RANKS])]
+    return found[:POINTS_MOST]
 
+
+def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[str, Any]:
+    """How busy these threads are, their queue, and how much they take in."""
     from topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
-    of_epoch = Window.partitionBy("run", "epoch")
-    limit = f.least(f.lit(UNSTABLE_SLOPE), GROWN_S / f.col("seconds")) * f.col("taken_tps")
-    grows = f.coalesce((f.col("queue_growth_tps") > limit) & (f.col("queue_growth_tps") > 0), f.lit(False))
-    order = of_epoch.orderBy(f.desc("grows"), f.desc("load"), f.desc("cpu_s"), "task", "vm", "slot")
-    slots = asked.frames["slot_windows"].groupBy("run", "epoch", "vm", "slot")
-    rows = (
-        _groups(asked)
-        .withColumn("most", f.max("windows").over(of_epoch))
-        .where((f.col("windows") >= LEAST_SHARE * f.col("most")) & ((f.col("taken_tps") > 0) | grows))
-        .join(slots.agg(f.avg("cpu").alias("cpu_share")), ["run", "epoch", "vm", "slot"], "left")
-        .withColumn("load", f.greatest("busy_share", "cpu_share"))
-        .withColumn("grows", grows)
-        .withColumn("rank", f.row_number().over(order))
-        .where(f.col("rank") <= RANKS)
-        .orderBy("run", "epoch", "rank")
-        .limit(POINTS_MOST)
-        .collect()
+    seconds = row["seconds"]
+    taken_tps = max(row["tuples_in"], row["tuples_out"]) / seconds
+    busy_share, threads = over(row["busy_s"], row["window_s"]), row["window_s"] / seconds
+    growth_tps = over(
+        row["xy"] - row["x"] * row["y"] / row["windows"],
+        (row["xx"] - row["x"] ** 2 / row["windows"]) * window_s,
     )
-    return [
-        BottleneckAnswer(
-            row["run"], row["epoch"], row["rank"], row["task"], row["vm"], row["slot"], round(row["threads"], 2),
-            number(row["busy_share"]), number(row["cpu_share"]), number(row["queue_mean"]),
-            number(row["queue_growth_tps"]), number(row["load"]),
-        )
-        for row in rows
-    ]  # fmt: skip
+    limit = min(UNSTABLE_SLOPE, GROWN_S / seconds) * taken_tps
+    return row | {
+        "taken_tps": taken_tps,
+        "busy_share": busy_share,
+        "threads": threads,
+        "queue_mean": row["queue"] / row["n"] * threads,
+        "queue_growth_tps": growth_tps,
+        "cpu_share": cpu_share,
+        "load": max(busy_share or 0.0, cpu_share or 0.0),
+        "grows": growth_tps is not None and growth_tps > max(0.0, limit),
+    }
 
 
-def _groups(asked: AnalysisInput) -> DataFrame:
-    """Of each epoch, task and slot: how busy its threads are, their queue, and how much they take in."""
-    from pyspark.sql import functions as f
-
-    seconds = f.sum("seconds")
-    threads = f.sum("window_s") / seconds
-    queued = f.col("queue") / f.col("n") * f.col("threads")
-    since_s = f.col("w") * f.lit(float(asked.window_s)) - min(asked.begin_us.values()) / 1e6  # of few digits
-    groups = asked.frames["bundles"].groupBy("run", "epoch", "task", "vm", "slot")
-    return groups.agg(
-        (f.sum("busy_s") / f.sum("window_s")).alias("busy_share"),
-        threads.alias("threads"),
-        (f.sum("queue") / f.sum("n") * threads).alias("queue_mean"),
-        f.regr_slope(queued, since_s).alias("queue_growth_tps"),
-        (f.greatest(f.sum("tuples_in"), f.sum("tuples_out")) / seconds).alias("taken_tps"),
-        f.sum("cpu_s").alias("cpu_s"),
-        seconds.alias("seconds"),
-        f.count("*").alias("windows"),
-    ).where(f.col("busy_share").isNotNull())
+def _row(run: str, epoch: int, rank: int, of: dict[str, Any]) -> BottleneckAnswer:
+    return BottleneckAnswer(
+        run, epoch, rank, of["task"], of["vm"], of["slot"], round(of["threads"], 2),
+        number(of["busy_share"]), number(of["cpu_share"]), number(of["queue_mean"]),
+        number(of["queue_growth_tps"]), number(of["load"]),
+    )  # fmt: skip

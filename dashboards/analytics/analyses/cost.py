@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
-from dashboards.analytics.asked import AnalysisInput, number
+from dashboards.analytics.asked import AnalysisInput, over
 from dashboards.analytics.results import Cost
 from dashboards.analytics.trace_runs import TraceRun
 
@@ -15,32 +16,9 @@ HOUR_S = 3600.0
 
 def cost(asked: AnalysisInput) -> list[Cost]:
     """A slot counts in the windows in which threads were sampled in it, a VM while one of its slots was."""
-    from pyspark.sql import functions as f
-
-    window_s = float(asked.window_s)
-    there = (
-        asked.frames["bundles"]
-        .groupBy("run", "epoch", "vm", "slot", "w")
-        .agg(f.max("seconds").alias("seconds"))
-    )
-    seconds = f.least(f.col("seconds"), f.lit(window_s))
-    slots = there.groupBy("run", "epoch", "vm").agg(f.sum(seconds).alias("slot_s"))
-    vms = (
-        there.groupBy("run", "epoch", "vm", "w")
-        .agg(f.max(seconds).alias("seconds"))
-        .groupBy("run", "epoch", "vm")
-        .agg(f.sum("seconds").alias("vm_s"))
-    )
-    rows = slots.join(vms, ["run", "epoch", "vm"]).orderBy("run", "epoch", "vm").collect()
-    rates = (
-        asked.frames["rate_windows"]
-        .groupBy("run", "epoch")
-        .agg(f.avg("acked_tps").alias("acked_tps"), f.sum("acked").alias("acked"))
-        .collect()
-    )
-    acked = {(row["run"], row["epoch"]): (number(row["acked"]), number(row["acked_tps"])) for row in rates}
+    acked = _acked(asked)
     by_run: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
+    for row in asked.sums("presence", "run", "epoch", "vm"):
         by_run[row["run"]][row["epoch"]].append(row)
     found = []
     for run, epochs in by_run.items():
@@ -49,6 +27,19 @@ def cost(asked: AnalysisInput) -> list[Cost]:
             for n, parts in epochs.items()
         ]
         found += [*of, _of_run(run, of, len({p["vm"] for parts in epochs.values() for p in parts}))]
+    return found
+
+
+def _acked(asked: AnalysisInput) -> dict[tuple[str, int], tuple[float | None, float | None]]:
+    """(run, epoch) → tuples that were counted, and the mean rate of its windows."""
+    found = {}
+    rows = asked.rows("rate_windows", "run", "epoch", "w")
+    for key, its in groupby(rows, key=lambda row: (row["run"], row["epoch"])):
+        windows = list(its)
+        counts, rates = (
+            [row[name] for row in windows if row[name] is not None] for name in ("acked", "acked_tps")
+        )
+        found[key] = float(sum(counts)) if counts else None, over(sum(rates), len(rates))
     return found
 
 

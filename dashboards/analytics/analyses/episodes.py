@@ -100,21 +100,22 @@ def episodes(asked: AnalysisInput) -> list[Episode]:
 
 def _bins(asked: AnalysisInput) -> list[Any]:
     """All bins of a path, those of two epochs in one put together."""
-    from pyspark.sql import functions as f
-
-    n = f.sum("n")
-    return (
-        asked.frames["latency_bins"]
-        .groupBy("run", "source", "sink", "w")
-        .agg(
-            (f.sum(f.col("p90_s") * f.col("n")) / n).alias("p90_s"),
-            f.max("max_s").alias("max_s"),
-            f.sum("tuples").alias("tuples"),
-            f.max("epoch").alias("epoch"),
+    found = []
+    rows = asked.rows("latency_bins", "run", "source", "sink", "w", "epoch")
+    keys = ("run", "source", "sink", "w")
+    for of, group in groupby(rows, key=lambda row: tuple(row[key] for key in keys)):
+        its = list(group)
+        n = sum(row["n"] for row in its)
+        found.append(
+            dict(zip(keys, of, strict=True))
+            | {
+                "p90_s": sum(row["p90_s"] * row["n"] for row in its) / n,
+                "max_s": max(row["max_s"] for row in its),
+                "tuples": sum(row["tuples"] for row in its),
+                "epoch": its[-1]["epoch"],
+            }
         )
-        .orderBy("run", "source", "sink", "w")
-        .collect()
-    )
+    return found
 
 
 def _of_path(asked: AnalysisInput, run: str, source: str, sink: str, rows: Sequence[Any]) -> list[Episode]:
@@ -157,7 +158,7 @@ def _culprits(asked: AnalysisInput, found: Sequence[Episode]) -> dict[int, list[
     waiting = f.sum(f.col("queue") / f.col("n") * f.col("threads") * f.col("seconds")) / f.sum("seconds")
     taken = f.greatest(f.sum("tuples_in"), f.sum("tuples_out")) / f.sum("seconds")
     rows = (
-        asked.frames["bundles"]
+        asked.frames["bundles"]()
         .join(f.broadcast(spans), "run")
         .where((f.col("first_us") < f.col("to_us")) & (f.col("last_us") > f.col("from_us")))
         .groupBy("number", "task", "vm", "slot")

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from dashboards.analytics.analyses.latency import quantile
-from dashboards.analytics.asked import AnalysisInput, number
+from dashboards.analytics.asked import AnalysisInput, over
 from dashboards.analytics.run_figures import RunFigures, waited_s
 
 Whole = Mapping[str, Mapping[str, float | None]]  # run → figure → value
@@ -15,15 +15,7 @@ Whole = Mapping[str, Mapping[str, float | None]]  # run → figure → value
 
 def latencies(asked: AnalysisInput) -> Whole:
     """Of each run over all its paths and epochs; where there was none, nothing."""
-    from pyspark.sql import functions as f
-
-    rows = (
-        asked.frames["latency_histogram"]
-        .groupBy("run", "bucket")
-        .agg(f.sum("tuples").alias("tuples"), f.max("max_s").alias("max_s"))
-        .orderBy("run", "bucket")
-        .collect()
-    )
+    rows = asked.sums("latency_histogram", "run", "bucket")
     found = {}
     for run, group in groupby(rows, lambda row: row["run"]):
         its = list(group)
@@ -34,16 +26,17 @@ def latencies(asked: AnalysisInput) -> Whole:
 
 def rates(asked: AnalysisInput) -> Whole:
     """Means of each run's windows, each as often as it has rows."""
-    from pyspark.sql import functions as f
-
     names = ("offered_tps", "acked_tps")
-    rows = asked.frames["rate_windows"].groupBy("run").agg(
-        *(
-            (f.sum(f.col(name) * f.col("n")) / f.sum(f.when(f.col(name).isNotNull(), f.col("n")))).alias(name)
-            for name in names
-        )
-    )  # fmt: skip
-    return {row["run"]: {name: number(row[name]) for name in names} for row in rows.collect()}
+    by_run = groupby(asked.rows("rate_windows", "run", "w", "epoch"), key=lambda row: row["run"])
+    return {run: _means(list(rows), names) for run, rows in by_run}
+
+
+def _means(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float | None]:
+    known = {name: [row for row in rows if row[name] is not None] for name in names}
+    return {
+        name: over(sum(row[name] * row["n"] for row in of), sum(row["n"] for row in of))
+        for name, of in known.items()
+    }
 
 
 def figures(asked: AnalysisInput, found: Mapping[str, Sequence[Any]], *wholes: Whole) -> list[RunFigures]:

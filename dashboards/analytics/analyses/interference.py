@@ -2,64 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from collections.abc import Mapping
 
 from dashboards.analytics.asked import AnalysisInput, over
 from dashboards.analytics.results import Interference
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 BESIDE_MOST = 3
-LEAST_TUPLES = 1  # a window without rows says nothing of a row's cost
+
+Sums = dict[str, float]
 
 
 def interference(asked: AnalysisInput) -> list[Interference]:
-    from pyspark.sql import functions as f
-
-    bundles = asked.frames["neighbours"].where(f.greatest("tuples_in", "tuples_out") >= LEAST_TUPLES)
-    alone = f.col("beside") == ""
-
-    def sums(name: str, when: Column) -> list[Column]:
-        tuples = f.greatest("tuples_in", "tuples_out")  # a source takes nothing in
-        return [
-            f.sum(f.when(when, f.col("cpu_s"))).alias(f"{name}_cpu_s"),
-            f.sum(f.when(when, tuples)).alias(f"{name}_tuples"),
-            f.sum(f.when(when, 1).otherwise(0)).alias(f"{name}_windows"),
-        ]
-
-    rows = bundles.groupBy("run", "task").agg(*sums("alone", alone), *sums("shared", ~alone))
-    beside = _beside(asked)
+    sums: dict[tuple[str, str], dict[bool, Sums]] = defaultdict(dict)
+    windows: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in asked.sums("groups", "run", "task", "beside"):
+        key, alone = (row["run"], row["task"]), row["beside"] == ""
+        of = sums[key].setdefault(alone, defaultdict(float))
+        for name in ("live_cpu_s", "live_tuples", "live_windows"):
+            of[name] += row[name] or 0
+        for other in [] if alone else row["beside"].split(","):
+            windows[key][other] += row["windows"]
     return [
-        _row(row, beside.get((row["run"], row["task"]), [])) for row in rows.orderBy("run", "task").collect()
+        _row(*key, of.get(True, {}), of.get(False, {}), windows[key])
+        for key, of in sorted(sums.items())
+        if any(each["live_windows"] for each in of.values())
     ]
 
 
-def _row(row: Any, beside: list[str]) -> Interference:
-    alone = over(row["alone_cpu_s"], row["alone_tuples"])
-    shared = over(row["shared_cpu_s"], row["shared_tuples"])
+def _row(run: str, task: str, alone: Sums, shared: Sums, others: Mapping[str, int]) -> Interference:
+    alone_s, shared_s = (over(of.get("live_cpu_s"), of.get("live_tuples")) for of in (alone, shared))
+    alone_windows, shared_windows = (int(of.get("live_windows", 0)) for of in (alone, shared))
+    most = sorted(others, key=lambda other: (-others[other], other))
     return Interference(
-        row["run"],
-        row["task"],
-        alone,
-        shared,
-        over(shared, alone),
-        row["alone_windows"],
-        row["shared_windows"],
-        beside,
+        run,
+        task,
+        alone_s,
+        shared_s,
+        over(shared_s, alone_s),
+        alone_windows,
+        shared_windows,
+        most[:BESIDE_MOST],
     )
-
-
-def _beside(asked: AnalysisInput) -> dict[tuple[str, str], list[str]]:
-    """(run, task) → the tasks that it shared slots with for longest."""
-    from pyspark.sql import functions as f
-
-    frame = asked.frames["neighbours"].where(f.col("beside") != "")
-    split = frame.withColumn("other", f.explode(f.split("beside", ",")))
-    rows = split.groupBy("run", "task", "other").count().orderBy("run", "task", f.desc("count"), "other")
-    found: dict[tuple[str, str], list[str]] = {}
-    for row in rows.collect():
-        others = found.setdefault((row["run"], row["task"]), [])
-        if len(others) < BESIDE_MOST:
-            others.append(row["other"])
-    return found

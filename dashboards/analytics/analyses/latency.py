@@ -20,18 +20,13 @@ Bins = Sequence[tuple[int, float]]  # bucket, tuples; ascending
 
 def epochs(asked: AnalysisInput) -> list[LatencyEpoch]:
     keys = ("run", "epoch", "source", "sink")
-    rows = asked.frames["latency_histogram"].orderBy(*keys, "bucket").collect()
+    rows = asked.sums("latency_histogram", *keys, "bucket")
     return [_epoch(key, list(group)) for key, group in groupby(rows, lambda row: [row[k] for k in keys])]
 
 
 def overall_ms(asked: AnalysisInput) -> dict[str, float | None]:
     """p50, p95, p99 and max over everything, in ms."""
-    from pyspark.sql import functions as f
-
-    rows = asked.frames["latency_histogram"].groupBy("bucket").agg(
-        f.sum("tuples").alias("tuples"), f.max("max_s").alias("max_s")
-    )  # fmt: skip
-    found = rows.orderBy("bucket").collect()
+    found = asked.sums("latency_histogram", "bucket")
     bins, top = [(row["bucket"], row["tuples"]) for row in found], _top(found)
     ms = {f"p{q}": _ms(quantile(bins, q / 100, top)) for q in (50, 95, 99)}
     return ms | {"max": _ms(top)}

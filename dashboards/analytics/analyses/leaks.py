@@ -1,6 +1,6 @@
 """Memory that only grows: slots whose process held more and more, at a steady pace, for a minute or longer.
 
-Theil–Sen on the means of at most 48 stretches of a process's life (it ends where memory falls by a tenth), with an
+Theil–Sen on the means of at most 48 blocks of a process's life (it ends where memory falls by a tenth), with an
 interval by block bootstrap. A leak grows surely, and by a tenth of what is held or more: what grows only while a task
 warms up, or with the rate, leaves the line by so much that it is not sure.
 """
@@ -18,7 +18,6 @@ from dashboards.analytics.trace_runs import TraceRun
 if TYPE_CHECKING:
     from topology_runtime.stability.slopes import Slope
 
-POINTS = 48
 LEAST_POINTS, LEAST_S = 12, 60.0
 FALLEN = 0.1  # another process, or memory that was given back
 GROWN = 0.1  # of what is held in the mean
@@ -61,39 +60,29 @@ def leak_of(points: Points) -> Slope | None:
     """The pace of a leak in fractions of the slot per second; None when there is none."""
     import numpy as np
 
-    from topology_runtime.stability.slopes import trend
+    from topology_runtime.stability.slopes import median_slopes, trend
 
     if len(points) < LEAST_POINTS or points[-1][0] - points[0][0] < LEAST_S:
         return None
     at_s, memory = (np.array([point[n] for point in points]) for n in (0, 1))
     at_s = at_s - at_s[0]
+    if median_slopes(at_s, memory[None])[0] * at_s[-1] < GROWN * memory.mean():
+        return None  # an interval takes long, and most slots grow by less
     slope = trend(at_s, memory)
-    grown = slope.low > 0 and slope.value * at_s[-1] >= GROWN * memory.mean()
-    return slope if grown else None
+    return slope if slope.low > 0 else None
 
 
 def _points(asked: AnalysisInput) -> list[Any]:
     """At most 48 means of each slot's memory, in order of time."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    slot = Window.partitionBy("run", "vm", "slot")
-    each = f.ceil((f.max("w").over(slot) - f.min("w").over(slot) + 1) / POINTS)
-    return (
-        asked.frames["slot_windows"]
-        .where(f.col("memory") > 0)
-        .withColumn("place", f.floor((f.col("w") - f.min("w").over(slot)) / each))
-        .groupBy("run", "vm", "slot", "place")
-        .agg(f.avg((f.col("w") + 0.5) * asked.window_s).alias("at_s"), f.avg("memory").alias("memory"))
-        .orderBy("run", "vm", "slot", "place")
-        .collect()
-    )
+    return [
+        row | {"at_s": row["at"] / row["n"] * asked.window_s, "memory": row["memory"] / row["n"]}
+        for row in asked.rows("memory_blocks", "run", "vm", "slot", "block")
+    ]
 
 
 def _tasks(asked: AnalysisInput) -> dict[tuple[str, str, int], list[str]]:
-    rows = asked.frames["bundles"].select("run", "vm", "slot", "task").distinct().orderBy("task").collect()
     found: dict[tuple[str, str, int], list[str]] = {}
-    for row in rows:
+    for row in asked.sums("groups", "run", "vm", "slot", "task"):
         found.setdefault((row["run"], row["vm"], row["slot"]), []).append(row["task"])
     return found
 

@@ -74,7 +74,7 @@ def _inside(frame: DataFrame, known: DataFrame) -> DataFrame:
 def _steps(asked: AnalysisInput, marks: Sequence[Marks], known: DataFrame) -> list[StepAnswer]:
     from pyspark.sql import functions as f
 
-    rows = _inside(asked.frames["latency"], known)
+    rows = _inside(asked.frames["latency"](), known)
     seconds: dict[Key, list[tuple[float, float]]] = defaultdict(list)
     by_second = rows.groupBy(*KEYS, f.floor("at_s").alias("second")).agg(
         f.avg("at_s").alias("at_s"), f.percentile_approx("latency_s", 0.5, 200).alias("p50_s")
@@ -101,7 +101,7 @@ def _done(asked: AnalysisInput, latency: DataFrame, known: DataFrame) -> dict[Ke
     of = asked.facts(weights, "run string, task string, weight double")
     sinks = latency.select("run", f.col("sink").alias("task")).distinct().join(of, ["run", "task"])
     threads = (
-        _inside(asked.frames["samples"], known)
+        _inside(asked.frames["samples"](), known)
         .join(f.broadcast(sinks), ["run", "task"])
         .groupBy(*KEYS, "task", "weight", "thread")
         .agg((f.sum("tuples_in") / f.sum("window_s") / f.col("weight")).alias("tps"))
@@ -152,7 +152,7 @@ def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
         return f.avg(f.when(~f.isnan(name), f.col(name))).alias(name)
 
     rows = (
-        _inside(asked.frames["slots"], known)
+        _inside(asked.frames["slots"](), known)
         .groupBy(*KEYS, "vm", "slot")
         .agg(finite("cpu"), finite("memory"), f.count("*").alias("n"))
         .orderBy(*KEYS, "vm", "slot")

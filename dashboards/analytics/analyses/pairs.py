@@ -11,25 +11,18 @@ from dashboards.analytics.results import POINTS_MOST, Pair
 
 
 def pairs(asked: AnalysisInput) -> list[Pair]:
-    from pyspark.sql import functions as f
-
-    rows = (
-        asked.frames["link_sums"]
-        .groupBy("run", "epoch", "from_task", "to_task")
-        .agg(*(f.sum(name).alias(name) for name in ("tuples", "bytes", "frames", "buffer_s", "channel_s")))
-        .join(asked.frames["link_seconds"], ["run", "epoch"])
-        .orderBy("run", "epoch", "from_task", "to_task")
-        .limit(POINTS_MOST)
-        .collect()
-    )
+    seconds = {
+        (row["run"], row["epoch"]): row["seconds"] for row in asked.sums("link_seconds", "run", "epoch")
+    }
+    rows = asked.sums("link_sums", "run", "epoch", "from_task", "to_task")[:POINTS_MOST]
     return [
         Pair(
             run=row["run"],
             epoch=row["epoch"],
             from_task=row["from_task"],
             to_task=row["to_task"],
-            tuples_tps=over(row["tuples"], row["seconds"]),
-            bytes_per_s=over(row["bytes"], row["seconds"]),
+            tuples_tps=over(row["tuples"], seconds[row["run"], row["epoch"]]),
+            bytes_per_s=over(row["bytes"], seconds[row["run"], row["epoch"]]),
             buffer_latency_s=over(row["buffer_s"], row["frames"]),
             channel_latency_s=over(row["channel_s"], row["frames"]),
         )

@@ -17,12 +17,11 @@ from typing import Any
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.results import Refitted
+from dashboards.analytics.sums import BUSY_LEAST
 from dashboards.analytics.trace_runs import TraceRun
 
 SCHEMA = "headgate/model/v1"
-BUSY_LEAST = 0.9  # share of a window in which its threads ran the task's code
 WINDOWS_LEAST = 3
-QUEUED_LEAST = 1.0  # rows waiting in the mean: a thread that waits for rows is not at its peak
 DIGITS = 5
 WORKER = "worker_bytes"  # of a measured model's file: what a bare worker holds
 
@@ -105,21 +104,15 @@ def _round(value: float) -> float:
 
 def _points(asked: AnalysisInput) -> dict[str, list[dict[str, Any]]]:
     """Task → per run, VM and number of threads: medians over the windows at the peak."""
+    peaks = asked.held["peaks"]
+    if not peaks.num_rows:
+        return {}
     from pyspark.sql import functions as f
 
-    share = f.col("busy_s") / f.col("window_s")
-    rate = f.col("tuples_in") / f.col("seconds")
     window = ["run", "epoch", "vm", "slot", "w"]
-    process = asked.frames["slot_windows"].where(f.col("cpu").isNotNull()).select(*window, "cpu")
-    full = asked.frames["neighbours"].where(
-        (f.col("beside") == "") & (share >= BUSY_LEAST) & (f.col("tuples_in") > 0)
-        & (f.col("queue") / f.col("n") * f.col("threads") >= QUEUED_LEAST)
-        & (f.col("seconds") >= 0.5 * asked.window_s)
-    )  # fmt: skip
+    process = asked.frames["slot_windows"]().where(f.col("cpu").isNotNull()).select(*window, "cpu")
     rows = (
-        full.join(process, window)
-        .withColumn("rate", rate)
-        .withColumn("memory", f.col("memory_bytes") / f.col("n") * f.col("threads"))
+        process.join(f.broadcast(asked.spark.createDataFrame(peaks)), window)
         .groupBy("run", "vm", "task", "threads")
         .agg(
             f.percentile("rate", [0.25, 0.5, 0.75]).alias("rates"),
@@ -140,12 +133,7 @@ def _points(asked: AnalysisInput) -> dict[str, list[dict[str, Any]]]:
 
 def _busiest(asked: AnalysisInput) -> dict[str, float]:
     """Task → the highest share of a window in which its threads were busy."""
-    from pyspark.sql import functions as f
-
-    rows = (
-        asked.frames["bundles"].groupBy("task").agg(f.max(f.col("busy_s") / f.col("window_s")).alias("busy"))
-    )
-    return {row["task"]: float(row["busy"] or 0.0) for row in rows.collect()}
+    return {row["task"]: row["max_busy"] or 0.0 for row in asked.sums("groups", "task")}
 
 
 def _worker_bytes(runs: Iterable[TraceRun]) -> float | None:

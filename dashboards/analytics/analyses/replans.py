@@ -7,8 +7,11 @@ in force); inputs.jsonl and its parts have how long planning took; the samples a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from dashboards.analytics.asked import AnalysisInput, number
 from dashboards.analytics.data_places import DataPlace
@@ -17,25 +20,60 @@ from topology_runtime.faults.words import counted
 from topology_runtime.trace_tables import DECISIONS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column
 
-DECISION = (
-    "time string, epoch long, trigger string, action string, text string, evidence struct<in_force_s: double>, "
-    "plan struct<rate_tps: double, predicted_tps: double, slots: long, moves: long>, "
-    "enacted struct<epoch: long, enacted_s: double, pause_ms: double>, torn string"
-)
 BEFORE_S, AFTER_S = 5, 10
 SECONDS = range(-BEFORE_S, AFTER_S + 1)  # from a plan on
 MOST = 200  # re-plans whose surroundings are read
 INPUTS = re.compile(r"^inputs(-\d+)?\.jsonl(\.gz)?$")
+SECOND_US = 1_000_000
+START = datetime(1970, 1, 1, tzinfo=UTC)
 
 Forced = tuple[float | None, float | None]  # enacted_s, pause_ms
+Around = dict[str, Any]
+
+
+class _Evidence(msgspec.Struct):
+    in_force_s: float | None = None
+
+
+class _Plan(msgspec.Struct):
+    rate_tps: float | None = None
+    predicted_tps: float | None = None
+    slots: int | None = None
+    moves: int | None = None
+
+
+class _Enacted(msgspec.Struct):
+    epoch: int | None = None
+    enacted_s: float | None = None
+    pause_ms: float | None = None
+
+
+class Decision(msgspec.Struct):
+    """A line of decisions.jsonl, as far as it is asked for."""
+
+    time: str
+    epoch: int
+    trigger: str | None = None
+    action: str | None = None
+    text: str | None = None
+    evidence: _Evidence | None = None
+    plan: _Plan | None = None
+    enacted: _Enacted | None = None
+
+    @property
+    def at_us(self) -> int:
+        """µs since 1970."""
+        at = datetime.fromisoformat(self.time)
+        return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - START) // timedelta(microseconds=1)
+
+
+_line = msgspec.json.Decoder(Decision)
 
 
 def replans(asked: AnalysisInput) -> tuple[list[Replan], list[LeftOut]]:
     """(every plan in order, lines and files that could not be read)."""
-    from pyspark.sql import functions as f
-
     found: list[Replan] = []
     left: list[LeftOut] = []
     for run in asked.runs.values():
@@ -43,27 +81,36 @@ def replans(asked: AnalysisInput) -> tuple[list[Replan], list[LeftOut]]:
         if not file.is_file():
             left.append(LeftOut(file.uri, "missing", "there is no such file: re-plans are unknown", None))
             continue
-        lines = read_decisions(asked, file)
-        torn = lines.where(f.col("torn").isNotNull() | f.col("epoch").isNull()).count()
+        lines, torn = read_decisions(file)
         if torn:
             left.append(LeftOut(file.uri, "truncated", f"no decisions: {counted(torn, 'line')}", torn))
-        plans = lines.where(f.col("action") == "plan").orderBy("time").limit(10 * MOST).collect()
-        forced = _in_force(asked, lines, plans) | _enacted(lines)
+        plans = sorted((line for line in lines if line.action == "plan"), key=lambda line: line.time)
+        plans = plans[: 10 * MOST]
+        epochs = epochs_of([plan.epoch for plan in plans])
+        forced = _in_force(lines, plans, epochs) | _enacted(lines)
         decided = _decided(asked, run.place)
-        around = _around(asked, run.key, [row["at_us"] for row in plans[:MOST]])
-        epochs = epochs_of([row["epoch"] for row in plans])
+        around = _around(asked, run.key, [plan.at_us for plan in plans[:MOST]])
         found += [
-            _replan(asked, run.key, epoch, row, forced, decided, around)
-            for epoch, row in zip(epochs, plans, strict=True)
+            _replan(asked, run.key, epoch, plan, forced, decided, around)
+            for epoch, plan in zip(epochs, plans, strict=True)
         ]
     return found, left
 
 
-def read_decisions(asked: AnalysisInput, file: DataPlace) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    reader = asked.spark.read.schema(DECISION).option("columnNameOfCorruptRecord", "torn")
-    return reader.json(file.uri).withColumn("at_us", f.unix_micros(f.to_timestamp("time")))
+def read_decisions(file: DataPlace) -> tuple[list[Decision], int]:
+    """(decisions, how many lines are none)."""
+    found, torn = [], 0
+    for line in file.read().splitlines():
+        if not line.strip():
+            continue
+        try:
+            one = _line.decode(line)
+            one.at_us  # noqa: B018 - a time that is none
+        except ValueError:
+            torn += 1
+        else:
+            found.append(one)
+    return found, torn
 
 
 def epochs_of(written: Sequence[int]) -> list[int]:
@@ -71,53 +118,65 @@ def epochs_of(written: Sequence[int]) -> list[int]:
     return [epoch + 1 if epoch in written[:n] else epoch for n, epoch in enumerate(written)]
 
 
-def _enacted(lines: DataFrame) -> dict[int, Forced]:
+def _enacted(lines: Iterable[Decision]) -> dict[int, Forced]:
     """Epoch → what later decisions say came of its plan."""
-    from pyspark.sql import functions as f
+    return {
+        line.enacted.epoch: (number(line.enacted.enacted_s), number(line.enacted.pause_ms))
+        for line in lines
+        if line.enacted is not None and line.enacted.epoch is not None
+    }
 
-    rows = lines.where(f.col("enacted.epoch").isNotNull()).select("enacted.*").distinct().collect()
-    return {row["epoch"]: (number(row["enacted_s"]), number(row["pause_ms"])) for row in rows}
 
-
-def _in_force(asked: AnalysisInput, lines: DataFrame, plans: Sequence[Any]) -> dict[int, Forced]:
+def _in_force(
+    lines: Iterable[Decision], plans: Sequence[Decision], epochs: Sequence[int]
+) -> dict[int, Forced]:
     """The same of older traces, from how long a plan has been in force according to later decisions. Until then
     they tell of the plan before."""
-    from pyspark.sql import functions as f
-
-    if not plans:
-        return {}
-    epochs = epochs_of([row["epoch"] for row in plans])
-    decided = asked.facts(
-        [(epoch, row["at_us"]) for epoch, row in zip(epochs, plans, strict=True)],
-        "epoch long, decided_us long",
-    )
-    since = f.col("at_us") - f.col("evidence.in_force_s") * 1e6
-    rows = (
-        lines.join(f.broadcast(decided), "epoch")
-        .where((f.col("evidence.in_force_s") > 0) & (since >= f.col("decided_us")))
-        .groupBy("epoch")
-        .agg(f.min(since - f.col("decided_us")).alias("us"))
-        .collect()
-    )
-    return {row["epoch"]: (round(row["us"] / 1e6, 3), None) for row in rows}
+    decided_us = {epoch: plan.at_us for epoch, plan in zip(epochs, plans, strict=True)}
+    least_us: dict[int, float] = {}
+    for line in lines:
+        begun_us, in_force_s = decided_us.get(line.epoch), line.evidence and line.evidence.in_force_s
+        if begun_us is None or not in_force_s or in_force_s <= 0:
+            continue
+        took_us = line.at_us - in_force_s * 1e6 - begun_us
+        if took_us >= 0:
+            least_us[line.epoch] = min(took_us, least_us.get(line.epoch, took_us))
+    return {epoch: (round(us / 1e6, 3), None) for epoch, us in least_us.items()}
 
 
 def _decided(asked: AnalysisInput, run: DataPlace) -> dict[int, float]:
     """Epoch → seconds that planning took."""
     from pyspark.sql import functions as f
 
-    files = [file.uri for file, is_folder in run.children() if not is_folder and INPUTS.match(file.name)]
+    files = [name for name, _, _ in run.sizes() if INPUTS.match(name)]
     if not files:
         return {}
-    lines = asked.spark.read.text(files).where(f.col("value").contains('"kind":"measured"'))
-    rows = lines.select(
+    lines = asked.spark.read.text([(run / name).uri for name in files])
+    rows = lines.where(f.col("value").contains('"kind":"measured"')).select(
         f.get_json_object("value", "$.event.epoch").cast("long").alias("epoch"),
         f.get_json_object("value", "$.event.seconds").cast("double").alias("seconds"),
-    ).where(f.col("epoch").isNotNull())
-    return {row["epoch"]: row["seconds"] for row in rows.collect()}
+    )
+    return {row["epoch"]: row["seconds"] for row in rows.where(f.col("epoch").isNotNull()).collect()}
 
 
-def _around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int, dict[str, Any]]:
+def _around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int, Around]:
+    """Decision's time → what happened around it; what is known of the same rows is not read again."""
+    keys = {
+        us: (
+            "around",
+            run,
+            us,
+            asked.made_of(run, "samples", us - BEFORE_S * SECOND_US, us + AFTER_S * SECOND_US),
+        )
+        for us in times_us
+    }
+    fresh = [us for us, key in keys.items() if key not in asked.memory]
+    for us, its in _read_around(asked, run, fresh).items():
+        asked.memory[keys[us]] = its
+    return {us: asked.memory[key] for us, key in keys.items()}
+
+
+def _read_around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int, Around]:
     """Decision's time → `seconds`: task → second from the decision on → rows out; `before`, `after`: rows out of
     the threads that were there before and after, in the 5 s before and from the decision on."""
     from pyspark.sql import functions as f
@@ -130,7 +189,7 @@ def _around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int
         near |= f.col("time").between(_time(us - BEFORE_S * 10**6), _time(us + AFTER_S * 10**6))
     plans = asked.facts([(us,) for us in times_us], "plan_us long")
     rows = (
-        asked.frames["samples"]
+        asked.frames["samples"]()
         .where((f.col("run") == run) & near)
         .select("task", "thread", "tuples_out", at_us.alias("us"))
         .join(
@@ -151,7 +210,7 @@ def _around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int
         *(f.sum(f"at_{n + BEFORE_S}").alias(f"at_{n + BEFORE_S}") for n in SECONDS),
         *(f.sum(f.when(stayed, f.col(name))).alias(name) for name in ("before", "after")),
     )
-    found: dict[int, dict[str, Any]] = {us: {"seconds": {}, "before": None, "after": None} for us in times_us}
+    found: dict[int, Around] = {us: {"seconds": {}, "before": None, "after": None} for us in times_us}
     for row in tasks.collect():
         its = found[row["plan_us"]]
         outs = {n: row[f"at_{n + BEFORE_S}"] for n in SECONDS}
@@ -162,10 +221,10 @@ def _around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int
     return found
 
 
-def _time(us: int) -> Any:
-    from datetime import UTC, datetime
+def _time(us: int) -> Column:
+    from pyspark.sql import functions as f
 
-    return datetime.fromtimestamp(us / 1e6, UTC)
+    return f.timestamp_micros(f.lit(us))
 
 
 def silent_s(seconds: Mapping[str, Mapping[int, int]]) -> float | None:
@@ -186,28 +245,28 @@ def _replan(
     asked: AnalysisInput,
     run: str,
     epoch: int,
-    row: Any,
+    line: Decision,
     forced: Mapping[int, Forced],
     decided: Mapping[int, float],
     around: Mapping[int, Any],
 ) -> Replan:
-    plan, at_us = row["plan"], row["at_us"]
+    plan, at_us = line.plan, line.at_us
     near = around.get(at_us)
     enacted_s, pause_ms = forced.get(epoch, (None, None))
-    first = row["trigger"] == "start"
+    first = line.trigger == "start"
     return Replan(
         run=run,
         epoch=epoch,
         at_s=asked.at_s(run, at_us),
-        reason=row["trigger"] or "unknown",
-        rate_tps=number(plan["rate_tps"]) if plan else None,
-        predicted_tps=number(plan["predicted_tps"]) if plan else None,
-        slots=plan["slots"] if plan else None,
-        moves=plan["moves"] if plan else None,
+        reason=line.trigger or "unknown",
+        rate_tps=number(plan.rate_tps) if plan else None,
+        predicted_tps=number(plan.predicted_tps) if plan else None,
+        slots=plan.slots if plan else None,
+        moves=plan.moves if plan else None,
         decided_s=number(decided.get(epoch)),
         enacted_s=enacted_s,
         pause_ms=pause_ms,
         silent_s=silent_s(near["seconds"]) if near and not first else None,
         dip=1 - near["after"] / near["before"] if near and not first and near["before"] else None,
-        text=row["text"] or "",
+        text=line.text or "",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.asked import AnalysisInput
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-BINS_MOST = 4096  # of a run's series: all that leaves Spark
+BINS_MOST = 4096  # of a run's series
 LEAST_BINS = 24
 HELD_OUT = 0.2
 FULL = 0.9  # of the seconds of a usual bin
@@ -35,30 +36,29 @@ SHARE = 0.95  # of the errors in the hold-out lie within the forecast's interval
 
 def seasons(asked: AnalysisInput, files: DataPlace) -> tuple[list[Season], list[Forecast]]:
     """Of each run; what the controller can foresee by goes into this folder, as a season's file."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    whole = Window.partitionBy("run")
-    each = f.ceil((f.max("w").over(whole) - f.min("w").over(whole) + 1) / BINS_MOST)
-    place = f.floor((f.col("w") - f.min("w").over(whole)) / each)
-    rows = (
-        asked.frames["rate_windows"]
-        .where(f.col("offered_tps").isNotNull())
-        .withColumn("place", place)
-        .withColumn("bin_s", each * asked.window_s)
-        .groupBy("run", "place", "bin_s")
-        .agg(f.avg("offered_tps").alias("tps"), f.min("w").alias("w"), f.sum("n").alias("n"))
-        .orderBy("run", "place")
-        .collect()
-    )
+    known = [row for row in asked.rows("rate_windows", "run", "w", "epoch") if row["offered_tps"] is not None]
     found: list[Season] = []
     series: list[Forecast] = []
     for run in asked.runs.values():
-        mine = full_bins([row for row in rows if row["run"] == run.key])
+        mine = full_bins(put_together([row for row in known if row["run"] == run.key], asked.window_s))
         season, forecast = _of_run(asked, run, mine, files)
         found.append(season)
         series += forecast
     return found, series
+
+
+def put_together(windows: Sequence[Any], window_s: int) -> list[Any]:
+    """Windows, ascending, as at most 4096 bins: tps, w of the first, n, bin_s."""
+    if not windows:
+        return []
+    begin = windows[0]["w"]
+    each = -(-(windows[-1]["w"] - begin + 1) // BINS_MOST)
+    found = []
+    for place, group in groupby(windows, key=lambda row: (row["w"] - begin) // each):
+        its = list(group)
+        tps, n = sum(row["offered_tps"] for row in its) / len(its), sum(row["n"] for row in its)
+        found.append({"place": place, "bin_s": each * window_s, "tps": tps, "w": its[0]["w"], "n": n})
+    return found
 
 
 def full_bins(bins: Sequence[Any]) -> Sequence[Any]:

@@ -8,6 +8,10 @@ groupings it should not be.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from statistics import median
 from typing import Any
 
 from dashboards.analytics.asked import AnalysisInput
@@ -17,67 +21,51 @@ TIMES = 2.0
 LEAST_TUPLES = 100
 LEAST_SHARE = 0.5  # of the time of the thread that was there for longest
 
+Able = Mapping[tuple[str, str, int], float]  # run, task, threads in a slot → tuples/s of each
+
 
 def skewed(asked: AnalysisInput) -> list[SkewedThread]:
     """The most skewed of each run and epoch first."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    of_task, of_slot = (
-        Window.partitionBy("run", "epoch", "task"),
-        Window.partitionBy("run", "epoch", "task", "vm", "slot"),
-    )
-    rows = (
-        asked.frames["threads"]
-        .withColumn("longest_s", f.max("window_s").over(of_task))
-        .where(f.col("window_s") >= LEAST_SHARE * f.col("longest_s"))
-        .withColumn("threads", f.count("*").over(of_slot))
-        .join(f.broadcast(_able(asked)), ["run", "task", "threads"], "left")
-        .withColumn("rate_tps", f.col("tuples_in") / f.col("window_s"))
-        .withColumn("relative", f.col("rate_tps") / f.coalesce("each_tps", f.lit(1.0)))
-        .withColumn("known", f.min(f.col("each_tps").isNotNull()).over(of_task))
-        .withColumn("relative", f.when(f.col("known"), f.col("relative")).otherwise(f.col("rate_tps")))
-        .withColumn("middle", f.percentile("relative", f.lit(0.5)).over(of_task))
-        .withColumn("middle_tps", f.percentile("rate_tps", f.lit(0.5)).over(of_task))
-        .withColumn("times", f.col("relative") / f.col("middle"))
-        .withColumn("share", f.col("tuples_in") / f.sum("tuples_in").over(of_task))
-        .where((f.col("times") >= TIMES) & (f.col("tuples_in") >= LEAST_TUPLES))
-        .orderBy("run", "epoch", f.desc("times"), "task", "thread")
-        .limit(POINTS_MOST)
-        .collect()
-    )
-    return [_row(row) for row in rows]
+    able = _able(asked)
+    found: list[SkewedThread] = []
+    rows = asked.rows("threads", "run", "epoch", "task")
+    for _, group in groupby(rows, key=lambda row: (row["run"], row["epoch"], row["task"])):
+        found += _of_task(list(group), able)
+    found.sort(key=lambda row: (row.run, row.epoch, -row.times, row.task, row.thread))
+    return found[:POINTS_MOST]
 
 
-def _row(row: Any) -> SkewedThread:
-    of = (
-        row[name]
-        for name in (
-            "run",
-            "epoch",
-            "task",
-            "thread",
-            "vm",
-            "slot",
-            "rate_tps",
-            "middle_tps",
-            "times",
-            "share",
+def _of_task(rows: Sequence[Mapping[str, Any]], able: Able) -> list[SkewedThread]:
+    """Of one epoch."""
+    longest_s = max(row["window_s"] for row in rows)
+    there = [row for row in rows if row["window_s"] >= LEAST_SHARE * longest_s and row["window_s"] > 0]
+    threads = Counter((row["vm"], row["slot"]) for row in there)
+    rates = [row["tuples_in"] / row["window_s"] for row in there]
+    each = [able.get((row["run"], row["task"], threads[row["vm"], row["slot"]])) for row in there]
+    relative = [
+        rate / able_tps if able_tps is not None and None not in each else rate
+        for rate, able_tps in zip(rates, each, strict=True)
+    ]
+    middle, tuples = median(relative or [0.0]), sum(row["tuples_in"] for row in there)
+    return [
+        SkewedThread(
+            row["run"], row["epoch"], row["task"], row["thread"], row["vm"], row["slot"], rate,
+            median(rates), of / middle, row["tuples_in"] / tuples,
         )
-    )
-    return SkewedThread(*of)
+        for row, rate, of in zip(there, rates, relative, strict=True)
+        if middle > 0 and of / middle >= TIMES and row["tuples_in"] >= LEAST_TUPLES
+    ]  # fmt: skip
 
 
-def _able(asked: AnalysisInput) -> Any:
-    """What one of q threads in a slot can do by the run's models: run, task, threads, each_tps."""
-    rows = [
-        (run.key, str(model["task"]), int(point["threads"]), float(point["rate_tps"]) / int(point["threads"]))
+def _able(asked: AnalysisInput) -> Able:
+    """What one of q threads in a slot can do by the run's models."""
+    return {
+        (run.key, str(model["task"]), int(point["threads"])): float(point["rate_tps"]) / int(point["threads"])
         for run in asked.runs.values()
         if not run.even
         for model in run.models
         for point in _every(model)
-    ]
-    return asked.facts(rows, "run string, task string, threads long, each_tps double")
+    }
 
 
 def _every(model: Any) -> list[dict[str, float]]:

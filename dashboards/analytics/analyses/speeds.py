@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-LEAST_TUPLES = 20  # of a window: fewer say little of what a row costs
 LEAST_WINDOWS = 3  # of an epoch
 SLOW, DISTURBS = 0.9, 1.1  # the whole interval is below, above
 SCATTER = 0.02  # by which means of an epoch differ without any cause
@@ -51,27 +50,19 @@ def speeds(asked: AnalysisInput) -> tuple[list[SlotSpeed], list[PairCost]]:
 
 
 def _cells(asked: AnalysisInput) -> Sequence[Cell]:
-    from pyspark.sql import functions as f
-
-    tuples = f.greatest("tuples_in", "tuples_out")
-    cost, rate = f.log(f.col("cpu_s") / tuples), f.log(tuples / f.col("window_s"))
-    rows = (
-        asked.frames["neighbours"]
-        .where((tuples >= LEAST_TUPLES) & (f.col("cpu_s") > 0))
-        .groupBy("run", "epoch", "task", "vm", "slot", "beside")
-        .agg(
-            f.avg(cost).alias("cost"),
-            f.stddev(cost).alias("scatter"),
-            f.avg(rate).alias("rate"),
-            f.count("*").alias("windows"),
-        )
-        .where(f.col("windows") >= LEAST_WINDOWS)
-        .orderBy("run", "epoch", "task", "vm", "slot", "beside")
-        .collect()
-    )
+    """Means over the windows of an epoch, and by how much these scatter."""
+    rows = []
+    for row in asked.sums("groups", "run", "epoch", "task", "vm", "slot", "beside"):
+        n = row["costed_windows"]
+        if n >= LEAST_WINDOWS:
+            cost, squares = row["costed_cost"] / n, row["costed_squares"] / n
+            scatter = math.sqrt(max(0.0, squares - cost * cost) * n / (n - 1))
+            rows.append(
+                row | {"cost": cost, "scatter": scatter, "rate": row["costed_rate"] / n, "windows": n}
+            )
     found: list[dict[str, Any]] = []
     for _, mine in groupby(rows, key=lambda row: row["run"]):
-        cells = [row.asDict() for row in mine]
+        cells = list(mine)
         by_vm = len({(cell["vm"], cell["slot"]) for cell in cells}) > SLOTS_MOST
         for cell in cells:
             beside = [other for other in cell["beside"].split(",") if other]
@@ -97,10 +88,11 @@ def fitted(run: str, cells: Sequence[Cell]) -> tuple[list[SlotSpeed], list[PairC
     for cell in cells:
         for name in (cell["place"], *((cell["task"], other) for other in cell["beside"])):
             windows[name] += cell["windows"]
+    near = _near(cells)
     slots = [
         _slot_speed(run, place, found, windows[place])
         for place in places
-        if (found := fit.of(_against_others(place, cells, at))) is not None
+        if (found := fit.of(_against_others(place, near[place], at))) is not None
     ]
     costs = [
         _pair_cost(run, pair, found, windows[pair])
@@ -128,22 +120,31 @@ def _one(at: int, size: int) -> Floats:
     return contrast
 
 
-def _against_others(place: Place, cells: Sequence[Cell], at: Mapping[Any, int]) -> Floats:
-    """The slot less the mean of those that it shares tasks with, directly or through others."""
+def _near(cells: Sequence[Cell]) -> dict[Place, set[Place]]:
+    """Place → those that it shares tasks with, directly or through others, and itself."""
     by_task: dict[str, set[Place]] = defaultdict(set)
     by_place: dict[Place, set[str]] = defaultdict(set)
     for cell in cells:
         by_task[cell["task"]].add(cell["place"])
         by_place[cell["place"]].add(cell["task"])
-    near, more = {place}, [place]
-    while more:
-        for task in by_place[more.pop()]:
-            fresh = by_task[task] - near
-            near |= fresh
-            more += fresh
+    found: dict[Place, set[Place]] = {}
+    for place in by_place:
+        if place in found:
+            continue
+        near, more = {place}, [place]
+        while more:
+            for task in by_place[more.pop()]:
+                fresh = by_task.pop(task, set()) - near
+                near |= fresh
+                more += fresh
+        found |= dict.fromkeys(near, near)
+    return found
+
+
+def _against_others(place: Place, near: set[Place], at: Mapping[Any, int]) -> Floats:
+    """The slot less the mean of those near it."""
     contrast = _one(at[place], len(at))
-    for other in near - {place}:
-        contrast[at[other]] -= 1.0 / (len(near) - 1)
+    contrast[[at[other] for other in near if other != place]] = -1.0 / max(1, len(near) - 1)
     return contrast if len(near) > 1 else 0 * contrast
 
 
@@ -162,8 +163,8 @@ class _Fit:
         error = np.array([(cell["scatter"] or 0.0) ** 2 / cell["windows"] + SCATTER**2 for cell in cells])
         held = np.hstack([np.zeros((len(tasks), seen.shape[1])), np.eye(len(tasks)) / HELD])
         x = np.vstack([np.hstack([seen, slopes]) / np.sqrt(error)[:, None], held])
-        _, spread, axes = np.linalg.svd(seen, full_matrices=False)
-        self._axes = axes[spread > 1e-9 * spread[0]]
+        squares, axes = np.linalg.eigh(seen.T @ seen)
+        self._axes = axes.T[squares > 1e-9 * squares[-1]]
         self._inverse = np.linalg.pinv(x.T @ x, hermitian=True)
         self._values = self._inverse @ x.T @ np.concatenate([y / np.sqrt(error), np.zeros(len(tasks))])
         rest = (y - np.hstack([seen, slopes]) @ self._values) / np.sqrt(error)

@@ -9,7 +9,8 @@ slope of the latencies in it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from dashboards.analytics.aggregates import STABILITY_WINDOW_S
@@ -17,8 +18,6 @@ from dashboards.analytics.asked import AnalysisInput, number, thinned
 from dashboards.analytics.results import Episode, StabilityAnswer
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from topology_runtime.stability.slopes import Slope
 
 POINTS = 24  # of an epoch: pairs of points grow with the square
@@ -27,6 +26,7 @@ ERROR = 0.05  # of either verdict being wrong: what is less sure is not said
 SLOW_LEAST_S = 15.0  # in episodes that began in the epoch
 
 Key = tuple[str, int, str, str]
+Point = tuple[float, float]
 
 
 def epochs(asked: AnalysisInput, episodes: Iterable[Episode]) -> list[StabilityAnswer]:
@@ -44,17 +44,18 @@ def epochs(asked: AnalysisInput, episodes: Iterable[Episode]) -> list[StabilityA
 
 def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str, int], tuple[int, int]]]:
     """(windows, evenly chosen; of each epoch: how many grow, of how many)."""
-    from pyspark.sql import functions as f
-
     from topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
-    frame = asked.frames["latency_windows"].where((f.col("n") >= LEAST) & f.col("slope").isNotNull())
-    grows = f.sum((f.col("slope") > UNSTABLE_SLOPE).cast("int"))
-    counts = frame.groupBy("run", "epoch").agg(grows.alias("grow"), f.count("*").alias("n")).collect()
-    rows = thinned(frame, ["run", "w", "source", "sink", "epoch"])
-    return [_window(asked, row) for row in rows], {
-        (r["run"], r["epoch"]): (r["grow"], r["n"]) for r in counts
-    }
+    rows = [
+        row
+        for row in asked.rows("latency_windows", "run", "w", "source", "sink", "epoch")
+        if row["n"] >= LEAST and row["slope"] is not None
+    ]
+    counts: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row in rows:
+        grow, n = counts[row["run"], row["epoch"]]
+        counts[row["run"], row["epoch"]] = grow + (row["slope"] > UNSTABLE_SLOPE), n + 1
+    return [_window(asked, row) for row in thinned(rows)], dict(counts)
 
 
 def _window(asked: AnalysisInput, row: Mapping[str, Any]) -> StabilityAnswer:
@@ -68,56 +69,45 @@ def _window(asked: AnalysisInput, row: Mapping[str, Any]) -> StabilityAnswer:
     )  # fmt: skip
 
 
-def _latency(asked: AnalysisInput) -> dict[Key, list[tuple[float, float]]]:
+def _latency(asked: AnalysisInput) -> dict[Key, list[Point]]:
     """Per path and epoch at most 24 (time in s, median latency in s)."""
-    found: dict[Key, list[tuple[float, float]]] = {}
-    frame = merged(asked.frames["latency_bins"], ["run", "epoch", "source", "sink"], "p50_s", asked.bin_s)
-    for row in frame.collect():
-        key = (row["run"], row["epoch"], row["source"], row["sink"])
-        found.setdefault(key, []).append((row["at_s"], row["value"]))
-    return found
+    values: dict[Key, list[tuple[int, float]]] = defaultdict(list)
+    for row in asked.rows("latency_bins", "w"):
+        if row["p50_s"] is not None:
+            values[row["run"], row["epoch"], row["source"], row["sink"]].append((row["w"], row["p50_s"]))
+    return {key: merged(of, asked.bin_s) for key, of in values.items()}
 
 
-def _queues(asked: AnalysisInput) -> dict[tuple[str, int], list[tuple[float, float]]]:
+def _queues(asked: AnalysisInput) -> dict[tuple[str, int], list[Point]]:
     """Per epoch at most 24 (time in s, rows queued / rate in s)."""
-    from pyspark.sql import functions as f
+    offered_tps = {
+        (row["run"], row["epoch"], row["w"]): row["offered_tps"] for row in asked.rows("rate_windows")
+    }
+    values: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
+    for row in asked.sums("task_windows", "run", "epoch", "w"):
+        offered = offered_tps.get((row["run"], row["epoch"], row["w"]))
+        if offered is not None and offered > 0 and row["queued"] is not None:
+            values[row["run"], row["epoch"]].append((row["w"], row["queued"] / offered))
+    return {key: merged(of, asked.window_s) for key, of in values.items()}
 
-    queued = (
-        asked.frames["bundles"]
-        .groupBy("run", "epoch", "w")
-        .agg(f.sum(f.col("queue") / f.col("n") * f.col("threads")).alias("queue"))
-        .join(asked.frames["rate_windows"].select("run", "epoch", "w", "offered_tps"), ["run", "epoch", "w"])
-        .where(f.col("offered_tps") > 0)
-        .withColumn("wait_s", f.col("queue") / f.col("offered_tps"))
-    )
-    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for row in merged(queued, ["run", "epoch"], "wait_s", asked.window_s).collect():
-        found.setdefault((row["run"], row["epoch"]), []).append((row["at_s"], row["value"]))
+
+def merged(values: Sequence[tuple[int, float]], width_s: int) -> list[Point]:
+    """Neighbouring bins (number, value), ascending, put together to at most 24: mean times in s, and means."""
+    first, last = values[0][0], values[-1][0]
+    each = -(-(last - first + 1) // POINTS)
+    found = []
+    for _, group in groupby(values, key=lambda value: (value[0] - first) // each):
+        its = list(group)
+        at_s = sum((w + 0.5) * width_s for w, _ in its) / len(its)
+        found.append((at_s, sum(value for _, value in its) / len(its)))
     return found
-
-
-def merged(frame: DataFrame, keys: list[str], value: str, width_s: int) -> DataFrame:
-    """Neighbouring bins `w` of each key put together to at most 24: mean time `at_s` and `value`, in order."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    all_of = Window.partitionBy(*keys)
-    each = f.ceil((f.max("w").over(all_of) - f.min("w").over(all_of) + 1) / POINTS)
-    place = f.floor((f.col("w") - f.min("w").over(all_of)) / each)
-    return (
-        frame.where(f.col(value).isNotNull())
-        .withColumn("place", place)
-        .groupBy(*keys, "place")
-        .agg(f.avg((f.col("w") + 0.5) * width_s).alias("at_s"), f.avg(value).alias("value"))
-        .orderBy(*keys, "place")
-    )
 
 
 def _epoch(
     asked: AnalysisInput,
     key: Key,
-    latency: list[tuple[float, float]],
-    queue: list[tuple[float, float]],
+    latency: list[Point],
+    queue: list[Point],
     slow_s: float,
 ) -> StabilityAnswer:
     from topology_runtime.stability.evidence import LATENCY_RESOLUTION, Evidence, verdict_of
@@ -139,7 +129,7 @@ def _epoch(
     )  # fmt: skip
 
 
-def _slope(points: list[tuple[float, float]], resolution: float) -> Slope | None:
+def _slope(points: list[Point], resolution: float) -> Slope | None:
     import numpy as np
 
     from topology_runtime.stability.slopes import trend

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import groupby
+
 from dashboards.analytics.asked import AnalysisInput, number, over
 from dashboards.analytics.results import POINTS_MOST, ResidualCell, TaskResidual
 
 
 def tasks(asked: AnalysisInput) -> list[TaskResidual]:
-    from pyspark.sql import functions as f
-
-    rates = asked.frames["rate_windows"].groupBy("run", "epoch").agg(
-        (f.sum(f.col("emitted_tps") * f.col("n")) / f.sum("n")).alias("emitted_tps")
-    )  # fmt: skip
-    sums = ("tuples_in", "cpu_s", "busy_s", "window_s", "memory_bytes", "n")
-    rows = (
-        asked.frames["bundles"]
-        .groupBy("run", "epoch", "task")
-        .agg(
-            *(f.sum(name).alias(name) for name in sums),
-            f.sum("tuples_out").alias("tuples_out"),
-            ((f.max("last_us") - f.min("first_us")) / 1e6 + 1).alias("seconds"),
-        )
-        .join(rates, ["run", "epoch"], "left")
-        .orderBy("run", "epoch", "task")
-        .limit(POINTS_MOST)
-        .collect()
-    )
+    emitted_tps = emitted_of(asked)
     found = []
-    for row in rows:
+    for row in asked.sums("groups", "run", "epoch", "task")[:POINTS_MOST]:
         run, task = asked.runs[row["run"]], row["task"]
         is_source = task in run.sources
-        rate = over(row["tuples_out" if is_source else "tuples_in"], row["seconds"])
-        weight, emitted = run.weights.get(task), number(row["emitted_tps"])
+        seconds = (row["max_last_us"] - row["min_first_us"]) / 1e6 + 1
+        rate = over(row["tuples_out" if is_source else "tuples_in"], seconds)
+        weight, emitted = run.weights.get(task), emitted_tps.get((row["run"], row["epoch"]))
         predicted = None if is_source or weight is None or emitted is None else emitted * weight
-        threads = over(row["window_s"], row["seconds"]) or 0.0
+        threads = over(row["window_s"], seconds) or 0.0
         memory = over(row["memory_bytes"], row["n"])
         found.append(
             TaskResidual(
@@ -44,7 +30,7 @@ def tasks(asked: AnalysisInput) -> list[TaskResidual]:
                 rate_tps=rate,
                 predicted_tps=predicted,
                 residual_tps=None if rate is None or predicted is None else rate - predicted,
-                cpu_cores=over(row["cpu_s"], row["seconds"]),
+                cpu_cores=over(row["cpu_s"], seconds),
                 cpu_s_per_tuple=over(row["cpu_s"], max(row["tuples_in"], row["tuples_out"])),
                 busy_share=over(row["busy_s"], row["window_s"]),
                 memory_bytes=None if memory is None else memory * threads,
@@ -53,32 +39,42 @@ def tasks(asked: AnalysisInput) -> list[TaskResidual]:
     return found
 
 
+def emitted_of(asked: AnalysisInput) -> dict[tuple[str, int], float | None]:
+    """(run, epoch) → mean rate of the sources: of the windows, each as often as it has rows."""
+    found = {}
+    rows = asked.rows("rate_windows", "run", "epoch", "w")
+    for key, its in groupby(rows, key=lambda row: (row["run"], row["epoch"])):
+        windows = list(its)
+        known = [row["emitted_tps"] * row["n"] for row in windows if row["emitted_tps"] is not None]
+        found[key] = over(sum(known), sum(row["n"] for row in windows)) if known else None
+    return found
+
+
 def residual_map(asked: AnalysisInput) -> list[ResidualCell]:
     """A slot's residual is shared out to its tasks by the CPU time they took."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    slots = asked.frames["slot_windows"].groupBy("run", "vm", "slot").agg(
-        f.avg("cpu").alias("slot_cpu"), (f.sum("cpu_residual") / f.sum("cpu_n")).alias("slot_residual")
-    )  # fmt: skip
-    share = f.col("cpu_s") / f.sum("cpu_s").over(Window.partitionBy("run", "vm", "slot"))
-    rows = (
-        asked.frames["bundles"]
-        .groupBy("run", "vm", "slot", "task")
-        .agg(f.sum("cpu_s").alias("cpu_s"), f.count("*").alias("windows"))
-        .withColumn("share", share)
-        .join(slots, ["run", "vm", "slot"], "left")
-        .orderBy("run", "task", "vm", "slot")
-        .limit(POINTS_MOST)
-        .collect()
-    )
-    return [
-        ResidualCell(
-            row["run"], row["task"], row["vm"], row["slot"], _times(row["slot_cpu"], row["share"]),
-            _times(row["slot_residual"], row["share"]), row["windows"],
+    slots = {
+        (row["run"], row["vm"], row["slot"]): (
+            over(row["cpu_means"], row["cpu_windows"]),
+            over(row["cpu_residual"], row["cpu_n"]),
         )
-        for row in rows
-    ]  # fmt: skip
+        for row in asked.sums("slot_sums", "run", "vm", "slot")
+    }
+    cells = asked.sums("groups", "run", "task", "vm", "slot")
+    whole: dict[tuple[str, str, int], float] = defaultdict(float)
+    for cell in cells:
+        whole[cell["run"], cell["vm"], cell["slot"]] += cell["cpu_s"] or 0.0
+    found = []
+    for cell in cells[:POINTS_MOST]:
+        place = (cell["run"], cell["vm"], cell["slot"])
+        cpu, residual = slots.get(place, (None, None))
+        share = over(cell["cpu_s"], whole[place])
+        found.append(
+            ResidualCell(
+                cell["run"], cell["task"], cell["vm"], cell["slot"], _times(cpu, share), _times(residual, share),
+                cell["windows"],
+            )
+        )  # fmt: skip
+    return found
 
 
 def _times(value: object, share: object) -> float | None:
