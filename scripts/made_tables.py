@@ -155,18 +155,21 @@ def held(run: Run, epoch: Epoch, begin: int, end: int) -> Floats:
     return memory
 
 
+def by_slot(epoch: Epoch, values: Floats, slots: int) -> Floats:
+    """(windows, threads) → their sums by window and slot."""
+    return np.stack([np.bincount(epoch.slot, row, slots) for row in values])
+
+
 def slots(run: Run, epoch: Epoch, begin: int, end: int, cpu_s: Floats) -> tuple[dict[str, Any], Sums, Sums]:
     """Rows of `slots`, and how well their CPU and memory were predicted. In the first second of a plan nothing is
     predicted, and workers start."""
     many, number = end - begin, run.wanted.slots
-    member = np.zeros((len(epoch.slot), number))
-    member[np.arange(len(epoch.slot)), epoch.slot] = 1
-    cpu = cpu_s @ member / SLOT_CORES
+    cpu = by_slot(epoch, cpu_s, number) / SLOT_CORES
     rows = np.minimum(run.offered, run.predicted)[begin:end, None] * SELECTIVITY[epoch.task] * epoch.share
-    expected = rows * epoch.cost_s @ member / SLOT_CORES * run.bias
+    expected = by_slot(epoch, rows * epoch.cost_s, number) / SLOT_CORES * run.bias
     memory = held(run, epoch, begin, end)
     rate = run.acked[begin:end, None] / run.offered.max()
-    foreseen = LEAST_MEMORY + 0.001 * member.sum(0) + 0.002 * rate + 0 * memory
+    foreseen = LEAST_MEMORY + 0.001 * np.bincount(epoch.slot, minlength=number) + 0.002 * rate + 0 * memory
     unknown = np.zeros(cpu.shape, bool)
     if begin == epoch.begin:
         unknown[0] = True

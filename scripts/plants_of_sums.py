@@ -7,6 +7,7 @@ from planting import Plant, one
 ANALYTICS = "dashboards/analytics/"
 SUMS, PARTS, KEPT = (ANALYTICS + name for name in ("aggregates.py", "aggregate_parts.py", "aggregating.py"))
 JUDGING, CURATE, FOLLOW = (ANALYTICS + name for name in ("judging.py", "curate.py", "follow.py"))
+HELD = ANALYTICS + "held.py"
 RESIDUALS = ANALYTICS + "analyses/residuals.py"
 ON_SPARK = "tests/analytics/test_sums_on_spark_live.py"
 OF_PARTS = "tests/analytics/test_aggregate_parts.py"
@@ -18,15 +19,15 @@ OF_SUMS: tuple[Plant, ...] = (
     one(
         "the row at a stretch's end is its own too",
         SUMS,
-        "each.end * SPAN_US - 1",
-        "each.end * SPAN_US",
+        "each.end * span_us - 1",
+        "each.end * span_us",
         test=ON_SPARK,
     ),
     one(
         "rates do not look back",
         SUMS,
-        'tables.rows("rates", BEFORE_S)',
-        'tables.rows("rates")',
+        "each.begin * span_us - LOOKS_BACK_US.get(table, 0)",
+        "each.begin * span_us",
         test=ON_SPARK,
     ),
     one(
@@ -66,37 +67,37 @@ OF_SUMS: tuple[Plant, ...] = (
     ),
     one(
         "the highest of two parts is their sum",
-        KEPT,
-        '(c, "max" if c.startswith("max") else "sum")',
-        '(c, "sum")',
+        HELD,
+        'EXTREMES.get(c[:3], "sum")',
+        '"sum"',
         test=ON_SPARK,
     ),
     one(
         "of two parts the first counts",
-        KEPT,
-        "adds = name in ADDED_UP and",
-        "adds = False and",
+        HELD,
+        "if name in KEYS else table",
+        "if False else table",
         test=ON_SPARK,
     ),
     one(
         "a fused part has the number of what it was",
         KEPT,
-        "f.lit(each.part.number)",
-        "f.lit(each.of[0].number)",
+        "[each.part.number] * table.num_rows",
+        "[each.of[0].number] * table.num_rows",
         test=ON_SPARK,
     ),
     one(
         "the first window of a plan is judged",
         RESIDUALS,
-        'known & (f.col("w") > f.col("first"))',
-        "known",
+        'row["w"] > first[row["run"], row["epoch"]]',
+        "True",
         test=ON_SPARK,
     ),
     one(
         "a plan that nobody tried is right",
         RESIDUALS,
-        "later.where(more).unionByName(slow)",
-        "later",
+        '(row["offered_tps"] or 0) > row["predicted_tps"]',
+        "True",
         test=ON_SPARK,
     ),
     one(
@@ -116,23 +117,65 @@ OF_SUMS: tuple[Plant, ...] = (
     one(
         "a stretch does not see the minute before it",
         PARTS,
-        "(end_us + BEFORE_US) // SPAN_US + 1",
-        "end_us // SPAN_US + 1",
+        "(end_us + later_us) // span_us + 1",
+        "end_us // span_us + 1",
         test=OF_PARTS,
     ),
     one(
         "what has to be made again is fused",
         PARTS,
-        "len(parts) > 1 and not again and",
+        "len(parts) > 1 and clear and",
         "len(parts) > 1 and",
         test=OF_PARTS,
     ),
     one(
         "open stretches are fused",
         PARTS,
-        " and (block + 1) * length < max(there)",
+        " and (block + 1) * length < max(its)",
         "",
         test=OF_PARTS,
+    ),
+    one(
+        "what comes of one table makes another again",
+        PARTS,
+        "if (p.run, p.table) == (run, table) and p.made_of == made_of(its, p.begin, p.end)",
+        "if (p.run, p.table) == (run, table) and not known.spans",
+        test=OF_PARTS,
+    ),
+    one(
+        "the queue of a part grows from its own begin",
+        HELD,
+        '"xy": xy + far * y',
+        '"xy": xy',
+        test=ON_SPARK,
+    ),
+    one(
+        "blocks of memory are as long as their part asks for",
+        HELD,
+        'np_of(table["block"]) >> (to - np_of(table["level"]))',
+        'np_of(table["block"])',
+        test=ON_SPARK,
+    ),
+    one(
+        "quantiles of errors are a bin too high",
+        RESIDUALS,
+        "(bucket + 0.5) / ERRORS_PER_DOUBLING",
+        "(bucket + 1.5) / ERRORS_PER_DOUBLING",
+        test=ON_SPARK,
+    ),
+    one(
+        "a row costs the same whoever is beside",
+        ANALYTICS + "sums.py",
+        'f.array_join(others, ",")',
+        'f.lit("")',
+        test=ON_SPARK,
+    ),
+    one(
+        "few rows tell what a row costs",
+        ANALYTICS + "sums.py",
+        "COSTED_TUPLES = 20",
+        "COSTED_TUPLES = 1",
+        test=ON_SPARK,
     ),
     one(
         "a run is curated anew in each turn",

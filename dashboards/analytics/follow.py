@@ -204,13 +204,14 @@ class StreamedBatches:
         self._done: Queue[bool] = Queue()
 
     def hand(self, frame: DataFrame, number: int) -> None:
-        """Called by Spark. It counts as done when this returns."""
-        self._came.put(frame.count())
+        """Called by Spark. It counts as done when this returns. What is in it is not asked: the folder says it, and a
+        job over its files takes longer than the rest of a turn."""
+        self._came.put(number)
         if not self._done.get():
             raise InterruptedError("whoever follows has stopped")
 
     def next(self, timeout_s: float) -> int | None:
-        """How many new segments; None when there are none."""
+        """Number of a batch of new segments; None when there are none."""
         try:
             return self._came.get(timeout=timeout_s)
         except Empty:
