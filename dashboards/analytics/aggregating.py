@@ -163,8 +163,11 @@ def fuse(folder: DataPlace, number: int, fused: Sequence[FusedParts]) -> None:
         if mine and name in HELD:
             held.write(_fused(folder / name, name, mine), _file(folder / name, number))
         elif mine:  # one after the other: they are not small for long
+            at = _folder(folder / name, number)
+            if at.is_folder():  # of a pass of that number which was cut off
+                at.delete_folder()
             tables = (_fused(folder / name, name, [one]) for one in _one_by_one(mine))
-            held.write_all(tables, _folder(folder / name, number) / "0.parquet")
+            held.write_all(tables, at / "0.parquet")
 
 
 def _one_by_one(fused: Sequence[FusedParts]) -> list[FusedParts]:
