@@ -78,7 +78,7 @@ def asked_of(
         made_of = aggregates.CuratedTables(
             spark, tables.curated, tables.runs, curated, span_s, plan.kept, plan.fresh
         )
-        _make(made_of, folder, passes, tell)
+        make(made_of, folder, passes, tell)
     if plan.fused:
         passes += 1
         tell("fusing aggregates")
@@ -105,7 +105,7 @@ def _of(parts: Sequence[AggregatedPart], table: str) -> list[AggregatedPart]:
     return [part for part in parts if part.table == table]
 
 
-def _make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell: Tell) -> None:
+def make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell: Tell) -> None:
     """Write what this pass makes."""
 
     def windows(name: str, make: Maker, more: Mapping[str, Callable[[DataFrame], DataFrame]]) -> None:

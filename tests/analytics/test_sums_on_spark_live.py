@@ -178,7 +178,7 @@ def test_sums_of_parts_are_those_of_the_whole(
 ) -> None:
     """Fused, or added up when they are asked for."""
     to = place(tmp_path / "aggregates")
-    aggregating._make(queued, to, 1, lambda step: None)
+    aggregating.make(queued, to, 1, lambda step: None)
     apart = {
         name: aggregating.read_held(to, name, queued.fresh) for name in ("groups", "task_windows", "threads")
     }
@@ -216,7 +216,7 @@ def test_a_latency_histogram_of_parts_is_added_up(
     ]
     tables = curated(session, tmp_path / "curated", run, "latency", rows, (0, 1), (1, 2))
     to = place(tmp_path / "aggregates")
-    aggregating._make(tables, to, 1, lambda step: None)
+    aggregating.make(tables, to, 1, lambda step: None)
     [one] = aggregating.read_held(to, "latency_histogram", tables.fresh).to_pylist()
     assert (one["tuples"], one["max_s"], one["weighted_s"]) == (12.0, 1.02, pytest.approx(12.14))
     windows = aggregating.read_held(to, "latency_windows", tables.fresh).sort_by("w").to_pylist()
@@ -231,7 +231,7 @@ def test_memory_of_a_slot_has_the_same_blocks_however_it_was_made(
 ) -> None:
     rows = [{"at_s": float(at_s), "slot": 0, "memory": 0.1 + at_s / 1e4} for at_s in range(7, 473)]
     tables = curated(session, tmp_path / "c", run, "slots", rows, *minutes)
-    aggregating._make(tables, place(tmp_path / "a"), 1, lambda step: None)
+    aggregating.make(tables, place(tmp_path / "a"), 1, lambda step: None)
     blocks = aggregating.read_held(place(tmp_path / "a"), "memory_blocks", tables.fresh).sort_by("block")
     assert blocks["level"].unique().to_pylist() == [1], "two windows each: 94 of 5 s are more than 48"
     middles = [row["at"] / row["n"] * 5 - BEGIN_S for row in blocks.to_pylist()]
@@ -248,13 +248,13 @@ def test_quantiles_of_errors_lie_within_half_a_bin(
         for n, error in enumerate(errors)
     ]  # fmt: skip
     tables = curated(session, tmp_path / "c", run, "slots", rows)
-    aggregating._make(tables, place(tmp_path / "a"), 1, lambda step: None)
+    aggregating.make(tables, place(tmp_path / "a"), 1, lambda step: None)
     held = {
         name: aggregating.read_held(place(tmp_path / "a"), name, tables.fresh)
         for name in ("slot_sums", "slot_errors")
     }
     asked = AnalysisInput(session, {RUN: run}, {RUN: BEGIN_S * 1_000_000}, 5, 1, {}, held)
-    cpu, memory = (residuals._of_slots(asked, of)[0] for of in ("cpu", "memory"))
+    cpu, memory = (residuals.of_slots(asked, of)[0] for of in ("cpu", "memory"))
     assert cpu.median_error == pytest.approx(errors[29], rel=0.0055)
     assert cpu.p95_error == pytest.approx(errors[56], rel=0.0055)
     assert cpu.worst_error == pytest.approx(errors[-1])

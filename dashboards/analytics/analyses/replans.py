@@ -33,7 +33,7 @@ Forced = tuple[float | None, float | None]  # enacted_s, pause_ms
 Around = dict[str, Any]
 
 
-class _Evidence(msgspec.Struct):
+class _EvidenceTold(msgspec.Struct):
     in_force_s: float | None = None
 
 
@@ -58,7 +58,7 @@ class Decision(msgspec.Struct):
     trigger: str | None = None
     action: str | None = None
     text: str | None = None
-    evidence: _Evidence | None = None
+    evidence: _EvidenceTold | None = None
     plan: _Plan | None = None
     enacted: _Enacted | None = None
 

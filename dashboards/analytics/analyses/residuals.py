@@ -30,7 +30,7 @@ Window = Mapping[str, Any]  # a row of `rate_windows`
 Name = tuple[str, str]  # by, name
 
 
-class Tried(NamedTuple):
+class RateTried(NamedTuple):
     """What came and what was predicted, in one window."""
 
     actual: float
@@ -39,15 +39,15 @@ class Tried(NamedTuple):
 
 def residuals(asked: AnalysisInput, hard: Sequence[Window]) -> list[Residuals]:
     """`hard`: windows that tried the plan (`tried`)."""
-    rates: dict[Name, list[Tried]] = defaultdict(list)
+    rates: dict[Name, list[RateTried]] = defaultdict(list)
     for row in hard:
         pair = asked.runs[row["run"]].pair
         names = [("all", ""), ("epoch", f"{row['run']} {row['epoch']}")]
         for name in names + ([("pair", pair)] if pair is not None else []):
-            rates[name].append(Tried(row["acked_tps"], row["predicted_tps"]))
+            rates[name].append(RateTried(row["acked_tps"], row["predicted_tps"]))
     return [
         *_of_rates(rates),
-        *(row for of in USES for row in _of_slots(asked, of)),
+        *(row for of in USES for row in of_slots(asked, of)),
         *_of_rates(_tasks(asked)),
     ]
 
@@ -77,11 +77,11 @@ def tried(asked: AnalysisInput, episodes: Sequence[Episode]) -> list[Window]:
     ]
 
 
-def _of_rates(by_name: Mapping[Name, Sequence[Tried]]) -> list[Residuals]:
+def _of_rates(by_name: Mapping[Name, Sequence[RateTried]]) -> list[Residuals]:
     return [_of_rate(*name, by_name[name]) for name in sorted(by_name)]
 
 
-def _of_rate(by: str, name: str, rows: Sequence[Tried]) -> Residuals:
+def _of_rate(by: str, name: str, rows: Sequence[RateTried]) -> Residuals:
     """Errors are relative to what came."""
     errors = sorted(abs(a - p) / abs(a) for a, p in rows if a)
     n, left = len(rows), [a - p for a, p in rows]
@@ -108,7 +108,8 @@ def quantile(ascending: Sequence[float], share: float) -> float | None:
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)] if ascending else None
 
 
-def _of_slots(asked: AnalysisInput, of: str) -> list[Residuals]:
+def of_slots(asked: AnalysisInput, of: str) -> list[Residuals]:
+    """`of`: cpu or memory. By each of `KINDS`."""
     sums, errors = (_by_kinds(asked, asked.held[name]) for name in ("slot_sums", "slot_errors"))
     found: list[Residuals] = []
     for by in KINDS if sums.num_rows else ():
@@ -205,9 +206,9 @@ def r2(n: float, total: float, squares: float, residual: float) -> float | None:
 
 def r2_epochs(asked: AnalysisInput, hard: Sequence[Window]) -> dict[str, float | None]:
     """R² of means of an epoch: of the rate where it was tried, and of CPU and memory of each slot."""
-    epochs: dict[tuple[str, int], list[Tried]] = defaultdict(list)
+    epochs: dict[tuple[str, int], list[RateTried]] = defaultdict(list)
     for row in hard:
-        epochs[row["run"], row["epoch"]].append(Tried(row["acked_tps"], row["predicted_tps"]))
+        epochs[row["run"], row["epoch"]].append(RateTried(row["acked_tps"], row["predicted_tps"]))
     slots = asked.sums("slot_sums", "run", "epoch", "vm", "slot")
     points = {
         "rate": [(len(of), sum(a for a, _ in of), sum(a - p for a, p in of)) for of in epochs.values()]
@@ -222,20 +223,20 @@ def _of_points(sums: Iterable[tuple[float, float, float]]) -> float | None:
     return r2(len(means), sum(actual), sum(a * a for a in actual), sum(d * d for _, d in means))
 
 
-def _tasks(asked: AnalysisInput) -> dict[Name, list[Tried]]:
+def _tasks(asked: AnalysisInput) -> dict[Name, list[RateTried]]:
     """Rate of tasks: rows taken in, against what the selectivities make of what the sources emitted. Of windows that an
     epoch fills."""
     emitted_tps = {
         (row["run"], row["epoch"], row["w"]): row["emitted_tps"] for row in asked.rows("rate_windows")
     }
-    found: dict[Name, list[Tried]] = defaultdict(list)
+    found: dict[Name, list[RateTried]] = defaultdict(list)
     for row in asked.rows("task_windows", "run", "w", "epoch", "task"):
         run, task = asked.runs[row["run"]], row["task"]
         emitted, weight = emitted_tps.get((row["run"], row["epoch"], row["w"])), run.weights.get(task)
         if emitted is None or weight is None or task in run.sources or row["tuples_in"] is None:
             continue
         if row["seconds"] >= 0.8 * asked.window_s:
-            found["task", task].append(Tried(row["tuples_in"] / row["seconds"], emitted * weight))
+            found["task", task].append(RateTried(row["tuples_in"] / row["seconds"], emitted * weight))
     return found
 
 
