@@ -1,14 +1,20 @@
 """The work of the benchmarks W1 to W4 in plain Python, the same for headgate, its peers and the bare limits.
 
-W1, W2  tuples of (int, float, 10-byte str) through x + 1, x · 2, x − 3
+W1, W2  tuples of (int, float, 10-byte str) through x + 1, x · 2, x − 3 into a sum
+W3      the same at 200 tuples/s, each when it is due; what the sink keeps is how late they are
 W4      JSON events of 500 bytes: parsed, counted by their user, each new count given to a sink
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -137,18 +143,131 @@ def exact_counts(total: int) -> dict[str, int]:
     return found
 
 
-# ── what a peer tells ────────────────────────────────────────────────────────────────────────────
+# ── rows that come in time ───────────────────────────────────────────────────────────────────────
+
+GAP_NS = 5_000_000  # 200 rows/s
+SETTLING = 600  # of W3's first rows, in which JVMs compile, do not count
 
 
-class Sum:
-    """The sink of W1: rows, and the sum of their first values."""
+def in_time(total: int) -> Iterator[Tuple]:
+    """W3's rows, each when it is due; its first value is when that is, in ns of the wall clock."""
+    begin = time.time_ns() + GAP_NS
+    for due in range(begin, begin + total * GAP_NS, GAP_NS):
+        while (left := due - time.time_ns()) > 0:
+            time.sleep(left / 1e9)
+        yield due, 0.5, "0123456789"
 
-    def __init__(self) -> None:
-        self.rows = self.total = 0
+
+def listen(total: int) -> int:
+    """A port at which whoever comes first is told when each of W3's rows is due, a line each, at that time."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection, server:
+            for due, _, _ in in_time(total):
+                connection.sendall(b"%d\n" % due)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return int(server.getsockname()[1])
+
+
+# ── sinks that know the time ─────────────────────────────────────────────────────────────────────
+
+
+def begin() -> None:
+    """To be called before the first row is made or read."""
+    Path(os.environ["HOME"], "begun").write_text(str(time.time_ns()))
+
+
+class Timed:
+    """A sink that keeps when all rows had come. Times are those of the wall clock, the same in all processes."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.rows, self.until_ns = total, 0, 0
+
+    def ended(self) -> None:
+        """To be called once `rows` is `total`."""
+        self.until_ns = time.time_ns()
+
+    @property
+    def done(self) -> bool:
+        return self.rows >= self.total
+
+    def rate(self) -> float:
+        """Rows/s since `begin`."""
+        since_ns = int(Path(os.environ["HOME"], "begun").read_text())
+        return self.total / (self.until_ns - since_ns) * 1e9
+
+
+class Sum(Timed):
+    """The sink of W1 and W2: rows, and the sum of their first values."""
+
+    sum = 0
 
     def __call__(self, row: Tuple) -> None:
         self.rows += 1
-        self.total += row[0]
+        self.sum += row[0]
+        if self.rows == self.total:
+            self.ended()
+
+    def add(self, rows: int, of_them: int) -> None:
+        """Many rows at once: how many, and their sum."""
+        self.rows += rows
+        self.sum += of_them
+        if self.done:
+            self.ended()
+
+    def right(self) -> bool:
+        return (self.rows, self.sum) == (self.total, exact_sum(self.total))
+
+
+class Counts(Timed):
+    """The sink of W4: the newest count of each user, whether it comes for each event or for many."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
+        self.counts: dict[str, int] = {}
+
+    def __call__(self, row: Counted) -> None:
+        key, count = row
+        self.rows += count - self.counts.get(key, 0)
+        self.counts[key] = count
+        if self.rows == self.total:
+            self.ended()
+
+    def right(self) -> bool:
+        return self.counts == exact_counts(self.total)
+
+
+class Lateness:
+    """The sink of W3: of each row when it was due and when it came, both by the wall clock of this machine."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.came: list[tuple[int, int]] = []
+
+    def __call__(self, row: Tuple) -> None:
+        self.came.append(((row[0] + 3) // 2 - 1, time.time_ns()))
+
+    @property
+    def done(self) -> bool:
+        return len(self.came) >= self.total
+
+    def right(self) -> bool:
+        dues = sorted(due for due, _ in self.came)
+        return dues == list(range(dues[0], dues[0] + self.total * GAP_NS, GAP_NS))
+
+    def late_ms(self, share: float) -> float:
+        """So late, or less, is this share of the rows after SETTLING."""
+        late = sorted(came - due for due, came in sorted(self.came)[SETTLING:])
+        return late[int(len(late) * share)] / 1e6
+
+
+SINKS: dict[str, Callable[[int], Sum | Counts | Lateness]] = {
+    "W1": Sum, "W2": Sum, "W3": Lateness, "W4": Counts
+}  # fmt: skip
 
 
 def exact_sum(total: int) -> int:
@@ -156,12 +275,42 @@ def exact_sum(total: int) -> int:
     return total * (total - 1) - total
 
 
-def tell(total: int, seconds: float, sink: Sum | LastCounts, version: str, delivery: str) -> None:
-    """One line of JSON, once what the sink has is what it has to have. Exits 1 otherwise."""
-    if isinstance(sink, Sum):
-        right = (sink.rows, sink.total) == (total, exact_sum(total))
-    else:
-        right = sink.counts == exact_counts(total)
-    if not right:
+# ── what a peer tells ────────────────────────────────────────────────────────────────────────────
+
+
+def here() -> None:
+    """Keeps that this process has a part of W2 or W3."""
+    Path(os.environ["HOME"], f"{os.getpid()}.pid").touch()
+
+
+def noted(function: Callable[[Tuple], Tuple]) -> Callable[[Tuple], Tuple]:
+    """The function, which says `here` when it is called for the first time in a process."""
+    first = True
+
+    def call(row: Tuple) -> Tuple:
+        nonlocal first
+        if first:
+            here()
+            first = False
+        return function(row)
+
+    return call
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def tell(name: str, sink: Sum | Counts | Lateness, version: str, delivery: str) -> None:
+    """One line of JSON, once what the sink has is what it has to have, and W2 and W3 were in several processes.
+    Exits 1 otherwise."""
+    if not sink.right():
         sys.exit("error: what came out is not what had to")
-    print(json.dumps({"per_s": total / seconds, "version": version, "delivery": delivery}), flush=True)
+    if name in ("W2", "W3") and len(list(Path(os.environ["HOME"]).glob("*.pid"))) < 2:
+        sys.exit("error: rows crossed no process")
+    if isinstance(sink, Lateness):
+        told: dict[str, Any] = {"p50_ms": sink.late_ms(0.5), "p99_ms": sink.late_ms(0.99)}
+    else:
+        told = {"per_s": sink.rate()}
+    print(json.dumps({**told, "version": version, "delivery": delivery}), flush=True)
