@@ -35,8 +35,8 @@ MOVING = (
             ),
             (
                 KEYED_ROWS,
-                "        if key_range in self.ranges.owned:\n",
-                "        if key_range in self.ranges.versions:\n",
+                "        owned = self.ranges.owned\n",
+                "        owned = set(self.ranges.versions)\n",
             ),
         ),
         COUNTED,

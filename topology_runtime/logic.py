@@ -106,6 +106,16 @@ class Keyed:
         """(new state, output rows) for one row."""
         raise NotImplementedError
 
+    def process_all(
+        self, keys: Sequence[Hashable], rows: Sequence[Row], states: dict[Any, Any]
+    ) -> tuple[list[Row], Sequence[int] | None]:
+        """The output rows of many rows: what `process` would give for one after the other; and how many of them came
+        of each row, None when it is one of each. `states`: of these keys, the new state of a key is put there. A call
+        that raises is tried again with the same states and with fewer rows, so states are replaced here and never
+        changed. A class need not have this; it is used where no subclass has another `process`, and saves a call for
+        each row."""
+        raise NotImplementedError
+
     def snapshot(self, state: Any) -> Row:
         return state
 
@@ -182,6 +192,12 @@ def batched_of(run: Any) -> str:
     """How this function, class or object takes the rows of a call together: as rows, as columns, or ("") not at all."""
     cls = run if isinstance(run, type) else type(run)
     return str(getattr(run, BATCHED, "") or getattr(getattr(cls, CALL, None), BATCHED, ""))
+
+
+def processes_all(logic: Keyed) -> bool:
+    """Has its class a `process_all` that does what its `process` does?"""
+    found = [cls for cls in type(logic).__mro__ if vars(cls).keys() & {"process", "process_all"}]
+    return found[0] is not Keyed and "process_all" in vars(found[0])
 
 
 def effects_of(run: Any) -> bool | None:

@@ -22,7 +22,8 @@ EXPECTED = (
     "sources restarted", "sources read again", "spools drained", "events accepted anew",
     "dead letters", "exclusive hand-overs",
     "ranges moved", "ranges taken over", "ranges thawed",
-    "ranges restored", "snapshots restored", "journal failures", "VMs held dead", "no fault at all",
+    "ranges restored", "snapshots restored", "snapshots of changes", "journal failures",
+    "VMs held dead", "no fault at all",
     "letters replayed", "letters died again",
     "stretches without faults", "sinks in workers of their own", "sinks on VMs of their own",
 )  # fmt: skip

@@ -199,6 +199,19 @@ class Tally(Keyed):
         return list(saved)
 
 
+class TallyTogether(Tally):
+    """The same for the rows of a frame at once."""
+
+    def process_all(
+        self, keys: Sequence[Hashable], rows: Sequence[Row], states: dict[Hashable, list[Origin]]
+    ) -> tuple[list[Row], None]:
+        found: list[Row] = []
+        for key, row in zip(keys, rows, strict=True):
+            states[key], out = self.process(key, row, list(states[key]))
+            found += out
+        return found, None
+
+
 def group(row: Row) -> Hashable:
     return f"key {row[2] % 7}"
 

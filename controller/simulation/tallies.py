@@ -137,7 +137,7 @@ def states_of(thread: SimThread) -> dict[Hashable, list[Origin]]:
     return {
         key: list(state)
         for key_range in rows.ranges.owned
-        for key, state in rows.states.get(key_range, {}).items()
+        for key, state in rows.states.of(key_range).items()
     }
 
 

@@ -116,8 +116,8 @@ def _alone(name: str, run: str) -> Task:
     return Task(name, run=f"{HERE}:{run}", static=Static(1, 0.1, 0.1), exclusive=True)
 
 
-def _keyed(name: str) -> Task:
-    return Task(name, kind="keyed", state="keyed", run=f"{HERE}:Tally", params={"name": name})
+def _keyed(name: str, run: str = "Tally") -> Task:
+    return Task(name, kind="keyed", state="keyed", run=f"{HERE}:{run}", params={"name": name})
 
 
 def _sink(name: str = "sink", run: str = "Sink", kind: str = "map", threads: int = 1) -> Task:
@@ -217,7 +217,7 @@ SHAPES: dict[str, Shape] = {
     "keyed twice": Shape(
         Topology(
             "keyed_twice",
-            (_source(), _keyed("tally"), _keyed("count"), _sink()),
+            (_source(), _keyed("tally"), _keyed("count", "TallyTogether"), _sink()),
             (
                 _fields("source", "tally", "group"),
                 _fields("tally", "count", "other_group"),
@@ -242,7 +242,7 @@ SHAPES: dict[str, Shape] = {
                 _source(),
                 _task("work", "together_work"),
                 _task("columns", "column_work"),
-                _keyed("tally"),
+                _keyed("tally", "TallyTogether"),
                 _sink(),
             ),
             (

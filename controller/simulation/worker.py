@@ -9,17 +9,16 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from controller.simulation.clock import MS
 from controller.simulation.thread import Killed, SimAnswering, SimSource, SimThread
 from topology_runtime import messages as m
 from topology_runtime.cluster import Slot
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.struck import Poisoned
+from topology_runtime.worker import keyed_snapshots as form
 from topology_runtime.worker import state as st
 from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.keyed_rows import KeyedSnapshot
+from topology_runtime.worker.keyed_snapshots import Change, KeyedSnapshot
 
 if TYPE_CHECKING:
     from controller.simulation.agent import SimAgent
@@ -39,6 +38,9 @@ class Link:
     def __init__(self, endpoint: str) -> None:
         self.endpoint, self.breaks, self.last_ns, self.lost_until_ns = endpoint, 0, 0, 0
         self.late_ns: dict[int, int] = {}  # what was on its way at a break still arrives, so late
+
+
+CHANGES_MOST = 3  # snapshots of changes behind a whole one
 
 
 class SimWorker:
@@ -399,20 +401,37 @@ class SimStore:
 
     def __init__(self, agent: SimAgent, task: str, thread: int) -> None:
         self._agent, self._disk, self._task, self._thread = agent, agent.disk, task, thread
+        self._changes = CHANGES_MOST  # behind the whole one
+
+    @property
+    def whole_due(self) -> bool:
+        return self._changes >= CHANGES_MOST
 
     def load(self) -> KeyedSnapshot | None:
         return self.of(self._thread)
 
     def save(self, snapshot: KeyedSnapshot) -> None:
         if self._agent.full:
+            self._changes = CHANGES_MOST
             raise OSError(28, "no space left on the simulated disk")
-        self._disk[self._task, self._thread] = msgspec.msgpack.encode(snapshot)
+        self._disk[self._task, self._thread] = form.whole(snapshot)
+        self._changes = 0
+
+    def add(self, change: Change) -> None:
+        """On a full disk half of it is written."""
+        data, full = form.added(change), self._agent.full
+        self._disk[self._task, self._thread] += data[: len(data) // 2] if full else data
+        if full:
+            self._changes = CHANGES_MOST
+            raise OSError(28, "no space left on the simulated disk")
+        self._changes += 1
+        self._agent.world.met["snapshots of changes"] += 1
 
     def of(self, thread: int) -> KeyedSnapshot | None:
         data = self._disk.get((self._task, thread))
         if data is None:
             return None
-        snapshot = msgspec.msgpack.decode(data, type=KeyedSnapshot)
+        snapshot = form.read(data)
         if thread != self._thread:
             self._agent.world.met["ranges taken over"] += sum(bool(copy.data) for copy in snapshot.copies)
         return snapshot

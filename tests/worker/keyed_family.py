@@ -29,10 +29,12 @@ from topology_runtime.messages import (
 )
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
+from topology_runtime.worker import keyed_snapshots as form
 from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.keyed import KeyedTask
-from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
+from topology_runtime.worker.keyed_rows import KeyedRows
+from topology_runtime.worker.keyed_snapshots import Change, KeyedSnapshot
 from topology_runtime.worker.orders import orders_of
 from topology_runtime.worker.router import owners, range_of
 from topology_runtime.worker.thread_core import Ports, ThreadCore
@@ -42,6 +44,7 @@ S, MS = 1_000_000_000, 1_000_000
 SOURCE = 0  # the source's thread
 HOME = Slot("source", 0)
 KEYS = 40
+CHANGES_MOST = 3  # snapshots behind a whole one
 STATIC = Static(1, 0.1, 0.1)
 TOPOLOGY = Topology(
     "family",
@@ -117,21 +120,39 @@ class Store:
     family: Family
     member: Member
     thread: int
+    changes: int = CHANGES_MOST
+
+    @property
+    def whole_due(self) -> bool:
+        return self.changes >= CHANGES_MOST
 
     def load(self) -> KeyedSnapshot | None:
         return self.of(self.thread)
 
     def save(self, snapshot: KeyedSnapshot) -> None:
+        self.changes = CHANGES_MOST
         if self.family.disk_full:
             raise OSError(28, "No space left on device")
         self.family.saves += 1
         disk = self.family.disks.setdefault(self.member.slot.vm, {})
-        disk[self.member.thread] = msgspec.msgpack.encode(snapshot)
+        disk[self.member.thread] = form.whole(snapshot)
+        self.changes = 0
+
+    def add(self, change: Change) -> None:
+        """On a full disk half of it is written."""
+        disk, data = self.family.disks[self.member.slot.vm], form.added(change)
+        if self.family.disk_full:
+            self.changes = CHANGES_MOST
+            disk[self.member.thread] += data[: len(data) // 2]
+            raise OSError(28, "No space left on device")
+        self.family.saves += 1
+        disk[self.member.thread] += data
+        self.changes += 1
 
     def of(self, thread: int) -> KeyedSnapshot | None:
         data = self.family.disks.get(self.member.slot.vm, {}).get(thread)
         try:
-            return None if data is None else msgspec.msgpack.decode(data, type=KeyedSnapshot)
+            return None if data is None else form.read(data)
         except msgspec.DecodeError as error:
             raise OSError(str(error)) from error
 
@@ -359,7 +380,7 @@ class Family:
                 ranges = member.rows.ranges.owned
                 owned.update(ranges)
                 for key_range in ranges:
-                    found.update(member.rows.states.get(key_range, {}))
+                    found.update(member.rows.states.of(key_range))
         assert all(count == 1 for count in owned.values()), "a range with two owners"
         return found
 

@@ -16,7 +16,7 @@ from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.frames import AnsweringWork
 from topology_runtime.worker.held_lease import HeldLease
-from topology_runtime.worker.keyed_rows import KeyedSnapshot
+from topology_runtime.worker.keyed_snapshots import KeyedSnapshot
 from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.switchboard import Switchboard
 from topology_runtime.worker.threads import Host, TaskThread

@@ -65,7 +65,7 @@ def task_of(kind: str) -> MapTask | WindowRows | KeyedRows:
         return WindowRows(code(kind, Raising()), lambda: 9)
     if kind != "keyed":
         return MapTask(code(kind, raising))
-    keyed = KeyedRows(code(kind, RaisingKeyed()), lambda: 9, lambda _, row: row)
+    keyed = KeyedRows(code(kind, RaisingKeyed()), lambda: 9, lambda _: lambda row: row)
     keyed.ranges.stand(Standing(1, (5,) * KEY_RANGES, (), frozenset({5}), {}))
     keyed.claim(0)
     return keyed

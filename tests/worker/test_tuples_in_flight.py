@@ -125,8 +125,8 @@ def test_a_keyed_task_counts_each_row_once_unless_it_dies(seed: int, loss: float
         (key, sorted(ways))
         for node in plane.nodes.values()
         if isinstance(node.rows, KeyedRows)
-        for of_range in node.rows.states.values()
-        for key, ways in of_range.items()
+        for key_range in node.rows.states.filled
+        for key, ways in node.rows.states.of(key_range).items()
     ]
     assert sorted(states) == [(key, ["a", "b"]) for key in range(30)]
 

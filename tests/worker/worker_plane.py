@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -23,7 +24,8 @@ from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import Addressed, BufferedRow
 from topology_runtime.worker.burial import Around
-from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot
+from topology_runtime.worker.keyed_rows import KeyedRows
+from topology_runtime.worker.keyed_snapshots import added, read, whole
 from topology_runtime.worker.ledger import Ledger, Root
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.ranges import Standing
@@ -134,7 +136,7 @@ class Plane:
         if spec.kind == "join":
             return self.windows_of(code("hold", Pairs()), self._random64)
         if spec.kind == "keyed":
-            return KeyedRows(code("keyed", Seen()), self._random64, lambda _, row: row[0])
+            return KeyedRows(code("keyed", Seen()), self._random64, lambda _: itemgetter(0))
         logic: dict[str, Any] = {
             "map": self._mapper(spec.name),
             "flat_map": copies,
@@ -253,7 +255,8 @@ class Plane:
 
     def _flush(self, node: Node) -> None:
         if isinstance(node.rows, KeyedRows) and node.rows.dirty:
-            node.saved = msgspec.msgpack.encode(node.rows.snapshot())
+            change = node.rows.change() if node.saved and self.random.random() < 0.7 else None
+            node.saved = node.saved + added(change) if change else whole(node.rows.snapshot())
             self._tell(node.rows.covered())
         if node.spec.name in self.moved and isinstance(node.rows, WindowRows):
             self._tell(node.rows.hand_over(self._keeper(node), self.now_ns))
@@ -339,7 +342,7 @@ class Plane:
         fresh = self.nodes[node.thread]
         if isinstance(fresh.rows, KeyedRows) and node.saved:
             fresh.saved = node.saved
-            fresh.rows.restore(msgspec.msgpack.decode(node.saved, type=KeyedSnapshot))
+            fresh.rows.restore(read(node.saved))
         self._route(fresh)
         self.net = [
             (thread, what)
@@ -407,11 +410,13 @@ class Plane:
                 for kept in self.kept(node)
                 if key in [root.key for root in kept.roots]
             ]
+            if isinstance(node.rows, KeyedRows) and key in node.rows.uncovered.roots:
+                left.append(f"{node.spec.name} keeps rows until a snapshot")
         return left
 
     def kept(self, node: Node) -> list[BufferedRow]:
         if isinstance(node.rows, KeyedRows):
-            return [*node.rows.uncovered, *(kept for side in node.rows.side.values() for kept in side)]
+            return [kept for side in node.rows.side.values() for kept in side]
         if not isinstance(node.rows, WindowRows):
             return []
         panes = node.rows.panes

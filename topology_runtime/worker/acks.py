@@ -9,7 +9,8 @@ what is in it (protocol: Tuples; Tasks that keep rows):
  2. What goes out adds the shares that it was given. The id of the frame in which it goes is the XOR of the shares in
     it; so shares, and ids, are never shared between input frames [A1].
  3. A row that is kept adds its share when it is taken up, and cancels it when it is let go: because its pane fires, it
-    goes to another thread, a snapshot covers it, or it is a dead letter. Nothing else cancels it [A2].
+    goes to another thread, a snapshot covers it, or it is a dead letter. Nothing else cancels it [A2]. Rows of a frame
+    and a root that are let go together, by the same snapshot, have one share together.
  4. A row that is refused, since its position is there in a newer attempt, adds a share that nobody ever cancels: were
     its own attempt done, the ledger would forget the newer one's rows, which wait here.
  5. A row that is given up, since a newer attempt replaces it or nobody waits for it, cancels nothing either. Its
@@ -23,7 +24,7 @@ what is in it (protocol: Tuples; Tasks that keep rows):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,17 +100,19 @@ def together(rows: Sequence[BufferedRow]) -> list[RootPart]:
 
 
 def single_rows(
-    frame: Frame,
+    batch: Frame | r.Batch,
+    edge: int,
     random64: Callable[[], int],
     unwanted: Callable[[Iterable[RootPart]], bool] = lambda _: False,
 ) -> Iterator[BufferedRow]:
-    """The rows of a frame one by one, each with a share of its own; but those of roots that are not wanted."""
-    parts = [alone(frame.roots, number) for number in range(len(frame.roots))]
+    """The rows of a frame, or some of them, one by one, each with a share of its own; but those of roots that are not
+    wanted."""
+    parts = [alone(batch.roots, number) for number in range(len(batch.roots))]
     wanted = [not unwanted((root, *along)) for root, along in parts]
-    for row, (number, offset, variant) in zip(frame.rows, r.single(frame.runs), strict=True):
+    for row, (number, offset, variant) in zip(batch.rows, r.single(batch.runs), strict=True):
         if wanted[number]:
             root, along = parts[number]
-            yield BufferedRow(row, frame.edge, root, offset, variant, random64(), along)
+            yield BufferedRow(row, edge, root, offset, variant, random64(), along)
 
 
 def passed_on(roots: Sequence[RootPart], given: Shares) -> list[Addressed]:
@@ -165,6 +168,11 @@ class AckSums:
         for root in row.roots:
             self._add(root, row.share, -1)
 
+    def keep_together(self, roots: Iterable[RootPart], share: int, rows: int) -> None:
+        """So many rows of these roots are taken up under one share, or (a negative number) let go (rule 3)."""
+        for root in roots:
+            self._add(root, share, rows)
+
     def refuse(self, row: BufferedRow) -> None:
         """Rule 4."""
         for root in row.roots:
@@ -174,6 +182,11 @@ class AckSums:
         """Rule 5."""
         for root in row.roots:
             self._add(root, 0, -1)
+
+    @property
+    def roots(self) -> KeysView[RootKey]:
+        """The roots that these acks are for."""
+        return self._sums.keys()
 
     def all(self) -> list[Addressed]:
         return [(one.home, Ack(key, one.value, one.kept)) for key, one in self._sums.items()]

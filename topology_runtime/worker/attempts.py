@@ -12,11 +12,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from topology_runtime.errors import BadBatch, HeadgateError
 from topology_runtime.worker.watch import CallWatch
 
+Came = TypeVar("Came")  # of a call
 TRIES = 3
 PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment
 LINE_MOST = 500  # characters of the exception's own line that are kept
@@ -96,16 +97,16 @@ def each(
 
 
 def together(
-    function: Callable[[Sequence[Any]], Sequence[Any]],
+    function: Callable[[Sequence[Any]], Came],
     rows: Sequence[Any],
     pause: Callable[[float], None],
     watch: CallWatch | None = None,
-) -> tuple[list[Sequence[Any]], list[Failure]]:
-    """Results of calls about many rows at once: of the rows that went well, in order, as many lists as there were
+) -> tuple[list[Came], list[Failure]]:
+    """Results of calls about many rows at once: of the rows that went well, in order, as many as there were
     calls in the end; and the failures of the others. A call that raises is tried as one about a row is; then its
     halves are, once each as long as they have more than one row. One whose result does not tell what came of each row
     (BadBatch) is no row's fault: its rows fail, and it is not tried again."""
-    out: list[Sequence[Any]] = []
+    out: list[Came] = []
     failures: list[Failure] = []
     watch = watch or CallWatch()
     watch.out, watch.failures = out, failures

@@ -29,7 +29,7 @@ def behaviour_of(
     if kind == "keyed":
         edges = core.topology.in_edges(task.name)
         keys = {number: core.ports.key_of(edge.key) for number, edge in edges if edge.key is not None}
-        return KeyedTask(core, KeyedRows(code, core.ports.random64, lambda edge, row: keys[edge](row)))
+        return KeyedTask(core, KeyedRows(code, core.ports.random64, keys.__getitem__))
     if kind == "hold":
         return WindowTask(core, WindowRows(code, core.ports.random64))
     return MapTask(code)

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from topology_runtime.messages import Frame, ThreadStatus
 from topology_runtime.state_moves import StateAsked, StateMove, StateTaken
 from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.keyed_rows import KeyedRows, KeyedSnapshot, SnapshotStore
+from topology_runtime.worker.keyed_rows import KeyedRows
+from topology_runtime.worker.keyed_snapshots import KeyedSnapshot, SnapshotStore
 from topology_runtime.worker.moves import Moves
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.ranges import Layer, Standing, runs_of
@@ -21,7 +22,10 @@ from topology_runtime.worker.thread_core import Behaviour, Heard, ThreadCore
 
 NS = 1_000_000_000
 SNAPSHOT_EVERY_NS = NS
-SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, or the thread is to end
+SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, the thread is to end, or …
+SNAPSHOT_ROWS = (
+    100_000  # … all threads of the task may keep so many for it, of the 200,000 that a ledger may have kept
+)
 ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
@@ -34,6 +38,7 @@ class KeyedTask(Behaviour):
         self.core, self.rows = core, rows
         self.store: SnapshotStore = core.ports.snapshots(core.task.name, rows.thread)
         self.unsaved, self.saves_failed = "", 0
+        self._rows_soon = SNAPSHOT_ROWS
         self._moves = Moves(rows.thread)
         self._settled = 0  # the newest routes by which everything has come and gone, durably
         self._snapshot_ns = self._saved_changes = 0
@@ -72,6 +77,9 @@ class KeyedTask(Behaviour):
             self.rows.refuse_offers()
             self._owed.clear()
         self.rows.ranges.stand(standing(self.core.task.name, self.core.orders))
+        self._rows_soon = SNAPSHOT_ROWS // max(
+            1, len(self.core.orders.threads_of.get(self.core.task.name, ()))
+        )
         self.core.settle(self.rows.pass_on(now_ns))
         early, self._early = self._early, {}
         for move in early.values():
@@ -110,7 +118,8 @@ class KeyedTask(Behaviour):
             rows.ranges.let_go()
             for move in self._moves.due(core.switched, rows, now_ns):
                 core.post.send_word(move)
-        waited = (self._moved or core.going) and not self.unsaved
+        waited = self._moved or core.going or rows.uncovered_rows >= self._rows_soon
+        waited = waited and not self.unsaved
         if rows.dirty and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if waited else SNAPSHOT_EVERY_NS):
             self._save(now_ns)
         self._acknowledge()
@@ -126,7 +135,11 @@ class KeyedTask(Behaviour):
         """A durable snapshot; the rows it covers are let go. When it cannot be written, nothing is."""
         self._snapshot_ns = now_ns
         try:
-            self.store.save(self.rows.snapshot())
+            change = None if self._moved or self.store.whole_due else self.rows.change()
+            if change is None:
+                self.store.save(self.rows.snapshot())
+            else:
+                self.store.add(change)
         except OSError as error:
             self.unsaved = str(error)
             self.saves_failed += 1

@@ -12,153 +12,154 @@ Rules (protocol: Keyed state) [A4] [A5] [B4]:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import compress
+from typing import Any
 
-import msgspec
-
-from topology_runtime.messages import Frame, RootPart
+from topology_runtime.errors import BadRow
+from topology_runtime.messages import Frame
 from topology_runtime.state_moves import RangeCopy
-from topology_runtime.worker import rows as wire
 from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import AckSums, Addressed, BufferedRow, single_rows
-from topology_runtime.worker.applied import Applied
+from topology_runtime.worker.applied import Applied, grouped, twice_in
+from topology_runtime.worker.keyed_snapshots import (
+    Change,
+    Contents,
+    KeyedSnapshot,
+    contents_of,
+    copied,
+)
+from topology_runtime.worker.keyed_states import KeyedBatch, KeyedStates, flat
 from topology_runtime.worker.ranges import NO_COPY, Ranges
-from topology_runtime.worker.router import range_of
+from topology_runtime.worker.router import KeyRanges, range_of
+from topology_runtime.worker.runs import Batch
 from topology_runtime.worker.user_code import UserCode
 
 
-class KeyedSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """All that a thread has. lost: ranges claimed although their state was lost. below, applied_again: as
-    in Applied."""
-
-    copies: tuple[RangeCopy, ...]
-    lost: tuple[int, ...] = ()
-    below: tuple[tuple[int, int, int], ...] = ()
-    applied_again: int = 0
-
-
-class SnapshotStore(Protocol):
-    """Durable snapshots of one thread (snapshots.py). All raise OSError."""
-
-    def load(self) -> KeyedSnapshot | None: ...
-    def save(self, snapshot: KeyedSnapshot) -> None: ...
-    def of(self, thread: int) -> KeyedSnapshot | None:
-        """The last snapshot of another thread of this task on this VM."""
-
-
-class Contents(msgspec.Struct, frozen=True, array_like=True):
-    """The data of a copy: [key, state] rows, and the rows that made them (Applied.pack)."""
-
-    states: bytes
-    applied: bytes
-    below: tuple[tuple[int, int, int], ...] = ()
-
-
-NOTHING = Contents(wire.write([], wire.NESTED), Applied().pack(0))
-
-_encode = msgspec.msgpack.Encoder().encode
-_contents = msgspec.msgpack.Decoder(Contents).decode
-
-
-@dataclass(slots=True)
-class _Output:
-    """What came of rows, and of which: (number in `roots`, offset, variant) each."""
-
-    roots: Sequence[RootPart]
-    rows: list[Any] = field(default_factory=list)
-    singles: list[tuple[int, int, int]] = field(default_factory=list)
-
-
 class KeyedRows:
-    """`key(edge, row)`: by what the rows of an edge are grouped."""
+    """`key_of(edge)`: by what the rows of an edge are grouped."""
 
     def __init__(
-        self, code: UserCode, random64: Callable[[], int], key: Callable[[int, Any], Hashable]
+        self,
+        code: UserCode,
+        random64: Callable[[], int],
+        key_of: Callable[[int], Callable[[Any], Hashable]],
     ) -> None:
-        self.code, self.results, self.random64, self.key = code, code.results, random64, key
+        self.code, self.results, self.random64, self._key_of = code, code.results, random64, key_of
         self.thread = code.results.around.thread
         self.ranges = Ranges(self.thread)
-        self.states: dict[int, dict[Hashable, Any]] = {}
+        self._known = KeyRanges()
+        self.states = KeyedStates(code.logic, self._known)
         self.applied = Applied()
         self.dirty = False  # something has changed since the last snapshot
         self.side: dict[int, list[BufferedRow]] = {}
-        self.uncovered: list[BufferedRow] = []
-        self._frozen: dict[int, bytes] = {}  # ranges of others: their data, once and for all
+        self.uncovered = AckSums()  # what the next snapshot lets go
+        self.uncovered_rows = 0
+        self._frozen: dict[int, RangeCopy] = {}  # ranges of others, once and for all
         self._offers: dict[int, RangeCopy] = {}  # the best copy that others have
 
     @property
     def holding(self) -> int:
-        return len(self.uncovered) + sum(map(len, self.side.values())) + len(self.ranges.pending)
+        return self.uncovered_rows + sum(map(len, self.side.values())) + len(self.ranges.pending)
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
-        acks, out = AckSums(frame.roots), _Output(frame.roots)
-        numbers = (number for number, _, _ in r.single(frame.runs))
-        for row, number in zip(single_rows(frame, self.random64), numbers, strict=True):
-            self._one(row, number, now_ns, acks, out)
-        self._emit(out, now_ns, acks)
+        acks = AckSums(frame.roots)
+        batch = Batch(list(frame.rows), frame.runs, frame.roots)
+        self.results.edge = frame.edge
+        keys, ranges, batch = self._places_of(batch, self._key_of(frame.edge))
+        self.results.edge = None
+        owned = self.ranges.owned
+        if not owned.issuperset(ranges):
+            here = [key_range in owned for key_range in ranges]
+            there = [not one for one in here]
+            self._elsewhere(batch.where(there), frame.edge, list(compress(ranges, there)), now_ns, acks)
+            keys, ranges, batch = list(compress(keys, here)), list(compress(ranges, here)), batch.where(here)
+        self._process(KeyedBatch(batch, frame.edge, keys, ranges), now_ns, acks)
         return acks.all()
 
-    def _one(self, row: BufferedRow, number: int, now_ns: int, acks: AckSums, out: _Output) -> None:
-        found, failed = self.code.one(lambda: self._place_of(row), row)
-        if failed is not None:
-            self.results.bury_one(row, failed)
-            return
-        key, key_range = found
-        owner = self.ranges.owner(key_range)
-        if key_range in self.ranges.owned:
-            self._process(row, number, key, key_range, acks, out)
-        elif owner is not None and owner != self.thread:
-            self._forward(row, owner, now_ns, acks)
-        else:
-            self.side.setdefault(key_range, []).append(row)
-            acks.keep(row)
+    def _places_of(
+        self, batch: Batch, key: Callable[[Any], Hashable]
+    ) -> tuple[Sequence[Hashable], Sequence[int], Batch]:
+        """(keys, their ranges, rows) of the rows that have a key."""
+        keys, batch = self.code.over(key, batch)
+        try:
+            return *self._known.placed(keys), batch
+        except Exception:  # a key that cannot be written: it has no range, its row fails
+            pairs, batch = self.code.over(lambda row: (found := key(row), range_of(found)), batch)
+            return [pair[0] for pair in pairs], [pair[1] for pair in pairs], batch
 
-    def _place_of(self, row: BufferedRow) -> tuple[Hashable, int]:
-        key = self.key(row.edge, row.row)
-        return key, range_of(key)
+    def _elsewhere(self, batch: Batch, edge: int, ranges: Sequence[int], now_ns: int, acks: AckSums) -> None:
+        """Rows of ranges that are not here: they follow their range, or wait for it at the side."""
+        for row, key_range in zip(single_rows(batch, edge, self.random64), ranges, strict=True):
+            owner = self.ranges.owner(key_range)
+            if owner is not None and owner != self.thread:
+                self._forward(row, owner, now_ns, acks)
+            else:
+                self.side.setdefault(key_range, []).append(row)
+                acks.keep(row)
 
     def _forward(self, row: BufferedRow, owner: int, now_ns: int, acks: AckSums) -> None:
         acks.give(row.roots, self.results.outputs.forward(row, owner, now_ns))
 
-    def _process(
-        self, row: BufferedRow, number: int, key: Hashable, key_range: int, acks: AckSums, output: _Output
+    def _process(self, some: KeyedBatch, now_ns: int, acks: AckSums) -> None:
+        """Rows into the states of their keys; a sink's in pieces."""
+        pieces = self.results.pieces
+        if pieces is None:
+            self._piece(some, now_ns, acks)
+            return
+        for start, stop in pieces.cut(len(some.ranges)):
+            self._piece(some.part(start, stop), now_ns, acks)
+            self.results.log()
+            self.code.watch.calls += stop - start
+
+    def _piece(self, some: KeyedBatch, now_ns: int, acks: AckSums) -> None:
+        if not some.ranges:
+            return
+        groups = grouped(some.batch)
+        if twice_in(groups):
+            for row in range(len(some.ranges)):
+                self._piece(some.part(row, row + 1), now_ns, acks)
+            return
+        known = self.applied.outputs(groups, some.ranges)
+        if known:
+            again = [known[row] for row in sorted(known)]
+            batch = some.where(known.__contains__).batch
+            self._go_on(batch, *flat(again), now_ns, acks)
+            self._piece(some.where(lambda row: row not in known), now_ns, acks)
+            return
+        self.results.edge = some.edge
+        (came, counts), fit = self.states.process(some, self.code)
+        self.results.edge = None
+        if not fit.ranges:
+            return
+        if fit is not some:
+            groups = grouped(fit.batch)
+        if self.results.outputs.edges:
+            self.applied.add(groups, fit.ranges, came, counts)
+        else:
+            self.applied.add(groups, fit.ranges, [], [0] * len(fit.ranges))
+        self._go_on(fit.batch, came, counts, now_ns, acks)
+
+    def _go_on(
+        self, batch: Batch, came: Sequence[Any], counts: Sequence[int], now_ns: int, acks: AckSums
     ) -> None:
-        """A row, of root `number` of the output's, into its key's state; it stays kept until a snapshot covers it."""
-        results, identity = self.results, row.identity
-        out = self.applied.output(key_range, identity)
-        if out is None:
-            if results.pieces is not None:
-                results.pieces.begin()
-            out, failed = self.code.one(lambda: self._change(row, key, key_range), row)
-            if failed is not None:
-                results.bury_one(row, failed)
-                return
-            self.applied.add(key_range, identity, out if results.outputs.edges else [])
+        """Rows that are in the state: what came of them goes on, they stay kept until a snapshot covers them."""
+        if came:
+            runs = _each_named(batch.runs, counts) if counts else batch.runs
+            acks.give(batch.roots, self.results.emit(Batch(came, runs, batch.roots), now_ns))
+        if self.results.around.sink:
+            self.results.finish(batch)
+        of_root: dict[int, int] = {}
+        for number, _, count, _ in batch.runs:
+            of_root[number] = of_root.get(number, 0) + count
+        for number, count in of_root.items():
+            root, share = batch.roots[number], self.random64()
+            roots = (root, *(batch.roots[other] for other in root.along))
+            acks.keep_together(roots, share, count)
+            self.uncovered.keep_together(roots, share, -count)
+        self.uncovered_rows += len(batch.rows)
         self.dirty = True
-        output.rows += out
-        output.singles += [(number, row.offset, r.over_index(row.variant, i)) for i in range(len(out))]
-        if results.around.sink:
-            results.finish(row.batch)
-        acks.keep(row)
-        self.uncovered.append(row)
-
-    def _emit(self, output: _Output, now_ns: int, acks: AckSums) -> None:
-        """What came of rows goes on."""
-        if output.rows:
-            batch = r.Batch(output.rows, r.joined(output.singles), output.roots)
-            acks.give(output.roots, self.results.emit(batch, now_ns))
-
-    def _change(self, row: BufferedRow, key: Hashable, key_range: int) -> list[Any]:
-        """Process a row; returns its output."""
-        logic, states = self.code.logic, self.states.setdefault(key_range, {})
-        state = states[key] if key in states else logic.new(key)
-        new, out = logic.process(key, row.row, state)
-        rows = list(out)
-        states[key] = new
-        return rows
 
     def pass_on(self, now_ns: int) -> list[Addressed]:
         """Rows at the side whose range is another thread's by now go there."""
@@ -176,21 +177,28 @@ class KeyedRows:
     def snapshot(self) -> KeyedSnapshot:
         """Everything that is here."""
         applied = self.applied
-        filled = {key_range for key_range, states in self.states.items() if states} | applied.filled
+        filled = self.states.filled | applied.filled
         copies = tuple(
             self.copy(key_range) if key_range in filled else RangeCopy(key_range, version)
             for key_range, version in sorted(self.ranges.versions.items())
         )
         return KeyedSnapshot(copies, tuple(sorted(self.ranges.lost)), applied.floors(), applied.again_at_most)
 
+    def change(self) -> Change | None:
+        """What is new since the last snapshot; None when that can only be told whole."""
+        applied = self.applied
+        try:
+            return Change(self.states.pack_new(), applied.pack_new(), applied.floors(), applied.again_at_most)
+        except BadRow:
+            return None
+
     def covered(self) -> list[Addressed]:
         """A snapshot of all that was processed is durable: its rows need not come again."""
         self.dirty = False
-        acks = AckSums()
-        for row in self.uncovered:
-            acks.let_go(row)
-        self.uncovered = []
-        return acks.all()
+        self.states.saved()
+        self.applied.saved()
+        acks, self.uncovered, self.uncovered_rows = self.uncovered.all(), AckSums(), 0
+        return acks
 
     def restore(self, saved: KeyedSnapshot) -> None:
         """Take up the snapshot of this thread's former life. Raises msgspec.DecodeError."""
@@ -202,11 +210,8 @@ class KeyedRows:
 
     def _install(self, copy: RangeCopy) -> None:
         """This copy of a range, in place of the one that is here. Raises msgspec.DecodeError."""
-        contents = _contents(copy.data) if copy.data else NOTHING
-        states = wire.read(contents.states, wire.NESTED)
-        self.states[copy.key_range] = {
-            _hashable(key): self.code.logic.restore(state) for key, state in states
-        }
+        contents = contents_of(copy)
+        self.states.unpack(copy.key_range, contents.states)
         self.applied.unpack(copy.key_range, contents.applied)
         self.applied.take_floors(contents.below)
         self.ranges.put(copy.key_range, copy.version)
@@ -217,20 +222,18 @@ class KeyedRows:
         version = self.ranges.versions.get(key_range, NO_COPY)
         if version == NO_COPY:
             return RangeCopy(key_range)
-        data = self._frozen.get(key_range)
-        if data is None:
-            data = self._packed(key_range)
+        found = self._frozen.get(key_range)
+        if found is None:
+            found = self._copy(key_range, version)
             if key_range in self.ranges.pending and key_range not in self.ranges.owned:
-                self._frozen[key_range] = data
-        return RangeCopy(key_range, version, data)
+                self._frozen[key_range] = found
+        return found
 
-    def _packed(self, key_range: int) -> bytes:
-        states = self.states.get(key_range)
-        if not states and not self.applied.of(key_range):
-            return b""
-        rows = [[key, self.code.logic.snapshot(state)] for key, state in (states or {}).items()]
-        applied = self.applied.pack(key_range)
-        return _encode(Contents(wire.write(rows, wire.NESTED), applied, self.applied.floors()))
+    def _copy(self, key_range: int, version: int) -> RangeCopy:
+        if not self.states.of(key_range) and not self.applied.of(key_range):
+            return RangeCopy(key_range, version)
+        states, applied = self.states.pack(key_range), self.applied.pack(key_range)
+        return copied(key_range, version, Contents(states, applied, self.applied.floors()))
 
     # ── ranges that move ────────────────────────────────────────────────────────────────────────
 
@@ -255,9 +258,8 @@ class KeyedRows:
             self._claim(key_range)
             for row in self.side.pop(key_range, ()):
                 acks.let_go(row)
-                output = _Output(row.roots)
-                self._process(row, 0, self.key(row.edge, row.row), key_range, acks, output)
-                self._emit(output, now_ns, acks)
+                key = self._key_of(row.edge)(row.row)
+                self._process(KeyedBatch(row.batch, row.edge, [key], [key_range]), now_ns, acks)
         return acks.all()
 
     def _claim(self, key_range: int) -> None:
@@ -273,11 +275,16 @@ class KeyedRows:
     def taken(self, ranges: Iterable[int]) -> None:
         """Their owner has these ranges durably: what is here of them goes."""
         for key_range in self.ranges.told(ranges):
-            self.states.pop(key_range, None)
+            self.states.drop(key_range)
             self._frozen.pop(key_range, None)
             self.applied.drop(key_range)
             self.dirty = True
 
 
-def _hashable(key: Any) -> Hashable:
-    return tuple(map(_hashable, key)) if isinstance(key, list) else key
+def _each_named(runs: Sequence[r.Run], counts: Sequence[int]) -> list[r.Run]:
+    """The runs of what came of these rows, so much of each."""
+    return r.joined(
+        (number, offset, r.over_index(variant, index))
+        for count, (number, offset, variant) in zip(counts, r.single(runs), strict=True)
+        for index in range(count)
+    )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
 from topology_runtime.topology import KEY_RANGES
-from topology_runtime.worker.keyed_rows import KeyedRows, SnapshotStore
+from topology_runtime.worker.keyed_rows import KeyedRows
+from topology_runtime.worker.keyed_snapshots import SnapshotStore
 
 NS = 1_000_000_000
 RESEND_NS = NS // 2

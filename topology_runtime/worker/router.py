@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from heapq import heapify, heapreplace
+from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
@@ -24,6 +25,7 @@ from topology_runtime.worker.rows import key_bytes
 
 SPREAD = 0x9E3779B1  # 2³² divided by the golden ratio, made odd
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, lie evenly spread however many are taken
+KNOWN_MOST, KNOWN_LONGEST = 32_768, 64  # keys whose ranges are kept, and their characters
 RANGE_SHIFT = 32 - (KEY_RANGES - 1).bit_length()  # the upper bits of 32 name the range
 
 Places = Sequence[int] | range
@@ -35,6 +37,51 @@ def range_of(key: Hashable) -> int:
 
     The product spreads what a CRC leaves together: of the numbers 0 … 29 its low bits fill one half only."""
     return ((crc32(key_bytes(key)) * SPREAD) & 0xFFFFFFFF) >> RANGE_SHIFT
+
+
+class KeyRanges:
+    """The ranges of keys, looked up once for each key while there is room. Only of keys that equal nothing of another
+    type: 1, 1.0 and True are one to a dict, and three to the routes."""
+
+    def __init__(self) -> None:
+        self._known: dict[type, _Known] = {kind: _Known() for kind in (str, int, bytes)}
+
+    @property
+    def kinds(self) -> Iterable[type]:
+        return self._known
+
+    def of(self, keys: Sequence[Hashable]) -> list[int]:
+        """The range of each. Raises whatever a key that cannot be written raises."""
+        return self.placed(keys)[1]
+
+    def placed(self, keys: Sequence[Hashable]) -> tuple[Sequence[Hashable], list[int]]:
+        """The same keys, one object for each that was seen before: a dict finds that without a look at its text. And
+        their ranges."""
+        kind = self.kind(keys)
+        if kind is None:
+            return keys, list(map(range_of, keys))
+        found = list(map(self._known[kind].__getitem__, keys))
+        return list(map(_KEY, found)), list(map(_RANGE, found))
+
+    def kind(self, keys: Sequence[Hashable]) -> type | None:
+        """The type of all these keys, if equal ones are the same key."""
+        kinds: set[type] = set(map(type, keys))
+        kind = kinds.pop() if len(kinds) == 1 else None
+        return kind if kind in self._known else None
+
+
+_KEY: Callable[[tuple[Hashable, int]], Hashable] = itemgetter(0)
+_RANGE: Callable[[tuple[Hashable, int]], int] = itemgetter(1)
+
+
+class _Known(dict[Any, tuple[Hashable, int]]):
+    def __missing__(self, key: Any) -> tuple[Hashable, int]:
+        found = key, range_of(key)
+        if type(key) is int or len(key) <= KNOWN_LONGEST:
+            if len(self) >= KNOWN_MOST:
+                self.clear()
+            self[key] = found
+        return found
 
 
 def _itself(key: Hashable) -> Hashable:
@@ -71,11 +118,14 @@ class Router:
         self._key, self._place = key, edge.key
         self._cap_of = cap_of
         self._owners = owners(route)
+        self._ranges = KeyRanges()
         if edge.grouping == "fields" and len(self._owners) != KEY_RANGES:
             raise InvalidInput(
                 f"the route of edge {route.edge} ({edge.source} → {edge.target}) gives "
                 f"{len(self._owners)} of {KEY_RANGES} key ranges to threads"
             )
+        sole = set(self._owners)
+        self._sole = sole.pop() if len(sole) == 1 else None  # the thread that has all ranges
         targets = sorted(route.targets)
         if edge.grouping == "local":
             targets = [t for t in targets if t[0] in local] or targets
@@ -135,25 +185,43 @@ class Router:
 
     def _by_key(self, rows: Sequence[Any]) -> Iterator[Part]:
         assert self._key is not None
-        table, key = self._owners, self._key
-        parts: dict[int, list[int]] = {}
+        key = self._key
         if isinstance(rows, Columns) and (column := rows.values_at(self._place)) is not None:
             rows, key = column, _itself
-        keys: list[Hashable] | None = [] if self.keys is not None and self.keys.wants(len(rows)) else None
+        places: Places = range(len(rows))
+        try:
+            keys = list(map(key, rows))
+            ranges = self._ranges.of(keys)
+        except Exception:  # the user's key function or a row: that row is a dead letter
+            keys, ranges, places = self._by_key_each(rows, key)
+        if self.keys is not None and self.keys.wants(len(rows)) and keys:
+            self.keys.add(keys)
+        if self._sole is not None:
+            yield from self._cut(self._sole, places)
+            return
+        parts: dict[int, list[int]] = {}
+        for place, owner in zip(places, map(self._owners.__getitem__, ranges), strict=True):
+            parts.setdefault(owner, []).append(place)
+        for thread, its in parts.items():
+            yield from self._cut(thread, its)
+
+    def _by_key_each(
+        self, rows: Sequence[Any], key: Callable[[Any], Hashable]
+    ) -> tuple[list[Hashable], list[int], list[int]]:
+        """(keys, their ranges, places) of the rows that have one."""
+        keys: list[Hashable] = []
+        ranges: list[int] = []
+        places: list[int] = []
         for place, row in enumerate(rows):
             try:
                 value = key(row)
-                owner = table[range_of(value)]
-            except Exception as error:  # the user's key function or the row: that row is a dead letter
+                ranges.append(range_of(value))
+            except Exception as error:
                 self.unroutable.append((place, error))
             else:
-                parts.setdefault(owner, []).append(place)
-                if keys is not None:
-                    keys.append(value)
-        if keys and self.keys is not None:
-            self.keys.add(keys)
-        for thread, places in parts.items():
-            yield from self._cut(thread, places)
+                keys.append(value)
+                places.append(place)
+        return keys, ranges, places
 
     def _direct(self, rows: Sequence[Any]) -> Iterator[Part]:
         threads = self._threads

@@ -1,4 +1,5 @@
-"""Durable snapshots of keyed state: one file per thread, written whole, fsynced and renamed."""
+"""Durable snapshots of keyed state: one file per thread, written whole, fsynced and renamed; what changed since is
+written behind it and fsynced."""
 
 from __future__ import annotations
 
@@ -7,13 +8,12 @@ from collections.abc import Set
 
 import msgspec
 
-from topology_runtime.worker.keyed_rows import KeyedSnapshot
+from topology_runtime.worker import keyed_snapshots as form
+from topology_runtime.worker.keyed_snapshots import Change, KeyedSnapshot
 
 FOLDER = "snapshots"
 WRITING = ".new"
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(KeyedSnapshot).decode
+ADDED_LEAST = 8 << 20  # bytes of changes behind a whole snapshot, though that is smaller
 
 
 class SnapshotFiles:
@@ -24,6 +24,11 @@ class SnapshotFiles:
         self._task = task
         self._path = path_of(directory, task, thread)
         self._directory = directory
+        self._whole = self._added = -1  # bytes in the file; −1: what there is, nothing may be written behind
+
+    @property
+    def whole_due(self) -> bool:
+        return self._whole < 0 or self._added > max(self._whole, ADDED_LEAST)
 
     def load(self) -> KeyedSnapshot | None:
         """The last whole snapshot, None when there is none. Raises OSError when it does not read."""
@@ -31,12 +36,26 @@ class SnapshotFiles:
 
     def save(self, snapshot: KeyedSnapshot) -> None:
         """The snapshot is on disk when this returns. Raises OSError; then the last one stands."""
+        data = form.whole(snapshot)
+        self._whole = -1
         os.makedirs(self._folder, exist_ok=True)
         with open(self._path + WRITING, "wb") as file:
-            file.write(_encode(snapshot))
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(self._path + WRITING, self._path)
+        self._whole, self._added = len(data), 0
+
+    def add(self, change: Change) -> None:
+        """What changed since is on disk when this returns. Raises OSError; then the next one is to be whole."""
+        data, whole, end = form.added(change), self._whole, self._whole + self._added
+        self._whole = -1
+        with open(self._path, "r+b") as file:
+            file.seek(end)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        self._whole, self._added = whole, self._added + len(data)
 
     def remove(self) -> None:
         if os.path.exists(self._path):
@@ -54,7 +73,7 @@ def path_of(directory: str, task: str, thread: int) -> str:
 def read(path: str) -> KeyedSnapshot | None:
     try:
         with open(path, "rb") as file:
-            return _decode(file.read())
+            return form.read(file.read())
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:

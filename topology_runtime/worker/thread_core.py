@@ -18,7 +18,7 @@ from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTa
 from topology_runtime.topology import Topology
 from topology_runtime.worker.acks import Addressed, left_open, passed_on
 from topology_runtime.worker.burial import Around
-from topology_runtime.worker.keyed_rows import SnapshotStore
+from topology_runtime.worker.keyed_snapshots import SnapshotStore
 from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.outputs import Outputs

@@ -179,9 +179,21 @@ class UserCode:
         self, function: Callable[[Any], Any], values: Sequence[Any], batch: Batch
     ) -> tuple[Sequence[Any], Batch]:
         """The function over these values, one for each row; the rows for which it fails are buried."""
-        call = self._carefully(function, batch) if self.watch.careful else function
-        results, failures = attempts.each(call, values, self.pause, self.watch)
+        results, failures = self.each(function, values, batch)
         return results, self.results.bury(batch, failures) if failures else batch
+
+    def each(
+        self, function: Callable[[Any], Any], values: Sequence[Any], batch: Batch
+    ) -> tuple[list[Any], list[Failure]]:
+        """The results of the function over these values, one for each row, but of those for which it fails."""
+        call = self._carefully(function, batch) if self.watch.careful else function
+        return attempts.each(call, values, self.pause, self.watch)
+
+    def over(self, function: Callable[[Any], Any], batch: Batch) -> tuple[Sequence[Any], Batch]:
+        """What a function says of rows that meet user code first here, and those rows of which it says something."""
+        if self.watch.poison and (known := self._poisoned(batch)):
+            batch = self.results.bury(batch, known)
+        return self._each(function, batch.rows, batch)
 
     def _together(self, call: BatchCall, batch: Batch) -> tuple[Sequence[Any], Batch]:
         """The batched function over these rows; those for which it fails are buried."""

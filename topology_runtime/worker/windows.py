@@ -45,7 +45,7 @@ class WindowRows:
         self._taken_ns = now_ns
         self.panes.see(frame.roots)
         acks = AckSums(frame.roots)
-        for row in single_rows(frame, self.random64, self.panes.all_stale):
+        for row in single_rows(frame, frame.edge, self.random64, self.panes.all_stale):
             self._keep(row, now_ns, acks)
         return self._all(acks)
 
