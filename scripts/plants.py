@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planting import Plant
 from plants_of_analysis import OF_ANALYSIS
+from plants_of_keys import OF_KEYS
 from plants_of_latency import OF_LATENCY
 from plants_of_measuring import OF_MEASURING
 from plants_of_moves import OF_MOVES
@@ -18,6 +19,7 @@ PLANTS: tuple[Plant, ...] = (
     *OF_ROWS,
     *OF_PLANS,
     *OF_STATE,
+    *OF_KEYS,
     *OF_PACKAGES,
     *OF_MOVES,
     *OF_ANALYSIS,

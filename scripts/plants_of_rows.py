@@ -159,8 +159,8 @@ TUPLES = (
     one(
         "kept rows are acked at once (A2)",
         ACKS,
-        "yield BufferedRow(row, frame.edge, root, offset, variant, random64(), along)",
-        "yield BufferedRow(row, frame.edge, root, offset, variant, 0, along)",
+        "yield BufferedRow(row, edge, root, offset, variant, random64(), along)",
+        "yield BufferedRow(row, edge, root, offset, variant, 0, along)",
         LOST,
         shape="batch",
     ),

@@ -18,7 +18,7 @@ from topology_runtime.struck import Poisoned
 from topology_runtime.worker import keyed_snapshots as form
 from topology_runtime.worker import state as st
 from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.keyed_snapshots import Change, KeyedSnapshot
+from topology_runtime.worker.keyed_snapshots import KeyedSnapshot, StateChange
 
 if TYPE_CHECKING:
     from controller.simulation.agent import SimAgent
@@ -417,7 +417,7 @@ class SimStore:
         self._disk[self._task, self._thread] = form.whole(snapshot)
         self._changes = 0
 
-    def add(self, change: Change) -> None:
+    def add(self, change: StateChange) -> None:
         """On a full disk half of it is written."""
         data, full = form.added(change), self._agent.full
         self._disk[self._task, self._thread] += data[: len(data) // 2] if full else data

@@ -34,7 +34,7 @@ from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.keyed import KeyedTask
 from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.keyed_snapshots import Change, KeyedSnapshot
+from topology_runtime.worker.keyed_snapshots import KeyedSnapshot, StateChange
 from topology_runtime.worker.orders import orders_of
 from topology_runtime.worker.router import owners, range_of
 from topology_runtime.worker.thread_core import Ports, ThreadCore
@@ -138,7 +138,7 @@ class Store:
         disk[self.member.thread] = form.whole(snapshot)
         self.changes = 0
 
-    def add(self, change: Change) -> None:
+    def add(self, change: StateChange) -> None:
         """On a full disk half of it is written."""
         disk, data = self.family.disks[self.member.slot.vm], form.added(change)
         if self.family.disk_full:

@@ -42,7 +42,7 @@ _decode = msgspec.msgpack.Decoder(Packed).decode
 _decode_frames = msgspec.msgpack.Decoder(PackedFrames).decode
 
 
-class Group(NamedTuple):
+class Located(NamedTuple):
     """Rows of a frame that come from one place: their positions there, and which rows of the frame those are."""
 
     place: Place
@@ -52,7 +52,7 @@ class Group(NamedTuple):
     last: int
 
 
-def grouped(batch: Batch) -> list[Group]:
+def grouped(batch: Batch) -> list[Located]:
     """Where these rows come from."""
     number, offset, end, variant = batch.runs[0]
     end += offset
@@ -63,10 +63,10 @@ def grouped(batch: Batch) -> list[Group]:
     root, count = batch.roots[number], end - offset
     first = root.position + offset
     place = root.source, root.partition, variant
-    return [Group(place, range(first, first + count), range(count), first, first + count - 1)]
+    return [Located(place, range(first, first + count), range(count), first, first + count - 1)]
 
 
-def _grouped(batch: Batch) -> list[Group]:
+def _grouped(batch: Batch) -> list[Located]:
     found: dict[Place, tuple[list[int], list[int]]] = {}
     at = 0
     for number, offset, count, variant in batch.runs:
@@ -80,11 +80,11 @@ def _grouped(batch: Batch) -> list[Group]:
     return [_group(place, *its) for place, its in found.items()]
 
 
-def _group(place: Place, positions: list[int], rows: list[int]) -> Group:
-    return Group(place, positions, rows, min(positions), max(positions))
+def _group(place: Place, positions: list[int], rows: list[int]) -> Located:
+    return Located(place, positions, rows, min(positions), max(positions))
 
 
-def twice_in(groups: Iterable[Group]) -> bool:
+def twice_in(groups: Iterable[Located]) -> bool:
     """Is a row among these twice, in two attempts of its root?"""
     lists = (group.positions for group in groups if type(group.positions) is list)
     return any(len(set(positions)) < len(positions) for positions in lists)
@@ -96,7 +96,7 @@ class _Frame:
     came of them, and how much of each ([]: one row of each)."""
 
     first: int
-    groups: list[Group]
+    groups: list[Located]
     ranges: Sequence[int]
     came: list[Any]
     counts: list[int]
@@ -136,7 +136,7 @@ class _Generation:
         for place, _, _, _, last in frame.groups:
             top[place] = max(top.get(place, 0), last + 1)
 
-    def known(self, group: Group) -> list[tuple[int, int]]:
+    def known(self, group: Located) -> list[tuple[int, int]]:
         """(row, serial number) of those of this group that are here."""
         place, positions, rows, first, _ = group
         if first >= self._top.get(place, 0):
@@ -178,7 +178,7 @@ class Applied:
         self._since: dict[int, int] = {}  # range → rows of it with lower numbers went with it
         self._by_range: dict[int, dict[Identity, Sequence[Any]]] | None = None
 
-    def outputs(self, groups: Iterable[Group], ranges: Sequence[int]) -> dict[int, Sequence[Any]]:
+    def outputs(self, groups: Iterable[Located], ranges: Sequence[int]) -> dict[int, Sequence[Any]]:
         """What came of those of these rows, each of its key range, that were applied before: row → output."""
         found: dict[int, Sequence[Any]] = {}
         for generation in self._generations:
@@ -190,7 +190,7 @@ class Applied:
                         found[row] = frame.out(at)
         return found
 
-    def add(self, groups: list[Group], ranges: Sequence[int], came: list[Any], counts: list[int]) -> None:
+    def add(self, groups: list[Located], ranges: Sequence[int], came: list[Any], counts: list[int]) -> None:
         """These rows have changed the states of their keys; what came of them, and how much of each ([]: one row)."""
         for place, positions, _, first, _ in groups:
             below = self.below.get(place[:2], 0)
@@ -199,7 +199,7 @@ class Applied:
         self._remember(groups, ranges, came, counts)
 
     def _remember(
-        self, groups: list[Group], ranges: Sequence[int], came: list[Any], counts: list[int]
+        self, groups: list[Located], ranges: Sequence[int], came: list[Any], counts: list[int]
     ) -> None:
         generations = self._generations
         if generations[-1].rows * PARTS >= self.most:
@@ -345,10 +345,10 @@ def _packed_frame(frame: _Frame) -> PackedFrame:
 
 def _unpacked(
     source: int, partition: int, variant: int, first: int, count: int, positions: list[int], rows: list[int]
-) -> Group:
+) -> Located:
     place = source, partition, variant
     if count:
-        return Group(place, range(first, first + count), range(count), first, first + count - 1)
+        return Located(place, range(first, first + count), range(count), first, first + count - 1)
     return _group(place, positions, rows)
 
 

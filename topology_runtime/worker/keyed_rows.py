@@ -22,9 +22,9 @@ from topology_runtime.worker import runs as r
 from topology_runtime.worker.acks import AckSums, Addressed, BufferedRow, single_rows
 from topology_runtime.worker.applied import Applied, grouped, twice_in
 from topology_runtime.worker.keyed_snapshots import (
-    Change,
     Contents,
     KeyedSnapshot,
+    StateChange,
     contents_of,
     copied,
 )
@@ -184,11 +184,13 @@ class KeyedRows:
         )
         return KeyedSnapshot(copies, tuple(sorted(self.ranges.lost)), applied.floors(), applied.again_at_most)
 
-    def change(self) -> Change | None:
+    def change(self) -> StateChange | None:
         """What is new since the last snapshot; None when that can only be told whole."""
         applied = self.applied
         try:
-            return Change(self.states.pack_new(), applied.pack_new(), applied.floors(), applied.again_at_most)
+            return StateChange(
+                self.states.pack_new(), applied.pack_new(), applied.floors(), applied.again_at_most
+            )
         except BadRow:
             return None
 

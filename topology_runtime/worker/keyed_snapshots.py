@@ -54,7 +54,7 @@ class States(msgspec.Struct, frozen=True, array_like=True):
     states: bytes
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True):
+class StateChange(msgspec.Struct, frozen=True, array_like=True):
     """What has changed since the snapshot before, where no range came or went. applied: Applied.pack_new."""
 
     states: States
@@ -72,7 +72,7 @@ class SnapshotStore(Protocol):
 
     def load(self) -> KeyedSnapshot | None: ...
     def save(self, snapshot: KeyedSnapshot) -> None: ...
-    def add(self, change: Change) -> None: ...
+    def add(self, change: StateChange) -> None: ...
     def of(self, thread: int) -> KeyedSnapshot | None:
         """The last snapshot of another thread of this task on this VM."""
 
@@ -81,7 +81,7 @@ NOTHING = Contents(wire.write([], wire.NESTED), Applied().pack(0))
 
 _encode = msgspec.msgpack.Encoder().encode
 _snapshot = msgspec.msgpack.Decoder(KeyedSnapshot).decode
-_change = msgspec.msgpack.Decoder(Change).decode
+_change = msgspec.msgpack.Decoder(StateChange).decode
 _contents = msgspec.msgpack.Decoder(Contents).decode
 
 
@@ -101,7 +101,7 @@ def whole(snapshot: KeyedSnapshot) -> bytes:
     return MAGIC + _record(_encode(snapshot))
 
 
-def added(change: Change) -> bytes:
+def added(change: StateChange) -> bytes:
     return _record(_encode(change))
 
 
@@ -133,7 +133,7 @@ def _records(data: bytes) -> Iterator[bytes]:
         yield found
 
 
-def _together(base: KeyedSnapshot, changes: list[Change]) -> KeyedSnapshot:
+def _together(base: KeyedSnapshot, changes: list[StateChange]) -> KeyedSnapshot:
     """A whole snapshot, and what changed since."""
     if not changes:
         return base

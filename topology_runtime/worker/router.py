@@ -50,6 +50,11 @@ class KeyRanges:
     def kinds(self) -> Iterable[type]:
         return self._known
 
+    @property
+    def size(self) -> int:
+        """Keys that are known."""
+        return sum(map(len, self._known.values()))
+
     def of(self, keys: Sequence[Hashable]) -> list[int]:
         """The range of each. Raises whatever a key that cannot be written raises."""
         return self.placed(keys)[1]

@@ -9,7 +9,7 @@ from collections.abc import Set
 import msgspec
 
 from topology_runtime.worker import keyed_snapshots as form
-from topology_runtime.worker.keyed_snapshots import Change, KeyedSnapshot
+from topology_runtime.worker.keyed_snapshots import KeyedSnapshot, StateChange
 
 FOLDER = "snapshots"
 WRITING = ".new"
@@ -46,7 +46,7 @@ class SnapshotFiles:
         os.replace(self._path + WRITING, self._path)
         self._whole, self._added = len(data), 0
 
-    def add(self, change: Change) -> None:
+    def add(self, change: StateChange) -> None:
         """What changed since is on disk when this returns. Raises OSError; then the next one is to be whole."""
         data, whole, end = form.added(change), self._whole, self._whole + self._added
         self._whole = -1
