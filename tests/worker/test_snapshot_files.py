@@ -116,9 +116,11 @@ def test_a_torn_end_was_never_durable(tmp_path: Path) -> None:
 
 
 def test_damage_between_snapshots_is_told(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    filled(tmp_path / "before", 1)
     filled(tmp_path, 4)
     data = bytearray(path(tmp_path).read_bytes())
-    data[len(data) // 3] ^= 0xFF
+    data[path(tmp_path / "before").stat().st_size + 20] ^= 0xFF  # in the first of three changes
     path(tmp_path).write_bytes(data)
     with pytest.raises(OSError, match="cannot be read"):
         files(tmp_path).load()
