@@ -141,6 +141,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--placements", type=int, default=12, help="of each shape")
+    parser.add_argument("--most", type=int, default=1_000, help="so many more in this call")
     parser.add_argument("--slot-cores", type=float, default=0.2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--module", default=str(Path(__file__).with_name("trial_shapes.py")))
@@ -152,10 +153,11 @@ def main() -> None:
         else []
     )
     known = {(line["shape"], line["number"]) for line in lines}
+    most = len(lines) + asked.most
     for shape in SHAPES:
         loaded = load(f"{asked.module}:{shape}", runs=True)
         for case in cases(shape, bare(loaded.topology), models, asked.placements, asked.seed):
-            if (shape, case.number) in known:
+            if (shape, case.number) in known or len(lines) >= most:
                 continue
             lines.append(tried(case, loaded, models, asked.slot_cores))
             with asked.output.open("a", encoding="utf-8") as file:
