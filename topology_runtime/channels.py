@@ -224,8 +224,13 @@ class ClientChannel(_Channel, Generic[Out, In]):
         """Did the server not let this key in? It does not try again then."""
         return True in self.refusals.changes()
 
-    def send(self, message: Out | bytes) -> None:
-        self._socket.send(message if isinstance(message, bytes) else encode(message), zmq.DONTWAIT)
+    def send(self, message: Out | bytes) -> bool:
+        """False: it is not on its way, since the server has refused this key, or too much waits already."""
+        try:
+            self._socket.send(message if isinstance(message, bytes) else encode(message), zmq.DONTWAIT)
+        except zmq.Again:
+            return False
+        return True
 
     def receive_bytes(self) -> bytes | None:
         try:

@@ -171,6 +171,19 @@ def test_who_is_not_let_in_is_told_so_at_once_and_who_finds_another_server_is_no
     server.close(0)
 
 
+def test_what_a_link_does_not_take_is_no_error_of_zeromq(guard: KeyGuard) -> None:
+    """Nothing more is queued for a server that has refused, now and then at once: `ask` says so, as before."""
+    server: c.ServerChannel[m.Reply, m.Request] = c.ServerChannel(c.requests, guard)
+    client: c.ClientChannel[m.Request, m.Reply] = c.ClientChannel(
+        c.replies, Contact(server.endpoint, STRANGER, OWN.public)
+    )
+    try:
+        assert False in [client.send(b"ping") for _ in range(100_000)]
+    finally:
+        client.close(0)
+        server.close(0)
+
+
 def test_a_worker_whose_peer_is_named_a_moment_later_gets_what_was_sent_before(known: dict[str, Who]) -> None:
     pull = c.PullChannel(KeyGuard(OWN, known.get, later=True))
     push = c.PushChannel(contact_at(pull.endpoint, STRANGER))
