@@ -5,8 +5,7 @@ One thread owns one channel. Nothing here blocks without a time-out.
 
     ServerChannel (ROUTER)  controller's control and command port, agent's port for its workers
     ClientChannel (DEALER)  agent → controller, worker → agent, client → controller
-    PullChannel / PushChannel   tuples between workers; send queues are unbounded because the
-        ledger's window bounds what is in flight (protocol: Backpressure)
+    PullChannel / PushChannel   tuples between workers; unbounded, for the ledger's window bounds what is in flight
     PublisherChannel (XPUB) / SubscriberChannel (SUB)   the controller's picture; who is slow misses some
 
 Every one is encrypted and knows whom it speaks to (docs/keys.md): a server has a `KeyGuard`, a client a `Contact`.
