@@ -147,7 +147,9 @@ def test_a_users_project_runs_to_its_end_and_leaves_a_trace_only(up: Start, proj
     tuples = summary["tuples"]
     assert summary["schema"] == "headgate/run/v1" and summary["topology"] == "doubles"
     assert tuples["lost"] == 0 and tuples["in_flight"] == 0 and tuples["dead_lettered"] == 1
-    assert tuples["emitted"] == tuples["acked"] + 1 >= tuples["offered"] >= 250  # more, where the end was heard late
+    assert (
+        tuples["emitted"] == tuples["acked"] + 1 >= tuples["offered"] >= 250
+    )  # more, where the end was heard late
     assert [plan["reason"] for plan in summary["plans"]] == ["start"]
     rows = {json.loads(line) for line in (project / "rows.jsonl").read_text().splitlines()}
     assert rows == {2 * n for n in range(tuples["emitted"]) if n != 13}
