@@ -121,11 +121,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         process.communicate(timeout=60)
 
 
-def until(what: Callable[[], Any], seconds: float = LIMIT_S) -> None:
+def until(what: Callable[[], Any], seconds: float = LIMIT_S) -> Any:
     end = time.monotonic() + seconds
-    while not what():
+    while not (found := what()):
         assert time.monotonic() < end
         time.sleep(0.02)
+    return found
 
 
 def key_of(run: Run, role: str, name: str) -> Contact:
@@ -243,16 +244,23 @@ def test_another_user_of_this_machine_has_no_effect(run: Run) -> None:
 def test_no_secret_is_seen_in_argv_environments_logs_or_the_trace(run: Run) -> None:
     secrets = [read_key(path).secret for path in (run.state / "keys").glob("*.key")]
     assert secrets
-    seen = ""
-    for process in [
-        psutil.Process(run.process.pid),
-        *psutil.Process(run.process.pid).children(recursive=True),
-    ]:
-        seen += " ".join(process.cmdline()) + json.dumps(process.environ())
+    seen = until(lambda: "PAR1" in (found := all_that_is_seen(run)) and found)  # with some of the trace
+    assert not any(secret in seen for secret in secrets)
+
+
+def all_that_is_seen(run: Run) -> str:
+    """What processes were started with, and every file but keys; empty where one was renamed or ended meanwhile."""
+    own = psutil.Process(run.process.pid)
     files = [p for p in run.state.parent.rglob("*") if p.is_file() and (run.state / "keys") not in p.parents]
     assert len(files) > 5
-    seen += "".join(path.read_bytes().decode("latin-1") for path in files)
-    assert not any(secret in seen for secret in secrets)
+    try:
+        started = [
+            " ".join(one.cmdline()) + json.dumps(one.environ())
+            for one in (own, *own.children(recursive=True))
+        ]
+        return "".join((*started, *(path.read_bytes().decode("latin-1") for path in files)))
+    except (FileNotFoundError, psutil.NoSuchProcess):
+        return ""
 
 
 def endpoints_of_workers(run: Run) -> list[str]:
