@@ -57,8 +57,7 @@ def refuse(error: BaseException) -> None:
     raise error
 
 
-@pytest.fixture
-def line(tmp_path: Path) -> dict[str, TaskThread]:
+def line_of(tmp_path: Path, modelled_tps: dict[int, float]) -> dict[str, TaskThread]:
     """The threads by task, all in one slot and chained; their objects are built and their orders are there."""
     held.clear()
     tasks = tuple(
@@ -83,6 +82,7 @@ def line(tmp_path: Path) -> dict[str, TaskThread]:
         starts=(m.SourceStart("numbers", 0, 0),),
         settings=m.DataPlaneSettings(frame_rows=ROWS),
         chained=NAMES,
+        modelled_tps=modelled_tps,
     )
     orders = orders_of(desired, SLOT, INCARNATION)
     board, threads = Switchboard(SLOT, INCARNATION), dict[int, TaskThread]()
@@ -109,6 +109,20 @@ def line(tmp_path: Path) -> dict[str, TaskThread]:
     for thread in list(threads.values())[1:]:
         thread.work.turn()
     return {thread.task.name: thread for thread in threads.values()}
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> dict[str, TaskThread]:
+    return line_of(tmp_path, {})
+
+
+def test_a_root_is_no_larger_than_the_frames_of_its_receivers(tmp_path: Path) -> None:
+    """Or each would be cut in two: a frame that is full, and one of what is left."""
+    line = line_of(tmp_path, {2: 600.0})
+    for _ in range(TURNS):
+        line["numbers"].work.turn()
+    words, at = line["pairs"].host.meter.words, line["pairs"].at
+    assert (words[at + mt.FRAMES_IN], words[at + mt.TUPLES_IN]) == (TURNS, TURNS * 60)
 
 
 def test_the_acks_of_a_chain_come_as_one_for_each_root_and_open_nothing(line: dict[str, TaskThread]) -> None:

@@ -69,6 +69,7 @@ class SourceTask(Behaviour):
         self._gap_end = 0  # a leaving thread that was restarted reads again up to here
         self._faults = self._fault_due_ns = self._expire_due_ns = 0
         self._ways: Ways | None = None
+        self._root_rows = 0  # of a root at most
 
     # ── what others see ─────────────────────────────────────────────────────────────────────────
 
@@ -194,17 +195,20 @@ class SourceTask(Behaviour):
         self._resize()
 
     def _resize(self) -> None:
-        """The window: rows in flight at most (protocol: Backpressure)."""
+        """The window: rows in flight at most (protocol: Backpressure). And a root: a frame for each receiver by an edge
+        at most, so that what goes to one receiver is not cut."""
         orders, ledger = self.core.orders, self.ledger
         if orders is None or ledger is None:
             return
         modelled = orders.desired.modelled_tps.get(self.core.desired.thread, 0.0)
-        frames = sum(
-            FRAMES_DOWNSTREAM * orders.cap_of(target)
-            for number, _ in self.core.topology.out_edges(self.task.name)
-            for target, _ in (orders.route_of[number].targets if number in orders.route_of else ())
-        )
-        ledger.window_rows = max(WINDOW_LEAST_ROWS, frames, int(modelled * orders.desired.settings.window_s))
+        edges = [
+            number for number, _ in self.core.topology.out_edges(self.task.name) if number in orders.route_of
+        ]
+        caps = [sum(orders.cap_of(target) for target, _ in orders.route_of[edge].targets) for edge in edges]
+        settings = orders.desired.settings
+        frames = FRAMES_DOWNSTREAM * sum(caps)
+        ledger.window_rows = max(WINDOW_LEAST_ROWS, frames, int(modelled * settings.window_s))
+        self._root_rows = min(settings.frame_rows, max(caps, default=0) or settings.frame_rows)
 
     # ── a turn ──────────────────────────────────────────────────────────────────────────────────
 
@@ -281,7 +285,7 @@ class SourceTask(Behaviour):
         due = max(due, self._accepted_early)
         if due <= ledger.position:
             return
-        limit = min(due - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
+        limit = min(due - ledger.position, ledger.room(), self._root_rows)
         if end is not None:
             limit = min(limit, end - ledger.position)
         rows = read(ledger.position, limit) if limit > 0 else []
@@ -301,7 +305,7 @@ class SourceTask(Behaviour):
         ledger, orders, arrivals = self.ledger, self.core.orders, self.arrivals
         assert ledger is not None and orders is not None and arrivals is not None
         end = arrivals.end if self._end is None else min(arrivals.end, self._end)
-        limit = min(end - ledger.position, ledger.room(), orders.desired.settings.frame_rows)
+        limit = min(end - ledger.position, ledger.room(), self._root_rows)
         if math.isfinite(cap_tps):
             passed_s, self._allowed_ns = (now_ns - self._allowed_ns) / NS, now_ns
             most = max(1.0, CAP_BURST_S * cap_tps)
