@@ -184,8 +184,9 @@ class AgentState:
         return notes
 
     def _forward(self, state: SlotState) -> list[e.Instruction]:
-        """The desired state, with the code of the slot's worker."""
-        if (data := self._data.get(state.code)) is None:
+        """The desired state, with the code of the slot's worker; nothing when its threads there are of another code."""
+        data = self._data.get(state.code)
+        if data is None or state.code != state.code_desired:
             return []
         return [e.ForwardWanted(state.slot, state.incarnation, data), *self._lease_of(state)]
 

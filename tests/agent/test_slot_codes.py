@@ -55,6 +55,16 @@ def test_a_worker_of_other_code_is_told_to_quit_and_a_new_one_is_started() -> No
     assert mind.state.slots[0].crashes == 0
 
 
+def test_it_hears_nothing_of_other_code_while_its_own_runs_elsewhere() -> None:
+    """Its threads have ended, and the next plan comes before its end is known."""
+    mind = Mind()
+    mind.tell(wanted(0, coded(1, 0, 0), coded(2, 1, 0)))
+    mind.up(0), mind.up(1)
+    out = mind.tell(wanted(1, coded(2, 1, 0), coded(3, 0, 1), counter=2))
+    assert [one.slot for one in only(out, e.SendQuit)] == [slot(0)]
+    assert told(out) == {1: 0}
+
+
 def test_one_that_had_not_begun_yet_quits_too() -> None:
     mind = Mind()
     mind.tell(wanted(0, coded(1, 0, 0)))

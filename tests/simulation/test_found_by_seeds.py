@@ -77,3 +77,8 @@ def test_a_paced_source_reads_all_that_it_accepted_before_the_run_ends() -> None
 def test_events_that_nobody_could_read_are_told_though_their_vm_leaves_in_order() -> None:
     """The only slot of the VM was given up, and the run ended: what it had of them was forgotten with the goodbye."""
     SimWorld(500187, Options(shape="live")).run()
+
+
+def test_a_worker_that_is_to_go_hears_nothing_of_what_takes_its_place() -> None:
+    """Its threads had ended and its end was not known yet, when a plan came whose threads there were of other code."""
+    SimWorld(148989243).run()
