@@ -93,7 +93,10 @@ def claim(to: DataPlace, run: TraceRun) -> None:
 def is_over(run: TraceRun, now_s: float) -> bool:
     """Will nothing more come of it? It has said so, or nobody has written to it for long."""
     still_s = SETTLE_S if _says_over(run) else QUIET_S
-    folders = (run.place, *(run.place / table for table in TABLES))  # its own first: a run that goes on writes there
+    folders = (
+        run.place,
+        *(run.place / table for table in TABLES),
+    )  # its own first: a run that goes on writes there
     return all(now_s - ns / 1e9 >= still_s for folder in folders for _, _, ns in folder.sizes())
 
 
@@ -225,8 +228,8 @@ class StreamedBatches:
 def streamed(
     spark: SparkSession, run: TraceRun, to: DataPlace
 ) -> Iterator[tuple[StreamingQuery, StreamedBatches]]:
-    """The finished segments of the run as a stream: their paths and times, not what is in them. It is asked for folders:
-    a pattern of files is listed by a job with a task for each file that there is, at every look."""
+    """The finished segments of the run as a stream: their paths and times, not what is in them. It is asked for
+    folders: a pattern of files is listed by a job with a task for each file that there is, at every look."""
     batches = StreamedBatches()
     folders = f"{run.place.uri}/{{{','.join(TABLES)}}}"
     files = spark.readStream.format("binaryFile").schema(BINARY_FILE).option("maxFilesPerTrigger", FILES_MOST)

@@ -77,7 +77,7 @@ FOLLOWING = (
         "spark.sql.ui.retainedExecutions": "5",
         "spark.sql.streaming.numRecentProgressUpdates": "1",
         "spark.sql.codegen.cache.maxEntries": "1000",
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # of files; more are looked up by a job, one task each
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # files; more are looked up by a job's tasks
     }
 )
 COMPILED = {  # which a session may be told while it lasts: for turns of many rows
