@@ -208,8 +208,8 @@ OF_SUMS: tuple[Plant, ...] = (
     one(
         "a run that says so is over at once",
         FOLLOW,
-        "(SETTLE_S if _says_over(run) else QUIET_S)",
-        "(0.0 if _says_over(run) else QUIET_S)",
+        "still_s = SETTLE_S if _says_over(run) else QUIET_S",
+        "still_s = 0.0 if _says_over(run) else QUIET_S",
         test=FOLLOWING,
     ),
     one(

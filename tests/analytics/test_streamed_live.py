@@ -11,7 +11,6 @@ from dashboards.analytics.follow import streamed
 from dashboards.analytics.trace_runs import run_of
 
 pytestmark = pytest.mark.live
-
 MANY = 1_100  # more than Spark looks up by itself
 
 
@@ -27,7 +26,7 @@ def test_a_look_at_the_folder_is_no_job_over_the_files_that_are_there(spark: Non
     (folder / "samples" / "2001-000000.parquet.bad").write_bytes(b"PAR1")
     (folder / "run.json").write_text("{}")
     with session("local[2]", "1g", tmp_path / "spark.log", FOLLOWING) as found:
-        with streamed(found, run_of(place(str(folder)), {}), place(str(out))) as (_, batches):
+        with streamed(found, run_of(place(str(folder)), {}), place(str(out))) as (query, batches):
             for _ in range(2):  # of 1,000, and what is left
                 assert batches.next(60.0) is not None
                 batches.done(True)
@@ -36,9 +35,11 @@ def test_a_look_at_the_folder_is_no_job_over_the_files_that_are_there(spark: Non
             assert batches.next(60.0) is not None
             batches.done(True)
             assert batches.next(2.5) is None, "nothing else is new"
-        listed = found.sparkContext._jsc.sc().statusStore().jobsList(None)  # type: ignore[union-attr]
-        said = [str(listed.apply(at).description()) for at in range(listed.size())]
+        jobs = found.sparkContext.statusTracker()
+        numbers = [*jobs.getJobIdsForGroup(), *jobs.getJobIdsForGroup(str(query.runId))]
+        known = [info for number in numbers if (info := jobs.getJobInfo(number)) is not None]
+        stages = [jobs.getStageInfo(stage) for info in known for stage in info.stageIds]
     log = sorted((out / "follow" / "checkpoint" / "sources" / "0").glob("[0-9]*"))
     names = [line for file in log for line in file.read_text().splitlines() if line.startswith("{")]
     assert len(names) == MANY + 1
-    assert not any("Listing leaf files" in words for words in said), said
+    assert all(stage is None or stage.numTasks < 1_000 for stage in stages), "a task for each file"
