@@ -114,6 +114,31 @@ def test_what_links_carry_is_what_a_graph_of_the_plans_json_sums_up(grouping: st
     assert sum(out for out, _ in found.values()) == pytest.approx(sum(way for _, way in found.values()))
 
 
+def test_a_row_to_all_threads_travels_once_for_each():
+    flow = topology("all")
+    plan = make_plan(request(topology=flow, mapper="dsm", rate_tps=40.0, vms=vms(*(1000.0,) * 12, slots=1)))
+    tasks = tuple(replace(one, threads=3) if one.task == "c" else one for one in plan.allocation.tasks)
+    more = replace(plan, allocation=replace(plan.allocation, tasks=tasks))
+    expected = by_graph(plan_data(more), flow)
+    found = {
+        link.vm: (link.out_bytes_per_s * 8e-6, link.in_bytes_per_s * 8e-6) for link in links_of(more, flow)
+    }
+    assert found == {vm: pytest.approx(ways) for vm, ways in expected.items()}
+    assert expected != by_graph(plan_data(plan), flow)
+
+
+def test_a_link_that_what_comes_would_fill_is_too_narrow():
+    """Both ways count, each for itself."""
+    plan = make_plan(request(mapper="dsm"))
+    out, taken = by_graph(plan_data(plan), topology())["vm3"]
+    assert taken > 2 * out
+    with pytest.raises(NarrowLinks) as refused:
+        make_plan(request(mbps=(1000.0, 1000.0, taken * 0.9, 1000.0), mapper="dsm"))
+    assert [fault.split()[0] for fault in refused.value.faults] == ["vm3"]
+    kept = make_plan(request(mbps=(1000.0, 1000.0, taken * 1.1, 1000.0), mapper="dsm"))
+    assert kept.placement == plan.placement
+
+
 def test_measured_rows_and_sizes_go_before_selectivities():
     flow = replace(topology(), edges=tuple(replace(edge, row_bytes=None) for edge in topology().edges))
     measured = MeasuredTraffic(
