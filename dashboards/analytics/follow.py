@@ -33,7 +33,7 @@ from dashboards.analytics.pipeline import (
     write_analysis,
 )
 from dashboards.analytics.results import LeftOut
-from dashboards.analytics.spark import COMPILED, COMPILED_ROWS_S, FOLLOWING, session
+from dashboards.analytics.spark import COMPILED, COMPILED_ROWS_S, FILES_MOST, FOLLOWING, session
 from dashboards.analytics.trace_runs import TraceRun
 from dashboards.analytics.unchanged import mark_of, told_again
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
@@ -49,7 +49,6 @@ SCHEMA = "headgate/follow/v1"
 FOLDER, TRACE_FILE, CHECKPOINT = "follow", "trace.json", "checkpoint"
 BINARY_FILE = "path string, modificationTime timestamp, length long, content binary"
 LOOK_S = 1.0  # between two looks at the folder
-FILES_MOST = 1000  # of a micro-batch
 LATE_S = 60  # a segment that begins so long before what was analysed of its table has come late
 SETTLE_S, QUIET_S = 3.0, 60.0  # without a change: of a run that says it is over, and of any other
 TAIL_BYTES = 1 << 18  # of the views, which tell how the run ended
@@ -93,11 +92,10 @@ def claim(to: DataPlace, run: TraceRun) -> None:
 def is_over(run: TraceRun, now_s: float) -> bool:
     """Will nothing more come of it? It has said so, or nobody has written to it for long."""
     still_s = SETTLE_S if _says_over(run) else QUIET_S
-    folders = (
-        run.place,
-        *(run.place / table for table in TABLES),
-    )  # its own first: a run that goes on writes there
-    return all(now_s - ns / 1e9 >= still_s for folder in folders for _, _, ns in folder.sizes())
+    # its own folder first: a run that goes on writes there, and nobody looks at its thousands of segments
+    folders = (run.place, *(run.place / table for table in TABLES))
+    still = (now_s - ns / 1e9 >= still_s for folder in folders for _, _, ns in folder.sizes())
+    return next(still, False) and all(still)
 
 
 def _says_over(run: TraceRun) -> bool:

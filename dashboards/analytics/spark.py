@@ -64,22 +64,21 @@ OF_A_PROCESS = {  # which a session on a server that runs cannot have
     "spark.driver.extraJavaOptions",
     "spark.executor.extraJavaOptions",
 }
-FOLLOWING = (
-    QUICK
-    | {  # turn after turn of a few rows each, for as long as a run lasts
-        # Java's usual collector lets the heap grow to its limit before it collects, and gives nothing back
-        "spark.driver.extraJavaOptions": QUICK["spark.driver.extraJavaOptions"]
-        + " -XX:+UseSerialGC -Xms256m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40",
-        "spark.cleaner.periodicGC.interval": "1min",  # what no frame needs any more goes once Java has collected
-        "spark.ui.retainedJobs": "20",  # kept for a page that is off
-        "spark.ui.retainedStages": "20",
-        "spark.ui.retainedTasks": "200",
-        "spark.sql.ui.retainedExecutions": "5",
-        "spark.sql.streaming.numRecentProgressUpdates": "1",
-        "spark.sql.codegen.cache.maxEntries": "1000",
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # files; more are looked up by a job's tasks
-    }
-)
+FILES_MOST = 1000  # of a micro-batch
+FOLLOWING = QUICK | {  # turn after turn of a few rows each, for as long as a run lasts
+    # Java's usual collector lets the heap grow to its limit before it collects, and gives nothing back
+    "spark.driver.extraJavaOptions": QUICK["spark.driver.extraJavaOptions"]
+    + " -XX:+UseSerialGC -Xms256m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40",
+    "spark.cleaner.periodicGC.interval": "1min",  # what no frame needs any more goes once Java has collected
+    "spark.ui.retainedJobs": "20",  # kept for a page that is off
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.sql.streaming.numRecentProgressUpdates": "1",
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    # more files than these are looked up by a job with a task for each
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": str(FILES_MOST),
+}
 COMPILED = {  # which a session may be told while it lasts: for turns of many rows
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",

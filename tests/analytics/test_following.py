@@ -68,6 +68,7 @@ def test_the_checkpoint_of_another_trace_is_refused_by_name(tmp_path: Path, run:
 
 
 def test_a_run_is_over_when_it_says_so_or_is_quiet_for_long(run: TraceRun) -> None:
+    assert not follow.is_over(run, NOW_S), "nothing is there yet"
     put(run, "rates/1.parquet", b"x", 30.0)
     assert not follow.is_over(run, NOW_S)
     assert follow.is_over(run, NOW_S + 31)
