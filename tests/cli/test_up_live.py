@@ -21,6 +21,7 @@ pytestmark = pytest.mark.live
 HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
 START_S = 30.0  # a loaded machine; a quiet one needs two
 END_S = 30.0
+HEARD_LATE_S = 1.0  # the end of a run, by a source on a loaded machine
 CGROUPS = Path("/sys/fs/cgroup")
 
 FLOW = """
@@ -147,9 +148,8 @@ def test_a_users_project_runs_to_its_end_and_leaves_a_trace_only(up: Start, proj
     tuples = summary["tuples"]
     assert summary["schema"] == "headgate/run/v1" and summary["topology"] == "doubles"
     assert tuples["lost"] == 0 and tuples["in_flight"] == 0 and tuples["dead_lettered"] == 1
-    assert (
-        tuples["emitted"] == tuples["acked"] + 1 >= tuples["offered"] >= 250
-    )  # more, where the end was heard late
+    assert tuples["emitted"] == tuples["acked"] + 1 and tuples["offered"] >= 250
+    assert 0 <= tuples["emitted"] - tuples["offered"] <= HEARD_LATE_S * 100
     assert [plan["reason"] for plan in summary["plans"]] == ["start"]
     rows = {json.loads(line) for line in (project / "rows.jsonl").read_text().splitlines()}
     assert rows == {2 * n for n in range(tuples["emitted"]) if n != 13}
