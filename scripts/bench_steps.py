@@ -59,6 +59,7 @@ from topology_runtime.worker.switchboard import Switchboard  # noqa: E402
 from topology_runtime.worker.threads import Host, TaskThread  # noqa: E402
 from topology_runtime.worker.user_code import UserCode  # noqa: E402
 
+WORKS = ("W1", "W2", "W4")
 TURN = "the turn: meter, orders, letting rows go"
 WIRE = "wire: writing and reading frames"
 STEPS: list[tuple[Any, str, str]] = [
@@ -220,9 +221,9 @@ def stepped(name: str, chained: bool, seconds: float) -> tuple[dict[str, float],
         rig = rig_of(name, folder, chained)
         line, steps = Line(rig, folder), Steps()
         spent = {True: [0, 0], False: [0, 0]}  # timed → rows, ns
-        end = time.perf_counter() + seconds
         for _ in range(50):
             line.round(None)
+        end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             for timed in (True, False):
                 rows, begun = line.rows(), time.perf_counter_ns()
@@ -270,22 +271,24 @@ def plain(name: str, seconds: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--of", default="W1,W2,W4", help="which of W1, W2, W4")
+    parser.add_argument("--of", nargs="+", choices=WORKS, default=WORKS)
     parser.add_argument("-n", "--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
     options = parser.parse_args()
     garbage.begin()
     results: list[dict[str, Any]] = []
-    for name, chained in ((name, chained) for name in options.of.split(",") for chained in (True, False)):
+    for name, chained in ((name, chained) for name in options.of for chained in (True, False)):
         runs = []
-        for _ in range(options.repeats):
+        for i in range(options.repeats):
             bare = plain(name, options.seconds / 2)
             by_step, timed, not_timed = stepped(name, chained, options.seconds)
             told = {**by_step, "all steps, timed": timed, "the same, not timed": not_timed}
             runs.append(
                 {**told, "plain loop": bare, "CPU in real workers": real(name, chained, options.seconds)}
             )
+            how = "chained" if chained else "a thread per task"
+            print(f"{name} {how} {i + 1}/{options.repeats}: {not_timed:.2f} µs a row", file=sys.stderr)
         median = {step: round(statistics.median(run[step] for run in runs), 3) for step in runs[0]}
         results.append({"of": name, "chained": chained, "n": options.repeats, "us_per_row": median})
     if options.output == "json":

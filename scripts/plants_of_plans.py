@@ -20,6 +20,13 @@ from planting import (
 
 PLANS = (
     one(
+        "a worker hears of threads of other code than its own",
+        "agent/state.py",
+        "data is None or state.code != state.code_desired",
+        "data is None",
+        test="tests/agent/test_slot_codes.py",
+    ),
+    one(
         "moves decide nothing",
         "controller/plan/steady.py",
         "        moves(relabel(plan, threads_of(in_force), room.excluded, room.pinned).placement, in_force),",

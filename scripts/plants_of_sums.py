@@ -213,6 +213,20 @@ OF_SUMS: tuple[Plant, ...] = (
         test=FOLLOWING,
     ),
     one(
+        "a folder without a file is a run that is over",
+        FOLLOW,
+        "return next(still, False) and all(still)",
+        "return all(still)",
+        test=FOLLOWING,
+    ),
+    one(
+        "what is new in a run is looked for by a pattern of files",
+        FOLLOW,
+        """folders = f"{run.place.uri}/{{{','.join(TABLES)}}}\"""",
+        """folders = f"{run.place.uri}/{{{','.join(TABLES)}}}/*.parquet\"""",
+        test="tests/analytics/test_streamed_live.py",
+    ),
+    one(
         "a file that has changed is as it was",
         JUDGING,
         "if file not in self._found]",
