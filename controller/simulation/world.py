@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from tempfile import mkdtemp
+from weakref import finalize
 
 from agent.slot_state import TRIED_AGAIN_NS
 from controller.knowledge.config import ControllerSettings
@@ -144,9 +145,10 @@ class SimWorld:
         return [worker for agent in self.agents.values() for worker in agent.workers.values() if worker.alive]
 
     def directory(self) -> str:
-        """A folder in memory for as long as the seed runs."""
+        """A folder in memory for as long as this world is there, or until it is cleaned up."""
         if not self._directory:
             self._directory = mkdtemp(prefix="headgate-sim-", dir=MEMORY if os.path.isdir(MEMORY) else None)
+            self._forget = finalize(self, shutil.rmtree, self._directory)
         return self._directory
 
     def letter_of(self, desired: m.DesiredState) -> bytes:
@@ -181,7 +183,7 @@ class SimWorld:
         for spool in self.spools:
             spool.drop()
         if self._directory:
-            shutil.rmtree(self._directory)
+            self._forget()
 
     def begin(self) -> None:
         self.controller.start()
