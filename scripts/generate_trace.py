@@ -17,7 +17,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +54,13 @@ from spoil_trace import BAD, plant
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def write(folder: Path, table: str, name: str, parts: list[dict[str, Any]], files: int = 1) -> int:
-    """How many rows were written. Of several files each has as many, and a number behind its name."""
+def write(folder: Path, table: str, name: str, parts: list[dict[str, Any]]) -> int:
+    """How many rows were written."""
     (folder / table).mkdir(parents=True, exist_ok=True)
     text = [key for key in parts[0] if key not in PLAIN]
     whole = pa.concat_tables([pa.table(part).select(list(parts[0])) for part in parts])
-    ends = [whole.num_rows * n // files for n in range(files + 1)]
-    for n, (begin, end) in enumerate(pairwise(ends)):
-        path = folder / table / (f"{name}_{n}.parquet" if files > 1 else f"{name}.parquet")
-        if end > begin or files == 1:
-            mine = whole.slice(begin, end - begin)
-            pq.write_table(mine, path, store_schema=False, use_dictionary=text, row_group_size=1 << 20)
+    path = folder / table / f"{name}.parquet"
+    pq.write_table(whole, path, store_schema=False, use_dictionary=text, row_group_size=1 << 20)
     return int(whole.num_rows)
 
 
@@ -80,13 +75,12 @@ def segment(folder: Path, run: Run, epoch: Epoch, begin: int, end: int) -> tuple
         parts += [idle(run, before, run.at_us(begin + n + 1), 1.0) for n in range(LEAVING_S)]
     if end == run.wanted.windows:
         parts.append(idle(run, epoch, run.at_us(end + LAST_S), LAST_S))
-    files = run.wanted.files
-    rows = write(folder, "samples", name, parts, files)
+    rows = write(folder, "samples", name, parts)
     columns, of_cpu, of_memory = slots(run, epoch, begin, end, cpu_s)
-    write(folder, "slots", name, [columns], files)
+    write(folder, "slots", name, [columns])
     write(folder, "rates", name, [rates(run, epoch, begin, end)])
     write(folder, "latency", name, [latencies(run, epoch, begin, end, chance)])
-    write(folder, "links", name, [links(run, epoch, begin, end)], files)
+    write(folder, "links", name, [links(run, epoch, begin, end)])
     return rows, of_cpu, of_memory
 
 
@@ -252,7 +246,7 @@ def main() -> None:
     )
     parser.add_argument("output", type=Path)
     parser.add_argument("--rows", type=int, default=1_000_000, help="of samples, over all runs")
-    for name in ("threads", "slots", "epochs", "runs", "seed", "segment_rows", "files", "workers"):
+    for name in ("threads", "slots", "epochs", "runs", "seed", "segment_rows", "workers"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Wanted, name))
     parser.add_argument(
         "--planted", metavar="A,B,…", default=",".join(USUAL), help=f"{', '.join(PLANTS)}; or: none"

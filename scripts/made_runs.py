@@ -52,9 +52,6 @@ class Wanted:
     seed: int = 1
     season_s: float = 0.0  # 0: a quarter of a run, a day at most
     segment_rows: int = 1_000_000
-    files: int = (
-        1  # into which a segment of tables with a row per thread or slot is split, as a busy recorder does
-    )
     workers: int = 2
     planted: tuple[str, ...] = USUAL
 

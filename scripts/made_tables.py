@@ -26,7 +26,7 @@ from made_runs import (
 TRAILING_S = 10  # of a controller's window, over which recorded rates are means
 LINKS_EVERY = 10  # windows
 LATENCIES = 20  # rows of `latency` a window
-PHASE_US = 37_000  # between the samples of two VMs
+PHASE_US = 37_000  # between the samples of two VMs, within the second that all of them sample once
 LEAVING_S = 2  # for which threads of the plan before are still there, and do nothing
 LAST_S = 0.04  # of the last window, which an end cuts short
 STARTS = 0.9  # of a slot's CPU, for what a worker imports
@@ -76,7 +76,7 @@ def sampled(run: Run, begin: int, end: int, vm: NDArray[np.int64]) -> dict[str, 
     of its windows, in whatever table, have one time and one length. `vm`: of each row of a window."""
     chance = np.random.Generator(np.random.SFC64([run.wanted.seed, run.number, begin, 1]))
     lengths = 1.0 + 2e-5 * chance.standard_normal((end - begin, len(vms_of(run.wanted))))
-    late_us = chance.integers(0, 900, (end - begin, 1)) + vm * PHASE_US
+    late_us = chance.integers(0, 900, (end - begin, 1)) + vm * PHASE_US % 1_000_000
     times = run.start_us + (np.arange(begin, end)[:, None] + 1) * 1_000_000 + late_us
     return {"time": pa.array(times.ravel(), UTC_US), "window_s": lengths[:, vm].ravel()}
 

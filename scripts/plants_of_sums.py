@@ -7,9 +7,10 @@ from planting import Plant, one
 ANALYTICS = "dashboards/analytics/"
 SUMS, PARTS, KEPT = (ANALYTICS + name for name in ("aggregates.py", "aggregate_parts.py", "aggregating.py"))
 JUDGING, CURATE, FOLLOW = (ANALYTICS + name for name in ("judging.py", "curate.py", "follow.py"))
-HELD = ANALYTICS + "held.py"
+HELD, ROWS, ROW_JOBS = (ANALYTICS + name for name in ("held.py", "row_sums.py", "row_jobs.py"))
 RESIDUALS = ANALYTICS + "analyses/residuals.py"
 ON_SPARK = "tests/analytics/test_sums_on_spark_live.py"
+OF_ROWS = "tests/analytics/test_row_sums.py"
 OF_PARTS = "tests/analytics/test_aggregate_parts.py"
 OF_CURATED = "tests/analytics/test_curated_parts.py"
 JUDGED = "tests/analytics/test_segments_judged.py"
@@ -53,10 +54,34 @@ OF_SUMS: tuple[Plant, ...] = (
     ),
     one(
         "a bundle ends with its last row",
-        SUMS,
-        ' / SECOND_US + f.col("window_s") / f.col("n")',
-        " / SECOND_US",
-        test=ON_SPARK,
+        ROWS,
+        'pc.add(spanned_s, pc.divide(found["window_s"], pc.cast(found["n"], pa.float64())))',
+        "spanned_s",
+        test=OF_ROWS,
+    ),
+    one(
+        "the row at a task's end is its own too",
+        ROWS,
+        "pc.less(us, to_us)",
+        "pc.less_equal(us, to_us)",
+        test=OF_ROWS,
+    ),
+    one("rows without a time are in no window", ROWS, "pc.fill_null(us, -1)", "us", test=OF_ROWS),
+    one("threads are rounded to the even", ROWS, "half_towards_infinity", "half_to_even", test=OF_ROWS),
+    one("tasks cut windows", ROW_JOBS, "// tasks) * width_us", "// tasks) * width_us + 1", test=OF_ROWS),
+    one(
+        "what tasks say of different parts is added up",
+        ROW_JOBS,
+        '(*held.KEYS["threads"], "part")',
+        'held.KEYS["threads"]',
+        test=OF_ROWS,
+    ),
+    one(
+        "what ends where a stretch begins is outside",
+        ROW_JOBS,
+        "self.end_us >= from_us",
+        "self.end_us > from_us",
+        test=OF_ROWS,
     ),
     one(
         "a second counts for each link",

@@ -15,8 +15,8 @@ from topology_runtime.arrow_schema import arrow_schema
 from topology_runtime.disk import sync_directory
 from topology_runtime.trace_tables import TABLES
 
-ROTATE_S = 10.0
-ROTATE_BYTES = 1_000_000
+ROTATE_S = 10.0  # what a kill or a full disk costs at most
+ROTATE_BYTES = 200_000_000  # of a table, in memory: rows of some 120,000 threads in that time
 ROW_BYTES = 8  # per column, roughly
 
 

@@ -124,47 +124,6 @@ def window(seconds: int) -> Column:
     return f.expr(f"unix_micros(time) div {seconds * SECOND_US}")
 
 
-def bundles(tables: CuratedTables) -> DataFrame:
-    """Threads of a task in a slot in a window: sums over them, and the `seconds` they cover."""
-    from pyspark.sql import functions as f
-
-    sums = (
-        "window_s",
-        "cpu_s",
-        "tuples_in",
-        "tuples_out",
-        "queue",
-        "busy_s",
-        "memory_bytes",
-    )
-    rows = tables.rows("samples").groupBy(
-        *RUN, "epoch", "vm", "slot", "task", window(tables.window_s).alias("w")
-    )
-    return (
-        named(
-            rows.agg(
-                f.count("*").alias("n"),
-                f.min(f.unix_micros("time")).alias("first_us"),
-                f.max(f.unix_micros("time")).alias("last_us"),
-                *(f.sum(name).alias(name) for name in sums),
-            )
-        )
-        .withColumn(
-            "seconds",
-            (f.col("last_us") - f.col("first_us")) / SECOND_US + f.col("window_s") / f.col("n"),
-        )
-        .withColumn("threads", f.greatest(f.lit(1), f.round(f.col("window_s") / f.col("seconds"))))
-    )
-
-
-def threads(tables: CuratedTables) -> DataFrame:
-    """A thread in an epoch: rows taken in, and seconds it was there for."""
-    from pyspark.sql import functions as f
-
-    rows = tables.rows("samples").groupBy(*RUN, "epoch", "task", "vm", "slot", "thread")
-    return named(rows.agg(*(f.sum(name).alias(name) for name in ("tuples_in", "window_s"))))
-
-
 def slot_windows(tables: CuratedTables) -> DataFrame:
     """A slot in a window: means, and the sums that R² is made of over the single rows."""
     from pyspark.sql import functions as f

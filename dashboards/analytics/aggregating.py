@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics import aggregate_parts, aggregates, held, sums
+from dashboards.analytics import aggregate_parts, aggregates, held, row_jobs, row_sums, sums
 from dashboards.analytics.aggregate_parts import AggregatedPart, AggregateManifest, FusedParts, pass_of
 from dashboards.analytics.asked import AnalysisInput
 from dashboards.analytics.curate import Curated
@@ -108,13 +108,22 @@ def _of(parts: Sequence[AggregatedPart], table: str) -> list[AggregatedPart]:
 def make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell: Tell) -> None:
     """Write what this pass makes."""
 
-    def windows(name: str, make: Maker, more: Mapping[str, Callable[[DataFrame], DataFrame]]) -> None:
-        tell(f"aggregating: {name.replace('_', ' ')}")
-        frame, at = make(), _folder(folder / name, number)
+    def of_samples() -> None:
+        tell("aggregating: bundles and threads")
+        at = _folder(folder / "bundles", number)
+        threads = row_jobs.sum_rows(tables, at, folder / "partial" / f"pass-{number}")
+        held.write(threads, _file(folder / "threads", number))
+        more(tables.spark.read.schema(row_sums.BUNDLES).parquet(at.uri), of_bundles)
+
+    def of_slots() -> None:
+        tell("aggregating: slot windows")
+        frame, at = aggregates.slot_windows(tables), _folder(folder / "slot_windows", number)
         frame.write.mode("overwrite").parquet(at.uri)
-        written = tables.spark.read.schema(frame.schema).parquet(at.uri)
-        for of, put_together in more.items():
-            keep(of, partial(put_together, written))
+        more(tables.spark.read.schema(frame.schema).parquet(at.uri), of_slot_windows)
+
+    def more(written: DataFrame, made: Mapping[str, Callable[[DataFrame], DataFrame]]) -> None:
+        for name, put_together in made.items():
+            keep(name, partial(put_together, written))
 
     def keep(name: str, make: Maker) -> None:
         tell(f"aggregating: {name.replace('_', ' ')}")
@@ -127,7 +136,7 @@ def make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell:
         "task_windows": sums.task_windows,
         "peaks": lambda frame: sums.peaks(frame, width),
     }
-    of_slots: dict[str, Callable[[DataFrame], DataFrame]] = {
+    of_slot_windows: dict[str, Callable[[DataFrame], DataFrame]] = {
         "slot_sums": sums.slot_sums,
         "slot_errors": sums.slot_errors,
         "memory_blocks": sums.memory_blocks,
@@ -135,7 +144,6 @@ def make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell:
     }
     bins = aggregates.latency_bins
     of_rows: dict[str, Maker] = {
-        "threads": lambda: aggregates.threads(tables),
         "rate_windows": lambda: aggregates.rate_windows(tables),
         "latency_histogram": lambda: aggregates.latency_histogram(tables),
         "latency_windows": lambda: bins(tables, aggregates.STABILITY_WINDOW_S),
@@ -147,9 +155,9 @@ def make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell:
         del of_rows["latency_bins"]
     works: list[Callable[[], None]] = []
     if tables.parts("samples"):
-        works.append(partial(windows, "bundles", lambda: aggregates.bundles(tables), of_bundles))
+        works.append(of_samples)
     if tables.parts("slots"):
-        works.append(partial(windows, "slot_windows", lambda: aggregates.slot_windows(tables), of_slots))
+        works.append(of_slots)
     works += [partial(keep, name, make) for name, make in of_rows.items() if tables.parts(HELD[name])]
     side_by_side(tables.spark, works)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from statistics import median
 
 SECOND_US = 1_000_000
@@ -18,6 +19,13 @@ TIMES_LONGER = 10  # than the usual segment, and longer than the gap: its clock 
 ORDERED = re.compile(r"^(\d+)-(\d+)\.parquet$")  # life of the writer, number
 
 Span = tuple[int, int]  # times of the first and the last row, µs
+ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def us_of(time: datetime) -> int:
+    """Since 1970; a time without a zone is UTC."""
+    known = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return int((known - ZERO) / timedelta(microseconds=1))
 
 
 def outside(spans: Sequence[Span], started_us: int | None) -> dict[int, str]:

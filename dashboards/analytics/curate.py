@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dashboards.analytics import manifest as manifests
 from dashboards.analytics.compaction import DAY_US, DONE, Done, Job, compacted
@@ -22,6 +22,7 @@ from dashboards.analytics.data_places import DataPlace
 from dashboards.analytics.judging import Segment
 from dashboards.analytics.manifest import Manifest, TracePart
 from dashboards.analytics.results import LeftOut
+from dashboards.analytics.spark import in_tasks
 from dashboards.analytics.trace_runs import TraceRun
 from topology_runtime.trace_tables import TABLES
 
@@ -86,7 +87,8 @@ def _lost_a_part(
 ) -> bool:
     """Make what is desired and enter it into `known`. Could a part that was there not be read?"""
     desired = [w for run, segments in found for w in plan(curated, run, segments, known[run.key])]
-    done = _do(spark, [w.job for w in desired])
+    made = in_tasks(spark, compacted, [w.job.row() for w in desired], DONE)
+    done = [Done.of(row) for row in made]
     for run, segments in found:
         mine = [(w, d) for w, d in zip(desired, done, strict=True) if w.run is run]
         if mine:
@@ -160,24 +162,6 @@ def _desired(
     inputs = (*earlier, *(s.place for s in group))
     job = Job(table, folder / f"part-{name}.parquet", inputs, day, not whole)
     return PartToMake(run, date_of(day), job, inside, {s.place.uri: s.digest for s in group}, tuple(parts))
-
-
-def _do(spark: SparkSession, jobs: list[Job]) -> list[Done]:
-    """In Spark's tasks, one each; what comes back are a few numbers of each."""
-    if not jobs:
-        return []
-    from pyspark.sql import functions as f
-
-    rows = [job.row() for job in jobs]
-
-    def do(number: int) -> tuple[Any, ...]:
-        return compacted(*rows[number])
-
-    # a plain function of Python: one over Arrow batches makes PySpark ask for pandas. Tasks begin in order of jobs
-    done = f.udf(do, DONE, useArrow=False).asNondeterministic()
-    found = spark.range(0, len(jobs), 1, len(jobs)).select("id", done("id").alias("done")).collect()
-    by_number = {row["id"]: row["done"] for row in found}
-    return [Done.of(by_number[n]) for n in range(len(jobs))]
 
 
 def entered(manifest: Manifest, made: list[tuple[PartToMake, Done]], there: set[str]) -> Manifest:

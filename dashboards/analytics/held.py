@@ -52,16 +52,22 @@ def write_all(tables: Iterable[pa.Table], file: DataPlace) -> None:
     file.finish(draft)
 
 
+def read_whole(file: DataPlace) -> pa.Table:
+    """All of it."""
+    import pyarrow.parquet as pq
+
+    with file.files().open_input_file(file.path) as stream:
+        return pq.read_table(stream)
+
+
 def read(files: Iterable[DataPlace], counts: Mapping[int, Sequence[str]]) -> pa.Table:
     """Rows of the parts that count: number → runs."""
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     tables = []
     for file in files:
-        with file.files().open_input_file(file.path) as stream:
-            table = pq.read_table(stream)
+        table = read_whole(file)
         for number in pc.unique(table["part"]).to_pylist():
             if number in counts:
                 its = pc.and_(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dashboards.analytics import clocks
 from dashboards.analytics.data_places import DataPlace
@@ -135,7 +135,7 @@ def _span(file: DataPlace, metadata: pq.FileMetaData) -> tuple[int, int] | None:
         statistics = metadata.row_group(group).column(at).statistics
         if statistics is None or not statistics.has_min_max:
             return _span_read(file)
-        found += [_us(statistics.min), _us(statistics.max)]
+        found += [clocks.us_of(statistics.min), clocks.us_of(statistics.max)]
     return (min(found), max(found)) if found else None
 
 
@@ -149,15 +149,7 @@ def _span_read(file: DataPlace) -> tuple[int, int] | None:
     except Exception:  # its pages cannot be read: the same as no times
         return None
     low, high = ends["min"].as_py(), ends["max"].as_py()
-    return None if low is None else (_us(low), _us(high))
-
-
-def _us(time: Any) -> int:
-    from datetime import UTC, datetime, timedelta
-
-    zero = datetime(1970, 1, 1, tzinfo=UTC)
-    known = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return int((known - zero) / timedelta(microseconds=1))
+    return None if low is None else (clocks.us_of(low), clocks.us_of(high))
 
 
 def _once(segments: Sequence[Segment]) -> tuple[list[Segment], list[LeftOut]]:

@@ -3,7 +3,7 @@
 The trace is made before, with segments as the recorder cuts them, and each is brought when the recorder would have
 written it. Every half second it is looked at how many segments of `samples` are there and not in the results, how old
 the oldest of these is, and what the follower, its Java process and its Python workers hold in memory. Three figures in
-a list: the median, the 95th percentile, the highest.
+a list: the median, the 95th percentile, the highest; two, of turns: the median, the highest.
 
     .venv/bin/python -P scripts/experiments/follow_load.py --threads 1000 --seconds 600
 
@@ -39,13 +39,14 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from controller.recording.segments import ROTATE_BYTES, ROTATE_S, ROW_BYTES
 from generate_trace import generate
 from made_runs import Wanted
 from topology_runtime.stability.slopes import theil_sen
+from topology_runtime.trace_tables import TABLES
 
 THREADS_OF_SLOT = 25
-ROTATE_S, ROTATE_ROWS = 10, 6_250  # of `samples`: the recorder's ten seconds and its megabyte
-TURNS_A_S = 5  # of the recorder: so many files of a table a second at most
+ROTATE_ROWS = ROTATE_BYTES // (ROW_BYTES * len(TABLES["samples"]))
 LOOK_S = 0.5
 TOOK = re.compile(r"the turn took ([0-9.]+) s")
 PIECES = 12  # of the last two thirds, whose means a slope is made of
@@ -63,29 +64,22 @@ class Due:
 
 
 def seconds_of_segment(threads: int) -> int:
-    return max(1, min(ROTATE_S, -(-ROTATE_ROWS // threads)))
+    """As the recorder cuts `samples`; here all tables."""
+    return max(1, min(int(ROTATE_S), -(-ROTATE_ROWS // threads)))
 
 
 def made(folder: Path, threads: int, seconds: int) -> tuple[Path, list[Due]]:
     """(the run's folder, its files in order of time)."""
     step, slots = seconds_of_segment(threads), max(4, threads // THREADS_OF_SLOT)
-    files = TURNS_A_S if threads > ROTATE_ROWS else 1
-    wanted = Wanted(
-        threads * seconds, threads=threads, slots=slots, epochs=1, segment_rows=step * threads, files=files
-    )
+    wanted = Wanted(threads * seconds, threads=threads, slots=slots, epochs=1, segment_rows=step * threads)
     if not (folder / "truth.json").exists():
         generate(folder, wanted)
     run = folder / "made" / "run-1"
     due = []
     for path in sorted(run.glob("*/*.parquet")):
-        begin = int(path.stem.partition("_")[0].rpartition("-")[2])
-        at_s = min(begin + step, wanted.windows) + part_of(path) / TURNS_A_S
+        at_s = min(int(path.stem.rpartition("-")[2]) + step, wanted.windows)
         due.append(Due(path, f"{path.parent.name}/{path.name}", at_s, pq.read_metadata(path).num_rows))
     return run, sorted(due, key=lambda each: (each.at_s, each.name))
-
-
-def part_of(path: Path) -> int:
-    return int(path.stem.rpartition("_")[2]) if "_" in path.stem else 0
 
 
 @dataclass

@@ -93,11 +93,17 @@ def test_a_stretch_has_its_own_rows_and_no_others(
     session: SparkSession, tmp_path: Path, run: TraceRun
 ) -> None:
     rows = [
-        {"at_s": at_s, "tuples_in": n}
+        {"at_s": at_s, "tuples_in": n, "tuples": n}
         for at_s, n in ((59.999999, 1), (60.0, 10), (119.999999, 100), (120.0, 1000))
     ]
+    [link] = found(
+        aggregates.link_sums(curated(session, tmp_path, run, "links", rows, (1, 2))).where("part = 1000"),
+        "epoch",
+    )
+    assert link["tuples"] == 110
     tables = curated(session, tmp_path, run, "samples", rows, (1, 2))
-    [thread] = found(aggregates.threads(tables), "thread")
+    aggregating.make(tables, place(tmp_path / "a"), 1, lambda step: None)
+    [thread] = pq.read_table(tmp_path / "a" / "threads" / "pass-1.parquet").to_pylist()
     assert (thread["tuples_in"], thread["part"], thread["run"]) == (110, 1000, RUN)
 
 
@@ -138,7 +144,9 @@ def test_a_bundle_covers_the_time_from_its_first_row_on(
     rows = [
         {"at_s": at_s, "thread": thread, "window_s": 1.0} for at_s in (0.0, 1.0, 2.0) for thread in (1, 2)
     ]
-    [bundle] = found(aggregates.bundles(curated(session, tmp_path, run, "samples", rows)), "w")
+    tables = curated(session, tmp_path, run, "samples", rows)
+    aggregating.make(tables, place(tmp_path / "a"), 1, lambda step: None)
+    [bundle] = found(aggregating.read_windows(session, place(tmp_path / "a"), "bundles", tables.fresh), "w")
     assert (bundle["n"], bundle["seconds"], bundle["threads"]) == (6, pytest.approx(3.0), 2.0)
 
 

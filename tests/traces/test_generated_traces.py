@@ -137,3 +137,13 @@ def test_the_same_seed_makes_the_same_files(made: tuple[Path, dict[str, Any]], t
     for file in sorted((tmp_path / "again").rglob("*.parquet")):
         twin = made[0] / file.relative_to(tmp_path / "again")
         assert hashlib.sha256(file.read_bytes()).digest() == hashlib.sha256(twin.read_bytes()).digest()
+
+
+def test_however_many_vms_there_are_each_samples_once_a_second(tmp_path: Path) -> None:
+    """A second's rows lie within a second, as of agents that do not wait for each other."""
+    generate(tmp_path, Wanted(600, threads=200, slots=800, epochs=1, segment_rows=200))
+    for table in ("samples", "slots"):
+        for file in (tmp_path / "made" / "run-1" / table).glob("*.parquet"):
+            times = pq.read_table(file, columns=["time", "window_s"]).to_pandas()
+            whole = times["time"][times["window_s"] > 0.5]  # the last window ends with the run
+            assert (whole.max() - whole.min()).total_seconds() < 1.0, file
