@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import struct
 import threading
 import time
 from collections.abc import Iterable
@@ -23,7 +24,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from topology_runtime import curve
 from topology_runtime import messages as m
@@ -288,11 +288,11 @@ class LinkWatch(_Channel):
         found: list[bool | None] = []
         while True:
             try:
-                told = parse_monitor_message(self._socket.recv_multipart(zmq.DONTWAIT))
+                told, _endpoint = self._socket.recv_multipart(zmq.DONTWAIT)  # zmq_socket_monitor(3)
             except zmq.Again:
                 return found
-            stopped = told["event"] == zmq.EVENT_MONITOR_STOPPED
-            found.append(None if stopped else told["event"] != zmq.EVENT_DISCONNECTED)
+            event, _value = struct.unpack("=HI", told)  # pyzmq's own reader imports asyncio
+            found.append(None if event == zmq.EVENT_MONITOR_STOPPED else event != zmq.EVENT_DISCONNECTED)
 
 
 _link_numbers = itertools.count()

@@ -129,6 +129,13 @@ def test_the_agent_imports_nothing_heavy() -> None:
     assert not loaded & {"numpy", "pyarrow", "scipy", "rich", "networkx", "psutil", "structlog", "controller"}
 
 
+@pytest.mark.parametrize("module", ["agent.agent", "topology_runtime.worker.worker"])
+def test_what_every_start_waits_for_imports_no_event_loop(module: str) -> None:
+    code = f"import {module}, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"asyncio", "ssl", "concurrent.futures"}
+
+
 def test_the_doctor_names_what_there_is_and_leaves_nothing_behind() -> None:
     checks = {check.name: check for check in doctor.checks()}
     assert {"slot binding", "cgroup2", "cgroup1", "affinity", "open files", "shared memory"} <= set(checks)
