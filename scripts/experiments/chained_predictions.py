@@ -34,7 +34,9 @@ from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.speed import Reference
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError
+from topology_runtime.instances import build
 from topology_runtime.loading import load
+from topology_runtime.logic import runs_anywhere
 from topology_runtime.topology import Topology
 
 SHAPES = ("linear", "star")  # where a computing task follows another one only
@@ -45,6 +47,7 @@ def cases(shape: str, topology: Topology, models: dict[str, Model], wanted: int,
     """Placements with a chain."""
     tasks = [task.name for task in topology.tasks if task.static is None]
     computing = set(chainable(topology, models))
+    anywhere = {name for name in computing if runs_anywhere(build(topology.by_name[name]))}
     number = 0
     while number < wanted:
         seed += 1
@@ -53,7 +56,8 @@ def cases(shape: str, topology: Topology, models: dict[str, Model], wanted: int,
         at = {task: chance.randrange(slots) for task in tasks}
         chains = any(
             at[edge.source] == at[edge.target]
-            and {edge.source, edge.target} <= computing
+            and edge.source in computing
+            and edge.target in anywhere
             and len(topology.in_edges(edge.target)) == 1
             for edge in topology.edges
             if edge.source in at and edge.target in at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from topology_runtime.disk import DiskTroubles
 from topology_runtime.logic import Source
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Static, Task, Topology
+from topology_runtime.worker import frames
 from topology_runtime.worker import meter as mt
 from topology_runtime.worker.frames import FrameWork
 from topology_runtime.worker.held_lease import HeldLease
@@ -156,3 +158,44 @@ def test_what_threads_of_a_chain_borrow_from_each_other_adds_up_to_nothing(
     borrowed = {name: words[thread.at + mt.BORROWED_NS] for name, thread in line.items()}
     assert sum(borrowed.values()) == 0
     assert borrowed["numbers"] < 0 and all(borrowed[name] > 0 for name in NAMES[1:])
+
+
+def queued(tmp_path: Path) -> dict[str, TaskThread]:
+    """Some frames wait at `pairs`, which was not chained for a while and is now."""
+    line = line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5))  # a window of many frames
+    line["numbers"].work.turn()  # looks at its orders
+    targets, line["numbers"].post.targets = line["numbers"].post.targets, frozenset()
+    for _ in range(TURNS):
+        line["numbers"].work.turn()
+    line["numbers"].post.targets = targets
+    return line
+
+
+def test_a_chain_is_entered_under_load_once_the_queue_before_it_is_drained(tmp_path: Path) -> None:
+    line = queued(tmp_path)
+    borrowed_ns = line["pairs"].borrowed_ns
+
+    def drain() -> None:
+        for _ in range(TURNS):
+            time.sleep(0.003)
+            line["pairs"].work.turn()
+
+    pairs = threading.Thread(target=drain)
+    pairs.start()
+    line["numbers"].work.turn()
+    pairs.join()
+    words, at = line["pairs"].host.meter.words, line["pairs"].at
+    assert line["pairs"].borrowed_ns > borrowed_ns, "the source ran it"
+    assert words[at + mt.FRAMES_IN] == TURNS + 2 and line["pairs"].inbox.empty()
+
+
+def test_a_receiver_that_does_not_drain_is_not_waited_for_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "DRAIN_S", 0.01)
+    line = queued(tmp_path)
+    line["numbers"].work.turn()
+    for _ in range(TURNS + 1):
+        line["pairs"].work.turn()
+    words, at = line["pairs"].host.meter.words, line["pairs"].at
+    assert words[at + mt.FRAMES_IN] == TURNS + 2 and line["pairs"].inbox.empty(), "in the order they came"

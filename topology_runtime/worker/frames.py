@@ -27,6 +27,8 @@ from topology_runtime.worker.writing import read
 
 TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
 WAIT_S = 0.005  # a thread that may not work looks again so often
+DRAIN_S = 1.0  # so long the thread before it waits at most with a frame, until those before that are taken
+DRAIN_LOOK_S = 0.001
 Arrived = tuple[int, Frame | WireFrame, int]  # when, what, how many bytes of a peer
 SPENT_MOST_NS = 3600 * 1_000_000_000  # in a buffer, on a link: sums of what a peer tells stay numbers
 
@@ -81,6 +83,7 @@ class FrameWork(ThreadWork):
         thread, core = self.thread, self.core
         if not self._anywhere:
             return None
+        self._let_drain(frame.sender, before)
         with thread.lock:
             if thread.stopping or self._taken.get(frame.sender, 0) != before:
                 return None
@@ -99,6 +102,15 @@ class FrameWork(ThreadWork):
             thread.borrowed_ns += ended_ns - cpu_ns
             thread.count()
             return Ran(ended_ns, post.end())
+
+    def _let_drain(self, sender: int, before: int) -> None:
+        """Wait until what the sender gave before is taken, or DRAIN_S. Called by the sender: both want the CPU of one
+        slot, and it would never come to run this one through a queue that it fills as fast as that is emptied."""
+        until_ns = monotonic_ns() + int(DRAIN_S * 1e9)
+        while self._taken.get(sender, 0) != before and monotonic_ns() < until_ns:
+            if self.thread.stopping or not self.core.may_work:
+                return
+            time.sleep(DRAIN_LOOK_S)
 
     def _gather(self, item: Arrived) -> tuple[Sequence[Arrived], Sequence[Any]]:
         """Frames that wait behind this one and fit into one call with it; and what else was found in looking for them,
