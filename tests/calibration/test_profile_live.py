@@ -182,7 +182,14 @@ def test_ctrl_c_leaves_no_process_and_the_next_profile_goes_on(tmp_path, tasks):
     assert started.returncode == 130
     assert "Traceback" not in stderr
     assert_nothing_is_left(tmp_path)
-    before = len(record.read_bytes().splitlines())
+    before = record.read_bytes().splitlines()
     code, _, _ = profile(tmp_path, f"{tasks}:spin", "--seconds", "1", "--threads", "1,2", "--quick")
     assert code == 0
-    assert len(record.read_bytes().splitlines()) <= before + 1  # at most the count that was still missing
+    after = record.read_bytes().splitlines()
+    assert after[: len(before)] == before
+    probes = [json.loads(line)["probe"] for line in after[1:]]
+    known, new = probes[: len(before) - 1], probes[len(before) - 1 :]
+    full = 0.95 * max(probe["cpu"] for probe in probes)  # below it a task that computes was kept from the CPU
+    sound = {probe["threads"] for probe in known if probe["cpu"] >= full}
+    assert {probe["threads"] for probe in new} <= {1, 2} - sound
+    assert {probe["threads"] for probe in probes} == {1, 2} and len(probes) <= 2 * 3  # two repeats of such
