@@ -75,7 +75,11 @@ def test_a_row_that_nobody_survives_is_a_dead_letter_after_three_tries(cluster: 
 @pytest.mark.parametrize("how", ["loops", "sleeps", "exits"])
 def test_so_is_one_whose_thread_is_run_by_the_source(cluster: Cluster, how: str) -> None:
     """The letter names the task and where its code was, though another thread than the task's was in it."""
-    given, chained = {"how": how}, ((1, "source", 0), (2, "work", 0), (3, "store", 1))
+    by_source = "source-1"
+    given, chained = (
+        {"how": how, "folder": str(cluster.rows.parent)},
+        ((1, "source", 0), (2, "work", 0), (3, "store", 1)),
+    )
     work = Task("work", run="agent_wild_tasks:WildAnywhere", params=given, max_call_s=1.0)
     cluster.chained = ("work",)
     go(cluster, Task("source", kind="source", run="agent_tasks:Numbers", static=Static()), work, chained)
@@ -87,9 +91,11 @@ def test_so_is_one_whose_thread_is_run_by_the_source(cluster: Cluster, how: str)
         "source",
         BAD,
     ) and "(3 tries)" in letter.error
+    tries = (cluster.rows.parent / "callers").read_text().split()
+    assert len(tries) >= 3 and by_source in tries, "its own thread takes what comes while others wait"
     if how in FOREVER:
         assert "agent_wild_tasks.py" in letter.error and f"in {how}" in letter.traceback
-        assert "run_for" in letter.traceback, "the source's thread was in it"
+        assert ("run_for" in letter.traceback) == (tries[-1] == by_source)
     emitted = cluster.report.sources[0].acked
     assert set(range(emitted)) - set(cluster.stored()) <= {BAD}
 

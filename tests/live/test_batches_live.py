@@ -56,12 +56,7 @@ def run(rig: Rig, rate_tps: float, seconds: float) -> int:
     """Offer a rate for so long, drain; how many rows the source emitted."""
     try:
         rig.start()
-        rig.offer([(0.0, rate_tps)])
-        rig.pump(seconds)
-        enough = rate_tps * seconds / 2  # a loaded machine may begin late
-        rig.wait(lambda: rig.count("source", mt.SOURCE_EMITTED) > enough, 20.0, "rows")
-        rig.drain()
-        emitted = rig.count("source", mt.SOURCE_EMITTED)
+        emitted = rig.emit(rate_tps, seconds)
         rig.pump(0.3)
     finally:
         rig.stop()

@@ -45,18 +45,11 @@ def callers(tmp_path: Path, task: str) -> set[int]:
     return {thread for _, thread in noted(tmp_path, task)}
 
 
-def emitted(rig: Rig, rate_tps: float, seconds: float) -> int:
-    rig.offer([(0.0, rate_tps)])
-    rig.pump(seconds)
-    rig.drain()
-    return rig.count("source", mt.SOURCE_EMITTED)
-
-
 def test_who_is_chained_is_called_by_the_thread_before_it(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {}, NAMES)
     try:
         rig.start()
-        rows = emitted(rig, 2000.0, 1.0)
+        rows = rig.emit(2000.0, 1.0)
     finally:
         rig.stop()
     assert rows > 1000
@@ -70,7 +63,7 @@ def test_without_chains_each_task_has_its_own_thread(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {}, ())
     try:
         rig.start()
-        emitted(rig, 500.0, 0.5)
+        rig.emit(500.0, 0.5)
     finally:
         rig.stop()
     seen = [callers(tmp_path, name) for name in NAMES]
@@ -82,7 +75,7 @@ def test_what_belongs_to_a_thread_stays_in_it(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {"second": "chain_tasks:Bound"}, NAMES)
     try:
         rig.start()
-        rows = emitted(rig, 1000.0, 1.0)
+        rows = rig.emit(1000.0, 1.0)
         letters = rig.letters()
     finally:
         rig.stop()
@@ -96,7 +89,7 @@ def test_a_chain_ends_where_the_worker_does(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {}, NAMES, {"second": 1, "last": 1})
     try:
         rig.start()
-        rows = emitted(rig, 1000.0, 1.0)
+        rows = rig.emit(1000.0, 1.0)
     finally:
         rig.stop()
     assert [row for row, _ in noted(tmp_path, "last")] == list(range(rows))
@@ -114,7 +107,7 @@ def test_chains_that_come_and_go_under_load_lose_and_disorder_nothing(tmp_path: 
             rig.chained = (NAMES, (), ("second",), ("first", "last"))[turn % 4]
             rig.send("committed")
         rig.drain()
-        rows = rig.count("source", mt.SOURCE_EMITTED)
+        rows = rig.count_emitted()
     finally:
         rig.stop()
     for name in NAMES:
@@ -144,7 +137,7 @@ def test_cpu_is_the_task_s_whoever_spends_it(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {"second": "chain_tasks:costly"}, NAMES)
     try:
         rig.start()
-        rows = emitted(rig, 500.0, 1.5)
+        rows = rig.emit(500.0, 1.5)
         borrowed = {name: rig.count(name, mt.BORROWED_NS) for name in ("source", *NAMES)}
         own_ns = kernel_ns(rig.pid_of(0), rig.count("second", mt.TID))
     finally:

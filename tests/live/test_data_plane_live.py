@@ -53,21 +53,13 @@ def stored(tmp_path: Path) -> Counter[int]:
     return Counter(lines)
 
 
-def run(rig: Rig, rate_tps: float, seconds: float) -> int:
-    """Offer a rate for so long, drain; how many rows the source emitted."""
-    rig.offer([(0.0, rate_tps)])
-    rig.pump(seconds)
-    rig.drain()
-    return rig.count("source", mt.SOURCE_EMITTED)
-
-
 def test_every_row_arrives_once_over_two_workers(tmp_path: Path) -> None:
     rig = rig_of(
         line("left", "right"), {"source": [0], "left": [1, 1], "right": [0, 1], "store": [0]}, tmp_path
     )
     try:
         rig.start()
-        emitted = run(rig, 2000.0, 1.0)
+        emitted = rig.emit(2000.0, 1.0)
     finally:
         rig.stop()
     assert emitted > 1000
@@ -117,7 +109,7 @@ def test_a_join_of_two_branches_pairs_every_row(tmp_path: Path) -> None:
     rig = rig_of(topology, places, tmp_path)
     try:
         rig.start()
-        emitted = run(rig, 1000.0, 1.0)
+        emitted = rig.emit(1000.0, 1.0)
     finally:
         rig.stop()
     assert stored(tmp_path) == Counter(range(emitted))
@@ -165,7 +157,7 @@ def test_flat_map_and_filter_keep_count(tmp_path: Path) -> None:
     rig = rig_of(line("twice", "even"), {"source": [0], "twice": [1], "even": [0], "store": [1]}, tmp_path)
     try:
         rig.start()
-        emitted = run(rig, 1000.0, 0.5)
+        emitted = rig.emit(1000.0, 0.5)
     finally:
         rig.stop()
     assert stored(tmp_path) == Counter({n: 2 for n in range(0, emitted, 2)})
@@ -180,7 +172,7 @@ def test_a_row_that_fails_is_a_dead_letter_and_the_rest_goes_on(
     rig = rig_of(line(task), {"source": [0], task: [0], "store": [1]}, tmp_path)
     try:
         rig.start()
-        emitted = run(rig, 500.0, 0.5)
+        emitted = rig.emit(500.0, 0.5)
         rig.pump(0.2)
     finally:
         rig.stop()
@@ -219,7 +211,7 @@ def test_keyed_state_counts_every_row_once(tmp_path: Path) -> None:
     rig = rig_of(tally(), {"source": [0], "group": [0], "tally": [0, 1], "store": [1]}, tmp_path)
     try:
         rig.start()
-        emitted = run(rig, 700.0, 1.5)
+        emitted = rig.emit(700.0, 1.5)
     finally:
         rig.stop()
     for group, counts in counts_of(stored(tmp_path)).items():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_data_plane_live import line, rig_of, run, stored
+from test_data_plane_live import line, rig_of, stored
 
 from topology_runtime import channels
 from topology_runtime import messages as m
@@ -78,7 +78,7 @@ def test_a_frame_of_nobody_who_is_named_reaches_nobody(named: bool, stolen: bool
         )  # workers too ask first, then send
         for sequence in range(FRAMES):
             stranger.send_bytes(forged(rig, at[1].incarnation + (0 if named else 1), sequence))
-        emitted = run(rig, 500.0, 1.0)
+        emitted = rig.emit(500.0, 1.0)
         stranger.watch.end(stranger.socket)
         stranger.close(linger_ms=0)
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from large_tasks import BAD
-from test_data_plane_live import HERE, run, stored, with_store
+from test_data_plane_live import HERE, stored, with_store
 
 from topology_runtime import messages as m
 from topology_runtime.topology import Edge, Static, Task, Topology
@@ -32,7 +32,7 @@ def test_large_rows_arrive_and_one_that_is_too_large_is_a_dead_letter(tmp_path: 
     rig = Rig(topology, places, str(tmp_path), (HERE,), settings)
     try:
         rig.start()
-        emitted = run(rig, 1500.0, 0.8)
+        emitted = rig.emit(1500.0, 0.8)
         letters = rig.letters()
     finally:
         rig.stop()

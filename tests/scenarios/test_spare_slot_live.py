@@ -74,7 +74,7 @@ def test_a_spare_slot_profiles_and_is_given_back_at_once(tmp_path: Path, workers
 
         ask(running, "rate_set", rate_tps=90.0)
         until(lambda: "was stopped after" in running.log(), 20.0, running.log)
-        until(lambda: not any(process.is_running() for process in profiling(running)), 1.0, running.log)
+        until(lambda: not profiling(running), 10.0, running.log)  # its agent hears of it within a tick
         until(lambda: slot_state(running, slot) == "running", 10.0, running.log)
         assert f"in {slot} was stopped after" in running.log()
         assert "its slot is needed" in running.log()

@@ -134,6 +134,18 @@ class Rig:
         """Routes in force and the sources' schedule from now on."""
         self.send("committed", Schedule(time.time_ns(), tuple(steps), period_s))
 
+    def emit(self, rate_tps: float, seconds: float) -> int:
+        """Offer a rate for so long, or until half of those rows are emitted where the machine is slow, and drain; how
+        many rows were emitted."""
+        self.offer([(0.0, rate_tps)])
+        self.pump(seconds)
+        self.wait(lambda: self.count_emitted() > rate_tps * seconds / 2, 20.0, "rows")
+        self.drain()
+        return self.count_emitted()
+
+    def count_emitted(self) -> int:
+        return sum(self.count(task.name, mt.SOURCE_EMITTED) for task in self.topology.sources)
+
     def drain(self, timeout_s: float = 20.0) -> None:
         """Sources stop; wait until everything they emitted is acked."""
         self.send("committed", draining=True)
