@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -59,6 +58,7 @@ from topology_runtime.worker.switchboard import Switchboard  # noqa: E402
 from topology_runtime.worker.threads import Host, TaskThread  # noqa: E402
 from topology_runtime.worker.user_code import UserCode  # noqa: E402
 
+ALL = 1 << 62
 WORKS = ("W1", "W2", "W4")
 TURN = "the turn: meter, orders, letting rows go"
 WIRE = "wire: writing and reading frames"
@@ -174,13 +174,12 @@ class Line:
     def _carry(self, steps: Steps | None) -> None:
         carry = self._carried if steps is None else steps.timed(self._carried, WIRE)
         for board in self.boards.values():
-            if not board.out.empty():
-                carry(board.out)
+            with board.out.taken(ALL) as waiting:
+                carry(list(waiting))
 
-    def _carried(self, out: SimpleQueue[tuple[Slot, Any]]) -> None:
+    def _carried(self, waiting: list[tuple[Slot, Any]]) -> None:
         acks: dict[Slot, list[m.Ack]] = {}
-        while not out.empty():
-            slot, what = out.get()
+        for slot, what in waiting:
             if isinstance(what, bytes):
                 message = _decode(what)
                 self.boards[slot].put(message.frame.target, (monotonic_ns(), message, len(what)))

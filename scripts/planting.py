@@ -12,6 +12,7 @@ from typing import Any
 WORKER, EXECUTE = "topology_runtime/worker", "controller/execute"
 LEDGER, ACKS, CODE = f"{WORKER}/ledger.py", f"{WORKER}/acks.py", f"{WORKER}/user_code.py"
 WINDOWS, PANES, BURIAL = f"{WORKER}/windows.py", f"{WORKER}/panes.py", f"{WORKER}/burial.py"
+OUTBOX = f"{WORKER}/outbox.py"
 OUTPUTS, CORE, SOURCE = f"{WORKER}/outputs.py", f"{WORKER}/thread_core.py", f"{WORKER}/source.py"
 ORDERS, STATE = f"{WORKER}/orders.py", f"{WORKER}/state.py"
 KEYED, KEYED_ROWS = f"{WORKER}/keyed.py", f"{WORKER}/keyed_rows.py"

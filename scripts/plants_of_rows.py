@@ -15,6 +15,7 @@ from planting import (
     LATE,
     LEDGER,
     LOST,
+    OUTBOX,
     OUTPUTS,
     PANES,
     SAVED,
@@ -322,6 +323,23 @@ STATES = (
     ),
 )
 
+LEAVING = (
+    one(
+        "a small frame overtakes what waits",
+        OUTBOX,
+        "if not self._items and (channel",
+        "if (channel",
+        test="tests/worker/test_outbox.py",
+    ),
+    one(
+        "the sender sleeps over what it did not take at once",
+        OUTBOX,
+        "        if self._items:\n            self.wake()",
+        "        pass",
+        test="tests/worker/test_outbox.py",
+    ),
+)
+
 LETTERS = (
     one(
         "a letter whose row died again counts as done",
@@ -395,4 +413,4 @@ TOGETHER = (
     ),
 )
 
-OF_ROWS: tuple[Plant, ...] = (*LEDGERS, *TUPLES, *SOURCES, *STATES, *LETTERS, *TOGETHER)
+OF_ROWS: tuple[Plant, ...] = (*LEDGERS, *TUPLES, *SOURCES, *STATES, *LEAVING, *LETTERS, *TOGETHER)

@@ -12,7 +12,6 @@ import pytest
 from topology_runtime import messages as m
 from topology_runtime.keys.worker_keys import WorkerKeys
 from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker import meter as mt
 from topology_runtime.worker.rig import Rig
 
 pytestmark = pytest.mark.live

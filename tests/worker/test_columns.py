@@ -107,7 +107,8 @@ def test_columns_go_to_peers_that_read_them_and_rows_to_others(reads: bool) -> N
     board = Switchboard(HOME, 1, {peer} if reads else set())
     board.slot_of = {5: peer}
     assert board.deliver([frame_of(as_columns([(1, 2.0), (3, 4.0)]))]) > 0
-    to, data = board.out.get_nowait()
+    with board.out.taken(1) as waiting:
+        [(to, data)] = waiting
     message = decode(data)
     assert to == peer and isinstance(message, WireFrame)
     assert (message.shape == wire.COLUMNS) == reads

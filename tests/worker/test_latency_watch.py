@@ -57,7 +57,8 @@ class One:
             self.watch.look({}, self.now_s * S)
 
     def said(self) -> list[Paces]:
-        return [what for _, what in self._all(self.board.out) if isinstance(what, Paces)]
+        with self.board.out.taken(100) as waiting:
+            return [what for _, what in waiting if isinstance(what, Paces)]
 
     def told(self, thread: int) -> list[Pace]:
         return [word for word in self._all(self.board.inbox(thread)) if isinstance(word, Pace)]

@@ -286,6 +286,18 @@ class Rig:
                         buckets[b] += words[at + mt.E2E + b]
         return buckets
 
+    def links(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """(from task, to task) → frames, and their ns from when they left the sender's thread until they were there; of
+        those that were not handed over as they were made."""
+        tasks, found = {t.thread: t.task for t in self.threads}, dict[tuple[str, str], tuple[int, int]]()
+        for worker in self._workers.values():
+            words, begin = worker.meter.words, mt.HEADER + mt.THREADS * mt.THREAD_WORDS
+            for at in range(begin, begin + words[mt.H_LINKS] * mt.LINK_WORDS, mt.LINK_WORDS):
+                ends = tasks[words[at + mt.L_FROM]], tasks[words[at + mt.L_TO]]
+                frames, spent_ns = found.get(ends, (0, 0))
+                found[ends] = frames + words[at + mt.L_FRAMES], spent_ns + words[at + mt.L_CHANNEL_NS]
+        return found
+
     def pump(self, seconds: float) -> None:
         """Hear the workers for so long."""
         end = time.monotonic() + seconds

@@ -1,7 +1,7 @@
 """Inside one worker: where frames, acks and barriers go. Local ones straight into a thread's inbox, others
-to the sender, which owns one PUSH socket per peer worker.
+out of it, by one PUSH socket per peer worker.
 
-Threads that touch the network run no user code, and the reverse.
+The sender and the receiver run no user code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -38,6 +38,7 @@ from topology_runtime.worker import meter as mt
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.columns import Columns
+from topology_runtime.worker.outbox import Outbox
 from topology_runtime.worker.state import WorkerState
 from topology_runtime.worker.writing import BadRows, written
 
@@ -62,7 +63,7 @@ class Switchboard:
         """by_columns: peers that read frames of columns; told by them, so it may change."""
         self.slot, self.incarnation, self._by_columns = slot, incarnation, by_columns
         self.inboxes: dict[int, Inbox] = {}
-        self.out: SimpleQueue[tuple[Slot | None, Any]] = SimpleQueue()
+        self.out = Outbox()
         self.slot_of: dict[int, Slot] = {}
         self.strict = False
         self.topology_size = (0, 0)  # edges and sources; 0: not known yet
@@ -115,7 +116,7 @@ class Switchboard:
                     frame.rows = frame.rows.rows()
                 for data in written(frame, self.bad_rows, _random64):
                     wire_bytes += len(data)
-                    self.out.put((slot, data))
+                    self.out.send(slot, data)
         return wire_bytes
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
@@ -147,7 +148,7 @@ class Over:
 
 
 class Sender(threading.Thread):
-    """Owns the sockets to the peers; writes frames and batches of acks."""
+    """Makes and ends the sockets to the peers; writes what waits: frames, words, and acks in batches."""
 
     def __init__(
         self, board: Switchboard, meter: mt.Meter, records: dict[int, int], wake: Any, own: KeyPair
@@ -156,7 +157,6 @@ class Sender(threading.Thread):
         self._own = own
         self._board, self._meter, self._records, self._wake = board, meter, records, wake
         self.watches: SimpleQueue[tuple[WorkerAt, LinkWatch]] = SimpleQueue()  # of links, for who reads them
-        self._peers: dict[Slot, PushChannel] = {}
         self._pending: dict[Slot, list[bytes]] = {}
         self.dropped = 0
 
@@ -172,21 +172,21 @@ class Sender(threading.Thread):
     def run(self) -> None:
         while self._turn():
             pass
-        for channel in self._peers.values():
-            channel.close()
+        with self._board.out.taken(0):
+            for channel in self._board.out.peers.values():
+                channel.close()
+            self._board.out.peers.clear()
 
     def _turn(self) -> bool:
         """One batch; False to stop."""
         acks: dict[Slot, list[Ack]] = {}
-        go_on = self._one(*self._board.out.get(), acks)
-        for _ in range(SEND_BATCH):
-            try:
-                item = self._board.out.get_nowait()
-            except Empty:
-                break
-            go_on = self._one(*item, acks) and go_on
-        for slot, batch in acks.items():
-            self._send(slot, encode(Acks(self._board.slot, self._board.incarnation, batch)))
+        go_on = True
+        self._board.out.wait()
+        with self._board.out.taken(SEND_BATCH) as items:
+            for item in items:
+                go_on = self._one(*item, acks) and go_on
+            for slot, batch in acks.items():
+                self._send(slot, encode(Acks(self._board.slot, self._board.incarnation, batch)))
         return go_on
 
     def _one(self, slot: Slot | None, what: Any, acks: dict[Slot, list[Ack]]) -> bool:
@@ -207,7 +207,7 @@ class Sender(threading.Thread):
         if isinstance(what, WorkerAt):
             self._drop_peer(what.slot)
             try:
-                channel = self._peers[what.slot] = PushChannel(contact_at(what.endpoint, self._own))
+                channel = self._board.out.peers[what.slot] = PushChannel(contact_at(what.endpoint, self._own))
             except HeadgateError:
                 self.dropped += 1
                 return True
@@ -222,12 +222,12 @@ class Sender(threading.Thread):
         return what is not None
 
     def _drop_peer(self, slot: Slot) -> None:
-        channel = self._peers.pop(slot, None)
+        channel = self._board.out.peers.pop(slot, None)
         if channel is not None:
             channel.close(linger_ms=0)
 
     def _send(self, slot: Slot, data: bytes) -> None:
-        channel = self._peers.get(slot)
+        channel = self._board.out.peers.get(slot)
         if channel is not None:
             channel.send_bytes(data)
             return

@@ -1,4 +1,4 @@
-"""The thread that runs a task: its life, its orders, its lease. It touches no socket. What it does in a turn is its
+"""The thread that runs a task: its life, its orders, its lease. What it does in a turn is its
 work: frames.py (rows come in, or questions alone), source_reader.py; what it decides is in thread_core.py.
 
 What one thread tells the worker's main thread is in `now()`: written by the thread, read by the other.

@@ -1,0 +1,72 @@
+"""What leaves a worker, and the sockets to its peers. What each thread gives leaves in the order in which it gave it.
+
+A small frame is written to its socket by the thread that gives it, if nobody writes and nothing waits: on an idle
+worker that spares it the wake of another thread. All else waits for the sender.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+from topology_runtime.channels import PushChannel
+from topology_runtime.cluster import Slot
+
+SMALL_BYTES = 4096
+Item = tuple[Slot | None, Any]
+
+
+class Outbox:
+    """`peers`: the sockets, for whoever holds the lock (`taken`, `send`): a lock is all that ZeroMQ asks of threads
+    that share one."""
+
+    def __init__(self) -> None:
+        self.peers: dict[Slot, PushChannel] = {}
+        self._items: deque[Item] = deque()
+        self._lock = threading.Lock()
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._woken = False
+
+    def put(self, item: Item) -> None:
+        """For the sender; (None, …): an order to it."""
+        self._items.append(item)
+        self.wake()
+
+    def wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._wake.put(None)
+
+    def send(self, slot: Slot, data: bytes) -> None:
+        """At once, if it is small (who is busy fills its frames), that keeps the order and its peer is connected."""
+        if len(data) <= SMALL_BYTES and self._lock.acquire(blocking=False):
+            try:
+                if not self._items and (channel := self.peers.get(slot)) is not None:
+                    return channel.send_bytes(data)
+            finally:
+                self._lock.release()
+        self.put((slot, data))
+
+    def wait(self) -> None:
+        """Until there may be something. Called by the sender."""
+        self._wake.get()
+        self._woken = False  # before it looks: what comes from now on wakes it again
+
+    @contextmanager
+    def taken(self, most: int) -> Iterator[Iterator[Item]]:
+        """What waits, so much of it at most; nothing is sent by others meanwhile."""
+        with self._lock:
+            yield self._taken(most)
+        if self._items:
+            self.wake()
+
+    def _taken(self, most: int) -> Iterator[Item]:
+        for _ in range(most):
+            try:
+                yield self._items.popleft()
+            except IndexError:
+                return
