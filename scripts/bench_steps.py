@@ -174,8 +174,10 @@ class Line:
     def _carry(self, steps: Steps | None) -> None:
         carry = self._carried if steps is None else steps.timed(self._carried, WIRE)
         for board in self.boards.values():
-            with board.out.taken(ALL) as waiting:
-                carry(list(waiting))
+            with board.out.taken(ALL) as items:
+                waiting = list(items)
+            if waiting:
+                carry(waiting)
 
     def _carried(self, waiting: list[tuple[Slot, Any]]) -> None:
         acks: dict[Slot, list[m.Ack]] = {}
@@ -184,7 +186,7 @@ class Line:
                 message = _decode(what)
                 self.boards[slot].put(message.frame.target, (monotonic_ns(), message, len(what)))
             else:
-                acks.setdefault(slot, []).append(what)
+                acks.setdefault(slot, []).extend(what)
         for slot, some in acks.items():
             for ack in _decode(encode(m.Acks(slot, 1, some))).acks:
                 self.boards[slot].put(ack.key.thread, [ack])

@@ -13,7 +13,7 @@ from topology_runtime.channels import PullChannel, PushChannel
 from topology_runtime.cluster import Slot
 from topology_runtime.curve import new_pair
 from topology_runtime.keys.pairs import KeyGuard, Who, contact_at
-from topology_runtime.worker.outbox import SMALL_BYTES, Outbox
+from topology_runtime.worker.outbox import Outbox
 
 PEER, NOBODY = Slot("vm", 1), Slot("vm", 2)
 GIVERS, EACH = 4, 2000
@@ -36,14 +36,14 @@ def waiting(out: Outbox) -> list[object]:
         return [what for _, what in items]
 
 
-def test_what_is_small_leaves_at_once_and_all_else_waits(ends: tuple[Outbox, PullChannel]) -> None:
+def test_what_finds_nothing_waiting_leaves_at_once(ends: tuple[Outbox, PullChannel]) -> None:
     out, pull = ends
-    out.send(PEER, b"at once")
+    out.send(PEER, "at once", str.encode)
     assert pull.receive_bytes(5.0) == b"at once" and waiting(out) == []
-    out.send(PEER, large := bytes(SMALL_BYTES + 1))
-    out.send(PEER, b"behind it")
+    out.put((PEER, b"waits"))
+    out.send(PEER, "behind it", str.encode)
     out.put((None, "an order"))
-    assert waiting(out) == [large, b"behind it", "an order"]
+    assert waiting(out) == [b"waits", "behind it", "an order"]
     out.send(NOBODY, b"nobody is connected")
     assert waiting(out) == [b"nobody is connected"]
 
@@ -74,13 +74,16 @@ def test_more_than_is_taken_at_once_wakes_the_sender_again(ends: tuple[Outbox, P
 
 
 def test_each_threads_order_is_kept_by_threads_that_give_at_once(ends: tuple[Outbox, PullChannel]) -> None:
-    """Every seventh is large, so small ones come while others wait."""
+    """Every seventh is put, so others come while some wait."""
     out, pull = ends
 
     def give(giver: int) -> None:
         for n in range(EACH):
-            head = giver.to_bytes(1, "big") + n.to_bytes(4, "big")
-            out.send(PEER, head + bytes(SMALL_BYTES) * (n % 7 == giver))
+            data = giver.to_bytes(1, "big") + n.to_bytes(4, "big")
+            if n % 7 == giver:
+                out.put((PEER, data))
+            else:
+                out.send(PEER, data)
 
     def write() -> None:
         over = False

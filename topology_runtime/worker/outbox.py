@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from topology_runtime.channels import PushChannel
 from topology_runtime.cluster import Slot
 
-SMALL_BYTES = 4096
 Item = tuple[Slot | None, Any]
 
 
@@ -41,15 +40,15 @@ class Outbox:
             self._woken = True
             self._wake.put(None)
 
-    def send(self, slot: Slot, data: bytes) -> None:
-        """At once, if it is small (who is busy fills its frames), that keeps the order and its peer is connected."""
-        if len(data) <= SMALL_BYTES and self._lock.acquire(blocking=False):
+    def send(self, slot: Slot, item: Any, written: Callable[[Any], bytes] = bytes) -> None:
+        """At once, as it is written, if that keeps the order and the peer is connected; else the item waits."""
+        if self._lock.acquire(blocking=False):
             try:
                 if not self._items and (channel := self.peers.get(slot)) is not None:
-                    return channel.send_bytes(data)
+                    return channel.send_bytes(written(item))
             finally:
                 self._lock.release()
-        self.put((slot, data))
+        self.put((slot, item))
 
     def wait(self) -> None:
         """Until there may be something. Called by the sender."""

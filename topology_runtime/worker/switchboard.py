@@ -42,6 +42,7 @@ from topology_runtime.worker.outbox import Outbox
 from topology_runtime.worker.state import WorkerState
 from topology_runtime.worker.writing import BadRows, written
 
+SMALL_BYTES = 4096  # of a frame that its maker may write into a socket
 SEND_BATCH = 512  # messages taken from the queue before acks are written
 PENDING_MOST = 8192  # messages kept for a peer that is not connected yet
 POLL_S = 0.2
@@ -116,20 +117,28 @@ class Switchboard:
                     frame.rows = frame.rows.rows()
                 for data in written(frame, self.bad_rows, _random64):
                     wire_bytes += len(data)
-                    self.out.send(slot, data)
+                    if len(data) <= SMALL_BYTES:
+                        self.out.send(slot, data)
+                    else:  # who is busy fills its frames, and has others write them
+                        self.out.put((slot, data))
         return wire_bytes
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         """Acks to the ledgers they belong to."""
         local: dict[int, list[Ack]] = {}
+        others: dict[Slot, list[Ack]] = {}
         for home, ack in acks:
-            if home == self.slot:
-                if ack.key.incarnation == self.incarnation:
-                    local.setdefault(ack.key.thread, []).append(ack)
-            else:
-                self.out.put((home, ack))
+            if home != self.slot:
+                others.setdefault(home, []).append(ack)
+            elif ack.key.incarnation == self.incarnation:
+                local.setdefault(ack.key.thread, []).append(ack)
+        for home, batch in others.items():
+            self.out.send(home, batch, self.written_acks)
         for thread, batch in local.items():
             self.put(thread, batch)
+
+    def written_acks(self, acks: list[Ack]) -> bytes:
+        return encode(Acks(self.slot, self.incarnation, acks))
 
     def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
         """What threads tell each other beside rows, in order with the rows."""
@@ -186,7 +195,7 @@ class Sender(threading.Thread):
             for item in items:
                 go_on = self._one(*item, acks) and go_on
             for slot, batch in acks.items():
-                self._send(slot, encode(Acks(self._board.slot, self._board.incarnation, batch)))
+                self._send(slot, self._board.written_acks(batch))
         return go_on
 
     def _one(self, slot: Slot | None, what: Any, acks: dict[Slot, list[Ack]]) -> bool:
@@ -194,8 +203,8 @@ class Sender(threading.Thread):
             return self._order(what)
         if isinstance(what, bytes):
             self._send(slot, what)
-        elif isinstance(what, Ack):
-            acks.setdefault(slot, []).append(what)
+        elif isinstance(what, list):
+            acks.setdefault(slot, []).extend(what)
         else:
             self._send(slot, encode(what if isinstance(what, Whole) else self._signed(what)))
         return True
