@@ -27,6 +27,13 @@ PLANS = (
         test="tests/agent/test_slot_codes.py",
     ),
     one(
+        "threads that are of no use are chosen for what their probe happened to say",
+        "controller/plan/fewest_slots.py",
+        "if fits and not any(_as_good(fewer, point) for fewer in told):",
+        "if fits:",
+        test="tests/planning/test_thread_choices.py",
+    ),
+    one(
         "moves decide nothing",
         "controller/plan/steady.py",
         "        moves(relabel(plan, threads_of(in_force), room.excluded, room.pinned).placement, in_force),",

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, cpu, memory, peak, peak_rate
+from controller.knowledge.models import Model, Point, cpu, half_widths, memory, peak, peak_rate
 from controller.knowledge.plans import Allocation, Bundle, Placement, TaskAllocation
 from controller.plan.allocating import lone_tasks, slots_for
 from controller.plan.linear_program import TOLERANCE
@@ -173,12 +173,22 @@ def kinds_of(
 
 
 def choices_of(model: Model) -> tuple[Choice, ...]:
-    """The measured numbers of threads that a slot has memory for; the peak's anyhow, as MBA."""
+    """The measured numbers of threads that a slot has memory for; of those that the model's spread does not tell apart
+    the fewest, as more take turns at Python's lock."""
     best = peak(model)[1]
-    return tuple(
-        Choice(point.threads, point.rate_tps, point.cpu, min(1.0, point.memory))
-        for point in model.points
-        if point.rate_tps > 0 and (point.memory <= 1 or point.threads == best)
+    told: list[Point] = []
+    for point in model.points:
+        fits = point.rate_tps > 0 and (point.memory <= 1 or point.threads == best)
+        if fits and not any(_as_good(fewer, point) for fewer in told):
+            told.append(point)
+    return tuple(Choice(p.threads, p.rate_tps, p.cpu, min(1.0, p.memory)) for p in told)
+
+
+def _as_good(fewer: Point, more: Point) -> bool:
+    """May so few threads take as much as `more`, and at no more CPU a row, by how far that may be off?"""
+    least_tps = more.rate_tps - half_widths(more)[0]
+    return more.spread is not None and (
+        fewer.rate_tps >= least_tps and fewer.cpu * least_tps <= more.cpu * fewer.rate_tps
     )
 
 

@@ -53,6 +53,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--from", dest="first", type=int, default=1, help="their first seed [1]")
     parser.add_argument("--run", metavar="SHAPE,…", help=f"of {','.join(SHAPES)}")
     parser.add_argument("--run-turns", type=int, default=1, help="each so often, one after the other [1]")
+    parser.add_argument(
+        "--models", type=Path, metavar="DIR", help="for runs: of `headgate model profile`, here, today"
+    )
     parser.add_argument("--work", type=Path, default=WORK, help="state and traces of runs")
     parser.add_argument("--output", type=Path, default=ROOT / "docs", help="[docs]")
     options = parser.parse_args(words)
@@ -82,7 +85,7 @@ def made(options: argparse.Namespace, words: Sequence[str]) -> Row:
         "runs": [],
     }
     if options.run:
-        data["runs"] = runs(options.run.split(","), options.work.resolve(), options.run_turns)
+        data["runs"] = runs(options.run.split(","), options.work.resolve(), options.run_turns, options.models)
     data["load"] = (
         f"a load of {os.getloadavg()[2]:.0f} on its {os.cpu_count()} cores"  # of a quarter of an hour
     )
@@ -101,6 +104,9 @@ def without_places(words: Sequence[str]) -> list[str]:
     for word in rest:
         if word in ("--work", "--output"):
             next(rest, None)
+        elif word == "--models":
+            next(rest, None)
+            kept += [word, "DIR"]
         elif not word.startswith(("--work=", "--output=")):
             kept.append(word)
     return kept
@@ -184,12 +190,13 @@ def graphs(first: int, count: int) -> list[Row]:
 # ── run ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def runs(shapes: Sequence[str], work: Path, turns: int) -> list[Row]:
+def runs(shapes: Sequence[str], work: Path, turns: int, models: Path | None = None) -> list[Row]:
     """The usual pair and ours on fixed slots, by the experiments of paper 0; what was run in `work` stays."""
     if unknown := [shape for shape in shapes if shape not in SHAPES]:
         raise UsageError(f"--run: there is no shape {unknown[0]!r}", hint=",".join(SHAPES))
     command = [sys.executable, "-P", str(ROOT / "scripts" / "experiments" / "reproduce.py")]
     command += ["--shapes", ",".join(shapes), "--pairs", f"{USUAL},{OURS}", "--routings", "weighted"]
+    command += ["--models", str(models.resolve())] if models is not None else []
     rows: list[Row] = []
     for turn in range(1, turns + 1):
         own = work / str(turn)
@@ -211,6 +218,7 @@ def run_rows(data: Row) -> list[Row]:
             "predicted_tps": cell["predicted_tps"],
             "actual_tps": cell["actual_tps"],
             "bounded": cell["bounded"],
+            "lowest_tps": min(step["offered_tps"] for step in cell["steps"]),
         }
         for cell in data["cells"]
         if cell["section"] == FIXED and not cell.get("failed")

@@ -33,7 +33,7 @@ def graph(what: str, **more: Any) -> Data:
 def run(pair: str, actual_tps: float | None, planned_tps: float = 100.0) -> Data:
     return {
         "shape": "linear", "pair": pair, "slots": 6, "planned_tps": planned_tps, "predicted_tps": planned_tps,
-        "actual_tps": actual_tps, "bounded": True,
+        "actual_tps": actual_tps, "bounded": True, "lowest_tps": 0.97 * planned_tps,
     }  # fmt: skip
 
 
@@ -120,10 +120,14 @@ def test_runs_are_told_each_and_by_their_median(data: Data) -> None:
         row["predicted_tps"] *= 1.2 if row["pair"] == OURS else 1
     text = page(data)
     assert "| linear | `mba+sam` | 6 | 100 | 1.00 | 1.00, 0.90 | 0.95 |" in text
-    assert f"| linear | `{OURS}` | 6 | 100 | 1.20 | 0.60, 0.00, 0.80 | 0.60 |" in text
-    assert line(text, "- **Run**").endswith("linear 0.60 (`mba+sam` 0.95).")
+    assert f"| linear | `{OURS}` | 6 | 100 | 1.20 | 0.60, < 0.97, 0.80 | 0.70 |" in text
+    assert line(text, "- **Run**").endswith("linear 0.70 (`mba+sam` 0.95).")
     data["runs"] = [run(USUAL, 90.0), run(OURS, 95.0)]
     assert "- **Run**" not in page(data)
+    data["runs"] = [run(USUAL, 90.0), run(OURS, None)]
+    text = page(data)
+    assert f"| linear | `{OURS}` | 6 | 100 | 1.00 | < 0.97 | – |" in text
+    assert line(text, "- **Run**").endswith("linear – (`mba+sam` 0.90).")
 
 
 def test_a_pair_without_a_plan_is_a_dash(data: Data) -> None:
@@ -150,6 +154,6 @@ def test_runs_come_from_cells_on_fixed_slots() -> None:
 def test_what_is_asked_wrongly_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert a.main(["--planners", "mba+sem"]) == 2
     assert "did you mean 'sam'" in capsys.readouterr().err
-    assert a.without_places(["--planners", "all", "--work", "/x", "--output=/y", "--turns", "3"]) == [
-        "--planners", "all", "--turns", "3",
+    assert a.without_places(["--planners", "all", "--work", "/x", "--output=/y", "--turns", "3", "--models", "/z"]) == [
+        "--planners", "all", "--turns", "3", "--models", "DIR",
     ]  # fmt: skip
