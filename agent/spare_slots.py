@@ -159,6 +159,8 @@ class SpareSlots:
 
     def stands(self) -> list[e.ProfileStands]:
         """Of those that have got on since."""
+        if not self._slots:
+            return []  # what measures takes 0.1 s and 20 MB, which an agent that measures nothing does without
         from topology_runtime.calibration.background import stands_in
 
         news = []
@@ -171,11 +173,11 @@ class SpareSlots:
     def end(self, number: int) -> e.ProfileEnded | None:
         """Kill what still runs of it, in its slot and outside, without waiting for that: a slot is needed at
         once. What it measured; None when there is none."""
-        from topology_runtime.calibration.background import FAILED
-
         slot = self._slots.pop(number, None)
         if slot is None:
             return None
+        from topology_runtime.calibration.background import FAILED
+
         code = 0
         if slot.process is not None:
             with suppress(ProcessLookupError):

@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 
 from controller.recording.block_rows import Columns
-from topology_runtime.arrow_schema import arrow_schema
 from topology_runtime.disk import sync_directory
 from topology_runtime.trace_tables import TABLES
 
@@ -75,6 +74,8 @@ class Segments:
     def _write(self, path: Path, parts: list[Columns]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
+
+        from topology_runtime.arrow_schema import arrow_schema
 
         schema = arrow_schema(self.table)
         pieces = [pa.table([pa.array(part[f.name], f.type) for f in schema], schema=schema) for part in parts]

@@ -37,8 +37,7 @@ def watch_beginning(pid: int, over: Callable[[], bool], timeout_s: float = 30.0)
             raise TimeoutError(f"not begun within {timeout_s:g} s")
         for each in below(pid):
             known = seen.setdefault(each, Began(each, now_s))
-            if known.role == "other":
-                known.role = role_of(each)
+            known.role = role_of(each) or known.role  # before it runs its own program it is like its parent
             known.cpu_s = cpu_s_of(each) or known.cpu_s
         time.sleep(LOOK_S)
     return time.monotonic() - began_s, list(seen.values())
@@ -57,11 +56,12 @@ def below(pid: int) -> list[int]:
 
 
 def role_of(pid: int) -> str:
+    """By its command line; nothing when it is no more, or none of ours."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     except OSError:
-        return "other"
-    return next((role for sign, role in ROLES.items() if sign in words), "other")
+        return ""
+    return next((role for sign, role in ROLES.items() if sign in words), "")
 
 
 def cpu_s_of(pid: int) -> float:

@@ -47,6 +47,14 @@ def test_help_imports_nothing_heavy():
     assert imported.isdisjoint(HEAVY)
 
 
+def test_a_controller_begins_without_what_its_first_plan_does_not_need():
+    code = "import controller.controller, controller.core.loop, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert "numpy" in loaded  # its samples are in arrays from the first one on
+    assert loaded.isdisjoint({"pyarrow", "highspy", "networkx", "duckdb", "pandas"})
+
+
 @pytest.mark.parametrize("words", [["plan", "linear", "--rate", "100"], ["topology", "validate", "linear"]])
 def test_planning_and_validating_do_without_networkx_until_it_is_needed(words):
     command = [sys.executable, "-X", "importtime", "-P", "-m", "dashboards.cli", *words]

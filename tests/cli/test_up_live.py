@@ -195,6 +195,15 @@ def test_a_signal_drains_and_ends(up: Start, number: signal.Signals) -> None:
     assert one.is_gone()
 
 
+def test_an_agent_that_measures_nothing_does_without_what_measures(up: Start) -> None:
+    one = up("--rates", "100")
+    one.until("the first tuples are through")
+    (agent,) = one.children("agent run")
+    maps = Path(f"/proc/{agent}/maps").read_text()
+    assert "zmq" in maps and "numpy" not in maps
+    assert one.end(signal.SIGINT)["tuples"]["lost"] == 0
+
+
 def test_two_signals_end_at_once(up: Start) -> None:
     one = up("--rates", "100")
     one.until("the first tuples are through")
