@@ -84,7 +84,7 @@ def test_boot_numbers_rise_even_when_the_clock_was_set_back(
 def test_one_agent_a_folder(tmp_path: Path) -> None:
     fd = start_up.lock(str(tmp_path / "vm1"), "vm1")
     with pytest.raises(Conflict) as caught:
-        start_up.lock(str(tmp_path / "vm1"), "vm1")
+        start_up.lock(str(tmp_path / "vm1"), "vm1", patience_s=0.0)
     assert caught.value.exit_code == 6
     os.close(fd)
     os.close(start_up.lock(str(tmp_path / "vm1"), "vm1"))
