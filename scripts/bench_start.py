@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from watched_runs.beginnings import watch_beginning
+from watched_runs.beginnings import watched
 from watched_runs.trials import trial
 
 ONE_TRIAL = "100", 3, ("--vms", "4,4")  # rates, seconds, options
@@ -46,7 +46,7 @@ def start_steps(repeats: int) -> dict[str, Any]:
     at_s, cpu_s = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder, trial(Path(folder), *ONE_TRIAL) as run:
-            seconds, processes = watch_beginning(run.process.pid, lambda run=run: bool(run.stored()))
+            seconds, processes = watched(run)
             run.finish()
         took.append(seconds)
         count = Counter[str]()
