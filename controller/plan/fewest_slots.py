@@ -174,7 +174,7 @@ def kinds_of(
 
 def choices_of(model: Model) -> tuple[Choice, ...]:
     """The measured numbers of threads that a slot has memory for; of those that the model's spread does not tell apart
-    the fewest, as more take turns at Python's lock."""
+    the fewest, which carry more of what is planned when they run (decision 74)."""
     best = peak(model)[1]
     told: list[Point] = []
     for point in model.points:

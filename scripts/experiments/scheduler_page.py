@@ -180,11 +180,11 @@ def _runs(data: Data) -> str:
     words = (
         "The highest rate that each of the two plans on the same fixed slots (models measured on this machine, not the "
         "published ones; median, as each run measures its ends anew), and what a run of that plan kept up with, as a "
-        "part of it: led up a stair of rates until it does not. < 0.98: its first step, at that part, was too high by "
-        "the analysis, though it had looked well enough to be led on; left out of the median. Rates are planned in "
-        "steps, so a plan may be predicted to carry more than it is for. Runs of a row come one after the other with "
-        "those of other rows between; what else the machine does takes from all of them, so ratios below 1 say as much "
-        "of that as of the plan."
+        "part of it: led up a stair of rates until it does not. Where it says < a part, the analysis found even the "
+        "lowest step, at that part, too high, and the run is left out of the median. Rates are planned in steps, so a "
+        "plan may be predicted to carry more than it is for. Runs of a row come one after the other with those of "
+        "other rows between; what else the machine does takes from all of them, so ratios below 1 say as much of that as of "
+        "the plan."
     )
     columns = [
         "shape",
