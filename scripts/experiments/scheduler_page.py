@@ -181,10 +181,10 @@ def _runs(data: Data) -> str:
         "The highest rate that each of the two plans on the same fixed slots (models measured on this machine, not the "
         "published ones; median, as each run measures its ends anew), and what a run of that plan kept up with, as a "
         "part of it: led up a stair of rates until it does not. Where it says < a part, the analysis found even the "
-        "lowest step, at that part, too high, and the run is left out of the median. Rates are planned in steps, so a "
-        "plan may be predicted to carry more than it is for. Runs of a row come one after the other with those of "
-        "other rows between; what else the machine does takes from all of them, so ratios below 1 say as much of that as "
-        "of the plan."
+        "lowest step, at that part, too high, and the run is left out of the median. Rates are planned in steps, so "
+        "a plan may be predicted to carry more than it is for. Runs of a row come one after the other with those of "
+        "other rows between; what else the machine does takes from all of them, so ratios below 1 say as much of "
+        "that as of the plan."
     )
     columns = [
         "shape",
