@@ -4,7 +4,8 @@ W1  source → f1 → f2 → f3 → count in one worker, against a bare loop mak
 W2  the same over two workers (source, f1 | f2, f3, count), against two processes that pass 512-tuple frames
     over one ZeroMQ pair without acks
     each without chains and with (worker/chains.py), one after the other
-W3  200 tuples/s through five stages over two workers: latency from the intended emit time, against a hop
+W3  200 tuples/s through five stages over two workers: latency from the intended emit time, against a hop;
+    without chains and with
 """
 # bench: W1 W2 W3 – throughput and latency of the data plane beside its bare limits
 
@@ -35,6 +36,7 @@ from topology_runtime.worker import rows as wire  # noqa: E402
 from topology_runtime.worker.rig import Rig  # noqa: E402
 
 FRAME = 512  # of the bare limits
+MODELLED_TPS = 16384.0  # opens the window: rows in flight at most twice as many
 NAMES = ("source", "f1", "f2", "f3", "count")
 
 
@@ -106,7 +108,7 @@ def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] 
             directory,
             (str(HERE),),
             m.DataPlaneSettings(frame_rows=FRAME_ROWS),
-            dict.fromkeys(NAMES, 16384.0),
+            dict.fromkeys(NAMES, MODELLED_TPS),
             chained=chained,
         )
         try:
@@ -120,11 +122,11 @@ def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] 
             rig.stop()
 
 
-def our_latency(seconds: float) -> tuple[float, float]:
+def our_latency(seconds: float, chained: tuple[str, ...] = ()) -> tuple[float, float]:
     """(p50, p99) in ms at 200 tuples/s, five stages over two workers."""
     places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
     with tempfile.TemporaryDirectory() as directory:
-        rig = Rig(topology(), places, directory, (str(HERE),))
+        rig = Rig(topology(), places, directory, (str(HERE),), chained=chained)
         try:
             rig.start()
             rig.offer([(0.0, 200.0)])
@@ -188,20 +190,20 @@ def throughput(name: str, repeats: int, seconds: float) -> dict[str, object]:
 
 
 def latency(repeats: int, seconds: float) -> dict[str, object]:
-    p50, p99, ours_ms = [], [], []
+    bare, threads, chains = [], [], []
     for i in range(repeats):
-        bare, mine = bare_hop(seconds), our_latency(seconds)
-        p50.append(mine[0] / bare[0])
-        p99.append(mine[1] / bare[1])
-        ours_ms.append(mine[0])
-        print(f"W3 {i + 1}/{repeats}: p50 {mine[0]:.2f} ms against {bare[0]:.2f}", file=sys.stderr)
-    return {
-        "benchmark": "W3",
-        "n": repeats,
-        "p50_to_bare": spread(p50),
-        "p99_to_bare": spread(p99),
-        "p50_ms": spread(ours_ms),
-    }
+        bare.append(bare_hop(seconds))
+        threads.append(our_latency(seconds))
+        chains.append(our_latency(seconds, NAMES))
+        said = f"{threads[-1][0]:.2f} ms, chained {chains[-1][0]:.2f}, a bare hop {bare[-1][0]:.2f}"
+        print(f"W3 {i + 1}/{repeats}: p50 {said}", file=sys.stderr)
+    result: dict[str, object] = {"benchmark": "W3", "n": repeats}
+    for name, ours in (("", threads), ("chained_", chains)):
+        result[f"{name}p50_ms"] = spread([p50 for p50, _ in ours])
+        for at, which in enumerate(("p50", "p99")):
+            ratios = [a[at] / b[at] for a, b in zip(ours, bare, strict=True)]
+            result[f"{name}{which}_to_bare"] = spread(ratios)
+    return result
 
 
 def spread(values: list[float]) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
 Nothing is started: each thread's `turn` is called while something waits for it, so no thread waits for Python's lock or
 is woken, and no socket is written to. Every named function is timed on its own (without those called in it that are
-named too). Beside the table stand the same turns without being timed, which say what timing costs, a plain loop that
-does the same work, and the CPU of a row in real workers, by the system: what that is more are wakes, the lock, sockets
-and encryption.
+named too). Beside the table stand the same turns without being timed, which say what timing costs, and of frames of one
+row; a plain loop that does the same work, and one that has a list of rows from each function for the next; and the CPU
+of a row in real workers, by the system: what that is more are wakes, the lock, sockets and encryption.
 """
 # bench: steps – where the time of a row goes, step by step, in W1, W2 and W4
 
@@ -169,7 +169,8 @@ class Line:
         for thread in self.threads[1:]:
             while not thread.inbox.empty():
                 thread.work.turn()
-            self._carry(steps)
+            if len(self.boards) > 1:
+                self._carry(steps)
 
     def _carry(self, steps: Steps | None) -> None:
         carry = self._carried if steps is None else steps.timed(self._carried, WIRE)
@@ -202,18 +203,15 @@ def places_of(name: str) -> dict[str, list[int]]:
     return {task: [int(name == "W2" and task in ("f2", "f3", "count"))] for task in w12.NAMES}
 
 
-def rig_of(name: str, folder: str, chained: bool) -> Rig:
+def rig_of(name: str, folder: str, chained: bool, frame_rows: int = FRAME_ROWS) -> Rig:
     """As scripts/bench W1, W2 and W4 (its kept form) have it."""
-    here = (str(HERE),)
     if name == "W4":
-        topology, names, frame_rows, tps = (
-            w4.topology("kept", 10**12, "msgspec", f"{folder}/counts.json"), w4.NAMES, w4.FRAME, w4.MODELLED_TPS
-        )  # fmt: skip
+        topology, names = w4.topology("kept", 10**12, "msgspec", f"{folder}/counts.json"), w4.NAMES
     else:
-        topology, names, frame_rows, tps = w12.topology(), w12.NAMES, FRAME_ROWS, 16384.0
-    settings = m.DataPlaneSettings(frame_rows=frame_rows)
-    modelled = dict.fromkeys(names, tps)
-    return Rig(topology, places_of(name), folder, here, settings, modelled, chained=names if chained else ())
+        topology, names = w12.topology(), w12.NAMES
+    settings, modelled = m.DataPlaneSettings(frame_rows=frame_rows), dict.fromkeys(names, w12.MODELLED_TPS)
+    chains = names if chained else ()
+    return Rig(topology, places_of(name), folder, (str(HERE),), settings, modelled, chained=chains)
 
 
 def stepped(name: str, chained: bool, seconds: float) -> tuple[dict[str, float], float, float]:
@@ -241,6 +239,34 @@ def stepped(name: str, chained: bool, seconds: float) -> tuple[dict[str, float],
     (timed_rows, timed_ns), (bare_rows, bare_ns) = spent[True], spent[False]
     by_step = {step: ns / timed_rows / 1e3 for step, ns in steps.ns.items()}
     return by_step, timed_ns / timed_rows / 1e3, bare_ns / bare_rows / 1e3
+
+
+def of_one_row(name: str, chained: bool, seconds: float) -> float:
+    """µs of a frame of one row: what a frame costs, whatever is in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        rig = rig_of(name, folder, chained, 1)
+        line = Line(rig, folder)
+        for _ in range(200):
+            line.round(None)
+        rows, begun, end = line.rows(), time.perf_counter_ns(), time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            line.round(None)
+        us = (time.perf_counter_ns() - begun) / (line.rows() - rows) / 1e3
+        rig.stop()
+    return us
+
+
+def lists(seconds: float) -> float:
+    """µs of a row of W1 where each function makes a list for the next, without any of ours."""
+    source, done, begun = w12.bt.Numbers(), 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        rows: list[Any] = source.read(done, FRAME_ROWS)
+        for function in (w12.bt.f1, w12.bt.f2, w12.bt.f3, w12.bt.count):
+            made: list[Any] = []
+            made.extend(map(function, rows))
+            rows = made
+        done += FRAME_ROWS
+    return (time.perf_counter() - begun) / done * 1e6
 
 
 def real(name: str, chained: bool, seconds: float) -> float:
@@ -285,9 +311,11 @@ def main() -> None:
             bare = plain(name, options.seconds / 2)
             by_step, timed, not_timed = stepped(name, chained, options.seconds)
             told = {**by_step, "all steps, timed": timed, "the same, not timed": not_timed}
-            runs.append(
-                {**told, "plain loop": bare, "CPU in real workers": real(name, chained, options.seconds)}
-            )
+            told["a frame of one row"] = of_one_row(name, chained, options.seconds / 2)
+            told["plain loop"] = bare
+            if name != "W4":
+                told["a list for each function"] = lists(options.seconds / 2)
+            runs.append({**told, "CPU in real workers": real(name, chained, options.seconds)})
             how = "chained" if chained else "a thread per task"
             print(f"{name} {how} {i + 1}/{options.repeats}: {not_timed:.2f} µs a row", file=sys.stderr)
         median = {step: round(statistics.median(run[step] for run in runs), 3) for step in runs[0]}

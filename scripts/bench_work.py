@@ -22,20 +22,19 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from bench_data_plane import spread  # noqa: E402
+from bench_data_plane import MODELLED_TPS, spread  # noqa: E402
 from peers import work  # noqa: E402
 from topology_runtime import messages as m  # noqa: E402
+from topology_runtime.data_plane import FRAME_ROWS  # noqa: E402
 from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
 from topology_runtime.worker.rig import Rig  # noqa: E402
 
-FRAME = 512
 NAMES = ("events", "parse", "count", "sink")
 COUNTS = {
     "kept": Task("count", run="topology_runtime.tasks.count:CountByKey", state="keyed"),
     "object": Task("count", run="bench_work_tasks:CountHere"),
 }
 MOST_S = 120.0  # a run that takes longer has failed
-MODELLED_TPS = 65536.0  # opens the window: rows in flight at most twice as many
 
 
 def topology(count: str, total: int, library: str, path: str) -> Topology:
@@ -73,7 +72,7 @@ def plain(total: int, library: str) -> Measured:
     return Measured(rate, {"": cpu_ns / total})
 
 
-def ours(count: str, total: int, library: str, chained: bool) -> Measured:
+def ours(count: str, total: int, library: str, chained: bool, modelled_tps: float) -> Measured:
     """The workers, from the offer to the last event at the sink."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counts.json"
@@ -82,8 +81,8 @@ def ours(count: str, total: int, library: str, chained: bool) -> Measured:
             {name: [0] for name in NAMES},
             folder,
             (str(HERE),),
-            m.DataPlaneSettings(frame_rows=FRAME),
-            dict.fromkeys(NAMES, MODELLED_TPS),
+            m.DataPlaneSettings(frame_rows=FRAME_ROWS),
+            dict.fromkeys(NAMES, modelled_tps),
             chained=NAMES if chained else (),
         )
         try:
@@ -120,6 +119,9 @@ def main() -> None:
         "--json", choices=["msgspec", "json"], default="msgspec", help="what parses, on both sides"
     )
     parser.add_argument("--counts", default=",".join(COUNTS), help="forms of the count: kept, object")
+    parser.add_argument(
+        "--modelled-tps", type=float, default=MODELLED_TPS, help="twice as many rows are in flight at most"
+    )
     parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
     options = parser.parse_args()
     forms = [(count, chained) for count in options.counts.split(",") for chained in (False, True)]
@@ -129,7 +131,7 @@ def main() -> None:
     for i in range(options.repeats):
         bare.append(plain(total, options.json))
         for form in forms:
-            found[form].append(ours(form[0], total, options.json, form[1]))
+            found[form].append(ours(form[0], total, options.json, form[1], options.modelled_tps))
         said = ", ".join(
             f"{name(*form)} {runs[-1].per_s / bare[-1].per_s:.2f}" for form, runs in found.items()
         )

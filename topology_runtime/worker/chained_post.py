@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from topology_runtime.messages import Frame
 from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
@@ -14,8 +13,7 @@ from topology_runtime.worker.acks import Addressed, summed
 from topology_runtime.worker.switchboard import Switchboard
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """When it was done with a frame, by the CPU clock of the calling thread, ns; and the acks, which are for the
     caller to send."""
 

@@ -38,6 +38,7 @@ class FrameWork(ThreadWork):
 
     def __init__(self, thread: TaskThread) -> None:
         super().__init__(thread)
+        self._words, self._at = thread.host.meter.words, thread.at
         self._files = SnapshotFiles(thread.host.directory, thread.task.name, thread.desired.thread)
         self._links: dict[int, int | None] = {}  # sender → its record in the meter, if there was one left
         self._taken: dict[int, int] = {}  # sender → frames
@@ -83,18 +84,19 @@ class FrameWork(ThreadWork):
         thread, core = self.thread, self.core
         if not self._anywhere:
             return None
-        self._let_drain(frame.sender, before)
+        if self._taken.get(frame.sender, 0) != before:
+            self._let_drain(frame.sender, before)
         with thread.lock:
             if thread.stopping or self._taken.get(frame.sender, 0) != before:
                 return None
             thread.look_round()
             if not core.may_work:
                 return None
-            words, post = thread.host.meter.words, thread.post
-            ident, words[thread.at + mt.IDENT] = words[thread.at + mt.IDENT], threading.get_ident()
+            words, at_ident, post = self._words, self._at + mt.IDENT, thread.post
+            ident, words[at_ident] = words[at_ident], threading.get_ident()
             post.begin(cpu_ns)
             self._handle((frame.flushed_ns, frame, 0))
-            words[thread.at + mt.IDENT] = ident
+            words[at_ident] = ident
             waits = core.outputs.buffers or core.behaviour.by_the_clock
             if waits and self._until_ns > monotonic_ns() + int(self._patience_s() * 1e9):
                 thread.inbox.put(None)  # there is something to do sooner than it thinks
@@ -175,7 +177,7 @@ class FrameWork(ThreadWork):
         if not came:
             return monotonic_ns()
         frame = came[0][1] if len(came) == 1 else gathered([one for _, one, _ in came])
-        words, at, watch, post = thread.host.meter.words, thread.at, thread.watch, thread.post
+        words, at, watch, post = self._words, self._at, thread.watch, thread.post
         if (copies := thread.copies) is not None:
             copies.add(thread.topology.edges[frame.edge].source, frame.rows)
         start_ns, cpu_ns, rows = monotonic_ns(), post.cpu_ns or time.thread_time_ns(), len(frame.rows)
@@ -184,18 +186,21 @@ class FrameWork(ThreadWork):
         self.core.take(frame, start_ns)
         watch.quick = False
         end_ns = monotonic_ns()
+        busy_ns = end_ns - start_ns
         words[at + mt.CALL_STARTED_NS] = 0
         words[at + mt.TUPLES_IN] += rows
         words[at + mt.FRAMES_IN] += len(came)
-        words[at + mt.BUSY_NS] += end_ns - start_ns
+        words[at + mt.BUSY_NS] += busy_ns
         post.cpu_ns = now_ns = time.thread_time_ns()
-        words[at + mt.WAIT_NS] += max(0, end_ns - start_ns - (now_ns - cpu_ns))
+        if (waited_ns := busy_ns - (now_ns - cpu_ns)) > 0:
+            words[at + mt.WAIT_NS] += waited_ns
         for arrived_ns, one, wire_bytes in came:
             rows, one.rows = len(one.rows), []  # let go before those that take what came of them take it
             if wire_bytes:
                 words[at + mt.BYTES_IN] += wire_bytes
-            words[at + mt.LATENCY_SUM_NS] += (end_ns - arrived_ns) * rows
-            words[at + mt.FIELDS + bucket_of(end_ns - arrived_ns)] += rows
+            latency_ns = end_ns - arrived_ns
+            words[at + mt.LATENCY_SUM_NS] += latency_ns * rows
+            words[at + mt.FIELDS + bucket_of(latency_ns)] += rows
             self._taken[one.sender] = self._taken.get(one.sender, 0) + 1
             self._measure_link(one, rows, arrived_ns, wire_bytes)
         return end_ns
@@ -209,13 +214,13 @@ class FrameWork(ThreadWork):
     # ── links ───────────────────────────────────────────────────────────────────────────────────
 
     def _measure_link(self, frame: Frame, rows: int, arrived_ns: int, wire_bytes: int) -> None:
-        host = self.thread.host
         link = self._links.get(frame.sender, -1)
         if link == -1:
+            host = self.thread.host
             with host.lock:
                 link = self._links[frame.sender] = host.meter.link_record(frame.sender, frame.target)
         if link is not None:
-            words = host.meter.words
+            words = self._words
             words[link + mt.L_TUPLES] += rows
             words[link + mt.L_FRAMES] += 1
             if wire_bytes:

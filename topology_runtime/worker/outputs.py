@@ -216,8 +216,10 @@ class Outputs:
         return buffer
 
     def _cap(self, edge: int, target: int) -> int:
-        cap, pace = self.cap_of(target), self._paces.get((edge, target))
-        return cap if pace is None else min(cap, pace.rows)
+        cap = self.cap_of(target)
+        if not self._paces or (pace := self._paces.get((edge, target))) is None:
+            return cap
+        return min(cap, pace.rows)
 
     def _due_ns(self, place: tuple[int, int]) -> int:
         pace = self._paces.get(place)

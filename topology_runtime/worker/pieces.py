@@ -63,6 +63,8 @@ class Pieces:
         return self._begun > 0 and self._clock() - self._since_ns > PIECE_NS
 
     def log(self, finished: list[Finished]) -> None:
+        if not (finished or self._begun):
+            return
         self._log.log(finished)
         self._begun = 0
         self._log.begun(0)

@@ -223,7 +223,8 @@ class TaskThread(threading.Thread):
     def look_round(self) -> None:
         """Between two frames: what does the agent ask for, what are the orders?"""
         self.watch.look()
-        self.look_at_orders()
+        if self.orders is not self.core.orders or self.asked is not self._asked:
+            self.look_at_orders()
         if (now_ns := monotonic_ns()) >= self._keys_due_ns and self.orders is not None:
             self._keys_due_ns = now_ns + KEYS_EVERY_NS
             self.keys_seen = self.core.outputs.keys_seen(self.orders.desired.hide_keys)

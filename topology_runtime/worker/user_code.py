@@ -180,14 +180,15 @@ class UserCode:
     ) -> tuple[Sequence[Any], Batch]:
         """The function over these values, one for each row; the rows for which it fails are buried."""
         results, failures = self.each(function, values, batch)
-        return results, self.results.bury(batch, failures) if failures else batch
+        return (results, self.results.bury(batch, failures)) if failures else (results, batch)
 
     def each(
         self, function: Callable[[Any], Any], values: Sequence[Any], batch: Batch
     ) -> tuple[list[Any], list[Failure]]:
         """The results of the function over these values, one for each row, but of those for which it fails."""
-        call = self._carefully(function, batch) if self.watch.careful else function
-        return attempts.each(call, values, self.pause, self.watch)
+        watch = self.watch
+        call = self._carefully(function, batch) if watch.careful else function
+        return attempts.each(call, values, self.pause, watch)
 
     def over(self, function: Callable[[Any], Any], batch: Batch) -> tuple[Sequence[Any], Batch]:
         """What a function says of rows that meet user code first here, and those rows of which it says something."""
