@@ -2,11 +2,12 @@
 
 stopped-sink  the sink stands still for --seconds; memory of all workers meanwhile, its slope with the 95 % interval
               (Theil and Sen), rows sent again, rows lost, how long until rows move again
+large-rows    the same with rows of 200 KB
 slow-sink     a sink that takes 1,000 rows a second
 slow-key      one key of twenty takes 1 ms a row, the others nothing
 burst         500 rows/s, ten times as many for a second, a sink that takes 1,600: latency before, and after 8 s
 """
-# bench: stopped-sink slow-sink slow-key burst – memory and losses when something downstream is too slow
+# bench: stopped-sink large-rows slow-sink slow-key burst – memory and losses when something downstream is too slow
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ WARM_UP_S, SAMPLE_S = 3.0, 0.25
 MB = 1e6
 
 
-def topology(folder: Path, sink_pause_s: float, key_pause_s: float | None) -> Topology:
+def topology(folder: Path, sink_pause_s: float, key_pause_s: float | None, row_bytes: int = 10) -> Topology:
     middle = Task("middle", run="bench_pressure_tasks:same")
     edge = Edge("source", "middle")
     if key_pause_s is not None:
@@ -51,7 +52,13 @@ def topology(folder: Path, sink_pause_s: float, key_pause_s: float | None) -> To
     return Topology(
         "pressure",
         (
-            Task("source", kind="source", run="bench_pressure_tasks:Numbered", static=Static()),
+            Task(
+                "source",
+                kind="source",
+                run="bench_pressure_tasks:Numbered",
+                params={"row_bytes": row_bytes},
+                static=Static(),
+            ),
             middle,
             Task("sink", run="bench_pressure_tasks:Ticks", params=sink),
         ),
@@ -107,7 +114,10 @@ class Pressed:
 
 @contextmanager
 def pressed(
-    sink_pause_s: float = 0.0, key_pause_s: float | None = None, modelled: float = 16384.0
+    sink_pause_s: float = 0.0,
+    key_pause_s: float | None = None,
+    modelled: float = 16384.0,
+    row_bytes: int = 10,
 ) -> Iterator[Pressed]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -115,7 +125,7 @@ def pressed(
             file.truncate(ROWS_MOST)
         middle = [0, 1] if key_pause_s is not None else [0]
         rig = Rig(
-            topology(folder, sink_pause_s, key_pause_s),
+            topology(folder, sink_pause_s, key_pause_s, row_bytes),
             {"source": [0], "middle": middle, "sink": [1]},
             name,
             (str(HERE),),
@@ -129,8 +139,8 @@ def pressed(
             rig.stop()
 
 
-def stopped_sink(seconds: float) -> dict[str, Any]:
-    with pressed() as run:
+def stopped_sink(seconds: float, row_bytes: int = 10, again_rows: int = 10_000) -> dict[str, Any]:
+    with pressed(row_bytes=row_bytes) as run:
         run.rig.offer([(0.0, FULL_TPS)])
         run.rig.pump(WARM_UP_S)
         (run.folder / "stop").touch()
@@ -140,10 +150,16 @@ def stopped_sink(seconds: float) -> dict[str, Any]:
         moved = run.rig.count("sink") - standing
         (run.folder / "stop").unlink()
         begin = time.monotonic()
-        run.rig.wait(lambda: run.rig.count("sink") > standing + moved + 10_000, 60.0, "rows to move again")
+        run.rig.wait(
+            lambda: run.rig.count("sink") > standing + moved + again_rows, 60.0, "rows to move again"
+        )
         again_s = time.monotonic() - begin
         run.rig.pump(2.0)
         return {**found, "moved_meanwhile": moved, "moving_again_s": round(again_s, 2), **run.end()}
+
+
+def large_rows(seconds: float) -> dict[str, Any]:
+    return stopped_sink(seconds, row_bytes=200_000, again_rows=200)
 
 
 def slow_sink(seconds: float) -> dict[str, Any]:
@@ -171,7 +187,13 @@ def burst(seconds: float) -> dict[str, Any]:
         return {"p99_ms": {name: round(value, 1) for name, value in found.items()}, **run.end()}
 
 
-RUNS = {"stopped-sink": stopped_sink, "slow-sink": slow_sink, "slow-key": slow_key, "burst": burst}
+RUNS = {
+    "stopped-sink": stopped_sink,
+    "large-rows": large_rows,
+    "slow-sink": slow_sink,
+    "slow-key": slow_key,
+    "burst": burst,
+}
 
 
 def main() -> None:

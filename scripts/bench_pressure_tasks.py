@@ -16,8 +16,13 @@ SLOW_KEY, KEYS = 0, 20
 class Numbered(Source):
     """The row of a position is that position and a text."""
 
+    def __init__(self, row_bytes: int = 10) -> None:
+        self._text = "0123456789" * (row_bytes // 10)
+
     def read(self, position: int, limit: int) -> list[tuple[int, str]]:
-        return [(n, "0123456789") for n in range(position, position + limit)]
+        if len(self._text) == 10:
+            return [(n, "0123456789") for n in range(position, position + limit)]
+        return [(n, f"{n}{self._text}") for n in range(position, position + limit)]  # each a text of its own
 
 
 def same(row: tuple[int, str]) -> tuple[int, str]:

@@ -54,8 +54,8 @@ LEDGERS = (
     one(
         "the window has no end",
         LEDGER,
-        "return max(0, self.window_rows - (self.in_flight - self._kept))",
-        "return self.window_rows",
+        "        return max(0, room)\n",
+        "        return self.window_rows\n",
         ("rows in flight",),
         shape="line",
         more={"queue_ms": 1800, "faults": 0, "rate_tps": 45.0},
@@ -79,15 +79,15 @@ LEDGERS = (
     one(
         "what is done stays in flight",
         LEDGER,
-        "        del self._open[root.sequence]\n        self.in_flight -= len(root.rows)\n",
-        "        del self._open[root.sequence]\n",
-        ("rows in flight", "the summary", *LATE),
+        "        self.in_flight -= len(root.rows)\n",
+        "",
+        ("rows in flight", "the summary", "a full ledger", *LATE),
     ),
     one(
         "replays wait for those that are done",
         LEDGER,
-        "        self._replaying.pop(root.sequence, None)\n        self._newest_done_ns",
-        "        self._newest_done_ns",
+        "        self._bytes -= root.size_bytes\n        self._replaying.pop(root.sequence, None)\n",
+        "        self._bytes -= root.size_bytes\n",
         test="tests/worker/test_ledger.py",
     ),
     one(
@@ -101,7 +101,7 @@ LEDGERS = (
     one(
         "kept rows fill the window",
         LEDGER,
-        "            self._kept += len(root.rows)\n            self._replaying",
+        "            self._moves(root, -1)\n            self._replaying",
         "            self._replaying",
         LATE,
         shape="long holds",
@@ -277,6 +277,27 @@ SOURCES = (
         "        return start.position\n",
         "        return start.until\n",
         ("unaccounted", "reached no sink", "lacks", *SAVED),
+    ),
+    one(
+        "large rows in flight are as many as small ones",
+        LEDGER,
+        "            room = min(room, max(fit, self.least_rows - moving))\n",
+        "",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "rows that are done still take room by their bytes",
+        LEDGER,
+        "        self._bytes -= root.size_bytes\n        self._replaying",
+        "        self._replaying",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "a task that waits in many threads waits for large rows",
+        SOURCE,
+        "IN_FLIGHT_BYTES, ROWS_A_THREAD * len(orders.task_of)",
+        "IN_FLIGHT_BYTES, 0",
+        test="tests/worker/test_bytes_in_flight.py",
     ),
     one(
         "a source is told of no fault",

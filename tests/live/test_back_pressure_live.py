@@ -18,6 +18,16 @@ def test_a_sink_that_stands_still_costs_no_memory_and_no_row() -> None:
     assert found["lost"] == 0 and found["moving_again_s"] < 5.0
 
 
+def test_large_rows_in_flight_are_few() -> None:
+    """By the rate alone 32,768 rows of 200 KB could be: 6.5 GB."""
+    found = bench.large_rows(8.0)
+    assert found["rows"] > 500, "rows flowed before"
+    assert found["moved_meanwhile"] == 0
+    assert found["mb_most"] < 400.0, "two workers, each with what may be in flight, written and unwritten"
+    assert found["mb_per_s_95"][1] < GROWING_MB_PER_S * 5
+    assert found["lost"] == 0 and found["moving_again_s"] < 5.0
+
+
 def test_a_slow_sink_slows_its_source_and_memory_stays_flat() -> None:
     found = bench.slow_sink(5.0)
     assert found["rows"] < 30_000, "a thousand a second came out, and a window more was read"

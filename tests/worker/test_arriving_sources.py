@@ -67,6 +67,7 @@ class Bench:
         ports = Ports(self, self, partial(SnapshotFiles, ""), lambda: next(numbers), key_function)
         self.core = ThreadCore(ThreadSpec(1, "source", SLOT), topology, ports)
         self.core.behaviour = self.source = SourceTask(self.core)
+        self.source.sizes.saw([0])  # so its first root is as the others
         schedule = Schedule(0, ((0.0, 5.0 if cap_tps is None else cap_tps),), uncapped=cap_tps is None)
         threads = (ThreadSpec(1, "source", SLOT), ThreadSpec(2, "work", SLOT))
         self.desired = DesiredState(

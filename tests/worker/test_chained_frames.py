@@ -110,6 +110,7 @@ def line_of(tmp_path: Path, modelled_tps: dict[int, float]) -> dict[str, TaskThr
         thread.inbox.put(None)
     for thread in list(threads.values())[1:]:
         thread.work.turn()
+    threads[1].work.source.sizes.saw([(0, 0)])  # type: ignore[attr-defined]  # so its first root is as the others
     return {thread.task.name: thread for thread in threads.values()}
 
 

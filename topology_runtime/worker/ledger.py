@@ -11,7 +11,8 @@ Rules (protocol: Tuples):
  4. Deadline: 30 s until 100 roots are measured, then max(3 s, 4 × p99), 60 s at most: for what no fault tells of
     (faults are told by links and by who is where). It stands still
     while rows of the root are kept by a task.
- 5. Rows in flight and not kept stay within the window; replays use a quarter of it at a time.
+ 5. Rows in flight and not kept stay within the window, and their bytes too, but for a few rows that large ones are
+    granted; replays use a quarter of it at a time.
  6. `acked` only moves forward: every position below it is done [B5].
 """
 
@@ -49,6 +50,7 @@ class Root:
     attempt: int = 0
     expiries: int = 0
     kept: int = 0
+    size_bytes: int = 0
     open: dict[int, int] = field(default_factory=dict)  # attempt → XOR of its ids
 
 
@@ -58,11 +60,15 @@ class Ledger:
     def __init__(self, position: int = 0, window_rows: int = WINDOW_LEAST_ROWS, first: int = 0) -> None:
         self.position = position  # next to read
         self.window_rows = window_rows
+        self.window_bytes = 0  # 0: no bound
+        self.least_rows = 0  # that may be in flight, however large they are
+        self.row_bytes = 0.0  # of a row that is read next, about
         self.in_flight = 0  # rows of open roots
         self.replayed = 0
         self._open: OrderedDict[int, Root] = OrderedDict()
         self.sequence = first
         self._kept = 0  # rows of roots with kept rows
+        self._bytes = 0  # of the other open roots
         self.again: deque[int] = deque()
         self._replaying: dict[int, int] = {}  # roots sent again, neither done nor kept → their rows
         self._latencies: deque[int] = deque(maxlen=LATENCIES_KEPT)
@@ -76,12 +82,19 @@ class Ledger:
         """How many rows may be read now."""
         if self.again or self._kept >= KEPT_ROWS_MOST:
             return 0
-        return max(0, self.window_rows - (self.in_flight - self._kept))
+        moving = self.in_flight - self._kept
+        room = self.window_rows - moving
+        if self.window_bytes and self.row_bytes:
+            fit = int((self.window_bytes - self._bytes) / self.row_bytes)
+            room = min(room, max(fit, self.least_rows - moving))
+        return max(0, room)
 
-    def begin(self, rows: Sequence[Any], intended_ns: int, now_ns: int) -> Root:
+    def begin(self, rows: Sequence[Any], intended_ns: int, now_ns: int, size_bytes: int = 0) -> Root:
         """A new root of these rows, at the next positions."""
         deadline_ns = now_ns + self.deadline_ns
         root = Root(self.sequence, self.position, rows, intended_ns, now_ns, now_ns, deadline_ns)
+        root.size_bytes = size_bytes
+        self._bytes += size_bytes
         self.sequence += 1
         self.position += len(rows)
         self.in_flight += len(rows)
@@ -112,19 +125,28 @@ class Ledger:
     def _keep(self, root: Root, held: int, now_ns: int) -> None:
         before, root.kept = root.kept, max(0, root.kept + held)
         if before == 0 and root.kept:
-            self._kept += len(root.rows)
+            self._moves(root, -1)
             self._replaying.pop(root.sequence, None)  # or a batch that waits for the rest would never fill
             root.deadline_ns = now_ns + KEPT_DEADLINE_NS
         elif before and root.kept == 0:
-            self._kept -= len(root.rows)
+            self._moves(root, 1)
             root.deadline_ns = now_ns + self._deadline_of(root)
+
+    def _moves(self, root: Root, way: int) -> None:
+        """No row of it is kept any more (1), or some are from now on (-1)."""
+        self._kept -= way * len(root.rows)
+        self._bytes += way * root.size_bytes
+
+    def _over(self, root: Root) -> None:
+        if root.kept:
+            self._moves(root, 1)
+        self.in_flight -= len(root.rows)
+        self._bytes -= root.size_bytes
+        self._replaying.pop(root.sequence, None)
 
     def _done(self, root: Root, now_ns: int) -> None:
         del self._open[root.sequence]
-        self.in_flight -= len(root.rows)
-        if root.kept:
-            self._kept -= len(root.rows)
-        self._replaying.pop(root.sequence, None)
+        self._over(root)
         self._newest_done_ns = max(self._newest_done_ns, root.first_sent_ns)
         self._latencies.append(now_ns - root.first_sent_ns)
         self._measured += 1
@@ -137,9 +159,7 @@ class Ledger:
         """Nobody waits for this root any more, done or not."""
         root = self._open.pop(sequence, None)
         if root is not None:
-            self.in_flight -= len(root.rows)
-            self._kept -= len(root.rows) if root.kept else 0
-            self._replaying.pop(sequence, None)
+            self._over(root)
 
     # ── what must be sent again ─────────────────────────────────────────────────────────────────
 
@@ -187,7 +207,7 @@ class Ledger:
         root.attempt += 1
         root.sent_ns = now_ns
         if root.kept:
-            self._kept -= len(root.rows)
+            self._moves(root, 1)
             root.kept = 0
         root.deadline_ns = now_ns + self._deadline_of(root)
         self.replayed += len(root.rows)

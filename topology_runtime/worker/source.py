@@ -21,12 +21,18 @@ from topology_runtime.schedule import NS
 from topology_runtime.worker.acks import BufferedRow
 from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, partition_of
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
+from topology_runtime.worker.row_sizes import RowSizes
 from topology_runtime.worker.runs import Batch
 from topology_runtime.worker.thread_core import LATEST_BARRIER, Behaviour, Heard, ThreadCore
 
 EXPIRE_EVERY_NS = NS // 10
 FAULT_PAUSE_NS = NS // 10  # after a fault, before replaying: let every worker learn of the new peer
 FRAMES_DOWNSTREAM = 2  # the window holds at least this many frames for each receiving thread
+IN_FLIGHT_BYTES = 32 << 20  # of rows in flight: the source's worker holds three times as much, others once
+ROOT_BYTES = IN_FLIGHT_BYTES // 16
+ROWS_A_THREAD = 2  # but no fewer rows for each thread of the run
+SMALL_SHARE, LOOK_RARELY = 0.25, 4  # of rows that fill so little of it only every fourth root is looked at
+ROWS_AT_FIRST = 16  # of the first root: it is not known yet how large they are
 TOGETHER_NS = NS // 1000  # rows that came within so short a time are one root …
 TOGETHER_SHARE = 0.025  # … or within that part of their age
 EARLIEST_NS = NS // 2000  # a source looks for due rows at most this often
@@ -69,6 +75,9 @@ class SourceTask(Behaviour):
         self._gap_end = 0  # a leaving thread that was restarted reads again up to here
         self._faults = self._fault_due_ns = self._expire_due_ns = 0
         self._ways: Ways | None = None
+        self.sizes = RowSizes()
+        self._unlooked = 0  # roots that may pass before rows are looked at again
+        self._root_most = 0  # rows of a root, however small they are
         self._root_rows = 0  # of a root at most
 
     # ── what others see ─────────────────────────────────────────────────────────────────────────
@@ -196,7 +205,7 @@ class SourceTask(Behaviour):
 
     def _resize(self) -> None:
         """The window: rows in flight at most (protocol: Backpressure). And a root: a frame for each receiver by an edge
-        at most, so that what goes to one receiver is not cut."""
+        at most, so that what goes to one receiver is not cut. Both are fewer rows where these are large."""
         orders, ledger = self.core.orders, self.ledger
         if orders is None or ledger is None:
             return
@@ -208,7 +217,27 @@ class SourceTask(Behaviour):
         settings = orders.desired.settings
         frames = FRAMES_DOWNSTREAM * sum(caps)
         ledger.window_rows = max(WINDOW_LEAST_ROWS, frames, int(modelled * settings.window_s))
-        self._root_rows = min(settings.frame_rows, max(caps, default=0) or settings.frame_rows)
+        ledger.window_bytes, ledger.least_rows = IN_FLIGHT_BYTES, ROWS_A_THREAD * len(orders.task_of)
+        self._root_most = min(settings.frame_rows, max(caps, default=0) or settings.frame_rows)
+        self._fit()
+
+    def _saw(self, rows: Sequence[Any]) -> None:
+        if self._unlooked:
+            self._unlooked -= 1
+            return
+        self.sizes.saw(rows)
+        self._fit()
+        assert self.ledger is not None
+        window_bytes = self.ledger.window_rows * self.sizes.mean_bytes
+        if self.sizes.sure and window_bytes < SMALL_SHARE * IN_FLIGHT_BYTES:
+            self._unlooked = LOOK_RARELY - 1
+
+    def _fit(self) -> None:
+        ledger = self.ledger
+        assert ledger is not None
+        ledger.row_bytes = row_bytes = self.sizes.mean_bytes
+        fit = max(1, int(ROOT_BYTES / row_bytes)) if row_bytes else ROWS_AT_FIRST
+        self._root_rows = min(self._root_most, fit)
 
     # ── a turn ──────────────────────────────────────────────────────────────────────────────────
 
@@ -290,9 +319,11 @@ class SourceTask(Behaviour):
             limit = min(limit, end - ledger.position)
         rows = read(ledger.position, limit) if limit > 0 else []
         if rows:
+            self._saw(rows)
             place = ledger.position * self.partitions + self.core.desired.partition
             intended_ns = schedule.intended_ns(place) or wall_ns
-            self._send(ledger.begin(rows, intended_ns, now_ns), now_ns)
+            size_bytes = int(self.sizes.mean_bytes * len(rows))
+            self._send(ledger.begin(rows, intended_ns, now_ns, size_bytes), now_ns)
 
     @property
     def _accepted_early(self) -> int:
@@ -313,10 +344,12 @@ class SourceTask(Behaviour):
             limit = min(limit, int(self._allowed))
         rows = read(ledger.position, limit) if limit > 0 else []
         self._allowed -= len(rows)
+        self._saw(rows)
         while rows:
             came_ns = arrivals.arrived_ns(ledger.position) or wall_ns
             together = _together(arrivals, ledger.position, len(rows), came_ns, wall_ns)
-            self._send(ledger.begin(rows[:together], came_ns, now_ns), now_ns)
+            size_bytes = int(self.sizes.mean_bytes * together)
+            self._send(ledger.begin(rows[:together], came_ns, now_ns, size_bytes), now_ns)
             rows = rows[together:]
 
     def _send(self, root: Root, now_ns: int) -> None:
