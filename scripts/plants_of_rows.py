@@ -279,6 +279,13 @@ SOURCES = (
         ("unaccounted", "reached no sink", "lacks", *SAVED),
     ),
     one(
+        "what stands still is sent again and again",
+        LEDGER,
+        "        moves = self._last_done_ns >= root.sent_ns\n",
+        "        moves = True\n",
+        test="tests/worker/test_ledger.py",
+    ),
+    one(
         "large rows in flight are as many as small ones",
         LEDGER,
         "            room = min(room, max(fit, self.least_rows - moving))\n",

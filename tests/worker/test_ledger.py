@@ -169,7 +169,7 @@ def test_each_expiry_doubles_a_roots_deadline_a_fault_does_not() -> None:
             ledger.expire(now_ns)
             if replay(ledger, now_ns) is root:
                 break
-        waits.append(round((now_ns - started_ns - l.STUCK_NS) / S))
+        waits.append(round((now_ns - started_ns - (l.STUCK_NS << len(waits))) / S))
     assert waits == [3, 6, 12, 24, 48, 60, 60, 60]
     expiries = root.expiries
     ledger.fault()
@@ -201,6 +201,27 @@ def test_b3_a_queue_longer_than_the_deadline_makes_no_storm_of_replays() -> None
         ledger.expire(now_ns)
         assert replay(ledger, now_ns) is None
     assert ledger.replayed == before
+
+
+def test_while_nothing_is_done_roots_are_sent_again_more_and_more_rarely() -> None:
+    """A sink stands still for an hour: what waits there already is not made more and more. Then it moves."""
+    ledger = measured(10 * MS)
+    ledger.window_rows = 100_000
+    roots = [send(ledger, 1, 1000 * S + n * MS) for n in range(100)]
+    again: list[int] = []
+    for tenth in range(36_000):
+        now_ns = 1000 * S + tenth * S // 10
+        ledger.expire(now_ns)
+        while (root := replay(ledger, now_ns)) is not None:
+            again.append(root.sequence)
+    assert all(4 <= again.count(root.sequence) <= 9 for root in roots), "each may be lost"
+    ledger.ack(Ack(key(roots[-1]), ID), now_ns)
+    again.clear()
+    for tenth in range(600):
+        ledger.expire(now_ns + tenth * S // 10)
+        while (root := replay(ledger, now_ns + tenth * S // 10)) is not None:
+            again.append(root.sequence)
+    assert sorted(again) == [root.sequence for root in roots[:-1]], "what is not there now was lost"
 
 
 def test_b3_a_late_winner_is_measured_from_its_first_emission() -> None:
