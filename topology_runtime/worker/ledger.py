@@ -7,8 +7,8 @@ Rules (protocol: Tuples):
  3. A root that misses its deadline is sent again with fresh ids; each expiry doubles its own deadline.
     A fault elsewhere (a dead peer) sends again everything that is open, doubling nothing. A root that
     is only late, because everything queues, is not lost: it is sent again once roots sent half a second
-    later are done, or after five more seconds; while nothing is done at all these double, too: what stands
-    still is not to become more and more.
+    later are done, or after five more seconds; after twenty, doubled by each expiry, when nothing was done
+    in the last five: what stands still is not to become more and more.
  4. Deadline: 30 s until 100 roots are measured, then max(3 s, 4 × p99), 60 s at most: for what no fault tells of
     (faults are told by links and by who is where). It stands still
     while rows of the root are kept by a task.
@@ -30,7 +30,7 @@ S = 1_000_000_000
 FIRST_DEADLINE_NS, LEAST_DEADLINE_NS, MOST_DEADLINE_NS = 30 * S, 3 * S, 60 * S
 KEPT_DEADLINE_NS = 600 * S  # a root whose rows are kept: only a lost message can leave it this long
 OVERTAKEN_NS, STUCK_NS = S // 2, 5 * S  # past its deadline: is it lost, or does everything queue?
-STUCK_DOUBLED = 10  # times at most
+STANDS_NS, STANDS_DOUBLED = 20 * S, 8  # the same when nothing was done in STUCK_NS; doubled so often at most
 MEASURED_BEFORE_LEARNING = 100
 LATENCIES_KEPT = 1024
 LEARN_EVERY = 50  # roots measured between two looks at the 99th percentile
@@ -77,7 +77,7 @@ class Ledger:
         self._measured = 0
         self.deadline_ns = FIRST_DEADLINE_NS
         self._newest_done_ns = 0  # when the latest sent of all done roots was sent
-        self._last_done_ns = 0  # when one was done last
+        self._last_done_ns = -STUCK_NS  # when one was done last
 
     # ── what may be sent ────────────────────────────────────────────────────────────────────────
 
@@ -189,9 +189,9 @@ class Ledger:
         """It is past its deadline: is it lost, or only late?"""
         if self._newest_done_ns >= root.sent_ns + OVERTAKEN_NS:
             return True
-        moves = self._last_done_ns >= root.sent_ns
+        moves = now_ns - self._last_done_ns < STUCK_NS
         return now_ns >= root.deadline_ns + (
-            STUCK_NS if moves else STUCK_NS << min(root.expiries, STUCK_DOUBLED)
+            STUCK_NS if moves else STANDS_NS << min(root.expiries, STANDS_DOUBLED)
         )
 
     def next_replay(self, now_ns: int) -> Root | None:
