@@ -3,11 +3,12 @@
 stopped-sink  the sink stands still for --seconds; memory of all workers meanwhile, its slope with the 95 % interval
               (Theil and Sen), rows sent again, rows lost, how long until rows move again
 large-rows    the same with rows of 200 KB
+grown-rows    the same with small rows of which a task makes such of 200 KB
 slow-sink     a sink that takes 1,000 rows a second
 slow-key      one key of twenty takes 1 ms a row, the others nothing
 burst         500 rows/s, ten times as many for a second, a sink that takes 1,600: latency before, and after 8 s
 """
-# bench: stopped-sink large-rows slow-sink slow-key burst – memory and losses when something downstream is too slow
+# bench: stopped-sink large-rows grown-rows slow-sink slow-key burst – memory, losses when a task is too slow
 
 from __future__ import annotations
 
@@ -40,8 +41,12 @@ WARM_UP_S, SAMPLE_S = 3.0, 0.25
 MB = 1e6
 
 
-def topology(folder: Path, sink_pause_s: float, key_pause_s: float | None, row_bytes: int = 10) -> Topology:
+def topology(
+    folder: Path, sink_pause_s: float, key_pause_s: float | None, row_bytes: int = 10, grown_bytes: int = 0
+) -> Topology:
     middle = Task("middle", run="bench_pressure_tasks:same")
+    if grown_bytes:
+        middle = Task("middle", run="bench_pressure_tasks:Grown", params={"row_bytes": grown_bytes})
     edge = Edge("source", "middle")
     if key_pause_s is not None:
         middle = Task(
@@ -118,6 +123,7 @@ def pressed(
     key_pause_s: float | None = None,
     modelled: float = 16384.0,
     row_bytes: int = 10,
+    grown_bytes: int = 0,
 ) -> Iterator[Pressed]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -125,7 +131,7 @@ def pressed(
             file.truncate(ROWS_MOST)
         middle = [0, 1] if key_pause_s is not None else [0]
         rig = Rig(
-            topology(folder, sink_pause_s, key_pause_s, row_bytes),
+            topology(folder, sink_pause_s, key_pause_s, row_bytes, grown_bytes),
             {"source": [0], "middle": middle, "sink": [1]},
             name,
             (str(HERE),),
@@ -139,8 +145,10 @@ def pressed(
             rig.stop()
 
 
-def stopped_sink(seconds: float, row_bytes: int = 10, again_rows: int = 10_000) -> dict[str, Any]:
-    with pressed(row_bytes=row_bytes) as run:
+def stopped_sink(
+    seconds: float, row_bytes: int = 10, again_rows: int = 10_000, grown_bytes: int = 0
+) -> dict[str, Any]:
+    with pressed(row_bytes=row_bytes, grown_bytes=grown_bytes) as run:
         run.rig.offer([(0.0, FULL_TPS)])
         run.rig.pump(WARM_UP_S)
         (run.folder / "stop").touch()
@@ -160,6 +168,10 @@ def stopped_sink(seconds: float, row_bytes: int = 10, again_rows: int = 10_000) 
 
 def large_rows(seconds: float) -> dict[str, Any]:
     return stopped_sink(seconds, row_bytes=200_000, again_rows=200)
+
+
+def grown_rows(seconds: float) -> dict[str, Any]:
+    return stopped_sink(seconds, grown_bytes=200_000, again_rows=200)
 
 
 def slow_sink(seconds: float) -> dict[str, Any]:
@@ -190,6 +202,7 @@ def burst(seconds: float) -> dict[str, Any]:
 RUNS = {
     "stopped-sink": stopped_sink,
     "large-rows": large_rows,
+    "grown-rows": grown_rows,
     "slow-sink": slow_sink,
     "slow-key": slow_key,
     "burst": burst,

@@ -29,6 +29,16 @@ def same(row: tuple[int, str]) -> tuple[int, str]:
     return row
 
 
+class Grown:
+    """Makes a large row of a small one, as who fetches a page does."""
+
+    def __init__(self, row_bytes: int) -> None:
+        self._text = "0123456789" * (row_bytes // 10)
+
+    def __call__(self, row: tuple[int, str]) -> tuple[int, str]:
+        return row[0], f"{row[0]}{self._text}"
+
+
 def key_of(row: tuple[int, str]) -> int:
     return row[0] % KEYS
 

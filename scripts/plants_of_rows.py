@@ -86,8 +86,8 @@ LEDGERS = (
     one(
         "replays wait for those that are done",
         LEDGER,
-        "        self._bytes -= root.size_bytes\n        self._replaying.pop(root.sequence, None)\n",
-        "        self._bytes -= root.size_bytes\n",
+        "        self.in_flight_bytes -= root.size_bytes\n        self._replaying.pop(root.sequence, None)\n",
+        "        self.in_flight_bytes -= root.size_bytes\n",
         test="tests/worker/test_ledger.py",
     ),
     one(
@@ -101,8 +101,8 @@ LEDGERS = (
     one(
         "kept rows fill the window",
         LEDGER,
-        "            self._moves(root, -1)\n            self._replaying",
-        "            self._replaying",
+        "            self._moves(root, -1)\n            self._learn",
+        "            self._learn",
         LATE,
         shape="long holds",
         seeds=12,
@@ -286,6 +286,27 @@ SOURCES = (
         test="tests/worker/test_ledger.py",
     ),
     one(
+        "rows that a task makes large count as they were read",
+        CORE,
+        "        made_bytes = self._sizes.made_bytes(batch.rows, len(roots)) if results.outputs.edges else 0\n",
+        "        made_bytes = 0\n",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "all is in flight before it is known what becomes of it",
+        LEDGER,
+        "                fit = min(fit, AT_FIRST_ROWS - moving)\n",
+        "                fit = int(fit)\n",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "rows that grow while they are kept count as if they were not",
+        LEDGER,
+        "            if not root.kept:\n                self.in_flight_bytes += made",
+        "            if root:\n                self.in_flight_bytes += made",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
         "large rows in flight are as many as small ones",
         LEDGER,
         "            room = min(room, max(fit, self.least_rows - moving))\n",
@@ -295,7 +316,7 @@ SOURCES = (
     one(
         "rows that are done still take room by their bytes",
         LEDGER,
-        "        self._bytes -= root.size_bytes\n        self._replaying",
+        "        self.in_flight_bytes -= root.size_bytes\n        self._replaying",
         "        self._replaying",
         test="tests/worker/test_bytes_in_flight.py",
     ),

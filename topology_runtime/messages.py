@@ -407,11 +407,14 @@ class WireFrame(msgspec.Struct, tag="f", array_like=True):
 
 class Ack(msgspec.Struct, frozen=True, array_like=True):
     """XOR `value` into the ledger's entry of this root and attempt. `held`: rows of the root that a
-    task now keeps (or, negative, lets go): its deadline stands still while any is kept."""
+    task now keeps (or, negative, lets go): its deadline stands still while any is kept. `made_bytes`: the rows
+    that task number `made_by` made of the root's now, in memory, about; 0: not much."""
 
     key: RootKey
     value: int
     held: int = 0
+    made_by: int = 0
+    made_bytes: int = 0
 
 
 class Acks(msgspec.Struct, frozen=True, tag="a", array_like=True):

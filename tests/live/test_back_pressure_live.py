@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 import bench_pressure as bench
@@ -18,9 +21,10 @@ def test_a_sink_that_stands_still_costs_no_memory_and_no_row() -> None:
     assert found["lost"] == 0 and found["moving_again_s"] < 5.0
 
 
-def test_large_rows_in_flight_are_few() -> None:
+@pytest.mark.parametrize("large", [bench.large_rows, bench.grown_rows], ids=["as-read", "as-made"])
+def test_large_rows_in_flight_are_few(large: Callable[[float], dict[str, Any]]) -> None:
     """By the rate alone 32,768 rows of 200 KB could be: 6.5 GB."""
-    found = bench.large_rows(8.0)
+    found = large(8.0)
     assert found["rows"] > 500, "rows flowed before"
     assert found["moved_meanwhile"] == 0
     assert found["mb_most"] < 400.0, "two workers, each with what may be in flight, written and unwritten"

@@ -1,9 +1,10 @@
-"""What of a source is in flight is bounded in bytes too: large rows are fewer."""
+"""What of a source is in flight is bounded in bytes too: rows that are large, or that a task makes large, are fewer."""
 
 from __future__ import annotations
 
 import random
 import tracemalloc
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +20,9 @@ from topology_runtime.messages import Ack, DesiredState, Frame, RootKey, Route, 
 from topology_runtime.schedule import Schedule
 from topology_runtime.topology import Edge, Static, Task, Topology
 from topology_runtime.worker.acks import Addressed
+from topology_runtime.worker.behaviours import behaviour_of
 from topology_runtime.worker.columns import columns_in
+from topology_runtime.worker.ledger import AT_FIRST_ROWS, Ledger
 from topology_runtime.worker.orders import orders_of
 from topology_runtime.worker.row_sizes import RowSizes
 from topology_runtime.worker.snapshots import SnapshotFiles
@@ -36,7 +39,7 @@ RowOf = Callable[[int], Any]
 
 
 class Stopped:
-    """A source at full speed before a task that takes nothing."""
+    """A source at full speed before a task that takes nothing but the first root."""
 
     slot, incarnation = SLOT, 1
 
@@ -66,12 +69,19 @@ class Stopped:
         self.roots.append(rows)
         return rows
 
+    def turn(self, number: int) -> None:
+        self.source.turn(number * S // 100, S + number * S // 100, self.read)
+        self.core.outputs.flush(0, everything=True)
+
     def run(self, turns: int = 500) -> list[Any]:
         """What is in flight when no more is read."""
+        ledger = self.source.ledger
+        assert ledger is not None
         for turn in range(turns):
-            self.source.turn(turn * S // 100, S + turn * S // 100, self.read)
-            self.core.outputs.flush(0, everything=True)
-        return [row for root in self.roots for row in root]
+            self.turn(turn)
+            if not turn and 0 in ledger.open:
+                ledger.ack(Ack(RootKey(0, 1, 0, 0), ledger.open_root(0).open[0]), S)
+        return [row for root in self.roots[1:] for row in root]
 
 
 def test_of_large_rows_no_more_is_in_flight_than_the_bound() -> None:
@@ -80,6 +90,13 @@ def test_of_large_rows_no_more_is_in_flight_than_the_bound() -> None:
     assert IN_FLIGHT_BYTES / 2 < sum(len(data) for _, data in rows) <= IN_FLIGHT_BYTES
     later = run.roots[1:]
     assert max(sum(len(data) for _, data in root) for root in later) <= ROOT_BYTES
+
+
+def test_before_the_first_is_done_few_are_in_flight() -> None:
+    run = Stopped(lambda at: at)
+    for turn in range(500):
+        run.turn(turn)
+    assert sum(map(len, run.roots)) == AT_FIRST_ROWS
 
 
 def test_of_small_rows_all_that_the_rate_allows_is_in_flight() -> None:
@@ -127,6 +144,144 @@ def test_rows_that_are_done_or_kept_make_room_for_others() -> None:
         ledger.ack(Ack(key, 1, held=-1), S)
     again = len(run.run())
     assert len(run.run()) == again, "what is kept no more counts again"
+
+
+# ── rows that a task makes large ────────────────────────────────────────────────────────────────────
+
+LONG = Topology(
+    "long",
+    (Task("source", kind="source", static=Static()), Task("grow"), Task("same"), Task("sink")),
+    (Edge("source", "grow"), Edge("grow", "same"), Edge("same", "sink")),
+)
+
+
+class Growing:
+    """A source at full speed, a task that makes large rows of its small ones, two threads that give them on, and a sink
+    that stands still. Threads take so many frames a turn."""
+
+    slot, incarnation = SLOT, 1
+
+    def __init__(
+        self, grow: Callable[[Any], Any], frames_a_turn: int, modelled_tps: float = 10_000.0
+    ) -> None:
+        numbers = iter(range(1, 1 << 40))
+        ports = Ports(self, self, partial(SnapshotFiles, ""), lambda: next(numbers), key_function)
+        threads = [ThreadSpec(n, t, SLOT) for n, t in enumerate(("source", "grow", "same", "same", "sink"))]
+        routes = (Route(0, ((1, 1.0),)), Route(1, ((2, 0.5), (3, 0.5))), Route(2, ((4, 1.0),)))
+        desired = DesiredState(
+            Token(1, 1, 1), "committed", "run", LONG, (), tuple(threads), 1, routes,
+            schedule=Schedule(0, ((0.0, 1e9),)), modelled_tps={0: modelled_tps},
+        )  # fmt: skip
+        self.cores = [ThreadCore(thread, LONG, ports) for thread in threads]
+        self.inboxes: list[deque[Frame]] = [deque() for _ in threads]
+        self.frames_a_turn = frames_a_turn
+        for core in self.cores:
+            core.obey(orders_of(desired, SLOT, 1), 0)
+        self.source = self.cores[0].behaviour = SourceTask(self.cores[0])
+        self.source.begin(0)
+        for core, logic in zip(self.cores[1:4], (grow, tuple, tuple), strict=True):
+            core.behaviour = behaviour_of(core, logic, lambda _: None)
+
+    def deliver(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            self.inboxes[frame.target].append(frame)
+
+    def send_acks(self, acks: Iterable[Addressed]) -> None:
+        self.source.on_word([ack for _, ack in acks], 0)
+
+    def send_word(self, word: Any) -> None: ...
+    def write(self, done: ToRecord, holding: int) -> None: ...
+
+    def run(self, turns: int = 600) -> int:
+        """Bytes that wait somewhere in the end."""
+        for turn in range(turns):
+            self.source.turn(
+                turn * S // 100, S + turn * S // 100, lambda at, most: [(at + n,) for n in range(most)]
+            )
+            self.cores[0].flush(turn * S // 100, everything=True)
+            for core, inbox in zip(self.cores[1:4], self.inboxes[1:4], strict=True):
+                for _ in range(min(self.frames_a_turn, len(inbox))):
+                    core.take(inbox.popleft(), 0)
+                    core.flush(0, everything=True)
+        return sum(len(row[-1]) for inbox in self.inboxes for f in inbox for row in f.rows if len(row) > 1)
+
+
+@pytest.mark.parametrize("frames_a_turn", [1, 100])
+@pytest.mark.parametrize("size", [3_000, 30_000, 300_000])
+def test_of_rows_that_a_task_makes_large_no_more_is_in_flight_than_about_the_bound(
+    size: int, frames_a_turn: int
+) -> None:
+    run = Growing(lambda row: (*row, bytes(size)), frames_a_turn)
+    assert IN_FLIGHT_BYTES / 3 < run.run() < 1.5 * IN_FLIGHT_BYTES
+
+
+def test_large_rows_that_are_done_make_room_for_others() -> None:
+    run = Growing(lambda row: (*row, bytes(100_000)), 100)
+    before = run.run()
+    sink = run.inboxes[4]
+    for _ in range(20):
+        rows = 0
+        while sink:
+            frame = sink.popleft()
+            rows += len(frame.rows)
+            run.send_acks([(SLOT, Ack(root.key, root.id)) for root in frame.roots])
+        assert rows >= 0.7 * IN_FLIGHT_BYTES / 100_000
+        assert run.run() <= 1.2 * before
+    assert not run.source.ledger.replayed  # type: ignore[union-attr]
+
+
+def test_a_few_large_rows_do_not_make_the_others_few() -> None:
+    """One of a hundred is large: the mean counts."""
+    run = Growing(lambda row: (*row, bytes(1_000_000 if row[0] % 100 == 0 else 100)), 100)
+    sink, most = run.inboxes[4], 0
+    for _ in range(15):
+        run.run(20)
+        most = max(most, sum(len(frame.rows) for frame in sink))
+        while sink:
+            run.send_acks([(SLOT, Ack(root.key, root.id)) for root in sink.popleft().roots])
+    assert most >= IN_FLIGHT_BYTES / 10_000 / 4
+
+
+@searching(200)
+@given(st.integers(0, 2**32))
+def test_what_is_counted_is_what_is_open_and_not_kept(seed: int) -> None:
+    choose = random.Random(seed)
+    ledger, kept = Ledger(0, 1 << 40), dict[int, int]()
+    ledger.window_bytes, ledger.row_bytes = 1 << 40, 10.0
+    for step in range(60):
+        act, now_ns = choose.randrange(6), step * S
+        open_roots = ledger.open_roots()
+        if act == 0 or not open_roots:
+            root = ledger.begin([0] * choose.randint(1, 5), 0, now_ns, choose.randint(1, 100))
+            ledger.sent(root, 1, now_ns)
+            continue
+        root = choose.choice(open_roots)
+        key = RootKey(0, 0, root.sequence, root.attempt)
+        held = kept.get(root.sequence, 0)
+        if act == 1:
+            ledger.ack(Ack(key, root.open[root.attempt], -held), now_ns)
+        elif act == 2:
+            kept[root.sequence] = held + 1
+            ledger.ack(Ack(key, 2, 1), now_ns)
+        elif act == 3 and held:
+            kept[root.sequence] = held - 1
+            ledger.ack(Ack(key, 2, -1), now_ns)
+        elif act == 4:
+            ledger.ack(
+                Ack(key, 2, 0, choose.randrange(3), choose.choice((-5, 0, 50, 5_000, 1 << 60))), now_ns
+            )
+        elif act == 5:
+            ledger.fault()
+            while (again := ledger.next_replay(now_ns)) is not None:
+                kept.pop(again.sequence, None)
+                ledger.sent(again, 1, now_ns)
+                assert again.sequence in ledger.open
+        moving = [root for root in ledger.open_roots() if not root.kept]
+        assert ledger.in_flight_bytes == sum(root.size_bytes for root in moving)
+    assert all(root.size_bytes >= root.largest_bytes for root in ledger.open_roots())
+    for root in ledger.open_roots():
+        ledger.give_up(root.sequence)
+    assert (ledger.in_flight_bytes, ledger.in_flight) == (0, 0)
 
 
 # ── how large rows are thought to be ────────────────────────────────────────────────────────────────

@@ -41,13 +41,15 @@ Position = tuple[int, int, int]  # source number, partition, position of the row
 
 
 def summed(acks: Iterable[Addressed]) -> Iterator[Addressed]:
-    """Acks of several events, those of one root and attempt as one: a ledger that hears their sum hears the same."""
-    sums: dict[tuple[Slot, RootKey], tuple[int, int]] = {}
+    """Acks of several events, those of one root and attempt as one: a ledger that hears their sum hears the same, but
+    of what was made only the most."""
+    sums: dict[tuple[Slot, RootKey], tuple[int, int, int, int]] = {}
     for home, ack in acks:
-        value, held = sums.get((home, ack.key), (0, 0))
-        sums[home, ack.key] = value ^ ack.value, held + ack.held
-    for (home, key), (value, held) in sums.items():
-        yield home, Ack(key, value, held)
+        value, held, made_bytes, made_by = sums.get((home, ack.key), (0, 0, 0, 0))
+        made = max((made_bytes, made_by), (ack.made_bytes, ack.made_by))
+        sums[home, ack.key] = value ^ ack.value, held + ack.held, *made
+    for (home, key), (value, held, made_bytes, made_by) in sums.items():
+        yield home, Ack(key, value, held, made_by, made_bytes)
 
 
 @dataclass(slots=True)
@@ -115,9 +117,14 @@ def single_rows(
             yield BufferedRow(row, edge, root, offset, variant, random64(), along)
 
 
-def passed_on(roots: Sequence[RootPart], given: Shares) -> list[Addressed]:
-    """The acks of a frame of which nothing is kept (rules 1 and 2)."""
-    return [(root.home, Ack(root.key, root.id ^ given.get(root.key, 0))) for root in roots]
+def passed_on(
+    roots: Sequence[RootPart], given: Shares, made_by: int = 0, made_bytes: int = 0
+) -> list[Addressed]:
+    """The acks of a frame of which nothing is kept (rules 1 and 2). made_bytes: of what task `made_by` made of each
+    root."""
+    return [
+        (root.home, Ack(root.key, root.id ^ given.get(root.key, 0), 0, made_by, made_bytes)) for root in roots
+    ]
 
 
 def left_open(

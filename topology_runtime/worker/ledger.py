@@ -13,7 +13,8 @@ Rules (protocol: Tuples):
     (faults are told by links and by who is where). It stands still
     while rows of the root are kept by a task.
  5. Rows in flight and not kept stay within the window, and their bytes too, but for a few rows that large ones are
-    granted; replays use a quarter of it at a time.
+    granted; replays use a quarter of it at a time. A root has the bytes of its rows where they are largest: as they
+    were read, or as a task says in its acks that it made of them. Before anything is known of that they are few.
  6. `acked` only moves forward: every position below it is done [B5].
 """
 
@@ -36,6 +37,9 @@ LATENCIES_KEPT = 1024
 LEARN_EVERY = 50  # roots measured between two looks at the 99th percentile
 KEPT_ROWS_MOST = 200_000  # kept rows a ledger may hold beside the window
 WINDOW_LEAST_ROWS = 64
+AT_FIRST_ROWS = 512  # in flight until it is known what becomes of them
+LARGEST_OF = 64  # roots, in the mean of what becomes of a row
+MADE_MOST_BYTES = 1 << 40  # of a root: sums of what a peer tells stay numbers
 
 
 @dataclass(slots=True)
@@ -52,7 +56,9 @@ class Root:
     attempt: int = 0
     expiries: int = 0
     kept: int = 0
-    size_bytes: int = 0
+    largest_bytes: int = 0  # where its rows are largest, as far as is known
+    size_bytes: int = 0  # counted for it: no less
+    made: dict[int, int] = field(default_factory=dict)  # number of a task → bytes, of the present attempt
     open: dict[int, int] = field(default_factory=dict)  # attempt → XOR of its ids
 
 
@@ -64,13 +70,15 @@ class Ledger:
         self.window_rows = window_rows
         self.window_bytes = 0  # 0: no bound
         self.least_rows = 0  # that may be in flight, however large they are
-        self.row_bytes = 0.0  # of a row that is read next, about
+        self.row_bytes = 0.0  # of a row that is read next, about, as it is read
+        self._largest_bytes = 0.0  # of a row where it is largest, in the mean
+        self._learned = 0  # roots in that mean
         self.in_flight = 0  # rows of open roots
+        self.in_flight_bytes = 0  # of those of which no row is kept
         self.replayed = 0
         self._open: OrderedDict[int, Root] = OrderedDict()
         self.sequence = first
         self._kept = 0  # rows of roots with kept rows
-        self._bytes = 0  # of the other open roots
         self.again: deque[int] = deque()
         self._replaying: dict[int, int] = {}  # roots sent again, neither done nor kept → their rows
         self._latencies: deque[int] = deque(maxlen=LATENCIES_KEPT)
@@ -87,17 +95,25 @@ class Ledger:
             return 0
         moving = self.in_flight - self._kept
         room = self.window_rows - moving
-        if self.window_bytes and self.row_bytes:
-            fit = int((self.window_bytes - self._bytes) / self.row_bytes)
+        if self.window_bytes and (row_bytes := self.largest_row_bytes):
+            fit = int((self.window_bytes - self.in_flight_bytes) / row_bytes)
+            if not self._learned:
+                fit = min(fit, AT_FIRST_ROWS - moving)
             room = min(room, max(fit, self.least_rows - moving))
         return max(0, room)
 
+    @property
+    def largest_row_bytes(self) -> float:
+        """Of a row that is read next, about, where it is largest on its way."""
+        return max(self.row_bytes, self._largest_bytes)
+
     def begin(self, rows: Sequence[Any], intended_ns: int, now_ns: int, size_bytes: int = 0) -> Root:
-        """A new root of these rows, at the next positions."""
+        """A new root of these rows, at the next positions; size_bytes: as they were read, about."""
         deadline_ns = now_ns + self.deadline_ns
         root = Root(self.sequence, self.position, rows, intended_ns, now_ns, now_ns, deadline_ns)
-        root.size_bytes = size_bytes
-        self._bytes += size_bytes
+        root.largest_bytes = size_bytes
+        root.size_bytes = max(size_bytes, int(self.largest_row_bytes * len(rows)))
+        self.in_flight_bytes += root.size_bytes
         self.sequence += 1
         self.position += len(rows)
         self.in_flight += len(rows)
@@ -113,7 +129,27 @@ class Ledger:
         root = self._open.get(ack.key.sequence)
         if root is None or ack.key.attempt not in root.open:
             return False
+        if ack.made_bytes > 0 and ack.key.attempt == root.attempt:
+            self._made(root, ack.made_by, min(ack.made_bytes, MADE_MOST_BYTES))
         return self._mix(root, ack.key.attempt, ack.value, ack.held, now_ns)
+
+    def _made(self, root: Root, task: int, made_bytes: int) -> None:
+        """This task made so much more of its rows."""
+        root.made[task] = made = root.made.get(task, 0) + made_bytes
+        if made <= root.largest_bytes:
+            return
+        root.largest_bytes = made
+        if made > root.size_bytes:
+            if not root.kept:
+                self.in_flight_bytes += made - root.size_bytes
+            root.size_bytes = made
+            self._learn(root)
+
+    def _learn(self, root: Root) -> None:
+        """What becomes of a row, from what became of this root's."""
+        self._learned = min(LARGEST_OF, self._learned + 1)
+        each = root.largest_bytes / max(1, len(root.rows))
+        self._largest_bytes += (each - self._largest_bytes) / self._learned
 
     def _mix(self, root: Root, attempt: int, value: int, held: int, now_ns: int) -> bool:
         left = root.open.get(attempt, 0) ^ value
@@ -129,6 +165,7 @@ class Ledger:
         before, root.kept = root.kept, max(0, root.kept + held)
         if before == 0 and root.kept:
             self._moves(root, -1)
+            self._learn(root)
             self._replaying.pop(root.sequence, None)  # or a batch that waits for the rest would never fill
             root.deadline_ns = now_ns + KEPT_DEADLINE_NS
         elif before and root.kept == 0:
@@ -138,18 +175,19 @@ class Ledger:
     def _moves(self, root: Root, way: int) -> None:
         """No row of it is kept any more (1), or some are from now on (-1)."""
         self._kept -= way * len(root.rows)
-        self._bytes += way * root.size_bytes
+        self.in_flight_bytes += way * root.size_bytes
 
     def _over(self, root: Root) -> None:
         if root.kept:
             self._moves(root, 1)
         self.in_flight -= len(root.rows)
-        self._bytes -= root.size_bytes
+        self.in_flight_bytes -= root.size_bytes
         self._replaying.pop(root.sequence, None)
 
     def _done(self, root: Root, now_ns: int) -> None:
         del self._open[root.sequence]
         self._over(root)
+        self._learn(root)
         self._last_done_ns = now_ns
         self._newest_done_ns = max(self._newest_done_ns, root.first_sent_ns)
         self._latencies.append(now_ns - root.first_sent_ns)
@@ -214,6 +252,7 @@ class Ledger:
     def _restart(self, root: Root, now_ns: int) -> None:
         root.attempt += 1
         root.sent_ns = now_ns
+        root.made.clear()
         if root.kept:
             self._moves(root, 1)
             root.kept = 0

@@ -1,7 +1,8 @@
-"""How large the rows of a source are in memory, about: so that what is in flight can be bounded in bytes. Pure.
+"""How large rows are in memory, about, as a source gives them and as a task makes them: so that what is in flight can
+be bounded in bytes. Pure.
 
-Some rows of a root are looked at, every time others, and of a row no more than its first values; the mean is of some
-sixty rows, all of them of the first roots. A root of large rows is a small one, so of these more is seen.
+Some rows of a root or frame are looked at, every time others, and of a row no more than its first values; the mean is
+of some sixty rows, all of them of the first roots. A root of large rows is a small one, so of these more is seen.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 from topology_runtime.worker.columns import Columns
 
+TOLD_FROM_BYTES = 4096  # of what a task made of a root
+LOOK_RARELY = 16  # only every so many frames while it makes less
 OTHER_BYTES = 64  # of what is no plain value, or nested deeper
 LOOKED_AT = 4  # rows of a root
 MEAN_OF = 64  # rows
@@ -22,7 +25,7 @@ FLAT = frozenset((int, float, str, bytes, bool, type(None)))
 
 
 class RowSizes:
-    """Of one source thread. mean_bytes: of a row; 0 before there was one."""
+    """Of one thread. mean_bytes: of a row; 0 before there was one."""
 
     def __init__(self) -> None:
         self.mean_bytes = 0.0
@@ -54,6 +57,27 @@ class RowSizes:
         some = rows[self._begin % step :: step][:most]
         self._begin += 1
         return sum([bytes_of(row) for row in some]) / len(some), len(some)
+
+
+class MadeSizes:
+    """Of what one thread makes of rows."""
+
+    def __init__(self) -> None:
+        self._sizes = RowSizes()
+        self._unlooked = 0  # frames that may pass before one is looked at again
+
+    def made_bytes(self, rows: Sequence[Any], roots: int) -> int:
+        """Of what came of a frame of so many roots, the part of each, about; 0 where that is little."""
+        if self._unlooked:
+            self._unlooked -= 1
+        else:
+            self._sizes.saw(rows)
+            self._unlooked = LOOK_RARELY - 1
+        each = int(self._sizes.mean_bytes * len(rows)) // roots
+        if each < TOLD_FROM_BYTES:
+            return 0
+        self._unlooked = 0
+        return each
 
 
 def bytes_of(value: Any, depth: int = 0) -> int:

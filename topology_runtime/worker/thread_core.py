@@ -23,6 +23,7 @@ from topology_runtime.worker.moves import answers_for
 from topology_runtime.worker.orders import Orders
 from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.router import Router
+from topology_runtime.worker.row_sizes import MadeSizes
 from topology_runtime.worker.runs import Batch
 from topology_runtime.worker.user_code import Results, ToRecord, UserCode
 
@@ -114,12 +115,15 @@ class MapTask(Behaviour):
 
     def __init__(self, code: UserCode) -> None:
         self.code, self.results = code, code.results
+        self._sizes, self._number = MadeSizes(), code.results.around.number
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
-        self.results.edge = frame.edge
-        batch = self.code.run(Batch(frame.rows, frame.runs, frame.roots))
-        self.results.edge = None
-        return passed_on(frame.roots, self.results.emit(batch, now_ns))
+        results, roots = self.results, frame.roots
+        results.edge = frame.edge
+        batch = self.code.run(Batch(frame.rows, frame.runs, roots))
+        results.edge = None
+        made_bytes = self._sizes.made_bytes(batch.rows, len(roots)) if results.outputs.edges else 0
+        return passed_on(roots, results.emit(batch, now_ns), self._number, made_bytes)
 
 
 class ThreadCore:
