@@ -288,7 +288,7 @@ SOURCES = (
     one(
         "rows that a task makes large count as they were read",
         CORE,
-        "        made_bytes = self._sizes.made_bytes(batch.rows, len(roots)) if results.outputs.edges else 0\n",
+        "        made_bytes = sizes.made_bytes(batch.rows, len(roots))\n",
         "        made_bytes = 0\n",
         test="tests/worker/test_bytes_in_flight.py",
     ),

@@ -24,7 +24,7 @@ def holders(run: CountedRun, leaving: bool) -> list[int]:
     """Workers with threads of the keyed task that stay, or of slots where some leave."""
     slots = {
         (vm["vm"], slot["slot"])
-        for vm in run.command("status")["vms"]
+        for vm in run.command("status", answer_s=30.0)["vms"]
         for slot in vm["slots"]
         if (slot["leaving"] if leaving else "tally" in slot["threads"])
     }

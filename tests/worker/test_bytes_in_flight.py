@@ -247,7 +247,8 @@ def test_a_few_large_rows_do_not_make_the_others_few() -> None:
 def test_what_is_counted_is_what_is_open_and_not_kept(seed: int) -> None:
     choose = random.Random(seed)
     ledger, kept = Ledger(0, 1 << 40), dict[int, int]()
-    ledger.window_bytes, ledger.row_bytes = 1 << 40, 10.0
+    ledger.window_bytes = 1 << 40
+    ledger.reads(10.0)
     for step in range(60):
         act, now_ns = choose.randrange(6), step * S
         open_roots = ledger.open_roots()

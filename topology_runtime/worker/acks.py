@@ -43,13 +43,18 @@ Position = tuple[int, int, int]  # source number, partition, position of the row
 def summed(acks: Iterable[Addressed]) -> Iterator[Addressed]:
     """Acks of several events, those of one root and attempt as one: a ledger that hears their sum hears the same, but
     of what was made only the most."""
-    sums: dict[tuple[Slot, RootKey], tuple[int, int, int, int]] = {}
+    sums: dict[tuple[Slot, RootKey], list[int]] = {}
     for home, ack in acks:
-        value, held, made_bytes, made_by = sums.get((home, ack.key), (0, 0, 0, 0))
-        made = max((made_bytes, made_by), (ack.made_bytes, ack.made_by))
-        sums[home, ack.key] = value ^ ack.value, held + ack.held, *made
-    for (home, key), (value, held, made_bytes, made_by) in sums.items():
-        yield home, Ack(key, value, held, made_by, made_bytes)
+        known = sums.get(place := (home, ack.key))
+        if known is None:
+            sums[place] = [ack.value, ack.held, ack.made_by, ack.made_bytes]
+            continue
+        known[0] ^= ack.value
+        known[1] += ack.held
+        if ack.made_bytes > known[3]:
+            known[2:] = ack.made_by, ack.made_bytes
+    for (home, key), terms in sums.items():
+        yield home, Ack(key, *terms)
 
 
 @dataclass(slots=True)
@@ -122,6 +127,8 @@ def passed_on(
 ) -> list[Addressed]:
     """The acks of a frame of which nothing is kept (rules 1 and 2). made_bytes: of what task `made_by` made of each
     root."""
+    if not made_bytes:
+        return [(root.home, Ack(root.key, root.id ^ given.get(root.key, 0))) for root in roots]
     return [
         (root.home, Ack(root.key, root.id ^ given.get(root.key, 0), 0, made_by, made_bytes)) for root in roots
     ]

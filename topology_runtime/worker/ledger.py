@@ -70,9 +70,10 @@ class Ledger:
         self.window_rows = window_rows
         self.window_bytes = 0  # 0: no bound
         self.least_rows = 0  # that may be in flight, however large they are
-        self.row_bytes = 0.0  # of a row that is read next, about, as it is read
+        self._read_bytes = 0.0  # of a row as it is read, about
         self._largest_bytes = 0.0  # of a row where it is largest, in the mean
         self._learned = 0  # roots in that mean
+        self.row_bytes = 0.0  # of a row that is read next, where it is largest on its way
         self.in_flight = 0  # rows of open roots
         self.in_flight_bytes = 0  # of those of which no row is kept
         self.replayed = 0
@@ -95,24 +96,24 @@ class Ledger:
             return 0
         moving = self.in_flight - self._kept
         room = self.window_rows - moving
-        if self.window_bytes and (row_bytes := self.largest_row_bytes):
-            fit = int((self.window_bytes - self.in_flight_bytes) / row_bytes)
+        if self.window_bytes and self.row_bytes:
+            fit = int((self.window_bytes - self.in_flight_bytes) / self.row_bytes)
             if not self._learned:
                 fit = min(fit, AT_FIRST_ROWS - moving)
             room = min(room, max(fit, self.least_rows - moving))
         return max(0, room)
 
-    @property
-    def largest_row_bytes(self) -> float:
-        """Of a row that is read next, about, where it is largest on its way."""
-        return max(self.row_bytes, self._largest_bytes)
+    def reads(self, row_bytes: float) -> None:
+        """A row that is read next is so large, about."""
+        self._read_bytes = row_bytes
+        self.row_bytes = max(row_bytes, self._largest_bytes)
 
     def begin(self, rows: Sequence[Any], intended_ns: int, now_ns: int, size_bytes: int = 0) -> Root:
         """A new root of these rows, at the next positions; size_bytes: as they were read, about."""
         deadline_ns = now_ns + self.deadline_ns
         root = Root(self.sequence, self.position, rows, intended_ns, now_ns, now_ns, deadline_ns)
         root.largest_bytes = size_bytes
-        root.size_bytes = max(size_bytes, int(self.largest_row_bytes * len(rows)))
+        root.size_bytes = max(size_bytes, int(self.row_bytes * len(rows)))
         self.in_flight_bytes += root.size_bytes
         self.sequence += 1
         self.position += len(rows)
@@ -147,9 +148,13 @@ class Ledger:
 
     def _learn(self, root: Root) -> None:
         """What becomes of a row, from what became of this root's."""
-        self._learned = min(LARGEST_OF, self._learned + 1)
+        if self._learned < LARGEST_OF:
+            self._learned += 1
+        elif not root.made and self._largest_bytes <= self._read_bytes:
+            return  # they are as they were read
         each = root.largest_bytes / max(1, len(root.rows))
         self._largest_bytes += (each - self._largest_bytes) / self._learned
+        self.row_bytes = max(self._read_bytes, self._largest_bytes)
 
     def _mix(self, root: Root, attempt: int, value: int, held: int, now_ns: int) -> bool:
         left = root.open.get(attempt, 0) ^ value

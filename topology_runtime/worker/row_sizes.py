@@ -60,24 +60,20 @@ class RowSizes:
 
 
 class MadeSizes:
-    """Of what one thread makes of rows."""
+    """Of what one thread makes of rows. unlooked: so many frames may pass before one is looked at again."""
 
     def __init__(self) -> None:
         self._sizes = RowSizes()
-        self._unlooked = 0  # frames that may pass before one is looked at again
+        self.unlooked = 0
 
     def made_bytes(self, rows: Sequence[Any], roots: int) -> int:
         """Of what came of a frame of so many roots, the part of each, about; 0 where that is little."""
-        if self._unlooked:
-            self._unlooked -= 1
-        else:
-            self._sizes.saw(rows)
-            self._unlooked = LOOK_RARELY - 1
+        self._sizes.saw(rows)
         each = int(self._sizes.mean_bytes * len(rows)) // roots
-        if each < TOLD_FROM_BYTES:
-            return 0
-        self._unlooked = 0
-        return each
+        if each >= TOLD_FROM_BYTES:
+            return each
+        self.unlooked = LOOK_RARELY - 1
+        return 0
 
 
 def bytes_of(value: Any, depth: int = 0) -> int:

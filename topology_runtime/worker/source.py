@@ -235,9 +235,8 @@ class SourceTask(Behaviour):
     def _fit(self) -> None:
         ledger = self.ledger
         assert ledger is not None
-        ledger.row_bytes = self.sizes.mean_bytes
-        row_bytes = ledger.largest_row_bytes
-        fit = max(1, int(ROOT_BYTES / row_bytes)) if row_bytes else ROWS_AT_FIRST
+        ledger.reads(self.sizes.mean_bytes)
+        fit = max(1, int(ROOT_BYTES / ledger.row_bytes)) if ledger.row_bytes else ROWS_AT_FIRST
         self._root_rows = min(self._root_most, fit)
 
     # ── a turn ──────────────────────────────────────────────────────────────────────────────────

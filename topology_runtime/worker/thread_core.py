@@ -115,15 +115,21 @@ class MapTask(Behaviour):
 
     def __init__(self, code: UserCode) -> None:
         self.code, self.results = code, code.results
-        self._sizes, self._number = MadeSizes(), code.results.around.number
+        self._sizes = MadeSizes()
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         results, roots = self.results, frame.roots
         results.edge = frame.edge
         batch = self.code.run(Batch(frame.rows, frame.runs, roots))
         results.edge = None
-        made_bytes = self._sizes.made_bytes(batch.rows, len(roots)) if results.outputs.edges else 0
-        return passed_on(roots, results.emit(batch, now_ns), self._number, made_bytes)
+        given, sizes = results.emit(batch, now_ns), self._sizes
+        if not results.outputs.edges:
+            return passed_on(roots, given)
+        if sizes.unlooked:
+            sizes.unlooked -= 1
+            return passed_on(roots, given)
+        made_bytes = sizes.made_bytes(batch.rows, len(roots))
+        return passed_on(roots, given, results.around.number, made_bytes)
 
 
 class ThreadCore:
