@@ -12,10 +12,12 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
+
     import click
 
 VERSION = "0.1.0"
-INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal's number, as shells have it
+INTERRUPTED, PIPE_CLOSED, TERMINATED = 130, 141, 143  # 128 + the signal's number, as shells have it
 
 # name: (module:function, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -310,6 +312,20 @@ def run(arguments: list[str]) -> int:
 
 
 def _call(name: str, rest: list[str]) -> int:
+    import signal
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, lambda *_: None)  # the tidying up is not to be cut off by a second one
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        return _invoked(name, rest)
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _invoked(name: str, rest: list[str]) -> int:
     import click
 
     from topology_runtime.errors import UsageError
@@ -347,10 +363,16 @@ def main(arguments: list[str] | None = None) -> int:
         return PIPE_CLOSED
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: a command that does nothing else about it tidies up as after Ctrl-C."""
+
+
 def _ended(words: list[str], debug: bool) -> int:
     """The command's exit code. Raises BrokenPipeError when whoever read what it says is gone."""
     try:
         return run(words)
+    except Terminated:
+        return TERMINATED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -169,7 +169,8 @@ def test_a_batched_task_is_measured_with_calls_as_large_as_a_run_makes_them(tmp_
     assert point["rate_tps"] > 1000 and point["frame_rows"] > 10
 
 
-def test_ctrl_c_leaves_no_process_and_the_next_profile_goes_on(tmp_path, tasks):
+@pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_that_is_stopped_leaves_no_process_and_the_next_profile_goes_on(tmp_path, tasks, number, ends):
     words = command(tmp_path, f"{tasks}:spin", "--seconds", "1", "--threads", "1,2", "--budget", "1")
     started = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     record = tmp_path / "models" / ".profile" / "spin.jsonl"
@@ -177,9 +178,9 @@ def test_ctrl_c_leaves_no_process_and_the_next_profile_goes_on(tmp_path, tasks):
     while not (record.exists() and len(record.read_bytes().splitlines()) >= 2):
         assert time.monotonic() < deadline_s and started.poll() is None
         time.sleep(0.05)
-    started.send_signal(signal.SIGINT)
+    started.send_signal(number)
     _, stderr = started.communicate(timeout=30)
-    assert started.returncode == 130
+    assert started.returncode == ends
     assert "Traceback" not in stderr
     assert_nothing_is_left(tmp_path)
     before = record.read_bytes().splitlines()
