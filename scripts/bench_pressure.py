@@ -4,11 +4,13 @@ stopped-sink  the sink stands still for --seconds; memory of all workers meanwhi
               (Theil and Sen), rows sent again, rows lost, how long until rows move again
 large-rows    the same with rows of 200 KB
 grown-rows    the same with small rows of which a task makes such of 200 KB
+kept-rows     2,000 rows a second of 20 KB, of which a task in the second worker keeps ten thousand, for --seconds: the
+              most memory of each worker
 slow-sink     a sink that takes 1,000 rows a second
 slow-key      one key of twenty takes 1 ms a row, the others nothing
 burst         500 rows/s, ten times as many for a second, a sink that takes 1,600: latency before, and after 8 s
 """
-# bench: stopped-sink large-rows grown-rows slow-sink slow-key burst – memory, losses when a task is too slow
+# bench: stopped-sink large-rows grown-rows kept-rows slow-sink slow-key burst – memory, losses when a task is too slow
 
 from __future__ import annotations
 
@@ -42,12 +44,19 @@ MB = 1e6
 
 
 def topology(
-    folder: Path, sink_pause_s: float, key_pause_s: float | None, row_bytes: int = 10, grown_bytes: int = 0
+    folder: Path,
+    sink_pause_s: float,
+    key_pause_s: float | None,
+    row_bytes: int = 10,
+    grown_bytes: int = 0,
+    keeps: bool = False,
 ) -> Topology:
     middle = Task("middle", run="bench_pressure_tasks:same")
     if grown_bytes:
         middle = Task("middle", run="bench_pressure_tasks:Grown", params={"row_bytes": grown_bytes})
     edge = Edge("source", "middle")
+    if keeps:
+        middle = Task("middle", run="bench_pressure_tasks:Thousands")
     if key_pause_s is not None:
         middle = Task(
             "middle", run="bench_pressure_tasks:SlowForOne", params={"pause_s": key_pause_s}, state="keyed"
@@ -124,14 +133,15 @@ def pressed(
     modelled: float = 16384.0,
     row_bytes: int = 10,
     grown_bytes: int = 0,
+    keeps: bool = False,
 ) -> Iterator[Pressed]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with (folder / "seen").open("wb") as file:
             file.truncate(ROWS_MOST)
-        middle = [0, 1] if key_pause_s is not None else [0]
+        middle = [0, 1] if key_pause_s is not None else [1] if keeps else [0]
         rig = Rig(
-            topology(folder, sink_pause_s, key_pause_s, row_bytes, grown_bytes),
+            topology(folder, sink_pause_s, key_pause_s, row_bytes, grown_bytes, keeps),
             {"source": [0], "middle": middle, "sink": [1]},
             name,
             (str(HERE),),
@@ -174,6 +184,17 @@ def grown_rows(seconds: float) -> dict[str, Any]:
     return stopped_sink(seconds, grown_bytes=200_000, again_rows=200)
 
 
+def kept_rows(seconds: float) -> dict[str, Any]:
+    with pressed(row_bytes=20_000, modelled=2000.0, keeps=True) as run:
+        most = [0.0, 0.0]
+        run.rig.offer([(0.0, 2000.0)])
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            run.rig.pump(SAMPLE_S)
+            most = [max(mb, proc.rss_bytes(run.rig.pid_of(slot)) / MB) for slot, mb in enumerate(most)]
+        return {"mb_of_source": round(most[0], 1), "mb_of_keeper": round(most[1], 1), **run.end()}
+
+
 def slow_sink(seconds: float) -> dict[str, Any]:
     with pressed(sink_pause_s=0.001, modelled=1000.0) as run:
         run.rig.offer([(0.0, FULL_TPS)])
@@ -203,6 +224,7 @@ RUNS = {
     "stopped-sink": stopped_sink,
     "large-rows": large_rows,
     "grown-rows": grown_rows,
+    "kept-rows": kept_rows,
     "slow-sink": slow_sink,
     "slow-key": slow_key,
     "burst": burst,

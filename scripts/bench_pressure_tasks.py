@@ -5,9 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from topology_runtime.logic import Keyed, Source
+from topology_runtime.logic import Hold, Keyed, Source
 
 ROWS_MOST = 1 << 26  # that are told apart
 SLOW_KEY, KEYS = 0, 20
@@ -37,6 +38,18 @@ class Grown:
 
     def __call__(self, row: tuple[int, str]) -> tuple[int, str]:
         return row[0], f"{row[0]}{self._text}"
+
+
+class Thousands(Hold):
+    """Keeps rows until there are ten thousand, or for seven seconds, then gives them on."""
+
+    max_age_s = 7.0
+
+    def ready(self, key: Any, rows: Sequence[tuple[int, str]]) -> bool:
+        return len(rows) == 10_000
+
+    def finish(self, key: Any, rows: Sequence[tuple[int, str]]) -> Sequence[tuple[int, str]]:
+        return rows
 
 
 def key_of(row: tuple[int, str]) -> int:

@@ -79,7 +79,7 @@ LEDGERS = (
     one(
         "what is done stays in flight",
         LEDGER,
-        "        self.in_flight -= len(root.rows)\n",
+        "        self.in_flight -= root.count\n",
         "",
         ("rows in flight", "the summary", "a full ledger", *LATE),
     ),
@@ -304,6 +304,20 @@ SOURCES = (
         LEDGER,
         "            if not root.kept:\n                self.in_flight_bytes += made",
         "            if root:\n                self.in_flight_bytes += made",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "rows that were let go are sent again as none",
+        SOURCE,
+        "            if len(root.rows) < root.count and not self._read_again(root, now_ns, read):\n",
+        "            if len(root.rows) > root.count:\n",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "all rows that are kept are held by their source as well",
+        LEDGER,
+        "        if way < 0 and self.window_bytes and self.held_bytes > self.window_bytes:\n",
+        "        if self.held_bytes < 0:\n",
         test="tests/worker/test_bytes_in_flight.py",
     ),
     one(

@@ -50,7 +50,8 @@ class Source:
     a counter). `position` counts the rows of this thread's partition from 0."""
 
     def read(self, position: int, limit: int) -> Sequence[Row]:
-        """At most `limit` rows from `position` on; fewer or none if there are no more *now*."""
+        """At most `limit` rows from `position` on; fewer or none if there are no more *now*. After a fault it may be
+        asked again for what it gave before."""
         raise NotImplementedError
 
 

@@ -203,14 +203,14 @@ class SimAccount:
         """What was read since; returns what was begun and done at once, and so was never seen open."""
         most = ledger.window_rows + ledger.replayed
         if ledger.in_flight > most:
-            kept = sum(len(root.rows) for root in ledger.open_roots() if root.kept)
+            kept = sum(root.count for root in ledger.open_roots() if root.kept)
             assert ledger.in_flight - kept <= most, (
                 f"{ledger.in_flight} rows in flight in {watch.thread.name}"
             )
         fresh = ledger.open - watch.open.keys()
         for sequence in fresh:
             root = ledger.open_root(sequence)
-            watch.open[sequence] = range(root.position, root.position + len(root.rows))
+            watch.open[sequence] = range(root.position, root.position + root.count)
         begun, watch.position = range(watch.position, ledger.position), ledger.position
         return [] if fresh else [begun]
 
@@ -223,7 +223,7 @@ class SimAccount:
         for root in ledger.open_roots():
             assert root.attempt <= most, f"a replay storm: attempt {root.attempt} in {name}"
             before, watch.expiries[root.sequence] = watch.expiries.get(root.sequence, 0), root.expiries
-            watch.expired += (root.expiries - before) * len(root.rows)
+            watch.expired += (root.expiries - before) * root.count
         most = watch.most * watch.thread.faults + watch.expired
         assert ledger.replayed <= most, f"{ledger.replayed} rows sent again in {name}, {most} were to be"
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import bench_pressure as bench
+from topology_runtime import proc
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 GROWING_MB_PER_S = 0.1  # what comes without a bound at full speed is a hundred times as much
@@ -30,6 +31,20 @@ def test_large_rows_in_flight_are_few(large: Callable[[float], dict[str, Any]]) 
     assert found["mb_most"] < 400.0, "two workers, each with what may be in flight, written and unwritten"
     assert found["mb_per_s_95"][1] < GROWING_MB_PER_S * 5
     assert found["lost"] == 0 and found["moving_again_s"] < 5.0
+
+
+def test_rows_that_are_kept_elsewhere_are_not_held_by_their_source_and_come_again() -> None:
+    """Rows of 20 KB, some 100 MB of which are in the worker that dies."""
+    with bench.pressed(row_bytes=20_000, modelled=2000.0, keeps=True) as run:
+        run.rig.offer([(0.0, 2000.0)])
+        run.rig.pump(4.0)
+        held_mb = proc.rss_bytes(run.rig.pid_of(0)) / bench.MB
+        run.rig.kill(1)
+        run.rig.respawn(1)
+        run.rig.pump(2.0)
+        found = run.end()
+    assert held_mb < 140.0, "with all its rows it would be above 200"
+    assert found["lost"] == 0 and found["sent_again"] > 2_000
 
 
 def test_a_slow_sink_slows_its_source_and_memory_stays_flat() -> None:

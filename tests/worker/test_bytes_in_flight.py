@@ -25,6 +25,7 @@ from topology_runtime.worker.columns import columns_in
 from topology_runtime.worker.ledger import AT_FIRST_ROWS, Ledger
 from topology_runtime.worker.orders import orders_of
 from topology_runtime.worker.row_sizes import RowSizes
+from topology_runtime.worker.runs import single
 from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.source import IN_FLIGHT_BYTES, ROOT_BYTES, SourceTask
 from topology_runtime.worker.thread_core import Ports, ThreadCore
@@ -71,7 +72,7 @@ class Stopped:
 
     def turn(self, number: int) -> None:
         self.source.turn(number * S // 100, S + number * S // 100, self.read)
-        self.core.outputs.flush(0, everything=True)
+        self.core.flush(0, everything=True)
 
     def run(self, turns: int = 500) -> list[Any]:
         """What is in flight when no more is read."""
@@ -144,6 +145,82 @@ def test_rows_that_are_done_or_kept_make_room_for_others() -> None:
         ledger.ack(Ack(key, 1, held=-1), S)
     again = len(run.run())
     assert len(run.run()) == again, "what is kept no more counts again"
+
+
+# ── rows that are kept ──────────────────────────────────────────────────────────────────────────────
+
+
+class Keeping(Stopped):
+    """A source before a task that keeps all; `cut`: a read gives no more rows at once, `silent`: none."""
+
+    cut, silent = 1 << 30, False
+
+    def send_acks(self, acks: Iterable[Addressed]) -> None: ...
+
+    def deliver(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            self.sent.append(frame)
+            self.source.on_word([Ack(root.key, 0, 1) for root in frame.roots], 0)
+
+    def read(self, position: int, most: int) -> list[Any]:
+        return [] if self.silent else super().read(position, min(most, self.cut))
+
+    @property
+    def held(self) -> int:
+        ledger = self.source.ledger
+        assert ledger is not None
+        return sum(len(row[1]) for root in ledger.open_roots() for row in root.rows)
+
+
+def kept(turns: int = 400) -> Keeping:
+    run = Keeping(lambda at: (at, b"%06d" % at * 10_000))
+    for turn in range(turns):
+        run.turn(turn)
+    return run
+
+
+def test_of_rows_that_are_kept_no_more_than_the_bound_are_held() -> None:
+    run = kept()
+    rows = sum(len(frame.rows) for frame in run.sent)
+    assert rows > 3 * IN_FLIGHT_BYTES / 60_000, "more than that are kept somewhere"
+    assert IN_FLIGHT_BYTES / 2 < run.held <= 1.2 * IN_FLIGHT_BYTES
+
+
+@pytest.mark.parametrize("cut", [1, 7, 1 << 30])
+def test_rows_that_were_let_go_are_read_and_sent_again_as_they_were(cut: int) -> None:
+    run = kept()
+    ledger, before = run.source.ledger, positions(run.sent)
+    assert ledger is not None
+    run.cut, run.silent = cut, True
+    run.sent.clear()
+    ledger.fault()
+    run.turn(1_000)
+    assert ledger.again and 0 < len(positions(run.sent)) < len(before), "sent again were those that are here"
+    run.silent = False
+    for turn in range(1_001, 1_400):
+        run.turn(turn)
+    again = positions(run.sent)
+    assert all(again[position] == row for position, row in before.items())
+    assert ledger.replayed == len(before)
+    assert run.held <= 1.2 * IN_FLIGHT_BYTES
+
+
+def positions(frames: Iterable[Frame]) -> dict[int, Any]:
+    """What was sent as the row of which position."""
+    return {
+        frame.roots[number].position + offset: row
+        for frame in frames
+        for row, (number, offset, _) in zip(frame.rows, single(frame.runs), strict=True)
+    }
+
+
+def test_rows_that_are_done_are_held_no_more() -> None:
+    run = kept()
+    ledger = run.source.ledger
+    assert ledger is not None
+    for root in ledger.open_roots():
+        ledger.ack(Ack(RootKey(0, 1, root.sequence, root.attempt), root.open[root.attempt], -root.kept), S)
+    assert (ledger.held_bytes, ledger.in_flight, ledger.in_flight_bytes) == (0, 0, 0)
 
 
 # ── rows that a task makes large ────────────────────────────────────────────────────────────────────
@@ -247,7 +324,7 @@ def test_a_few_large_rows_do_not_make_the_others_few() -> None:
 def test_what_is_counted_is_what_is_open_and_not_kept(seed: int) -> None:
     choose = random.Random(seed)
     ledger, kept = Ledger(0, 1 << 40), dict[int, int]()
-    ledger.window_bytes = 1 << 40
+    ledger.window_bytes = 1_000
     ledger.reads(10.0)
     for step in range(60):
         act, now_ns = choose.randrange(6), step * S
@@ -279,6 +356,8 @@ def test_what_is_counted_is_what_is_open_and_not_kept(seed: int) -> None:
                 assert again.sequence in ledger.open
         moving = [root for root in ledger.open_roots() if not root.kept]
         assert ledger.in_flight_bytes == sum(root.size_bytes for root in moving)
+        here = [root for root in ledger.open_roots() if root.kept and root.rows]
+        assert ledger.held_bytes == sum(root.read_bytes for root in here) <= 1_000
     assert all(root.size_bytes >= root.largest_bytes for root in ledger.open_roots())
     for root in ledger.open_roots():
         ledger.give_up(root.sequence)

@@ -15,6 +15,8 @@ Rules (protocol: Tuples):
  5. Rows in flight and not kept stay within the window, and their bytes too, but for a few rows that large ones are
     granted; replays use a quarter of it at a time. A root has the bytes of its rows where they are largest: as they
     were read, or as a task says in its acks that it made of them. Before anything is known of that they are few.
+    Of roots with kept rows as many bytes are held besides; the rows of more are let go here, and read again when they
+    must be sent again.
  6. `acked` only moves forward: every position below it is done [B5].
 """
 
@@ -44,11 +46,12 @@ MADE_MOST_BYTES = 1 << 40  # of a root: sums of what a peer tells stay numbers
 
 @dataclass(slots=True)
 class Root:
-    """An open root: its rows stay here until it is done."""
+    """An open root. Its rows stay here until it is done, or let go: then there are none."""
 
     sequence: int
     position: int
     rows: Sequence[Any]
+    count: int  # of its rows
     intended_ns: int
     first_sent_ns: int
     sent_ns: int  # its present attempt
@@ -56,7 +59,8 @@ class Root:
     attempt: int = 0
     expiries: int = 0
     kept: int = 0
-    largest_bytes: int = 0  # where its rows are largest, as far as is known
+    read_bytes: int = 0  # of its rows as they were read
+    largest_bytes: int = 0  # where they are largest, as far as is known
     size_bytes: int = 0  # counted for it: no less
     made: dict[int, int] = field(default_factory=dict)  # number of a task → bytes, of the present attempt
     open: dict[int, int] = field(default_factory=dict)  # attempt → XOR of its ids
@@ -80,6 +84,7 @@ class Ledger:
         self._open: OrderedDict[int, Root] = OrderedDict()
         self.sequence = first
         self._kept = 0  # rows of roots with kept rows
+        self.held_bytes = 0  # of those of them that are here
         self.again: deque[int] = deque()
         self._replaying: dict[int, int] = {}  # roots sent again, neither done nor kept → their rows
         self._latencies: deque[int] = deque(maxlen=LATENCIES_KEPT)
@@ -111,8 +116,8 @@ class Ledger:
     def begin(self, rows: Sequence[Any], intended_ns: int, now_ns: int, size_bytes: int = 0) -> Root:
         """A new root of these rows, at the next positions; size_bytes: as they were read, about."""
         deadline_ns = now_ns + self.deadline_ns
-        root = Root(self.sequence, self.position, rows, intended_ns, now_ns, now_ns, deadline_ns)
-        root.largest_bytes = size_bytes
+        root = Root(self.sequence, self.position, rows, len(rows), intended_ns, now_ns, now_ns, deadline_ns)
+        root.read_bytes = root.largest_bytes = size_bytes
         root.size_bytes = max(size_bytes, int(self.row_bytes * len(rows)))
         self.in_flight_bytes += root.size_bytes
         self.sequence += 1
@@ -152,7 +157,7 @@ class Ledger:
             self._learned += 1
         elif not root.made and self._largest_bytes <= self._read_bytes:
             return  # they are as they were read
-        each = root.largest_bytes / max(1, len(root.rows))
+        each = root.largest_bytes / max(1, root.count)
         self._largest_bytes += (each - self._largest_bytes) / self._learned
         self.row_bytes = max(self._read_bytes, self._largest_bytes)
 
@@ -179,13 +184,19 @@ class Ledger:
 
     def _moves(self, root: Root, way: int) -> None:
         """No row of it is kept any more (1), or some are from now on (-1)."""
-        self._kept -= way * len(root.rows)
+        self._kept -= way * root.count
         self.in_flight_bytes += way * root.size_bytes
+        if len(root.rows) < root.count:
+            return
+        self.held_bytes -= way * root.read_bytes
+        if way < 0 and self.window_bytes and self.held_bytes > self.window_bytes:
+            root.rows = ()
+            self.held_bytes -= root.read_bytes
 
     def _over(self, root: Root) -> None:
         if root.kept:
             self._moves(root, 1)
-        self.in_flight -= len(root.rows)
+        self.in_flight -= root.count
         self.in_flight_bytes -= root.size_bytes
         self._replaying.pop(root.sequence, None)
 
@@ -245,14 +256,20 @@ class Ledger:
                 self.again.popleft()
                 continue
             busy = sum(self._replaying.values())
-            if busy and busy + len(root.rows) > max(self.window_rows // 4, 1):
+            if busy and busy + root.count > max(self.window_rows // 4, 1):
                 return None
             self.again.popleft()
-            self._replaying[root.sequence] = len(root.rows)
+            self._replaying[root.sequence] = root.count
             self._restart(root, now_ns)
             return root
         self._replaying.clear()
         return None
+
+    def put_back(self, root: Root) -> None:
+        """It cannot be sent now, for its rows cannot be read: it is the next one still."""
+        self.again.appendleft(root.sequence)
+        self._replaying.pop(root.sequence, None)
+        self.replayed -= root.count
 
     def _restart(self, root: Root, now_ns: int) -> None:
         root.attempt += 1
@@ -262,7 +279,7 @@ class Ledger:
             self._moves(root, 1)
             root.kept = 0
         root.deadline_ns = now_ns + self._deadline_of(root)
-        self.replayed += len(root.rows)
+        self.replayed += root.count
 
     # ── what is done ────────────────────────────────────────────────────────────────────────────
 

@@ -20,6 +20,7 @@ from topology_runtime.messages import RootKey, RootPart, ThreadStatus
 from topology_runtime.schedule import NS
 from topology_runtime.worker.acks import BufferedRow
 from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, partition_of
+from topology_runtime.worker.batches import joined
 from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
 from topology_runtime.worker.row_sizes import RowSizes
 from topology_runtime.worker.runs import Batch
@@ -244,7 +245,7 @@ class SourceTask(Behaviour):
     def turn(self, now_ns: int, wall_ns: int, read: Read) -> None:
         """Replay what is lost, emit what is due."""
         if self.ledger is not None:
-            self._replay(now_ns)
+            self._replay(now_ns, read)
             self._emit_due(now_ns, wall_ns, read)
             if self.letters.any:
                 self._send_letters(now_ns, wall_ns)
@@ -281,7 +282,7 @@ class SourceTask(Behaviour):
             return False
         return self.core.routed
 
-    def _replay(self, now_ns: int) -> None:
+    def _replay(self, now_ns: int, read: Read) -> None:
         ledger = self.ledger
         assert ledger is not None
         if self._fault_due_ns and now_ns >= self._fault_due_ns:
@@ -293,7 +294,22 @@ class SourceTask(Behaviour):
             ledger.expire(now_ns)
             self.letters.ledger.expire(now_ns)
         while (root := ledger.next_replay(now_ns)) is not None:
+            if len(root.rows) < root.count and not self._read_again(root, now_ns, read):
+                ledger.put_back(root)
+                return
             self._send(root, now_ns)
+
+    def _read_again(self, root: Root, now_ns: int, read: Read) -> bool:
+        """The rows of a root that were let go. False: not now."""
+        parts: list[Sequence[Any]] = []
+        at, end = root.position, root.position + root.count
+        while at < end:
+            if now_ns < self.quiet_until_ns or not len(some := read(at, end - at)):
+                return False
+            parts.append(some)
+            at += len(some)
+        root.rows = joined(parts)
+        return True
 
     def _emit_due(self, now_ns: int, wall_ns: int, read: Read) -> None:
         ledger, orders = self.ledger, self.core.orders
@@ -359,7 +375,7 @@ class SourceTask(Behaviour):
         core = self.core
         key = self._key(root)
         part = self._part(key, core.desired.partition, root.position, root.intended_ns)
-        given = core.results.emit(Batch(root.rows, [(0, 0, len(root.rows), 0)], [part]), now_ns)
+        given = core.results.emit(Batch(root.rows, [(0, 0, root.count, 0)], [part]), now_ns)
         ledger.sent(root, given.get(key, 0), now_ns)
         core.settle([])
 
