@@ -314,6 +314,13 @@ SOURCES = (
         test="tests/worker/test_bytes_in_flight.py",
     ),
     one(
+        "rows that were let go wait for the next look at a live source",
+        SOURCE,
+        "            quiet = self.spool is None and now_ns < self.quiet_until_ns\n",
+        "            quiet = now_ns < self.quiet_until_ns\n",
+        test="tests/worker/test_arriving_sources.py",
+    ),
+    one(
         "all rows that are kept are held by their source as well",
         LEDGER,
         "        if way < 0 and self.window_bytes and self.held_bytes > self.window_bytes:\n",

@@ -272,3 +272,24 @@ def test_what_earlier_threads_left_is_not_for_one_that_leaves() -> None:
     bench.obey(threads=(ThreadSpec(1, "source", SLOT, leaving=True), ThreadSpec(2, "work", SLOT)))
     bench.turn()
     assert bench.source.stopped_reading
+
+
+def test_rows_that_were_let_go_are_sent_again_however_soon_the_next_are_looked_for() -> None:
+    """What is in the spool can be read whenever it must be; only new rows wait until the next look."""
+    bench = Bench()
+    ledger = bench.source.ledger
+    assert ledger is not None
+    ledger.window_bytes = 100  # of rows that are kept so few are held
+    bench.came.times += [bench.now_ns] * 100
+    sent: set[int] = set()
+    for _ in range(60):
+        for frame in bench.turn():
+            sent.update(frame.rows)
+            bench.core.hear([Ack(root.key, 0, 1) for root in frame.roots], bench.now_ns)
+    assert sent == set(range(100)) and not all(root.rows for root in ledger.open_roots())
+    ledger.fault()
+    again: set[int] = set()
+    for _ in range(60):
+        bench.source.quiet_until_ns = bench.now_ns + S
+        again.update(row for frame in bench.turn() for row in frame.rows)
+    assert again == sent

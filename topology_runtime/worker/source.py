@@ -300,11 +300,12 @@ class SourceTask(Behaviour):
             self._send(root, now_ns)
 
     def _read_again(self, root: Root, now_ns: int, read: Read) -> bool:
-        """The rows of a root that were let go. False: not now."""
+        """The rows of a root that were let go. False: not now. What is in a spool can be read at any time."""
         parts: list[Sequence[Any]] = []
         at, end = root.position, root.position + root.count
         while at < end:
-            if now_ns < self.quiet_until_ns or not len(some := read(at, end - at)):
+            quiet = self.spool is None and now_ns < self.quiet_until_ns
+            if quiet or not len(some := read(at, end - at)):
                 return False
             parts.append(some)
             at += len(some)
