@@ -15,7 +15,8 @@ HOUR_S = 3600.0
 
 
 def cost(asked: AnalysisInput) -> list[Cost]:
-    """A slot counts in the windows in which threads were sampled in it, a VM while one of its slots was."""
+    """A slot counts in the windows in which threads were sampled in it, a VM while one of its slots was. A run has all
+    tuples that were counted, also those of a plan too short to be sampled."""
     acked = _acked(asked)
     by_run: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in asked.sums("presence", "run", "epoch", "vm"):
@@ -26,7 +27,9 @@ def cost(asked: AnalysisInput) -> list[Cost]:
             _of_epoch(asked.runs[run], n, parts, *acked.get((run, n), (None, None)))
             for n, parts in epochs.items()
         ]
-        found += [*of, _of_run(run, of, len({p["vm"] for parts in epochs.values() for p in parts}))]
+        counted = [tuples for (key, _), (tuples, _) in acked.items() if key == run and tuples is not None]
+        vms = len({part["vm"] for parts in epochs.values() for part in parts})
+        found += [*of, _of_run(run, of, vms, sum(counted) if counted else None)]
     return found
 
 
@@ -63,12 +66,14 @@ def _of_epoch(
     )  # fmt: skip
 
 
-def _of_run(run: str, epochs: Sequence[Cost], vms: int) -> Cost:
+def _of_run(run: str, epochs: Sequence[Cost], vms: int, counted: float | None) -> Cost:
     seconds = sum(each.seconds for each in epochs)
     slot_hours = sum(each.slot_hours for each in epochs)
     usds, tuples = [each.usd for each in epochs], [each.tuples_acked for each in epochs]
     usd = None if None in usds else sum(each for each in usds if each is not None)
-    acked = None if None in tuples else sum(each for each in tuples if each is not None)
+    acked = counted
+    if acked is None and None not in tuples:
+        acked = sum(each for each in tuples if each is not None)
     return Cost(
         run, None, seconds, slot_hours * HOUR_S / seconds if seconds else 0.0, slot_hours, vms,
         sum(each.vm_hours for each in epochs), usd, acked, _per_million(usd, acked),
