@@ -127,8 +127,6 @@ def passed_on(
 ) -> list[Addressed]:
     """The acks of a frame of which nothing is kept (rules 1 and 2). made_bytes: of what task `made_by` made of each
     root."""
-    if not made_bytes:
-        return [(root.home, Ack(root.key, root.id ^ given.get(root.key, 0))) for root in roots]
     return [
         (root.home, Ack(root.key, root.id ^ given.get(root.key, 0), 0, made_by, made_bytes)) for root in roots
     ]

@@ -23,7 +23,7 @@ Rules (protocol: Tuples):
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import KeysView, Sequence
+from collections.abc import Callable, KeysView, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -248,8 +248,9 @@ class Ledger:
             STUCK_NS if moves else STANDS_NS << min(root.expiries, STANDS_DOUBLED)
         )
 
-    def next_replay(self, now_ns: int) -> Root | None:
-        """The next root to send again, on its new attempt; None when there is none, or not now."""
+    def next_replay(self, now_ns: int, whole: Callable[[Root], bool] = lambda _: True) -> Root | None:
+        """The next root to send again, on its new attempt; None when there is none, or not now. whole: are its rows
+        here, or could they be read again?"""
         while self.again:
             root = self._open.get(self.again[0])
             if root is None:
@@ -258,6 +259,11 @@ class Ledger:
             busy = sum(self._replaying.values())
             if busy and busy + root.count > max(self.window_rows // 4, 1):
                 return None
+            if root.kept:  # of what is sent again nothing is kept, until a task says so
+                self._moves(root, 1)
+                root.kept = 0
+            if not whole(root):
+                return None
             self.again.popleft()
             self._replaying[root.sequence] = root.count
             self._restart(root, now_ns)
@@ -265,19 +271,10 @@ class Ledger:
         self._replaying.clear()
         return None
 
-    def put_back(self, root: Root) -> None:
-        """It cannot be sent now, for its rows cannot be read: it is the next one still."""
-        self.again.appendleft(root.sequence)
-        self._replaying.pop(root.sequence, None)
-        self.replayed -= root.count
-
     def _restart(self, root: Root, now_ns: int) -> None:
         root.attempt += 1
         root.sent_ns = now_ns
         root.made.clear()
-        if root.kept:
-            self._moves(root, 1)
-            root.kept = 0
         root.deadline_ns = now_ns + self._deadline_of(root)
         self.replayed += root.count
 

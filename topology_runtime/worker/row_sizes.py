@@ -14,7 +14,7 @@ from typing import Any
 from topology_runtime.worker.columns import Columns
 
 TOLD_FROM_BYTES = 4096  # of what a task made of a root
-LOOK_RARELY = 16  # only every so many frames while it makes less
+LOOK_EVERY_FRAMES = 16  # while it makes less
 OTHER_BYTES = 64  # of what is no plain value, or nested deeper
 LOOKED_AT = 4  # rows of a root
 MEAN_OF = 64  # rows
@@ -72,7 +72,7 @@ class MadeSizes:
         each = int(self._sizes.mean_bytes * len(rows)) // roots
         if each >= TOLD_FROM_BYTES:
             return each
-        self.unlooked = LOOK_RARELY - 1
+        self.unlooked = LOOK_EVERY_FRAMES - 1
         return 0
 
 

@@ -293,14 +293,13 @@ class SourceTask(Behaviour):
             self._expire_due_ns = now_ns + EXPIRE_EVERY_NS
             ledger.expire(now_ns)
             self.letters.ledger.expire(now_ns)
-        while (root := ledger.next_replay(now_ns)) is not None:
-            if len(root.rows) < root.count and not self._read_again(root, now_ns, read):
-                ledger.put_back(root)
-                return
+        while (root := ledger.next_replay(now_ns, lambda root: self._whole(root, now_ns, read))) is not None:
             self._send(root, now_ns)
 
-    def _read_again(self, root: Root, now_ns: int, read: Read) -> bool:
-        """The rows of a root that were let go. False: not now. What is in a spool can be read at any time."""
+    def _whole(self, root: Root, now_ns: int, read: Read) -> bool:
+        """Rows that were let go are read again. False: not now. What is in a spool can be read at any time."""
+        if len(root.rows) == root.count:
+            return True
         parts: list[Sequence[Any]] = []
         at, end = root.position, root.position + root.count
         while at < end:
