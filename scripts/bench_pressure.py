@@ -19,8 +19,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,36 +43,22 @@ WARM_UP_S, SAMPLE_S = 3.0, 0.25
 MB = 1e6
 
 
-def topology(
-    folder: Path,
-    sink_pause_s: float,
-    key_pause_s: float | None,
-    row_bytes: int = 10,
-    grown_bytes: int = 0,
-    keeps: bool = False,
-) -> Topology:
-    middle = Task("middle", run="bench_pressure_tasks:same")
-    if grown_bytes:
-        middle = Task("middle", run="bench_pressure_tasks:Grown", params={"row_bytes": grown_bytes})
+SAME = Task("middle", run="bench_pressure_tasks:same")
+GROWN = Task("middle", run="bench_pressure_tasks:Grown", params={"row_bytes": 200_000})
+KEEPS = Task("middle", run="bench_pressure_tasks:Thousands")
+SLOW_KEY = Task("middle", run="bench_pressure_tasks:SlowForOne", params={"pause_s": 0.001}, state="keyed")
+
+
+def topology(folder: Path, sink_pause_s: float, middle: Task, row_bytes: int) -> Topology:
+    rows = {"row_bytes": row_bytes}
     edge = Edge("source", "middle")
-    if keeps:
-        middle = Task("middle", run="bench_pressure_tasks:Thousands")
-    if key_pause_s is not None:
-        middle = Task(
-            "middle", run="bench_pressure_tasks:SlowForOne", params={"pause_s": key_pause_s}, state="keyed"
-        )
+    if middle is SLOW_KEY:
         edge = Edge("source", "middle", grouping="fields", key="bench_pressure_tasks:key_of")
     sink = {"folder": str(folder), "pause_s": sink_pause_s}
     return Topology(
         "pressure",
         (
-            Task(
-                "source",
-                kind="source",
-                run="bench_pressure_tasks:Numbered",
-                params={"row_bytes": row_bytes},
-                static=Static(),
-            ),
+            Task("source", kind="source", run="bench_pressure_tasks:Numbered", params=rows, static=Static()),
             middle,
             Task("sink", run="bench_pressure_tasks:Ticks", params=sink),
         ),
@@ -82,7 +68,7 @@ def topology(
 
 @dataclass
 class Pressed:
-    """Two workers: the source and half of the middle in one, the rest in the other."""
+    """Two workers: the source in one, the sink in the other, the middle in either or both."""
 
     rig: Rig
     folder: Path
@@ -129,20 +115,18 @@ class Pressed:
 @contextmanager
 def pressed(
     sink_pause_s: float = 0.0,
-    key_pause_s: float | None = None,
     modelled: float = 16384.0,
     row_bytes: int = 10,
-    grown_bytes: int = 0,
-    keeps: bool = False,
+    middle: Task = SAME,
+    middle_in: Sequence[int] = (0,),
 ) -> Iterator[Pressed]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with (folder / "seen").open("wb") as file:
             file.truncate(ROWS_MOST)
-        middle = [0, 1] if key_pause_s is not None else [1] if keeps else [0]
         rig = Rig(
-            topology(folder, sink_pause_s, key_pause_s, row_bytes, grown_bytes, keeps),
-            {"source": [0], "middle": middle, "sink": [1]},
+            topology(folder, sink_pause_s, middle, row_bytes),
+            {"source": [0], "middle": [*middle_in], "sink": [1]},
             name,
             (str(HERE),),
             m.DataPlaneSettings(),
@@ -156,9 +140,9 @@ def pressed(
 
 
 def stopped_sink(
-    seconds: float, row_bytes: int = 10, again_rows: int = 10_000, grown_bytes: int = 0
+    seconds: float, row_bytes: int = 10, again_rows: int = 10_000, middle: Task = SAME
 ) -> dict[str, Any]:
-    with pressed(row_bytes=row_bytes, grown_bytes=grown_bytes) as run:
+    with pressed(row_bytes=row_bytes, middle=middle) as run:
         run.rig.offer([(0.0, FULL_TPS)])
         run.rig.pump(WARM_UP_S)
         (run.folder / "stop").touch()
@@ -181,11 +165,16 @@ def large_rows(seconds: float) -> dict[str, Any]:
 
 
 def grown_rows(seconds: float) -> dict[str, Any]:
-    return stopped_sink(seconds, grown_bytes=200_000, again_rows=200)
+    return stopped_sink(seconds, again_rows=200, middle=GROWN)
+
+
+def keeping() -> AbstractContextManager[Pressed]:
+    """Rows of 20 KB before a task in the second worker that keeps them."""
+    return pressed(modelled=2000.0, row_bytes=20_000, middle=KEEPS, middle_in=(1,))
 
 
 def kept_rows(seconds: float) -> dict[str, Any]:
-    with pressed(row_bytes=20_000, modelled=2000.0, keeps=True) as run:
+    with keeping() as run:
         most = [0.0, 0.0]
         run.rig.offer([(0.0, 2000.0)])
         end = time.monotonic() + seconds
@@ -203,7 +192,7 @@ def slow_sink(seconds: float) -> dict[str, Any]:
 
 
 def slow_key(seconds: float) -> dict[str, Any]:
-    with pressed(key_pause_s=0.001, modelled=1000.0) as run:
+    with pressed(modelled=1000.0, middle=SLOW_KEY, middle_in=(0, 1)) as run:
         run.rig.offer([(0.0, FULL_TPS)])
         run.rig.pump(WARM_UP_S)
         return {**run.flat(seconds), **run.end()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planting import Plant
 from plants_of_analysis import OF_ANALYSIS
+from plants_of_bounds import OF_BOUNDS
 from plants_of_keys import OF_KEYS
 from plants_of_latency import OF_LATENCY
 from plants_of_measuring import OF_MEASURING
@@ -17,6 +18,7 @@ from plants_of_traffic import OF_TRAFFIC
 
 PLANTS: tuple[Plant, ...] = (
     *OF_ROWS,
+    *OF_BOUNDS,
     *OF_PLANS,
     *OF_STATE,
     *OF_KEYS,

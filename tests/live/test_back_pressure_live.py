@@ -35,7 +35,7 @@ def test_large_rows_in_flight_are_few(large: Callable[[float], dict[str, Any]]) 
 
 def test_rows_that_are_kept_elsewhere_are_not_held_by_their_source_and_come_again() -> None:
     """Rows of 20 KB, some 100 MB of which are in the worker that dies."""
-    with bench.pressed(row_bytes=20_000, modelled=2000.0, keeps=True) as run:
+    with bench.keeping() as run:
         run.rig.offer([(0.0, 2000.0)])
         run.rig.pump(4.0)
         held_mb = proc.rss_bytes(run.rig.pid_of(0)) / bench.MB

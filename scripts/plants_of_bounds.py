@@ -1,0 +1,78 @@
+"""Bugs in what bounds the memory of what is in flight, for scripts/mutate."""
+
+from __future__ import annotations
+
+from planting import CORE, LEDGER, SOURCE, Plant, one
+
+OF_BOUNDS: tuple[Plant, ...] = (
+    one(
+        "what stands still is sent again and again",
+        LEDGER,
+        "        moves = now_ns - self._last_done_ns < STUCK_NS\n",
+        "        moves = True\n",
+        test="tests/worker/test_ledger.py",
+    ),
+    one(
+        "rows that a task makes large count as they were read",
+        CORE,
+        "        made_bytes = sizes.made_bytes(batch.rows, len(roots))\n",
+        "        made_bytes = 0\n",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "all is in flight before it is known what becomes of it",
+        LEDGER,
+        "                fit = min(fit, AT_FIRST_ROWS - moving)\n",
+        "                fit = int(fit)\n",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "rows that grow while they are kept count as if they were not",
+        LEDGER,
+        "            if not root.kept:\n                self.in_flight_bytes += made",
+        "            if root:\n                self.in_flight_bytes += made",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "rows that were let go are sent again as none",
+        SOURCE,
+        "        if len(root.rows) == root.count:\n",
+        "        if root.rows is not None:\n",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "rows that were let go wait for the next look at a live source",
+        SOURCE,
+        "            quiet = self.spool is None and now_ns < self.quiet_until_ns\n",
+        "            quiet = now_ns < self.quiet_until_ns\n",
+        test="tests/worker/test_arriving_sources.py",
+    ),
+    one(
+        "all rows that are kept are held by their source as well",
+        LEDGER,
+        "        if way < 0 and self.window_bytes and self.held_bytes > self.window_bytes:\n",
+        "        if self.held_bytes < 0:\n",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "large rows in flight are as many as small ones",
+        LEDGER,
+        "            room = min(room, max(fit, self.least_rows - moving))\n",
+        "",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "rows that are done still take room by their bytes",
+        LEDGER,
+        "        self.in_flight_bytes -= root.size_bytes\n        self._replaying",
+        "        self._replaying",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "a task that waits in many threads waits for large rows",
+        SOURCE,
+        "IN_FLIGHT_BYTES, ROWS_A_THREAD * len(orders.task_of)",
+        "IN_FLIGHT_BYTES, 0",
+        test="tests/worker/test_bytes_in_flight.py",
+    ),
+)
