@@ -18,7 +18,9 @@ for besides, whichever is more):
        enacting took lately, the start of a VM included where the VMs there are do not suffice.
  come  of rows that are taken as they come, chance makes ±√n of n: a rate counts as above another where it is by
        three times that, over a second, or over five; the level is the mean of five seconds unless one second is
-       above that. What waits is to be done within a minute besides (`lag.py`).
+       above that: then what came since, of a step within this second in its newer half. A plan for a step is made
+       from little, so for five seconds the level itself raises it again. What waits is to be done within a minute
+       besides (`lag.py`).
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ def demand(
     if len(offer.rates) < SURE_S * _S:
         text = f"no rate yet: {len(offer.rates) * SERIES_STEP_S:g} s of history"
         return Demand(0.0, planned_tps, "same", text, (), {"planned_tps": planned_tps, "headroom": headroom})
-    seen = _seen(offer, forecast)
+    seen = _seen(offer, forecast, past.since_up_s)
     drain_tps = min(offer.waits_tps or 0.0, max(0.0, offer.cap_tps - seen.base_tps))
     case = _Case(seen, forecast, planned_tps, past, headroom, horizon, drain_tps, offer)
     coming = forecast.coming(seen.chance_tps)
@@ -128,7 +130,7 @@ class _Rates(msgspec.Struct, frozen=True):
     chance_tps: float = 0.0
 
 
-def _seen(offer: Offer, forecast: RateForecast) -> _Rates:
+def _seen(offer: Offer, forecast: RateForecast, since_up_s: float) -> _Rates:
     known = forecast.bursts.number > 0
     lasting_s = forecast.tuning.burst_s if known else SURE_S
     halves = np.array(offer.rates)
@@ -140,19 +142,21 @@ def _seen(offer: Offer, forecast: RateForecast) -> _Rates:
         return _Rates(
             float(seconds[0]), *(min(tps, offer.cap_tps) for tps in (sure_tps, base_tps, newest_tps))
         )
-    sure_tps, level_tps = _arrivals(seconds, lasting_s)
-    sure_tps = max(sure_tps, _lasting(forecast, level_tps))
+    sure_tps, level_tps = _arrivals(seconds, float(halves[0]), lasting_s)
+    raised = not known and since_up_s < LEVEL_S
+    sure_tps = level_tps if raised else max(sure_tps, _lasting(forecast, level_tps))
     base_tps = min(sure_tps if known else level_tps, offer.cap_tps)
     chance_tps = CHANCE * math.sqrt(max(0.0, level_tps))
     return _Rates(level_tps, min(sure_tps, offer.cap_tps), base_tps, base_tps, chance_tps)
 
 
-def _arrivals(rates: Floats, lasting_s: int) -> tuple[float, float]:
-    """(the rate that is surely exceeded, the level): what a second shows counts where it is not chance."""
+def _arrivals(rates: Floats, half_tps: float, lasting_s: int) -> tuple[float, float]:
+    """(the rate that is surely exceeded, the level): what a second shows counts where it is not chance. half_tps: of
+    the newest half second."""
     seconds, short_tps = rates[::_S], float(rates[: _S * (lasting_s - 1) + 1].min())
     mean_tps = float(seconds.mean())
     sure_tps = max(_least(short_tps, 1), _least(mean_tps, len(seconds)))
-    return sure_tps, max(mean_tps, _stepped(seconds, float(rates[:2].max())))
+    return sure_tps, max(mean_tps, _stepped(seconds, max(half_tps, float(rates[:2].max()))))
 
 
 def _stepped(seconds: Floats, newest_tps: float) -> float:

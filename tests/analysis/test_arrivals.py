@@ -119,18 +119,39 @@ def test_chance_is_not_followed(rate_tps: float) -> None:
     assert plans <= 4
 
 
-def test_a_step_is_followed_at_once_and_whole() -> None:
-    even = (
-        [n / 20 for n in range(400)]
-        + [20 + n / 100 for n in range(2000)]
-        + [40 + n / 50 for n in range(3000)]
-    )
-    plans = follow(even, 100, 20)
+def even(*parts: tuple[float, float]) -> list[float]:
+    """Arrival times of a sender that keeps each rate until then (tuples/s, s)."""
+    times, at = list[float](), 0.0
+    for rate_tps, until_s in parts:
+        while at < until_s:
+            times.append(at)
+            at += 1 / rate_tps
+    return times
+
+
+@pytest.mark.parametrize("phase", range(20))
+def test_a_step_is_followed_at_once_and_whole(phase: int) -> None:
+    """Wherever between two looks it comes: from a part of it that was seen, a plan below the rate was made once."""
+    step_s = 20 + phase / 20
+    plans = follow(even((20, step_s), (100, 40), (50, 100)), 100, 20)
     up = [plan for plan in plans if plan[0] < 40]
-    assert 20 < up[0][0] <= 22.5 and len(up) <= 2
-    assert up[-1][1] == pytest.approx(100 * HEADROOM, rel=0.03) and up[-1][0] <= 24
+    assert step_s < up[0][0] <= step_s + 2.5 and len(up) <= 2
+    assert up[-1][1] == pytest.approx(100 * HEADROOM, rel=0.03) and up[-1][0] <= step_s + 4
     down = [plan for plan in plans if plan[0] >= 40]
     assert all(50 * HEADROOM <= tps <= 100 for _, tps in down)
+
+
+@pytest.mark.parametrize(("low_tps", "high_tps"), [(20.0, 100.0), (50.0, 100.0), (20.0, 400.0)])
+def test_a_step_by_chance_is_planned_for_within_five_seconds(low_tps: float, high_tps: float) -> None:
+    """Also where the first look at it shows less than comes, which chance makes so, or the time of the look."""
+    short = []
+    for seed in range(40):
+        step_s = 20 + seed / 40
+        times = poisson(lambda at, since=step_s: low_tps if at < since else high_tps, 45, seed)  # type: ignore[misc]
+        up = [tps for at, tps in follow(times, 40, low_tps) if step_s < at <= step_s + 5]
+        if not up or max(up) < high_tps:
+            short.append((seed, up))
+    assert len(short) <= 1, short
 
 
 def steady(rate_tps: float, planned_tps: float, waits_tps: float | None) -> Demand:
