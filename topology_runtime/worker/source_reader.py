@@ -27,6 +27,7 @@ LOOK_SOON_NS = NS // 250  # … or one whose rows arrive, while they do: a row w
 ARRIVING_NS = 2 * NS  # after a row came
 TAKE_ROWS = 1024  # asked of an arriving source at once
 RETRY_NS = NS  # after a source raised
+MISSING_NS = 5 * NS  # rows that were given before and are not given again: said after so long
 OPEN_AGAIN_S = 0.1  # a disk that does not open a spool is asked again after so long
 
 
@@ -44,6 +45,7 @@ class SourceWork(ThreadWork):
         self._waited_at = -1
         self._arrived_ns = 0  # when a row came last (monotonic)
         self._over = False  # no row will come any more
+        self._missing = -1, 0  # a position that was given before and is not given again, and since when
 
     def source_now(self) -> SourceStatus:
         name = self.desired.task, self.desired.partition, self.desired.thread
@@ -218,6 +220,7 @@ class SourceWork(ThreadWork):
             return self._spool.read(position, limit)
         if self.thread.watch.poison.any and self._waits(position, now_ns):
             return []
+        given_before = source.ledger is not None and position < source.ledger.position
         rows: Sequence[Any]
         try:
             if self._spool is not None:
@@ -228,17 +231,34 @@ class SourceWork(ThreadWork):
                 with self.thread.watch.calling(mt.READ):
                     rows = rows_read(self.thread.logic, position, limit)
         except Exhausted:
-            source.exhausted = True
-            self.host.changed()
-            return []
+            rows = []
+            if not given_before:
+                source.exhausted = True
+                self.host.changed()
+                return rows
         except Exception as error:  # user code: said in the worker's log, tried again
             self._say(f"{type(error).__name__}: {error}")
             source.quiet_until_ns = now_ns + RETRY_NS
             return []
-        self._trouble = ""
+        if given_before:
+            if not rows:
+                self._misses(position, now_ns)
+            return rows
+        self._trouble, self._missing = "", (-1, 0)
         if not rows:
             source.quiet_until_ns = now_ns + LOOK_AGAIN_NS
         return rows
+
+    def _misses(self, position: int, now_ns: int) -> None:
+        """Rows that were given before are to be sent again, and there are none: of a log it may take a while."""
+        if self._missing[0] != position:
+            self._missing = position, now_ns
+        self.source.quiet_until_ns = now_ns + LOOK_AGAIN_NS
+        if now_ns - self._missing[1] >= MISSING_NS:
+            self._say(
+                f"position {position} is to be sent again, and what it gave from there it gives no more"
+            )
+            self.source.quiet_until_ns = now_ns + RETRY_NS
 
     def _waits(self, position: int, now_ns: int) -> bool:
         """Once in a worker's life, before it reads where earlier workers hung in it."""
