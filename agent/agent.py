@@ -159,7 +159,7 @@ class Agent:
     def on_tick(self, now_ns: int) -> None:
         """What is done because time has passed."""
         if self.config.owner and os.getppid() != self.config.owner and not self.state.stopping:
-            self.do(e.StopAsked("its owner is gone"))
+            self.do(e.OwnerGone())
         if now_ns >= self._hang_due_ns:
             self._hang_due_ns = now_ns + HANG_EVERY_NS
             self._look_for_hung(now_ns)

@@ -99,9 +99,13 @@ class DiskSeen(msgspec.Struct, frozen=True):
 
 
 class StopAsked(msgspec.Struct, frozen=True):
-    """A signal asks the agent to end, or its owner is gone; the second time: at once."""
+    """A signal asks the agent to end; the second time: at once."""
 
     reason: str
+
+
+class OwnerGone(msgspec.Struct, frozen=True):
+    """The process that the agent is to end with has ended. The kernel's signal that says so may be on its way yet."""
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -123,6 +127,7 @@ Event = (
     | ProfileStands
     | DiskSeen
     | StopAsked
+    | OwnerGone
     | Tick
 )
 

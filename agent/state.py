@@ -154,6 +154,8 @@ class AgentState:
                 self._troubles, self.spools_left = troubles, self.spools_left if spools is None else spools
             case e.StopAsked(reason):
                 return self._on_stop_asked(reason, now_ns)
+            case e.OwnerGone():
+                return self._stop("its owner is gone", now_ns)
         return []
 
     def _on_desired(

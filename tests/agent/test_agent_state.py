@@ -478,7 +478,9 @@ def test_sources_that_are_not_desired_here_any_more_are_not_told() -> None:
 # ── the end ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("event", [m.Shutdown(m.Token(1, 1, 1), "done"), e.StopAsked("SIGTERM")])
+@pytest.mark.parametrize(
+    "event", [m.Shutdown(m.Token(1, 1, 1), "done"), e.StopAsked("SIGTERM"), e.OwnerGone()]
+)
 def test_the_end_quits_workers_then_says_goodbye(event: e.Event) -> None:
     mind = Mind()
     mind.want(thread(1, 0), thread(2, 1))
@@ -509,6 +511,15 @@ def test_asked_twice_it_kills_at_once() -> None:
     mind.up()
     mind.tell(e.StopAsked("SIGINT"))
     assert only(mind.tell(e.StopAsked("SIGINT"), 0.1), e.KillWorker)
+
+
+def test_an_owner_that_is_gone_and_the_signal_that_its_end_sends_are_one_reason_to_end() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    assert only(mind.tell(e.OwnerGone()), e.SendQuit)
+    assert not only(mind.tell(e.StopAsked("SIGTERM"), 0.1), e.KillWorker)
+    assert only(mind.tell(e.StopAsked("SIGTERM"), 0.1), e.KillWorker)
 
 
 def test_what_no_kill_ends_is_left_behind_loudly() -> None:
