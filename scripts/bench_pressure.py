@@ -3,14 +3,16 @@
 stopped-sink  the sink stands still for --seconds; memory of all workers meanwhile, its slope with the 95 % interval
               (Theil and Sen), rows sent again, rows lost, how long until rows move again
 large-rows    the same with rows of 200 KB
+large-keyed   the same, which pass a keyed task
 grown-rows    the same with small rows of which a task makes such of 200 KB
 kept-rows     2,000 rows a second of 20 KB, of which a task in the second worker keeps ten thousand, for --seconds: the
               most memory of each worker
+keyed-rows    500 rows a second of 20 KB through a keyed task in the second worker, for --seconds: the same
 slow-sink     a sink that takes 1,000 rows a second
 slow-key      one key of twenty takes 1 ms a row, the others nothing
 burst         500 rows/s, ten times as many for a second, a sink that takes 1,600: latency before, and after 8 s
 """
-# bench: stopped-sink large-rows grown-rows kept-rows slow-sink slow-key burst – memory, losses when a task is too slow
+# bench: stopped-sink large-rows large-keyed grown-rows kept-rows keyed-rows slow-sink slow-key burst – memory, losses
 
 from __future__ import annotations
 
@@ -46,13 +48,14 @@ MB = 1e6
 SAME = Task("middle", run="bench_pressure_tasks:same")
 GROWN = Task("middle", run="bench_pressure_tasks:Grown", params={"row_bytes": 200_000})
 KEEPS = Task("middle", run="bench_pressure_tasks:Thousands")
+PASSED = Task("middle", run="bench_pressure_tasks:SlowForOne", params={"pause_s": 0.0}, state="keyed")
 SLOW_KEY = Task("middle", run="bench_pressure_tasks:SlowForOne", params={"pause_s": 0.001}, state="keyed")
 
 
 def topology(folder: Path, sink_pause_s: float, middle: Task, row_bytes: int) -> Topology:
     rows = {"row_bytes": row_bytes}
     edge = Edge("source", "middle")
-    if middle is SLOW_KEY:
+    if middle.state == "keyed":
         edge = Edge("source", "middle", grouping="fields", key="bench_pressure_tasks:key_of")
     sink = {"folder": str(folder), "pause_s": sink_pause_s}
     return Topology(
@@ -164,24 +167,32 @@ def large_rows(seconds: float) -> dict[str, Any]:
     return stopped_sink(seconds, row_bytes=200_000, again_rows=200)
 
 
+def large_keyed(seconds: float) -> dict[str, Any]:
+    return stopped_sink(seconds, row_bytes=200_000, again_rows=200, middle=PASSED)
+
+
 def grown_rows(seconds: float) -> dict[str, Any]:
     return stopped_sink(seconds, again_rows=200, middle=GROWN)
 
 
-def keeping() -> AbstractContextManager[Pressed]:
-    """Rows of 20 KB before a task in the second worker that keeps them."""
-    return pressed(modelled=2000.0, row_bytes=20_000, middle=KEEPS, middle_in=(1,))
+def keeping(rate_tps: float = 2000.0, middle: Task = KEEPS) -> AbstractContextManager[Pressed]:
+    """Rows of 20 KB before a task in the second worker that keeps them, or something of them."""
+    return pressed(modelled=rate_tps, row_bytes=20_000, middle=middle, middle_in=(1,))
 
 
-def kept_rows(seconds: float) -> dict[str, Any]:
-    with keeping() as run:
+def kept_rows(seconds: float, rate_tps: float = 2000.0, middle: Task = KEEPS) -> dict[str, Any]:
+    with keeping(rate_tps, middle) as run:
         most = [0.0, 0.0]
-        run.rig.offer([(0.0, 2000.0)])
+        run.rig.offer([(0.0, rate_tps)])
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             run.rig.pump(SAMPLE_S)
             most = [max(mb, proc.rss_bytes(run.rig.pid_of(slot)) / MB) for slot, mb in enumerate(most)]
         return {"mb_of_source": round(most[0], 1), "mb_of_keeper": round(most[1], 1), **run.end()}
+
+
+def keyed_rows(seconds: float) -> dict[str, Any]:
+    return kept_rows(seconds, 500.0, PASSED)
 
 
 def slow_sink(seconds: float) -> dict[str, Any]:
@@ -212,8 +223,10 @@ def burst(seconds: float) -> dict[str, Any]:
 RUNS = {
     "stopped-sink": stopped_sink,
     "large-rows": large_rows,
+    "large-keyed": large_keyed,
     "grown-rows": grown_rows,
     "kept-rows": kept_rows,
+    "keyed-rows": keyed_rows,
     "slow-sink": slow_sink,
     "slow-key": slow_key,
     "burst": burst,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planting import CORE, LEDGER, SOURCE, Plant, one
+from planting import APPLIED, CORE, KEYED, KEYED_ROWS, LEDGER, SOURCE, Plant, one
 
 OF_BOUNDS: tuple[Plant, ...] = (
     one(
@@ -15,7 +15,7 @@ OF_BOUNDS: tuple[Plant, ...] = (
     one(
         "rows that a task makes large count as they were read",
         CORE,
-        "        made_bytes = sizes.made_bytes(batch.rows, len(roots))\n",
+        "        made_bytes = self._sizes.made_bytes(batch.rows, len(roots))\n",
         "        made_bytes = 0\n",
         test="tests/worker/test_bytes_in_flight.py",
     ),
@@ -74,5 +74,33 @@ OF_BOUNDS: tuple[Plant, ...] = (
         "IN_FLIGHT_BYTES, ROWS_A_THREAD * len(orders.task_of)",
         "IN_FLIGHT_BYTES, 0",
         test="tests/worker/test_bytes_in_flight.py",
+    ),
+    one(
+        "what came of rows is kept as long as they are known",
+        APPLIED,
+        "            elif frame.came:\n",
+        "            elif frame is None:\n",
+        test="tests/worker/test_applied_and_done.py",
+    ),
+    one(
+        "roots of a source before it was started anew count as done by its new sequence",
+        APPLIED,
+        "        return root.key.incarnation == incarnation and root.key.sequence < floor\n",
+        "        return incarnation >= 0 and root.key.sequence < floor\n",
+        test="tests/worker/test_applied_and_done.py",
+    ),
+    one(
+        "large rows that came of a state are not told to the source",
+        KEYED_ROWS,
+        "                acks.made = self.results.around.number, acks.made[1] + made_bytes\n",
+        "                acks.made = 0, 0\n",
+        test="tests/worker/test_applied_and_done.py",
+    ),
+    one(
+        "a snapshot waits a second however much it will have to hold",
+        KEYED,
+        " or rows.uncovered_bytes >= SNAPSHOT_BYTES\n",
+        "\n",
+        test="tests/worker/test_applied_and_done.py",
     ),
 )

@@ -3,9 +3,9 @@ a source back."""
 
 from __future__ import annotations
 
-from planting import KEYED_ROWS, LEDGER, WORKER, Plant, one
+from planting import APPLIED, KEYED_ROWS, LEDGER, WORKER, Plant, one
 
-APPLIED, STATES, SNAPSHOTS = f"{WORKER}/applied.py", f"{WORKER}/keyed_states.py", f"{WORKER}/snapshots.py"
+STATES, SNAPSHOTS = f"{WORKER}/keyed_states.py", f"{WORKER}/snapshots.py"
 ROUTER = f"{WORKER}/router.py"
 FORM, KEY_WATCH, HOT = (
     f"{WORKER}/keyed_snapshots.py",

@@ -151,10 +151,12 @@ class _Sum(Struct):
 
 
 class AckSums:
-    """The acks of one event. `taken`: the roots of the frame that it is, if it is one (rule 1)."""
+    """The acks of one event. `taken`: the roots of the frame that it is, if it is one (rule 1). made: which task made
+    so many bytes of each root (`passed_on`)."""
 
     def __init__(self, taken: Iterable[RootPart] = ()) -> None:
         self._sums = {root.key: _Sum(root.home, root.id) for root in taken}
+        self.made = 0, 0
 
     def _add(self, root: RootPart, value: int, kept: int) -> None:
         known = self._sums.get(root.key)
@@ -201,4 +203,4 @@ class AckSums:
         return self._sums.keys()
 
     def all(self) -> list[Addressed]:
-        return [(one.home, Ack(key, one.value, one.kept)) for key, one in self._sums.items()]
+        return [(one.home, Ack(key, one.value, one.kept, *self.made)) for key, one in self._sums.items()]

@@ -4,6 +4,10 @@ what came of it goes out again (it may be what was lost). Pure.
 Identities go wherever the state goes: into snapshots, and along with a range. So neither a restart nor a move
 makes a row count twice. What is forgotten for lack of room is counted from above.
 
+What came of a row is kept until all of its roots are done, as later roots of their sources tell: it may be large. That
+the row was applied is known for longer, for a source that is started anew begins from what the controller last heard;
+what came of a row that is done went all its way, and need not go again.
+
 Rows are remembered by the frame, in generations of which the oldest is forgotten as a whole. Whether a row is known
 is mostly told by its position: rows that come in the order of their sources are above all that is known. Only where
 they do not, positions are looked up one by one.
@@ -22,11 +26,13 @@ import msgspec
 
 from topology_runtime.errors import BadRow
 from topology_runtime.logic import To
+from topology_runtime.messages import RootPart
 from topology_runtime.worker import rows as wire
 from topology_runtime.worker.runs import Batch
 
 REMEMBERED = 20_000  # rows of a thread: its part of the windows, twice
 PARTS = 4  # that is so many generations
+LOOK_AGAIN_FRAMES = 16  # that came since it was looked which are done, at least
 
 Identity = tuple[int, int, int, int]  # source number, partition, position, variant
 Place = tuple[int, int, int]  # source number, partition, variant: where positions are counted
@@ -101,6 +107,11 @@ class _Frame:
     came: list[Any]
     counts: list[int]
     _ends: list[int] = field(default_factory=list)
+    roots: Sequence[RootPart] = ()  # of which they are rows; none: not known
+
+    def let_go(self) -> None:
+        """What came of them."""
+        self.came, self.counts, self._ends, self.roots = [], [0] * len(self.ranges), [], ()
 
     def out(self, row: int) -> list[Any]:
         """What came of this row."""
@@ -177,6 +188,33 @@ class Applied:
         self._next = self._saved = 0  # serial numbers: of the next row, of the first that is in no snapshot
         self._since: dict[int, int] = {}  # range → rows of it with lower numbers went with it
         self._by_range: dict[int, dict[Identity, Sequence[Any]]] | None = None
+        self._floors: dict[int, tuple[int, int]] = {}  # source thread → incarnation, all roots below are done
+        self._open: list[_Frame] = []  # frames of which something came that may have to go again
+        self._looks_at = LOOK_AGAIN_FRAMES  # of those
+
+    def hear(self, roots: Iterable[RootPart]) -> None:
+        """Of a frame that came: they tell which earlier ones of their sources are done."""
+        floors = self._floors
+        for root in roots:
+            heard = root.key.incarnation, root.floor
+            if heard > floors.get(root.key.thread, (0, 0)):
+                floors[root.key.thread] = heard
+
+    def _done(self, root: RootPart) -> bool:
+        incarnation, floor = self._floors.get(root.key.thread, (0, 0))
+        return root.key.incarnation == incarnation and root.key.sequence < floor
+
+    def _let_go(self) -> None:
+        """What came of rows that are done. Looked for when there are twice as many frames as were left the last time:
+        a frame is looked at twice, on average."""
+        left = []
+        for frame in self._open:
+            if not all(map(self._done, frame.roots)):
+                left.append(frame)
+            elif frame.came:
+                frame.let_go()
+                self._by_range = None
+        self._open, self._looks_at = left, 2 * len(left) + LOOK_AGAIN_FRAMES
 
     def outputs(self, groups: Iterable[Located], ranges: Sequence[int]) -> dict[int, Sequence[Any]]:
         """What came of those of these rows, each of its key range, that were applied before: row → output."""
@@ -190,30 +228,46 @@ class Applied:
                         found[row] = frame.out(at)
         return found
 
-    def add(self, groups: list[Located], ranges: Sequence[int], came: list[Any], counts: list[int]) -> None:
-        """These rows have changed the states of their keys; what came of them, and how much of each ([]: one row)."""
+    def add(
+        self,
+        groups: list[Located],
+        ranges: Sequence[int],
+        came: list[Any],
+        counts: list[int],
+        roots: Sequence[RootPart] = (),
+    ) -> None:
+        """These rows have changed the states of their keys; what came of them, and how much of each ([]: one row).
+        roots: theirs; without them what came is kept as long as the rows are known."""
         for place, positions, _, first, _ in groups:
             below = self.below.get(place[:2], 0)
             if first < below:
                 self.again_at_most += sum(position < below for position in positions)
-        self._remember(groups, ranges, came, counts)
+        frame = self._remember(groups, ranges, came, counts)
+        if came and roots:
+            frame.roots = roots
+            self._open.append(frame)
+            if len(self._open) >= self._looks_at:
+                self._let_go()
 
     def _remember(
         self, groups: list[Located], ranges: Sequence[int], came: list[Any], counts: list[int]
-    ) -> None:
+    ) -> _Frame:
         generations = self._generations
         if generations[-1].rows * PARTS >= self.most:
             generations.append(_Generation())
-        generations[-1].add(_Frame(self._next, groups, ranges, came, counts))
+        frame = _Frame(self._next, groups, ranges, came, counts)
+        generations[-1].add(frame)
         self._next += len(ranges)
         self._rows += len(ranges)
         self._by_range = None
         while self._rows - generations[0].rows >= self.most:
             self._forget(generations.popleft())
+        return frame
 
     def _forget(self, generation: _Generation) -> None:
         self._rows -= generation.rows
         for frame in generation.frames:
+            frame.roots = ()
             for place, _, _, _, last in frame.groups:
                 self.take_floors([(*place[:2], last + 1)])
 

@@ -26,6 +26,7 @@ SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, th
 SNAPSHOT_ROWS = (
     100_000  # … all threads of the task may keep so many for it, of the 200,000 that a ledger may have kept
 )
+SNAPSHOT_BYTES = 48 << 20  # … or so much of what came of rows waits for it (rows of 2 KB never do)
 ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
@@ -118,7 +119,8 @@ class KeyedTask(Behaviour):
             rows.ranges.let_go()
             for move in self._moves.due(core.switched, rows, now_ns):
                 core.post.send_word(move)
-        waited = self._moved or core.going or rows.uncovered_rows >= self._rows_soon
+        many = rows.uncovered_rows >= self._rows_soon or rows.uncovered_bytes >= SNAPSHOT_BYTES
+        waited = self._moved or core.going or many
         waited = waited and not self.unsaved
         if rows.dirty and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if waited else SNAPSHOT_EVERY_NS):
             self._save(now_ns)

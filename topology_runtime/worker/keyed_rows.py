@@ -31,6 +31,7 @@ from topology_runtime.worker.keyed_snapshots import (
 from topology_runtime.worker.keyed_states import KeyedBatch, KeyedStates, flat
 from topology_runtime.worker.ranges import NO_COPY, Ranges
 from topology_runtime.worker.router import KeyRanges, range_of
+from topology_runtime.worker.row_sizes import MadeSizes
 from topology_runtime.worker.runs import Batch
 from topology_runtime.worker.user_code import UserCode
 
@@ -50,6 +51,7 @@ class KeyedRows:
         self._known = KeyRanges()
         self.states = KeyedStates(code.logic, self._known)
         self.applied = Applied()
+        self._sizes = MadeSizes()
         self.dirty = False  # something has changed since the last snapshot
         self.side: dict[int, list[BufferedRow]] = {}
         self.uncovered = AckSums()  # what the next snapshot lets go
@@ -61,10 +63,16 @@ class KeyedRows:
     def holding(self) -> int:
         return self.uncovered_rows + sum(map(len, self.side.values())) + len(self.ranges.pending)
 
+    @property
+    def uncovered_bytes(self) -> int:
+        """Of what came of rows that no snapshot covers, as far as it is remembered; about."""
+        return int(self._sizes.mean_bytes * min(self.uncovered_rows, self.applied.most))
+
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         acks = AckSums(frame.roots)
+        self.applied.hear(frame.roots)
         batch = Batch(list(frame.rows), frame.runs, frame.roots)
         self.results.edge = frame.edge
         keys, ranges, batch = self._places_of(batch, self._key_of(frame.edge))
@@ -136,7 +144,7 @@ class KeyedRows:
         if fit is not some:
             groups = grouped(fit.batch)
         if self.results.outputs.edges:
-            self.applied.add(groups, fit.ranges, came, counts)
+            self.applied.add(groups, fit.ranges, came, counts, fit.batch.roots)
         else:
             self.applied.add(groups, fit.ranges, [], [0] * len(fit.ranges))
         self._go_on(fit.batch, came, counts, now_ns, acks)
@@ -148,6 +156,8 @@ class KeyedRows:
         if came:
             runs = _each_named(batch.runs, counts) if counts else batch.runs
             acks.give(batch.roots, self.results.emit(Batch(came, runs, batch.roots), now_ns))
+            if made_bytes := self._sizes.made_bytes(came, len(batch.roots)):
+                acks.made = self.results.around.number, acks.made[1] + made_bytes
         if self.results.around.sink:
             self.results.finish(batch)
         of_root: dict[int, int] = {}

@@ -60,19 +60,27 @@ class RowSizes:
 
 
 class MadeSizes:
-    """Of what one thread makes of rows. unlooked: so many frames may pass before one is looked at again."""
+    """Of what one thread makes of rows."""
 
     def __init__(self) -> None:
         self._sizes = RowSizes()
-        self.unlooked = 0
+        self._unlooked = 0  # so many frames may pass before one is looked at again
+
+    @property
+    def mean_bytes(self) -> float:
+        """Of what is made of a row, as far as was looked."""
+        return self._sizes.mean_bytes
 
     def made_bytes(self, rows: Sequence[Any], roots: int) -> int:
         """Of what came of a frame of so many roots, the part of each, about; 0 where that is little."""
+        if self._unlooked:
+            self._unlooked -= 1
+            return 0
         self._sizes.saw(rows)
         each = int(self._sizes.mean_bytes * len(rows)) // roots
         if each >= TOLD_FROM_BYTES:
             return each
-        self.unlooked = LOOK_EVERY_FRAMES - 1
+        self._unlooked = LOOK_EVERY_FRAMES - 1
         return 0
 
 

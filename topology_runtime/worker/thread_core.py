@@ -122,13 +122,10 @@ class MapTask(Behaviour):
         results.edge = frame.edge
         batch = self.code.run(Batch(frame.rows, frame.runs, roots))
         results.edge = None
-        given, sizes = results.emit(batch, now_ns), self._sizes
+        given = results.emit(batch, now_ns)
         if not results.outputs.edges:
             return passed_on(roots, given)
-        if sizes.unlooked:
-            sizes.unlooked -= 1
-            return passed_on(roots, given)
-        made_bytes = sizes.made_bytes(batch.rows, len(roots))
+        made_bytes = self._sizes.made_bytes(batch.rows, len(roots))
         return passed_on(roots, given, results.around.number, made_bytes)
 
 

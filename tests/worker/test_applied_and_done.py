@@ -1,0 +1,249 @@
+"""What came of rows of a keyed task is kept as long as it may have to go again, and no longer: it may be large."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topology_runtime.cluster import Slot
+from topology_runtime.logic import Keyed
+from topology_runtime.messages import Frame, RootKey, RootPart, Route, ThreadSpec
+from topology_runtime.tasks.count import CountByKey
+from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
+from topology_runtime.worker.acks import Addressed
+from topology_runtime.worker.applied import Applied, grouped
+from topology_runtime.worker.behaviours import behaviour_of
+from topology_runtime.worker.burial import Around
+from topology_runtime.worker.keyed import KeyedTask
+from topology_runtime.worker.keyed_rows import KeyedRows
+from topology_runtime.worker.ledger import Ledger, Root
+from topology_runtime.worker.outputs import Outputs
+from topology_runtime.worker.ranges import Standing
+from topology_runtime.worker.router import Router
+from topology_runtime.worker.runs import Batch
+from topology_runtime.worker.snapshots import SnapshotFiles
+from topology_runtime.worker.thread_core import Ports, ThreadCore
+from topology_runtime.worker.user_code import Results, ToRecord, UserCode
+
+S, MS = 1_000_000_000, 1_000_000
+HERE = Slot("vm", 0)
+ROW_BYTES, IN_FLIGHT, SOURCE = 100_000, 10, 1
+
+
+class Enlarged(Keyed):
+    """Makes rows large."""
+
+    def __init__(self, row_bytes: int = ROW_BYTES) -> None:
+        self._text = "x" * (row_bytes - 6)
+
+    def new(self, key: Hashable) -> int:
+        return 0
+
+    def process(self, key: Hashable, row: Any, state: int) -> tuple[int, Iterable[Any]]:
+        return state + 1, [(row[0], f"{row[0]:06d}{self._text}")]
+
+
+def task() -> KeyedRows:
+    numbers = random.Random(1)
+    around = Around("t", 5, ("source",), {3: "before"}, False, 2)
+    out = Outputs(5, HERE, 1, lambda: numbers.getrandbits(64), 0)
+    out.route_by([(0, Router(Edge("t", "u"), Route(0, ((9, 1.0),)), frozenset(), None, lambda _: 10_000, 5))])
+    code = UserCode(Results(around, out), "keyed", Enlarged(), lambda _: None)
+    keyed = KeyedRows(code, lambda: numbers.getrandbits(64), lambda _: lambda row: row[0] % 7)
+    keyed.ranges.stand(Standing(1, (5,) * KEY_RANGES, (), frozenset({5}), {}))
+    keyed.claim(0)
+    return keyed
+
+
+def frame(position: int, floor: int, attempt: int = 0, incarnation: int = 1) -> Frame:
+    """One row, of the root with that number."""
+    key = RootKey(SOURCE, incarnation, position, attempt)
+    root = RootPart(key, HERE, 0, 0, position, 0, floor, 1)
+    return Frame(3, 1, HERE, 1, 5, [root], [(0, 0, 1, 11)], [(position,)], 0, 0)
+
+
+def given(keyed: KeyedRows, one: Frame) -> list[Any]:
+    """What comes of a frame, in texts that are the receivers' alone."""
+    keyed.take(one, 0)
+    return [row[0] for sent in keyed.results.outputs.flush(0, everything=True) for row in sent.rows]
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def test_what_came_of_rows_that_are_done_is_let_go(traced: None) -> None:
+    keyed, rows = task(), 1500
+    for position in range(rows):
+        assert given(keyed, frame(position, max(0, position - IN_FLIGHT))) == [position]
+    assert tracemalloc.get_traced_memory()[0] < 6 * IN_FLIGHT * ROW_BYTES < rows * ROW_BYTES / 10
+    assert keyed.states.of(0) is not None
+    again = [given(keyed, frame(position, 0, attempt=1)) for position in range(rows)]
+    done = rows - 1 - IN_FLIGHT
+    assert again[done:] == [[position] for position in range(done, rows)], "they may never have arrived"
+    assert again[: done - 40] == [[]] * (done - 40), "known, and not counted a second time"
+    assert keyed.applied.again_at_most == 0
+
+
+def test_a_source_that_is_started_anew_has_its_open_rows_go_again() -> None:
+    """Its sequence begins anew too: what is done by it says nothing of roots that it had before."""
+    keyed = task()
+    for position in range(100):
+        given(keyed, frame(position, 0))
+    for position in range(100):
+        key = RootKey(SOURCE, 2, 0, 0)
+        late = frame(position, 0, incarnation=2)
+        late.roots[0].key = key
+        assert given(keyed, late) == [position]
+    for position in range(100, 200):
+        given(keyed, frame(position, 90, incarnation=2))
+    assert [given(keyed, frame(position, 90, 1, 2)) for position in range(100)] == [[p] for p in range(100)]
+
+
+def test_acks_say_what_came_of_rows() -> None:
+    keyed = task()
+    ((_, ack),) = keyed.take(frame(0, 0), 0)
+    assert ack.made_by == 2 and ack.made_bytes == pytest.approx(ROW_BYTES, rel=0.05) and ack.held == 1
+
+
+# ── snapshots ───────────────────────────────────────────────────────────────────────────────────
+
+TOPOLOGY = Topology(
+    "large",
+    (Task("s", kind="source", static=Static()), Task("t", kind="keyed", state="keyed"), Task("u")),
+    (Edge("s", "t", grouping="fields", key="x:y"), Edge("t", "u")),
+)
+
+
+class Alone:
+    """The post of a thread that nobody hears."""
+
+    slot, incarnation = HERE, 1
+
+    def deliver(self, frames: Iterable[Frame]) -> None: ...
+    def send_acks(self, acks: Iterable[Addressed]) -> None: ...
+    def send_word(self, word: Any) -> None: ...
+    def write(self, done: ToRecord, holding: int) -> None: ...
+
+
+def first_saved_ms(folder: Path, rows_of_a_frame: int, logic: Keyed) -> int:
+    """When the second snapshot is on disk, after the first; a frame each 5 ms."""
+    post, numbers = Alone(), random.Random(1)
+    ports = Ports(
+        post,
+        post,
+        partial(SnapshotFiles, str(folder)),
+        lambda: numbers.getrandbits(64),
+        lambda _: itemgetter(0),
+    )
+    core = ThreadCore(ThreadSpec(5, "t", HERE), TOPOLOGY, ports)
+    keyed = core.behaviour = behaviour_of(core, logic, lambda _: None)
+    assert isinstance(keyed, KeyedTask)
+    keyed.rows.ranges.stand(Standing(1, (5,) * KEY_RANGES, (), frozenset({5}), {}))
+    keyed.rows.claim(0)
+    keyed.on_time(10 * S)
+    for step in range(300):
+        first = step * rows_of_a_frame
+        one = frame(first, 0)
+        one.edge, one.runs = 0, [(0, 0, rows_of_a_frame, 11)]
+        one.rows = [(position % 50,) for position in range(first, first + rows_of_a_frame)]
+        keyed.take(one, 0)
+        keyed.on_time(10 * S + step * 5 * MS)
+        if not keyed.rows.uncovered_rows:
+            return step * 5
+    raise AssertionError("never")
+
+
+def test_snapshots_are_taken_sooner_the_more_they_have_to_hold(tmp_path: Path) -> None:
+    """Until then what came of rows is kept, though they are done but for that."""
+    assert first_saved_ms(tmp_path / "few", 10, Enlarged(5_000)) == 1000
+    assert first_saved_ms(tmp_path / "small", 400, CountByKey()) == 1000
+    assert first_saved_ms(tmp_path / "many", 10, Enlarged()) == 250
+
+
+# ── whatever happens ────────────────────────────────────────────────────────────────────────────
+
+
+class Sender:
+    """A source thread with a real ledger: its rows, each with what came of it the first time."""
+
+    def __init__(self, thread: int, choose: random.Random) -> None:
+        self.thread, self.choose, self.incarnation = thread, choose, 1
+        self.ledger, self.first = Ledger(window_rows=1000), 0
+        self.done: set[int] = set()
+
+    def parts(self) -> list[tuple[Root, RootPart]]:
+        """Of a new root, or of one or two that are open."""
+        ledger, choose = self.ledger, self.choose
+        opened = ledger.open_roots()
+        if not opened or choose.random() < 0.7:
+            root = ledger.begin(range(ledger.position, ledger.position + choose.randint(1, 4)), 0, 0)
+            ledger.sent(root, 1, 0)
+            return [(root, self._part(root))]
+        again = choose.sample(opened, min(len(opened), choose.choice((1, 1, 2))))
+        for root in again:
+            root.attempt += 1
+        return [(root, self._part(root)) for root in again]
+
+    def _part(self, root: Root) -> RootPart:
+        key = RootKey(self.thread, self.incarnation, root.sequence, root.attempt)
+        return RootPart(key, HERE, 0, self.thread, root.position, 0, self.ledger.floor, 1)
+
+    def finish_some(self) -> None:
+        for root in self.ledger.open_roots():
+            if self.choose.random() < 0.4:
+                self.ledger.give_up(root.sequence)
+                self.done.update(range(root.position, root.position + root.count))
+
+    def start_anew(self) -> None:
+        """From a position that is not newer than what is done."""
+        self.incarnation += 1
+        self.first = max(self.first, self.ledger.acked - self.choose.randrange(200))  # as was told of it last
+        self.ledger = Ledger(self.first, window_rows=1000)
+
+
+def batch_of(parts: Sequence[tuple[Root, RootPart]]) -> Batch:
+    """All rows of these roots: (partition, position)."""
+    rows = [(part.partition, part.position + n) for root, part in parts for n in range(root.count)]
+    runs = [(number, 0, root.count, 11) for number, (root, _) in enumerate(parts)]
+    return Batch(rows, runs, [part for _, part in parts])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_came_of_open_rows_goes_again_whatever_happens(seed: int) -> None:
+    choose = random.Random(seed)
+    applied, senders = Applied(), [Sender(1, choose), Sender(2, choose)]
+    came_of: dict[tuple[int, int], Any] = {}
+    for _ in range(400):
+        some = choose.sample(senders, choose.choice((1, 1, 2)))
+        batch = batch_of([part for sender in some for part in sender.parts()])
+        applied.hear(batch.roots)
+        rows: Sequence[tuple[int, int]] = batch.rows
+        known = applied.outputs(grouped(batch), [0] * len(rows))
+        for at, row in enumerate(rows):
+            if row not in came_of:
+                assert at not in known
+            elif list(known[at]) != came_of[row]:
+                assert list(known[at]) == [] and row[1] in senders[row[0] - 1].done, f"seed {seed}: {row}"
+        fresh = batch.where([at not in known for at in range(len(rows))])
+        if fresh.rows:
+            outs = [[(*row, n) for n in range(choose.choice((1, 1, 2)))] for row in fresh.rows]
+            came_of.update(zip(fresh.rows, outs, strict=True))
+            flat = [one for out in outs for one in out]
+            applied.add(grouped(fresh), [0] * len(fresh.rows), flat, [len(out) for out in outs], fresh.roots)
+        sender = choose.choice(senders)
+        if choose.random() < 0.5:
+            sender.finish_some()
+        elif choose.random() < 0.05:
+            sender.start_anew()
+    assert applied.again_at_most == 0
