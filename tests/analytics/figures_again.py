@@ -192,7 +192,7 @@ class RunFiles:
             "busy_share": busy, "cpu_share": cpu, "queue_growth_tps": growth, "taken_tps": taken,
             "queue_mean": total["queue"] / total["n"] * total["window_s"] / total["seconds"],
             "cpu_s": total["cpu_s"], "windows": len(parts), "load": max(busy, cpu or 0.0),
-            "grows": growth is not None and growth > limit and growth > 0,
+            "grows": growth is not None and growth > limit and growth > 1e-6,  # below: what rounding makes
         }  # fmt: skip
 
     def tasks(self) -> dict[tuple[int, str], Row]:

@@ -15,6 +15,7 @@ from dashboards.analytics.results import POINTS_MOST, BottleneckAnswer
 
 RANKS = 3
 GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
+LEAST_GROWTH_TPS = 1e-6  # less is what rounding makes of a queue that stands
 LEAST_SHARE = 0.2  # of an epoch's windows: a group that was there for less is leaving
 
 
@@ -62,7 +63,7 @@ def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[
         "queue_growth_tps": growth_tps,
         "cpu_share": cpu_share,
         "load": max(busy_share or 0.0, cpu_share or 0.0),
-        "grows": growth_tps is not None and growth_tps > max(0.0, limit),
+        "grows": growth_tps is not None and growth_tps > max(LEAST_GROWTH_TPS, limit),
     }
 
 
