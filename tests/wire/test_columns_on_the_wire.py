@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from examples import searching
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from wire_values import frames_of_rows, same
 
@@ -89,6 +89,7 @@ MIXED = st.floats() | st.sampled_from([1, 0, True, None, "x", b"123456789", [1.0
 @searching(300)
 @given(st.lists(MIXED) | st.lists(st.floats()) | st.lists(st.lists(MIXED, min_size=2, max_size=2)),
        st.sampled_from([1, 16, 17, 300]))  # fmt: skip
+@example([[1.0], (1.0,)], 1)
 def test_floats_are_told_from_all_else(values: list[Any], times: int) -> None:
     """A column of floats is one of nothing else, however long it or its lists are."""
     wide = [value * times if isinstance(value, list) else value for value in values] or [0.5] * times

@@ -336,9 +336,12 @@ def array_of(values: list[Any]) -> np.ndarray[Any, Any]:
 
 def _floats(values: list[Any], width: int = 0) -> np.ndarray[Any, Any] | None:
     """These floats, or lists of so many of them, by way of their bytes in msgpack, which is faster than one by one:
-    there a float is a mark and eight bytes. None when there is anything else: it has another mark or length."""
+    there a float is a mark and eight bytes. None when there is anything else: it has another mark or length. A tuple
+    and a list are written alike, so they are told apart before; an Enum of floats is written and taken as its float."""
     import numpy as np
 
+    if width and list(map(type, values)).count(list) < len(values):
+        return None
     try:
         data, head = _encode(values), _encode([0.0] * width)[: -FLOAT_BYTES * width] if width else b""
     except (TypeError, ValueError, OverflowError, RecursionError):
