@@ -19,7 +19,7 @@ class Counted(Reference):
     """A reference whose counts are given."""
 
     def __init__(self, *counts: tuple[int, int]) -> None:
-        super().__init__(Quotas())
+        super().__init__(Quotas((affinity.probe,)))
         self._given = list(counts)
 
     def counts(self) -> tuple[int, int]:
@@ -56,8 +56,11 @@ def test_a_reference_that_cannot_be_bound_leaves_no_process() -> None:
     quotas = Unbindable()
     if not quotas.enforced:
         pytest.skip("no slot can be limited here")
-    with pytest.raises(OSError), Reference(quotas):
-        raise AssertionError("it was bound")
+    try:
+        with pytest.raises(OSError), Reference(quotas):
+            raise AssertionError("it was bound")
+    finally:
+        quotas.remove()
     assert not [p for p in psutil.Process().children() if speed.__name__ in p.cmdline()]
 
 
