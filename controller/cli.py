@@ -103,8 +103,16 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--stream-port", default=0, type=click.IntRange(0, 65535), help="Of the picture's changes.")
 @metrics_options
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
-def run(**options: Any) -> None:
+@click.option("--begin-ahead", is_flag=True, hidden=True)
+@click.pass_context
+def run(context: click.Context, /, begin_ahead: bool, **options: Any) -> None:
     """Run one controller: it waits for agents, plans, watches, re-plans, and ends when its run is over."""
+    if begin_ahead:
+        from controller.begun_ahead import rest_of_the_words
+
+        words = rest_of_the_words(options["owner"])
+        options = run.make_context(context.info_name, words, context.parent).params
+        del options["begin_ahead"]
     start(options)
 
 

@@ -1,11 +1,12 @@
 """One run of `up` from nothing to a running topology and back to nothing.
 
-places → work → services → models → rates → session (controller, agents) → summary → nothing left
+places → controller begun → work → services → models → rates → session (controller, agents) → summary → nothing left
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,9 @@ from dashboards.up.run_summary import (
     read_summary,
 )
 from dashboards.up.screens import Screen, screen
-from dashboards.up.session import AT_ONCE_S, Interrupts, Session
+from dashboards.up.session import AT_ONCE_S, CONTROLLER, Interrupts, Session
 from dashboards.up.settings import UpSettings
-from dashboards.up.supervisor import stop_all
+from dashboards.up.supervisor import BegunAhead, stop_all
 from topology_runtime.output import Format
 from topology_runtime.rates import of_arrivals, words_of
 from topology_runtime.trace_tables import CORRECTED
@@ -51,7 +52,9 @@ def run_up(settings: UpSettings, output: Format) -> None:
     hold(places.state)
     with Interrupts() as interrupts:
         try:
-            session, work = prepared(settings, places, shown, interrupts)
+            with controller_begun(places) as begun:
+                work, options = prepared(settings, places, shown)
+                session = Session(settings, places, options, work.services, shown, interrupts, begun)
         except BaseException:
             places.remove()
             raise
@@ -69,15 +72,29 @@ def resume_up(state_dir: Path | None, given: dict[str, Any], output: Format) -> 
     shown = screen(settings.ends_after_s)
     shown.say(f"going on with run {kept.run}: {kept.topology}, from {state}")
     with Interrupts() as interrupts:
-        work = work_again(kept, settings, places)
-        try:
-            for service in work.services:
-                service.start()
-            session = Session(settings, places, options_again(kept, places), work.services, shown, interrupts)
-        except BaseException:
-            stop_all(work.services, AT_ONCE_S)
-            raise
+        with controller_begun(places) as begun:
+            work = work_again(kept, settings, places)
+            try:
+                for service in work.services:
+                    service.start()
+                options = options_again(kept, places)
+                session = Session(settings, places, options, work.services, shown, interrupts, begun)
+            except BaseException:
+                stop_all(work.services, AT_ONCE_S)
+                raise
         run_to_its_end(session, work, output)
+
+
+@contextmanager
+def controller_begun(places: Places) -> Iterator[BegunAhead]:
+    """The controller's first process, from before it is known what it runs. It ends when that fails."""
+    known = ["--run", places.run, "--state-dir", str(places.state)]
+    begun = BegunAhead(CONTROLLER, known, places.log("controller"))
+    try:
+        yield begun
+    except BaseException:
+        begun.end()
+        raise
 
 
 def run_to_its_end(session: Session, work: Work, output: Format) -> None:
@@ -103,10 +120,8 @@ def run_to_its_end(session: Session, work: Work, output: Format) -> None:
         shown.say(line)
 
 
-def prepared(
-    settings: UpSettings, places: Places, shown: Screen, interrupts: Interrupts
-) -> tuple[Session, Work]:
-    """Everything that must be known before the controller starts. Services run already: models of tasks
+def prepared(settings: UpSettings, places: Places, shown: Screen) -> tuple[Work, list[str]]:
+    """Everything that the controller must be told, its options last. Services run already: models of tasks
     that ask one cannot be measured without it. They end when this fails."""
     work = work_of(settings, places)
     if settings.topology is not None and settings.rates is None:
@@ -120,7 +135,7 @@ def prepared(
     except BaseException:
         stop_all(work.services, AT_ONCE_S)
         raise
-    return Session(settings, places, options, work.services, shown, interrupts), work
+    return work, options
 
 
 def keep_measured(settings: UpSettings, work: Work, places: Places, say: Callable[[str], None]) -> None:

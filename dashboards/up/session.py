@@ -23,7 +23,7 @@ from dashboards.up.places import Places
 from dashboards.up.screens import Screen, at
 from dashboards.up.settings import UpSettings
 from dashboards.up.status_feed import StatusFeed
-from dashboards.up.supervisor import NS, Child, headgate_command, owner_option, stop_all
+from dashboards.up.supervisor import NS, BegunAhead, Child, headgate_command, owner_option, stop_all
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Vm
 from topology_runtime.disk import DiskTroubles
@@ -37,6 +37,7 @@ AGENTS_END_S = 3.0  # agents that were told to go
 AT_ONCE_S = 0.5  # after a second Ctrl-C: time for agents to remove their cgroups
 QUIET_KINDS = frozenset({"prepared", "switched"})  # steps of a plan: `events` shows them
 LETTERS_SHOWN = 5
+CONTROLLER = headgate_command("controller", "run")
 
 
 class Interrupts:
@@ -80,6 +81,7 @@ class Session:
     services: Sequence[Child]
     screen: Screen
     interrupts: Interrupts
+    begun: BegunAhead | None = None  # the controller's first process
     first_tuple_ns: int = 0
     _stop_by_ns: int = 0
     disk: DiskTroubles = field(default_factory=DiskTroubles)
@@ -87,8 +89,8 @@ class Session:
     _untold: bool = False  # VMs have come or gone, and the list of them is not written yet
 
     def __post_init__(self) -> None:
-        command = headgate_command("controller", "run", *self.controller_options, *owner_option())
-        self.controller = Child("the controller", command, self.places.log("controller"))
+        command = [*CONTROLLER, *self.controller_options, *owner_option()]
+        self.controller = Child("the controller", command, self.places.log("controller"), self.begun)
         self.machines = LocalMachines(self.places.machines, self.agent_for)
         settings = self.settings
         self.page = LivePage(self.places, settings.dashboard_port) if settings.dashboard else None

@@ -3,6 +3,7 @@
 1. Spawn from the main thread only: a child's PR_SET_PDEATHSIG fires when the *thread* that made it ends.
 2. Every child leads a process group of its own, so that Ctrl-C on the terminal reaches `up` alone.
 3. A child that ends with an exit code above 1 has said why and is not restarted; 0: it ended on purpose.
+4. One may be begun before its command line is known whole (`BegunAhead`): it imports meanwhile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.errors import HeadgateError
@@ -66,13 +69,47 @@ def headgate_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "dashboards.cli", *words]
 
 
-class Child:
-    """One process, its log and its restarts."""
+def spawned(command: Sequence[str], log: Path, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """A process of a group of its own that writes to this log."""
+    to = open_log(str(log))
+    try:
+        return subprocess.Popen(command, stdin=stdin, stdout=to, stderr=to, process_group=0)
+    finally:
+        os.close(to)
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+
+class BegunAhead:
+    """A process of a command with --begin-ahead. `words`: what is known of its line, so that `ps` tells whose it is."""
+
+    def __init__(self, command: Sequence[str], words: Sequence[str], log: Path) -> None:
+        self._words = len(command)
+        self._process = spawned([*command, "--begin-ahead", *words, *owner_option()], log, subprocess.PIPE)
+
+    def told(self, command: Sequence[str]) -> subprocess.Popen[bytes] | None:
+        """It goes on with this command line, which begins with the command. None: it is there no more."""
+        assert self._process.stdin is not None  # it was made with one
+        try:
+            with self._process.stdin as stdin:
+                stdin.write(msgspec.json.encode(command[self._words :]))
+        except BrokenPipeError:
+            self._process.wait()
+            return None
+        return self._process
+
+    def end(self) -> None:
+        """It was never told more."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class Child:
+    """One process, its log and its restarts. `begun`: its first one, where that was begun ahead."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, begun: BegunAhead | None = None) -> None:
         self.name = name
         self.command = list(command)
         self.log = log
+        self._begun = begun
         self.restarts = 0
         self.stopping = False
         self._limit = RestartLimit()
@@ -91,13 +128,8 @@ class Child:
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
-        log = open_log(str(self.log))
-        try:
-            self._process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
-            )
-        finally:
-            os.close(log)
+        begun, self._begun = self._begun, None
+        self._process = (begun and begun.told(self.command)) or spawned(self.command, self.log)
 
     def look(self, now_ns: int) -> str | None:
         """Start it again if it died; the line to show then. Raises ChildRefused or GaveUp."""

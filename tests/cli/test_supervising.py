@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 
+import psutil
 import pytest
 
 from dashboards.up.local_machines import LocalMachines, want
 from dashboards.up.places import remove_state
-from dashboards.up.supervisor import NS, Child, ChildRefused, GaveUp, RestartLimit, stop_all
+from dashboards.up.supervisor import NS, BegunAhead, Child, ChildRefused, GaveUp, RestartLimit, stop_all
 from topology_runtime.clock import monotonic_ns
 from topology_runtime.cluster import Vm
 from topology_runtime.slots.cgroups import parents_of, remove_run
@@ -47,6 +48,48 @@ def test_a_killed_child_is_started_again_with_the_same_command(tmp_path):
     assert "was killed by SIGKILL" in line and one.running and one.pid != first and one.restarts == 1
     assert stop_all([one], 5.0) == []
     assert not one.running
+
+
+ECHO = "import json, sys; print(sys.argv[1:], json.load(sys.stdin), flush=True); sys.stdin.read(); input()"
+
+
+def begun(tmp_path) -> tuple[BegunAhead, Child]:
+    command = [sys.executable, "-c", ECHO]
+    first = BegunAhead(command, ["--run", "r"], tmp_path / "child.log")
+    return first, Child("child", [*command, "--all", "words"], tmp_path / "child.log", first)
+
+
+@pytest.mark.live
+def test_what_was_begun_ahead_is_a_childs_first_process_and_no_other_one(tmp_path):
+    _, one = begun(tmp_path)
+    (first,) = psutil.Process().children()
+    one.start()
+    assert one.pid == first.pid
+    until(lambda: not one.running)
+    here = f"['--begin-ahead', '--run', 'r', '--owner', '{os.getpid()}'] ['--all', 'words']"
+    assert one.last_lines()[0] == here and one.last_lines()[-1].startswith("EOFError")
+    assert one.look(monotonic_ns()).endswith(f"started again as process {one.pid}") and one.pid != first.pid
+    until(lambda: not one.running)
+    assert stop_all([one], 5.0) == []
+
+
+@pytest.mark.live
+def test_one_that_was_begun_ahead_and_is_gone_is_started_as_any_other(tmp_path):
+    _, one = begun(tmp_path)
+    (first,) = psutil.Process().children()
+    first.kill()
+    until(lambda: first.status() == psutil.STATUS_ZOMBIE)
+    one.start()
+    assert one.pid != first.pid and not first.is_running()
+    assert stop_all([one], 5.0) == []
+
+
+@pytest.mark.live
+def test_one_that_was_begun_ahead_for_nothing_ends(tmp_path):
+    first, _ = begun(tmp_path)
+    assert len(psutil.Process().children()) == 1
+    first.end()
+    assert psutil.Process().children() == []
 
 
 @pytest.mark.live

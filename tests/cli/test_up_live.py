@@ -223,6 +223,21 @@ def test_a_killed_up_leaves_nothing_running(up: Start) -> None:
     until(one.is_gone, 5.0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_controller_is_begun_while_the_topology_loads_and_ends_with_up(
+    project: Path, up: Start, number: int
+) -> None:
+    (project / "flow.py").write_text("open('loads', 'w').close()\nimport time\ntime.sleep(60)\n")
+    one = up("--rates", "5")
+    until(lambda: Path("loads").exists() and one.children("controller run") != [], START_S)
+    one.process.send_signal(number)
+    one.process.communicate(timeout=END_S)
+    until(one.is_gone, 5.0)
+    if number == signal.SIGINT:
+        assert one.process.returncode == 130 and not Path(".headgate").exists()
+        assert "Traceback" not in one.says()
+
+
 @pytest.mark.parametrize("what", ["controller run", "agent run"])
 def test_what_is_killed_is_started_again_and_nothing_is_lost(up: Start, what: str) -> None:
     one = up("--rates", "100")

@@ -130,6 +130,52 @@ def test_a_corrupt_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == broken
 
 
+AHEAD = [sys.executable, "-P", "-m", "dashboards.cli", "controller", "run", "--begin-ahead"]
+
+
+def test_one_that_is_begun_ahead_runs_by_the_words_it_is_told(tmp_path: Path) -> None:
+    told, other = tmp_path / "told", tmp_path / "other"
+    known = ["--state-dir", str(other), "--run", "other", "--owner", str(os.getpid())]
+    with subprocess.Popen([*AHEAD, *known], stdin=subprocess.PIPE) as one:
+        assert one.stdin is not None
+        one.stdin.write(json.dumps(["--state-dir", str(told), "--run", "told"]).encode())
+        one.stdin.close()
+        path, deadline = told / "controller" / "endpoint", time.monotonic() + LIMIT_S
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        try:
+            assert json.loads(path.read_bytes())["pid"] == one.pid and not other.exists()
+        finally:
+            one.terminate()
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "said"),
+    [
+        (b"", 0, ""),
+        (b"[1", 2, "no words came by standard input"),
+        (b'["--ports", "1"]', 2, "No such option '--ports'"),
+        (b'["--run", "a b"]', 2, "is not a name"),
+    ],
+)
+def test_one_that_is_begun_ahead_and_told_nothing_good_ends(
+    tmp_path: Path, told: bytes, code: int, said: str
+) -> None:
+    done = subprocess.run(AHEAD, input=told, cwd=tmp_path, capture_output=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stdout) == (code, b"") and said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_that_is_begun_ahead_can_be_ended_while_it_waits(tmp_path: Path, number: int) -> None:
+    with subprocess.Popen(AHEAD, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as one:
+        maps, deadline = Path(f"/proc/{one.pid}/maps"), time.monotonic() + LIMIT_S
+        while "/numpy/" not in maps.read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        one.send_signal(number)
+        assert one.wait(LIMIT_S) == 128 + number
+
+
 def test_it_dies_with_its_owner(tmp_path: Path) -> None:
     words = [sys.executable, "-P", "-m", "dashboards.cli", "controller", "run", "--state-dir", str(tmp_path)]
     script = f"import os,subprocess,time; p=subprocess.Popen({words!r}+['--owner',str(os.getpid())]); time.sleep(60)"
