@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,9 +45,8 @@ def _unlogged(k: Knowledge) -> list[str]:
 
 
 def _agents_killed(counts: RunCounts) -> list[str]:
-    """VMs that were reported of by more than one life of an agent."""
-    lives = Counter(vm for vm, _ in counts.unlogged)
-    return sorted(vm for vm, number in lives.items() if number > 1)
+    """VMs that were reported of by more than one life of an agent, but for those that ended as they should."""
+    return sorted({vm for vm, _ in counts.unlogged if len(counts.lives(vm)) > 1})
 
 
 def rebuilt_sinks(topology: Topology) -> dict[str, str]:

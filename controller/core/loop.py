@@ -315,7 +315,7 @@ class Loop:
             case m.PackageAt():
                 return  # the shell's matter
             case m.Goodbye():
-                changes = hearing.told(turn, members, members.goodbye(message.vm, message.boot))
+                changes = hearing.goodbye(turn, members, message)
         self._look_at_once(changes)
 
     def _look_at_once(self, changes: tuple[MembershipChange, ...]) -> None:

@@ -35,6 +35,7 @@ from topology_runtime.utc import utc_iso
 
 ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
 
+ENDED = 0  # stands for the boots of a VM's agents that ended as they should
 EARLIER_LIFE = -1  # stands for the threads heard by a controller that was killed
 
 Partition = tuple[str, int]  # source task, partition
@@ -132,7 +133,7 @@ class RunCounts:
     latency: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     finished: FinishedTally | None = None  # of settled positions
     planning_s: dict[int, float] = field(default_factory=dict)  # epoch → until the plan was journaled
-    unlogged: dict[tuple[str, int], int] = field(default_factory=dict)  # VM, boot → rows in no log
+    unlogged: dict[tuple[str, int], int] = field(default_factory=dict)  # VM, boot (or ENDED) → rows in no log
     letters: Letters = field(default_factory=Letters)
     letters_told: dict[str, tuple[int, int]] = field(default_factory=dict)  # the same, as the VM knows
     letters_heard: dict[str, tuple[int, int]] = field(default_factory=dict)  # VM → boot, letters below
@@ -168,6 +169,16 @@ class RunCounts:
     def sent_again(self) -> bool:
         """Did any row come to the tasks more than once?"""
         return any(known.again or known.replayed for known in self.sources.values())
+
+    def lives(self, vm: str) -> list[int]:
+        """Boots of its agents that are there, or were killed: all but those that ended as they should."""
+        return [boot for of, boot in self.unlogged if of == vm and boot != ENDED]
+
+    def left(self, vm: str, boot: int) -> None:
+        """An agent ended as it should, with all its logs read: a later one on its VM is no sign that it was killed."""
+        if self.lives(vm) == [boot]:
+            rows = self.unlogged.pop((vm, boot))
+            self.unlogged[vm, ENDED] = rows + self.unlogged.get((vm, ENDED), 0)
 
     @property
     def finished_dropped(self) -> int:

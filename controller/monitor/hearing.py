@@ -43,6 +43,14 @@ def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Membership
     return told(turn, members, changes)
 
 
+def goodbye(turn: Turn, members: Membership, message: m.Goodbye) -> tuple[MembershipChange, ...]:
+    """An agent has ended its workers and told all that they did."""
+    changes = members.goodbye(message.vm, message.boot)
+    if changes:
+        turn.knowledge.counts.left(message.vm, message.boot)
+    return told(turn, members, changes)
+
+
 def report(turn: Turn, members: Membership, message: m.Report) -> tuple[MembershipChange, ...]:
     """A heartbeat with what is on the VM."""
     before = members.members.get(message.vm)

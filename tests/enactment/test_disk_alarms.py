@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from enactment_world import World, replace
 
 from controller.knowledge import turns as t
@@ -72,6 +74,33 @@ def test_an_agent_started_again_counts_anew_and_nothing_is_forgotten() -> None:
     assert world.vms["vm1"].boot > before
     told(world, "vm1", unlogged=2)
     assert world.loop.knowledge.counts.finished_dropped == 5
+
+
+def again(world: World, name: str, *, killed: bool) -> dict[str, Any]:
+    """What the summary says of tuples once the agent of a VM has ended and another one has come in its place."""
+    one = world.vms[name]
+    if not killed:
+        world.do(t.FromVm(m.Goodbye(name, one.boot)))
+    one.restart()
+    world.do(t.FromVm(one.hello()))
+    told(world, name)
+    found: dict[str, Any] = summary(world.loop.view(world.now))["tuples"]
+    return found
+
+
+def test_an_agent_that_ended_as_it_should_was_not_killed() -> None:
+    world = World().start().until("committed")
+    told(world, "vm1")
+    for _ in range(2):
+        tuples = again(world, "vm1", killed=False)
+        assert (tuples["duplicates_exact"], tuples["duplicates_why"]) == (True, [])
+    told(world, "vm1", unlogged=3)
+    why = [again(world, "vm1", killed=killed)["duplicates_why"] for killed in (False, True, False)]
+    rows, was_killed = (
+        "3 rows that may have reached a sink, in no log",
+        "vm1: its agent was killed, and its sinks with it",
+    )
+    assert why == [[rows], [rows, was_killed], [rows, was_killed]], "whatever ends well later"
 
 
 def test_a_report_with_endless_troubles_is_refused() -> None:
