@@ -81,7 +81,7 @@ class Session:
     services: Sequence[Child]
     screen: Screen
     interrupts: Interrupts
-    begun: BegunAhead | None = None  # the controller's first process
+    begun: BegunAhead  # the controller's first process
     first_tuple_ns: int = 0
     _stop_by_ns: int = 0
     disk: DiskTroubles = field(default_factory=DiskTroubles)
