@@ -123,9 +123,8 @@ def test_of_mixed_rows_about_the_bound_is_in_flight(seed: int) -> None:
     sizes = [choose.choice((10, 1_000, 50_000, 300_000)) for _ in range(4)]
     data = {size: bytes(size) for size in sizes}
     rows = Stopped(lambda at: data[choose.choice(sizes)]).run()
-    held = sum(
-        len(row) + 33 for row in rows
-    )  # seeds 0 to 2,499: 0.40 to 1.8 of the bound, for sizes are sampled
+    held = sum(len(row) + 33 for row in rows)
+    # sizes are sampled: with seeds 0 to 2,499 it is 0.40 to 1.8 of the bound
     assert held <= 2.5 * IN_FLIGHT_BYTES, f"sizes {sizes}"
     assert held >= 0.3 * IN_FLIGHT_BYTES or len(rows) >= 20_000, f"sizes {sizes}"
 
