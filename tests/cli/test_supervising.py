@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import psutil
 import pytest
@@ -53,16 +55,28 @@ def test_a_killed_child_is_started_again_with_the_same_command(tmp_path):
 ECHO = "import json, sys; print(sys.argv[1:], json.load(sys.stdin), flush=True); sys.stdin.read(); input()"
 
 
-def begun(tmp_path) -> tuple[BegunAhead, Child]:
+@dataclass
+class Begun:
+    """One begun ahead, its process, and the child that it is to be."""
+
+    ahead: BegunAhead
+    process: psutil.Process
+    child: Child
+
+
+@pytest.fixture
+def begun(tmp_path) -> Iterator[Begun]:
     command = [sys.executable, "-c", ECHO]
-    first = BegunAhead(command, ["--run", "r"], tmp_path / "child.log")
-    return first, Child("child", [*command, "--all", "words"], tmp_path / "child.log", first)
+    before = set(psutil.Process().children())  # other tests' Spark and services may be among them
+    ahead = BegunAhead(command, ["--run", "r"], tmp_path / "child.log")
+    (process,) = set(psutil.Process().children()) - before
+    yield Begun(ahead, process, Child("child", [*command, "--all", "words"], tmp_path / "child.log", ahead))
+    ahead.end()
 
 
 @pytest.mark.live
-def test_what_was_begun_ahead_is_a_childs_first_process_and_no_other_one(tmp_path):
-    _, one = begun(tmp_path)
-    (first,) = psutil.Process().children()
+def test_what_was_begun_ahead_is_a_childs_first_process_and_no_other_one(begun):
+    one, first = begun.child, begun.process
     one.start()
     assert one.pid == first.pid
     until(lambda: not one.running)
@@ -74,9 +88,8 @@ def test_what_was_begun_ahead_is_a_childs_first_process_and_no_other_one(tmp_pat
 
 
 @pytest.mark.live
-def test_one_that_was_begun_ahead_and_is_gone_is_started_as_any_other(tmp_path):
-    _, one = begun(tmp_path)
-    (first,) = psutil.Process().children()
+def test_one_that_was_begun_ahead_and_is_gone_is_started_as_any_other(begun):
+    one, first = begun.child, begun.process
     first.kill()
     until(lambda: first.status() == psutil.STATUS_ZOMBIE)
     one.start()
@@ -85,11 +98,9 @@ def test_one_that_was_begun_ahead_and_is_gone_is_started_as_any_other(tmp_path):
 
 
 @pytest.mark.live
-def test_one_that_was_begun_ahead_for_nothing_ends(tmp_path):
-    first, _ = begun(tmp_path)
-    assert len(psutil.Process().children()) == 1
-    first.end()
-    assert psutil.Process().children() == []
+def test_one_that_was_begun_ahead_for_nothing_ends(begun):
+    begun.ahead.end()
+    assert not begun.process.is_running()
 
 
 @pytest.mark.live
