@@ -11,29 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keyed_rows_made import HERE, keyed_rows, sent
 
-from topology_runtime.cluster import Slot
 from topology_runtime.logic import Keyed
-from topology_runtime.messages import Frame, RootKey, RootPart, Route, ThreadSpec
+from topology_runtime.messages import Frame, RootKey, RootPart, ThreadSpec
 from topology_runtime.tasks.count import CountByKey
 from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 from topology_runtime.worker.acks import Addressed
 from topology_runtime.worker.applied import Applied, grouped
 from topology_runtime.worker.behaviours import behaviour_of
-from topology_runtime.worker.burial import Around
 from topology_runtime.worker.keyed import KeyedTask
 from topology_runtime.worker.keyed_rows import KeyedRows
 from topology_runtime.worker.ledger import Ledger, Root
-from topology_runtime.worker.outputs import Outputs
 from topology_runtime.worker.ranges import Standing
-from topology_runtime.worker.router import Router
 from topology_runtime.worker.runs import Batch
 from topology_runtime.worker.snapshots import SnapshotFiles
 from topology_runtime.worker.thread_core import Ports, ThreadCore
-from topology_runtime.worker.user_code import Results, ToRecord, UserCode
+from topology_runtime.worker.user_code import ToRecord
 
 S, MS = 1_000_000_000, 1_000_000
-HERE = Slot("vm", 0)
 ROW_BYTES, IN_FLIGHT, SOURCE = 100_000, 10, 1
 
 
@@ -51,15 +47,7 @@ class Enlarged(Keyed):
 
 
 def task() -> KeyedRows:
-    numbers = random.Random(1)
-    around = Around("t", 5, ("source",), {3: "before"}, False, 2)
-    out = Outputs(5, HERE, 1, lambda: numbers.getrandbits(64), 0)
-    out.route_by([(0, Router(Edge("t", "u"), Route(0, ((9, 1.0),)), frozenset(), None, lambda _: 10_000, 5))])
-    code = UserCode(Results(around, out), "keyed", Enlarged(), lambda _: None)
-    keyed = KeyedRows(code, lambda: numbers.getrandbits(64), lambda _: lambda row: row[0] % 7)
-    keyed.ranges.stand(Standing(1, (5,) * KEY_RANGES, (), frozenset({5}), {}))
-    keyed.claim(0)
-    return keyed
+    return keyed_rows(Enlarged(), lambda row: row[0] % 7)
 
 
 def frame(position: int, floor: int, attempt: int = 0, incarnation: int = 1) -> Frame:
@@ -72,7 +60,7 @@ def frame(position: int, floor: int, attempt: int = 0, incarnation: int = 1) -> 
 def given(keyed: KeyedRows, one: Frame) -> list[Any]:
     """What comes of a frame, in texts that are the receivers' alone."""
     keyed.take(one, 0)
-    return [row[0] for sent in keyed.results.outputs.flush(0, everything=True) for row in sent.rows]
+    return [row[0] for row in sent(keyed)]
 
 
 @pytest.fixture

@@ -7,20 +7,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import pytest
+from keyed_rows_made import HERE, keyed_rows, sent
 
-from topology_runtime.cluster import Slot
 from topology_runtime.logic import Keyed, processes_all
-from topology_runtime.messages import Frame, RootKey, RootPart, Route
+from topology_runtime.messages import Frame, RootKey, RootPart
 from topology_runtime.tasks.count import CountByKey
-from topology_runtime.topology import KEY_RANGES, Edge
-from topology_runtime.worker.burial import Around
 from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.ranges import Standing
-from topology_runtime.worker.router import KNOWN_MOST, KeyRanges, Router, range_of
-from topology_runtime.worker.user_code import Results, UserCode
-
-HERE = Slot("vm", 0)
+from topology_runtime.worker.router import KNOWN_MOST, KeyRanges, range_of
 
 
 class Touchy(Keyed):
@@ -58,25 +51,12 @@ class Unequal(CountByKey):
 
 
 def task_of(logic: Keyed) -> KeyedRows:
-    numbers = random.Random(1)
-    around = Around("t", 5, ("source",), {3: "before"}, False, 2)
-    out = Outputs(5, HERE, 1, lambda: numbers.getrandbits(64), 0)
-    route = Route(0, ((9, 1.0),))
-    out.route_by([(0, Router(Edge("t", "u"), route, frozenset(), None, lambda _: 10_000, 5))])
-    code = UserCode(Results(around, out), "keyed", logic, lambda _: None)
-    keyed = KeyedRows(code, lambda: numbers.getrandbits(64), lambda _: lambda row: row[0])
-    keyed.ranges.stand(Standing(1, (5,) * KEY_RANGES, (), frozenset({5}), {}))
-    keyed.claim(0)
-    return keyed
+    return keyed_rows(logic, lambda row: row[0])
 
 
 def frame(rows: Sequence[Any], position: int = 0, attempt: int = 0, id_: int = 0xF00) -> Frame:
     root = RootPart(RootKey(1, 1, position, attempt), HERE, 0, 2, position, 0, 0, id_)
     return Frame(3, 1, HERE, 1, 5, [root], [(0, 0, len(rows), 11)], list(rows), 0, 0)
-
-
-def sent(task: KeyedRows) -> list[Any]:
-    return [row for one in task.results.outputs.flush(0, everything=True) for row in one.rows]
 
 
 def seen(task: KeyedRows) -> tuple[dict[Any, Any], list[Any], list[tuple[int, str]]]:
