@@ -66,7 +66,7 @@ def alive(folder: Path) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                line = (entry / "cmdline").read_bytes().replace(b"\\0", b" ").decode()
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
             if str(folder / "state") in line:
@@ -103,6 +103,8 @@ def test_a_run_goes_on_where_it_was_killed(killed: Path) -> None:
     before = len(set(numbers(killed)))
     up = start(killed, "second", "--resume", "--state-dir", "state")
     wait_for(killed, before + ENOUGH, up, "second.log")
+    (controller,) = [line for line in alive(killed) if " controller run " in line]
+    assert " --begin-ahead " in controller, "it imported while what the run knows was read"
     up.send_signal(signal.SIGINT)
     assert up.wait(60) == 0, (killed / "second.log").read_text()
     summary: dict[str, Any] = json.loads((killed / "second.json").read_text())
