@@ -13,7 +13,7 @@ from typing import Any, Literal, TextIO, TypeVar, get_args
 import click
 
 from topology_runtime.errors import UsageError
-from topology_runtime.faults.words import did_you_mean
+from topology_runtime.faults.words import did_you_mean, significant
 
 Format = Literal["table", "json", "jsonl", "csv"]
 FORMATS = get_args(Format)
@@ -153,7 +153,7 @@ def _cell(value: Any, exact: bool = False) -> str:
     if isinstance(value, bool):
         return to_json(value) if exact else "yes" if value else "no"
     if isinstance(value, float) and not exact:
-        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return significant(value)
     if isinstance(value, Mapping | list | tuple):
         return to_json(value)
     return str(value)

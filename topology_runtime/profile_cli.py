@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.output import Format, emit, short_format_options
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _left(seconds: float) -> str:
 def words_of(record: ProfileRecord, step: Next | None) -> str:
     """What happens to a task now, or how it ended."""
     if step is not None:
-        at = f" at {step.rate_tps:.3g} tuples/s" if step.rate_tps else ""
+        at = f" at {significant(step.rate_tps, 3)} tuples/s" if step.rate_tps else ""
         return f"{record.task}: {step.what} with {counted(step.threads, 'thread')}{at}"
     if record.failed is not None:
         because = f": {record.failed.cause}" if record.failed.cause else ""

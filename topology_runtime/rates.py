@@ -23,7 +23,7 @@ from typing import Literal
 import msgspec
 
 from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.topology import Topology
 
 MAX_BYTES = 1024 * 1024  # reliability: files are at most 1 MiB
@@ -95,7 +95,8 @@ def words_of(found: Rates, topology: Topology) -> str:
             f"rows of {names} are taken as they come: the first plan is for {FIRST_ARRIVALS_TPS:g} tuples/s, those "
             "after it for what comes"
         )
-    return f"rows of {names} are taken as they come: --rates is a cap, at most {found.max_tps:g} tuples/s are read"
+    most = f"at most {significant(found.max_tps, 6)} tuples/s are read"
+    return f"rows of {names} are taken as they come: --rates is a cap, {most}"
 
 
 def _merged(steps: Steps) -> Steps:
@@ -247,8 +248,9 @@ def _rate_fault(rate_tps: float) -> str | None:
     if not math.isfinite(rate_tps):
         return f"{rate_tps} is not a finite number"
     if rate_tps < 0:
-        return f"a rate of {rate_tps:g} is negative"
-    return f"a rate of {rate_tps:g} is above {MAX_RATE_TPS:g}" if rate_tps > MAX_RATE_TPS else None
+        return f"a rate of {significant(rate_tps, 6)} is negative"
+    above = f"a rate of {significant(rate_tps, 6)} is above {significant(MAX_RATE_TPS)}"
+    return above if rate_tps > MAX_RATE_TPS else None
 
 
 def _points(text: str, faults: list[str]) -> Iterable[tuple[int, float, float]]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import significant
 from topology_runtime.trace_tables import PLANS
 
 TRACES = Path("traces")  # where `up` writes them, below where it was started
@@ -31,7 +32,7 @@ class PlanHead(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        return f"{self.id[:ID_SHOWN]} ({self.topology}, {self.rate_tps:g} tuples/s, {self.time[:19]})"
+        return f"{self.id[:ID_SHOWN]} ({self.topology}, {significant(self.rate_tps, 6)} tuples/s, {self.time[:19]})"
 
 
 class KnownPlan(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ from controller.analyze.season import Coming
 from controller.analyze.seasonal import Lowering, due, lowered
 from controller.knowledge.diagnoses import Demand, Direction, Horizon, Past
 from controller.knowledge.windows import SERIES_STEP_S, Window
+from topology_runtime.faults.words import significant
 from topology_runtime.stability.slopes import Floats
 
 HEADROOM = 1.15  # the 95th percentile of how far predicted rates are off (docs/measured-models.md)
@@ -350,7 +351,7 @@ def _come(now_tps: float, offer: Offer) -> str:
     if offer.waits_tps is None:
         return "offered"
     if now_tps > offer.cap_tps:
-        return f"come, {offer.cap_tps:g} are read at most"
+        return f"come, {significant(offer.cap_tps, 6)} are read at most"
     return f"come and {offer.waits_tps:.1f} t/s wait" if offer.waits_tps else "come"
 
 

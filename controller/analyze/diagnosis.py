@@ -20,6 +20,7 @@ import msgspec
 from controller.knowledge.diagnoses import Demand, Diagnosis, Reason, Residual, Stability, Violation
 from controller.knowledge.windows import Window
 from topology_runtime.cluster import Slot
+from topology_runtime.faults.words import significant
 
 CONFIRM_S = 8.0  # a plan is judged once it has been in force this long: 2 s to settle, 6 s of evidence
 SHORTFALL_MOST = 1.5  # a plan is raised at most so much over the demand when models promise too much
@@ -227,8 +228,8 @@ def _drift(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     if worst is None or _off(worst) <= 1.0:
         return None
     text = (
-        f"drift: {worst.what} of {worst.where} is {worst.measured:.3g}, predicted {worst.predicted:.3g} "
-        f"(× {worst.ratio:.2f})"
+        f"drift: {worst.what} of {worst.where} is {significant(worst.measured, 3)}, "
+        f"predicted {significant(worst.predicted, 3)} (× {worst.ratio:.2f})"
     )
     return _nothing(given, "drift", text, [*rejected, "a plan for it rejected: demand and plan agree"])
 

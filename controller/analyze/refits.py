@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.analyze.bias import MOST, ROWS_LEAST, SPREAD
 from controller.knowledge.models import Model, Point, cpu, half_widths, peak_rate
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 
 SECONDS_LEAST = 30.0  # that a number of threads was at its peak
 AGAIN = 2.0  # times what was seen when a model was refitted last, before it is refitted again
@@ -87,7 +87,7 @@ def _point_found(model: Model, point: Point, windows: float, window_s: float) ->
     cost = time + math.log(point.cpu / said_cpu) if known else time
     error = QUARTILES * half_widths(point)[0] / point.rate_tps / math.sqrt(windows)
     text = (
-        f"{counted(point.threads, 'thread')} {said_tps:.4g} → {point.rate_tps:.4g} t/s, "
+        f"{counted(point.threads, 'thread')} {significant(said_tps)} → {significant(point.rate_tps)} t/s, "
         f"CPU {said_cpu:.2f} → {point.cpu:.2f} of a slot"
     )
     return _PointFound(time, cost, error, seconds, text)

@@ -29,6 +29,7 @@ from controller.plan.predict import predict
 from controller.replaying.world import Delays
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible
+from topology_runtime.faults.words import significant
 from topology_runtime.schedule import NS
 from topology_runtime.topology import Topology
 
@@ -240,7 +241,8 @@ class FluidWorld:
         if choice.plan is None or choice.degraded:
             if self.plan is None and not (q.best_that_fits and choice.plan is not None):
                 raise Infeasible(
-                    f"no plan carries {rate_tps:g} tuples/s", cause=choice.degraded or choice.text
+                    f"no plan carries {significant(rate_tps, 6)} tuples/s",
+                    cause=choice.degraded or choice.text,
                 )
             if choice.plan is None:
                 return None

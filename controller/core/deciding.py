@@ -43,7 +43,7 @@ from controller.plan.schedulers import MAPPERS
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.utc import utc_iso
 
 SCHEMA = "headgate/decision/v1"
@@ -400,7 +400,7 @@ def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
         _no_first_plan(turn, InvalidInput(f"plan {plan.id} cannot be run here", faults=faults))
         return
     plan = replace(plan, vms=tuple(here[vm.vm] for vm in plan.vms))
-    text = f"the plan that was given: {plan.slots.used} slots for {plan.rate_tps:g} tuples/s"
+    text = f"the plan that was given: {plan.slots.used} slots for {significant(plan.rate_tps, 6)} tuples/s"
     begin(turn, members, Enactment(plan, "start", text))
     diagnosis = Diagnosis("replan", "start", text, plan.rate_tps, {}, ())
     _record(turn, members, diagnosis, "plan", text, PlanChoice("enact", text, plan))

@@ -29,7 +29,7 @@ from controller.knowledge.turns import Distrust, Event, FromVm, Now
 from controller.plan.slot_fit import fitted, near
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import HeadgateError
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.profiles import Profiled, ProfileSpec
 from topology_runtime.topology import Topology
 
@@ -194,7 +194,7 @@ def heard(turn: Turn, said: Profiled) -> bool:
         k.first.seconds.append(seconds)
         turn.record(TaskMeasured(replace(found, slot=replace(found.slot, machine=profile.machine))))
         tps, threads = peak(found)
-        best = f"{tps:.4g} tuples/s at best, by {counted(threads, 'thread')} in a slot"
+        best = f"{significant(tps)} tuples/s at best, by {counted(threads, 'thread')} in a slot"
         turn.event("profiled", f"{spec.task} was measured in {spec.slot}, {seconds:.0f} s: {best}")
     return True
 

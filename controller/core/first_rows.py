@@ -18,6 +18,7 @@ from controller.knowledge.turn import Turn
 from controller.knowledge.turns import KeepModel
 from controller.knowledge.windows import TaskWindow, Window
 from topology_runtime.cluster import Slot
+from topology_runtime.faults.words import significant
 from topology_runtime.utc import utc_iso
 
 ROWS_LEAST = 200  # in a window; fewer say little
@@ -43,7 +44,7 @@ def measured(turn: Turn, window: Window) -> Diagnosis | None:
     turn.record(Modelled(models, turn.now.wall_ns))
     for model in models:
         turn.do(KeepModel(model_data(model)))
-    told = ", ".join(f"{m.task}: one thread {m.points[0].rate_tps:.4g} t/s" for m in models)
+    told = ", ".join(f"{m.task}: one thread {significant(m.points[0].rate_tps)} t/s" for m in models)
     turn.event("measured", f"measured on its first rows: {told}")
     evidence = {model.task: model.points[0].rate_tps for model in models}
     text = f"tasks that had no model were measured on their first rows ({told})"

@@ -26,6 +26,7 @@ from controller.knowledge.plans import Plan
 from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Distrust, KeepModel
 from topology_runtime.cluster import Slot
+from topology_runtime.faults.words import significant
 from topology_runtime.profiles import Profiled, ProfileSpec
 from topology_runtime.topology import Topology
 
@@ -252,7 +253,7 @@ def _change(before: Model, after: Model) -> str:
     """The best rate of one slot and its CPU, old → new."""
     (old_tps, old_threads), (new_tps, new_threads) = peak(before), peak(after)
     return (
-        f"peak {old_tps:.4g} → {new_tps:.4g} tuples/s ({new_tps / old_tps - 1:+.0%}), "
+        f"peak {significant(old_tps)} → {significant(new_tps)} tuples/s ({new_tps / old_tps - 1:+.0%}), "
         f"threads {old_threads} → {new_threads}, "
         f"CPU {cpu(before, old_threads):.0%} → {cpu(after, new_threads):.0%} of a slot"
     )

@@ -24,6 +24,7 @@ from controller.knowledge.turn import Turn
 from controller.knowledge.turns import Answer, Command, MakePlan, Measured, PlanMade
 from controller.plan.planner import PlanRequest, takes_time
 from topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
+from topology_runtime.faults.words import significant
 from topology_runtime.messages import refusal
 
 NS = 1_000_000_000
@@ -78,7 +79,7 @@ def made_whole(turn: Turn, request: PlanRequest) -> Plan:
     """Of a request that takes time the plan for all of its rate; raises NotYet, or Infeasible."""
     plan, degraded = planned_beside(turn)(request)
     if degraded:
-        raise Infeasible(f"no plan for {request.rate_tps:g} tuples/s fits", cause=degraded)
+        raise Infeasible(f"no plan for {significant(request.rate_tps, 6)} tuples/s fits", cause=degraded)
     return plan
 
 

@@ -24,6 +24,7 @@ from controller.offline.options import (
 from controller.offline.rate_list import rates_of
 from controller.offline.waiting import waited
 from topology_runtime.errors import UsageError
+from topology_runtime.faults.words import significant
 from topology_runtime.output import Format, emit, format_options, write_table
 from topology_runtime.patience import clocked
 
@@ -105,7 +106,7 @@ def print_rows(rows: list[Row]) -> None:
     """For people: a table per rate, and below it what has no plan."""
     for number, rate_tps in enumerate(dict.fromkeys(row["rate_tps"] for row in rows)):
         here = [row for row in rows if row["rate_tps"] == rate_tps]
-        title = f"{rate_tps:g} tuples/s" if rate_tps is not None else "no rate"
+        title = f"{significant(rate_tps, 6)} tuples/s" if rate_tps is not None else "no rate"
         click.echo("\n" if number else "", nl=False)
         write_table([for_people(row) for row in here], title, SPARE)
         for row in here:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.output import Format, console, emit, format_options
 from topology_runtime.trace_plans import TRACES
 
@@ -109,7 +109,7 @@ def traffic_line(old: PlanTraffic, new: PlanTraffic) -> str:
 
 
 def _change(old: float, new: float) -> str:
-    was, will = f"{old:.6g}", f"{new:.6g}"
+    was, will = significant(old, 6), significant(new, 6)
     return will if was == will else f"{was} → {will}"
 
 

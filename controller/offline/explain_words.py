@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from controller.offline.answers import short_sizes
 from controller.offline.traffic_told import traffic_sentences
-from controller.offline.whatif_words import between, breaks, money, next_step, number
+from controller.offline.whatif_words import between, breaks, money, next_step
 from controller.plan.schedulers import MAPPERS
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 
 if TYPE_CHECKING:
     from controller.offline.answers import Row
@@ -39,9 +39,9 @@ def _head(document: Row) -> str:
     extra = f" ({counts['estimated']} estimated and {counts['extra']} extra)" if counts["extra"] else ""
     cost = f"{money(document['usd_per_hour'])} an hour"
     return (
-        f"{document['topology']} at {number(document['rate_tps'])} tuples/s by {pair}: "
+        f"{document['topology']} at {significant(document['rate_tps'])} tuples/s by {pair}: "
         f"{counted(counts['total'], 'slot')}{extra} on VMs of {short_sizes(document['vms'])}, {cost}; "
-        f"predicted to carry {number(document['predicted_tps'])} tuples/s{between(document)}"
+        f"predicted to carry {significant(document['predicted_tps'])} tuples/s{between(document)}"
     )
 
 
@@ -50,13 +50,13 @@ def _head(document: Row) -> str:
 
 def _threads(reason: Row) -> str:
     task, count = reason["task"], counted(reason["threads"], "thread")
-    sees = f"{task} sees {number(reason['rate_tps'])} tuples/s"
+    sees = f"{task} sees {significant(reason['rate_tps'])} tuples/s"
     if reason["rule"] == "fixed":
         needs = f"CPU {reason['cpu_slots']:.2f} and memory {reason['memory_slots']:.2f}"
         return f"{task} is of fixed size: {count}, {needs} of a slot, as the topology says."
     if reason["rule"] == "unmeasured":
         return f"{sees}; it was not measured yet: {count} in a slot of its own."
-    one = f"which carries {number(reason['one_thread_tps'])} (I(1))"
+    one = f"which carries {significant(reason['one_thread_tps'])} (I(1))"
     if reason["rule"] == "lone":
         return f"{sees}; it may run in one thread only, {one}: {count}."
     if reason["rule"] == "linear":
@@ -68,16 +68,16 @@ def _threads(reason: Row) -> str:
 
 def _bundles(reason: Row) -> str:
     """`one slot carries at most 40 with 60 threads (ω̂, τ̂); 2 full bundles carry 80, …`."""
-    peak = f"{number(reason['peak_tps'])} with {counted(reason['peak_threads'], 'thread')} (ω̂, τ̂)"
+    peak = f"{significant(reason['peak_tps'])} with {counted(reason['peak_threads'], 'thread')} (ω̂, τ̂)"
     text, full = f"one slot carries at most {peak}", reason["full_bundles"]
     if full:
-        carry = number(full * reason["peak_tps"])
+        carry = significant(full * reason["peak_tps"])
         text += f"; {full} full {'bundle carries' if full == 1 else 'bundles carry'} {carry}"
     if not reason["rest_threads"]:
         return text
-    rest = number(reason["rest_tps"])
+    rest = significant(reason["rest_tps"])
     need = f"{'the remaining ' if full else ''}{rest} {'needs' if reason['rest_tps'] == 1 else 'need'}"
-    can = f"T({rest}), which can do {number(reason['rest_peak_tps'])}"
+    can = f"T({rest}), which can do {significant(reason['rest_peak_tps'])}"
     return f"{text}; {need} {counted(reason['rest_threads'], 'thread')} ({can})"
 
 
@@ -157,7 +157,7 @@ def _pair(amount: Row) -> str:
 def _limit(document: Row) -> list[str]:
     lines = [breaks(document["rate_tps"], document["limit"])]
     if document["ceilings"]:
-        each = ", ".join(f"{c['task']} {number(c['rate_tps'])}" for c in document["ceilings"])
+        each = ", ".join(f"{c['task']} {significant(c['rate_tps'])}" for c in document["ceilings"])
         lines.append(f"Input rates at which all threads of a task are at their peaks: {each} tuples/s.")
     return lines
 
@@ -176,7 +176,7 @@ def _other(row: Row, document: Row) -> str:
     if row["slots"] is None:
         return f"{pair}: no plan; {row['reason']}."
     carried = row["shuffle_tps" if document["routing"] == "shuffle" else "weighted_tps"]
-    carries = f"would carry {number(carried)} tuples/s"
+    carries = f"would carry {significant(carried)} tuples/s"
     at = f" ({row['limited_by']} on {row['limited_by_slot']} limits it)" if row["limited_by"] else ""
     about = f"{pair}: {counted(row['slots']['total'], 'slot')}, {money(row['usd_per_hour'])} an hour, {carries}{at}"
     return f"{about}: {_verdict(row['slots']['used'] - document['slots']['used'], document['rate_tps'] - carried)}."
@@ -186,7 +186,7 @@ def _verdict(more_slots: int, short_tps: float) -> str:
     """What speaks against another pair; nothing may."""
     against = [f"{counted(more_slots, 'slot')} more"] if more_slots > 0 else []
     if short_tps > 1e-6:
-        against.append(f"{number(short_tps)} tuples/s short")
+        against.append(f"{significant(short_tps)} tuples/s short")
     if against:
         return " and ".join(against)
     return (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import significant
 from topology_runtime.output import Format, Row, emit, format_options, write_table
 from topology_runtime.trace_tables import LEDGER
 
@@ -249,9 +250,10 @@ def words_of(entry: LedgerEntry) -> str:
     tested = {
         "no": "so little was offered that it does not tell what the plan carries",
         "carried": "it carried what was offered, about as much as predicted",
-        "short": f"it did not keep up and carried {rate.carried_tps:.4g}",
+        "short": f"it did not keep up and carried {significant(rate.carried_tps)}",
     }
     return (
         f"plan {entry.plan} of {entry.topology}, run {entry.run}, for {entry.seconds:.0f} s: predicted to carry "
-        f"{rate.predicted_tps:.4g} tuples/s, {rate.offered_tps:.4g} were offered; {tested[rate.tested]}"
+        f"{significant(rate.predicted_tps)} tuples/s, {significant(rate.offered_tps)} were offered; "
+        f"{tested[rate.tested]}"
     )

@@ -12,7 +12,7 @@ import click
 
 from controller.offline.foreign_models import SYSTEMS, ForeignImport, import_foreign
 from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.output import Format, Row, emit, format_options, write_table
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _sentences(row: Row) -> str:
     """The model in words, over its points."""
     spread = f" (±{100 * row['spread']:.1f} %)" if row["spread"] else ""
     lines = [
-        f"{row['task']}: at most {row['peak_tps']:,.6g} tuples/s{spread} in one slot, with "
+        f"{row['task']}: at most {significant(row['peak_tps'], 6)} tuples/s{spread} in one slot, with "
         f"{counted(row['peak_threads'], 'thread')}, {_percent(row['cpu']):g} % of its CPU and "
         f"{_percent(row['memory']):g} % of its memory",
         f"  slot of {_slot_words(row)} on "

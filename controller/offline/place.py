@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topology_runtime.errors import Infeasible, InvalidInput, UsageError
-from topology_runtime.faults.words import counted, did_you_mean
+from topology_runtime.faults.words import counted, did_you_mean, significant
 from topology_runtime.output import Format, emit, format_options, to_json
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ def told(found: JudgedPlacement, problem: Problem, took_s: float) -> str:
     """The answer in a sentence."""
     total = problem.total_traffic
     part = f" ({found.saved / total:.1%})" if total else ""
-    text = f"saves {found.saved:.6g} of {total:.6g} traffic{part} in {took_s * 1000:.3g} ms"
+    saved = f"saves {significant(found.saved, 6)} of {significant(total, 6)} traffic{part}"
+    text = f"{saved} in {significant(took_s * 1000, 3)} ms"
     if found.gap is None:
         return text
     return (

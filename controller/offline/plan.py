@@ -12,6 +12,7 @@ import click
 from controller.offline.options import STEP_TPS, asked, planner_options, rate_of, rate_option, sure_options
 from controller.offline.plan_for import TARGETS, write_leaving
 from topology_runtime.errors import UsageError
+from topology_runtime.faults.words import significant
 from topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
     write_table(task_rows(plan), "allocation")
     click.echo()
     slots = readable_slots(slot_rows(plan.placement, plan.prediction))
-    write_table(slots, f"slots at {plan.prediction.at_rate_tps:.6g} tuples/s")
+    write_table(slots, f"slots at {significant(plan.prediction.at_rate_tps, 6)} tuples/s")
     click.echo()
     write_table(vm_rows(plan), "VMs")
     click.echo("\ntraffic")

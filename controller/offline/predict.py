@@ -17,6 +17,7 @@ from controller.offline.options import (
     topology_options,
 )
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.faults.words import significant
 from topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
@@ -66,8 +67,10 @@ def predict(output: Format, **options: Any) -> None:
     if output == "table":
         click.echo(f"{topology.name}: {carries(prediction)}")
         if rate_tps is not None and prediction.rate_tps < rate_tps:
-            click.echo(f"it cannot carry {rate_tps:g} tuples/s: {prediction.rate_tps / rate_tps:.0%} of them")
-        at = "at peak" if options["usage"] == "peak" else f"at {prediction.at_rate_tps:.6g} tuples/s"
+            share = prediction.rate_tps / rate_tps
+            click.echo(f"it cannot carry {significant(rate_tps, 6)} tuples/s: {share:.0%} of them")
+        at_rate = f"at {significant(prediction.at_rate_tps, 6)} tuples/s"
+        at = "at peak" if options["usage"] == "peak" else at_rate
         write_table(readable_slots(slot_rows(placement, prediction)), f"slots {at}")
         return
     how = {key: options[key] for key in ("routing", "interference", "usage")}

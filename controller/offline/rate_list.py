@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.faults.words import significant
 
 MOST = 1000  # rates of one command
 HINT = "--rates 50,100,200 or --rates 100:600:50"
@@ -40,7 +41,7 @@ def rate_fault(rate_tps: float) -> str | None:
 
     if LEAST_TPS <= rate_tps <= MOST_TPS:
         return None
-    return f"expected {LEAST_TPS:g} to {MOST_TPS:g} tuples/s, got {rate_tps:g}"
+    return f"expected {LEAST_TPS:g} to {MOST_TPS:g} tuples/s, got {significant(rate_tps, 6)}"
 
 
 def _stepped(first: float, last: float | None = None, step: float = 1.0) -> list[float]:

@@ -12,7 +12,7 @@ import msgspec
 from controller.knowledge.plans import usd_per_hour
 from topology_runtime.cluster import Vm
 from topology_runtime.errors import HeadgateError, Infeasible
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 
 if TYPE_CHECKING:
     from controller.knowledge.models import Model
@@ -82,9 +82,9 @@ class PlanWanted:
         vms = self._affordable(plan, cap)
         rate_tps = self._carried_by(vms, plan.rate_tps)
         slots, cost = counted(sum(vm.slots for vm in vms), "slot"), usd_per_hour(vms)
-        fits = f"{slots} for ${cost:g} carry about {rate_tps:.4g} tuples/s" if rate_tps else ""
+        fits = f"{slots} for ${cost:g} carry about {significant(rate_tps)} tuples/s" if rate_tps else ""
         return Infeasible(
-            f"a plan for {plan.rate_tps:g} tuples/s costs ${usd_per_hour(plan.vms):g} per hour, "
+            f"a plan for {significant(plan.rate_tps, 6)} tuples/s costs ${usd_per_hour(plan.vms):g} per hour, "
             f"more than the ${cap:g} allowed",
             cause=f"it needs {counted(plan.slots.total, 'slot')} on {counted(len(plan.vms), 'VM')}",
             hint=f"allow more, or plan for less: {fits or 'no rate fits the cap'}",
@@ -99,7 +99,7 @@ class PlanWanted:
             self.request, vms=error.plan.vms, rate_tps=error.plan.rate_tps, fixed=True, in_force=None
         )
         nearest = self._carried_by(asked.vms, asked.rate_tps)
-        fits = [f"a plan for {nearest:.4g} tuples/s fits"] if nearest else []
+        fits = [f"a plan for {significant(nearest)} tuples/s fits"] if nearest else []
         for name, mapper in MAPPERS.items():
             if name == asked.mapper or mapper.slow or pair_faults(asked.allocator, name):
                 continue

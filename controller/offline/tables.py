@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.knowledge.plans import Placement, Plan, Prediction, usd_per_hour
 from topology_runtime.cluster import Vm
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 
 Row = dict[str, Any]
 
@@ -84,19 +84,21 @@ def headline(plan: Plan) -> str:
     if gap is not None:
         added += ", no fewer do" if gap <= 0 else f", at most {gap:.1%} of them too many"
     return (
-        f"{plan.topology} at {plan.rate_tps:g} tuples/s ({made}): {counted(slots.total, 'slot')}{unused}{added} "
+        f"{plan.topology} at {significant(plan.rate_tps, 6)} tuples/s ({made}): "
+        f"{counted(slots.total, 'slot')}{unused}{added} "
         f"on {vms_words(plan.vms)}, ${usd_per_hour(plan.vms):g} per hour; {carries(plan.prediction)}"
     )
 
 
 def carries(prediction: Prediction) -> str:
     """What it supports and why no more."""
-    text = f"carries {prediction.rate_tps:.6g} tuples/s"
+    text = f"carries {significant(prediction.rate_tps, 6)} tuples/s"
     if (sure := prediction.sure) is not None:
-        text += f", {sure.rate_tps:.6g} of them with a probability of {sure.told} at least"
+        text += f", {significant(sure.rate_tps, 6)} of them with a probability of {sure.told} at least"
     if prediction.rate_low_tps is not None and prediction.rate_high_tps is not None:
-        likely = f", likely {prediction.likely_tps:.4g}" if prediction.likely_tps is not None else ""
-        text += f" (between {prediction.rate_low_tps:.4g} and {prediction.rate_high_tps:.4g} by its models{likely})"
+        likely = f", likely {significant(prediction.likely_tps)}" if prediction.likely_tps is not None else ""
+        low, high = significant(prediction.rate_low_tps), significant(prediction.rate_high_tps)
+        text += f" (between {low} and {high} by its models{likely})"
     if prediction.limited_by is None:
         return f"{text}; nothing that has a model limits it"
     at = f" in slot {prediction.limited_by_slot}" if prediction.limited_by_slot else ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 
 if TYPE_CHECKING:
     from controller.knowledge.plan_traffic import PlanTraffic
@@ -45,13 +45,13 @@ def traffic_sentences(found: dict[str, Any]) -> list[str]:
     """In a sentence, and by edge what was measured."""
     slots = _amount(found["between_slots_tps"], found["between_slots_bytes_per_s"])
     vms = _amount(found["between_vms_tps"], found["between_vms_bytes_per_s"])
-    rows = f"{found['rows_tps']:,.4g} rows/s on {counted(len(found['edges']), 'edge')}"
+    rows = f"{significant(found['rows_tps'])} rows/s on {counted(len(found['edges']), 'edge')}"
     lines = [f"Of {rows}, {slots} leave a slot and {vms} a VM."]
     if found["measured"]:
         lines += [
             f"Measured, {edge['from']} → {edge['to']}: {edge['selectivity']:.4g} rows for each, "
             + (
-                f"{edge['row_bytes']:,.4g} bytes"
+                f"{significant(edge['row_bytes'])} bytes"
                 if edge["row_bytes"] is not None
                 else "of unknown size, all within slots"
             )
@@ -64,11 +64,11 @@ def _link(link: dict[str, Any]) -> str:
     sent, taken = (link[key] * 8e-6 for key in ("out_bytes_per_s", "in_bytes_per_s"))
     has = link["bandwidth_mbps"]
     return (
-        f"{link['vm']} sends {sent:,.4g} Mbit/s and takes in {taken:,.4g}, "
-        f"{max(sent, taken) / has:.1%} of the {has:,.4g} of its link."
+        f"{link['vm']} sends {significant(sent)} Mbit/s and takes in {significant(taken)}, "
+        f"{max(sent, taken) / has:.1%} of the {significant(has)} of its link."
     )
 
 
 def _amount(rows_tps: float, bytes_per_s: float | None) -> str:
     size = f" ({bytes_per_s:,.0f} bytes/s)" if bytes_per_s is not None else ""
-    return f"{rows_tps:,.4g} rows/s{size}"
+    return f"{significant(rows_tps)} rows/s{size}"

@@ -12,6 +12,7 @@ from controller.offline.options import asked, planner_options
 from controller.offline.rate_list import rates_of
 from controller.offline.waiting import waited
 from controller.offline.whatif_words import sentences_of
+from topology_runtime.faults.words import significant
 from topology_runtime.output import Format, emit, format_options
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def for_people(row: Row) -> Row:
 def _interval(row: Row) -> Row:
     """A column of its own when the models carry the spread of their measurements."""
     low, high = row["predicted_low_tps"], row["predicted_high_tps"]
-    return {} if low is None or high is None else {"between_tps": f"{low:.4g} … {high:.4g}"}
+    return {} if low is None or high is None else {"between_tps": f"{significant(low)} … {significant(high)}"}
 
 
 def _of_total(counts: Row) -> int | str:

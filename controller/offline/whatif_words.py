@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from controller.offline.answers import short_sizes
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 
 if TYPE_CHECKING:
     from controller.offline.answers import Row
@@ -23,7 +23,7 @@ def sentences_of(rows: Sequence[Row], fixed: bool) -> list[str]:
         sentences.append(f"{needs(row, fixed)} {breaks(row['rate_tps'], row['limit'])} {next_step(row)}")
     failed = [row for row in rows if row["reason"] is not None]
     if failed:
-        rates = ", ".join(number(row["rate_tps"]) for row in failed)
+        rates = ", ".join(significant(row["rate_tps"]) for row in failed)
         sentences.append(f"No plan for {rates} tuples/s: {failed[0]['reason']}.")
     return sentences
 
@@ -32,7 +32,7 @@ def _span(low: Row, high: Row) -> str:
     more_slots = high["slots"]["total"] - low["slots"]["total"]
     more_tps = high["rate_tps"] - low["rate_tps"]
     first, last = low["slots"]["total"], high["slots"]["total"]
-    text = f"From {number(low['rate_tps'])} to {number(high['rate_tps'])} tuples/s it takes {first} to "
+    text = f"From {significant(low['rate_tps'])} to {significant(high['rate_tps'])} tuples/s it takes {first} to "
     text += f"{counted(last, 'slot')}, {money(low['usd_per_hour'])} to {money(high['usd_per_hour'])} an hour"
     if more_tps <= 0:
         return f"{text}."
@@ -41,7 +41,7 @@ def _span(low: Row, high: Row) -> str:
 
 def needs(row: Row, fixed: bool) -> str:
     """`At 250 tuples/s you need 19 slots (4,4,4,4,2,1), $1.86 an hour, …`."""
-    at = f"At {number(row['rate_tps'])} tuples/s you need "
+    at = f"At {significant(row['rate_tps'])} tuples/s you need "
     cost = f"{money(row['usd_per_hour'])} an hour, {money(row['usd_per_month'])} a month"
     slots = counted(row["slots"]["total"], "slot")
     if fixed:
@@ -58,7 +58,7 @@ def _saved(baseline: Row) -> str:
     much = f"{abs(part):.0%} {'less' if part > 0 else 'more'} than" if part else "as much as"
     text = f", {much} {pair} with its {counted(baseline['slots'], 'slot')}"
     if baseline["short_tps"] > 0:
-        return f"{text}, which would carry {number(baseline['predicted_tps'])} tuples/s only"
+        return f"{text}, which would carry {significant(baseline['predicted_tps'])} tuples/s only"
     return text
 
 
@@ -66,7 +66,7 @@ def breaks(rate_tps: float, limit: Row) -> str:
     """What breaks first when the rate rises and the plan stays."""
     if limit["by"] is None:
         return "Nothing limits the rate: no task has a model."
-    at, start = number(limit["rate_tps"]), "The first thing to break"
+    at, start = significant(limit["rate_tps"]), "The first thing to break"
     if limit["rate_tps"] < rate_tps * (1 - 1e-6):
         start = f"The plan would carry {at} tuples/s only: the first thing to break"
     return f"{start} is task {limit['task']} on {limit['slot']}: above {at} tuples/s {_why(limit)}."
@@ -75,13 +75,13 @@ def breaks(rate_tps: float, limit: Row) -> str:
 def between(document: Row) -> str:
     """` (between 240 and 260)`, when the models carry the spread of their measurements."""
     low, high = document["predicted_low_tps"], document["predicted_high_tps"]
-    return "" if low is None or high is None else f" (between {number(low)} and {number(high)})"
+    return "" if low is None or high is None else f" (between {significant(low)} and {significant(high)})"
 
 
 def _why(limit: Row) -> str:
-    threads, at, peak = counted(limit["threads"], "thread"), limit["slot"], number(limit["peak_tps"])
+    threads, at, peak = counted(limit["threads"], "thread"), limit["slot"], significant(limit["peak_tps"])
     one, weighted = limit["threads"] == 1, limit["weighted_tps"]
-    better = f"; weighted routing would carry {number(weighted)} on the same slots" if weighted else ""
+    better = f"; weighted routing would carry {significant(weighted)} on the same slots" if weighted else ""
     if limit["by"] == "routing":
         share = f"shuffle gives its {threads} on {at} {limit['share']:.1%} of the rows"
         return f"{share}, more than the {peak} tuples/s they carry at most{better}"
@@ -106,7 +106,7 @@ def next_step(row: Row) -> str:
         return f"{start}, and a few slots more would not help."
     extra = more["slots"] - same["slots"]
     verb, fewer = ("buys", "") if extra == 1 else ("buy", ", fewer buy nothing")
-    gain = f"{number(more['carried_tps'] - same['carried_tps'])} tuples/s"
+    gain = f"{significant(more['carried_tps'] - same['carried_tps'])} tuples/s"
     then = f"{counted(more['slots'], 'slot')}, {money(more['usd_per_hour'])} an hour, up to {_up_to(more)}"
     return f"{start}; {counted(extra, 'slot')} more ({then}) {verb} {gain}{fewer}."
 
@@ -114,14 +114,8 @@ def next_step(row: Row) -> str:
 def _up_to(reach: Row) -> str:
     """The rate that plans, and what would be carried of it if that is less."""
     short = reach["carried_tps"] < reach["rate_tps"] * (1 - 1e-6)
-    carried = f", of which {number(reach['carried_tps'])} would be carried" if short else ""
-    return f"{number(reach['rate_tps'])} tuples/s{carried}"
-
-
-def number(value: Any) -> str:
-    """Four digits that count, without an exponent."""
-    value = float(value)
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    carried = f", of which {significant(reach['carried_tps'])} would be carried" if short else ""
+    return f"{significant(reach['rate_tps'])} tuples/s{carried}"
 
 
 def money(usd: float) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
 from controller.knowledge.plans import Allocation, TaskAllocation
 from topology_runtime.errors import Infeasible
+from topology_runtime.faults.words import significant
 from topology_runtime.topology import Static, Task, Topology
 
 ForTask = Callable[[str, float, Model], TaskAllocation]
@@ -41,7 +42,7 @@ def allocate(
         tasks.append(one_thread(task.name, rate, model))
         faults += _overloaded(task, rate, model)
     if faults:
-        raise Infeasible(f"no allocation carries {rate_tps:g} tuples/s", faults=faults)
+        raise Infeasible(f"no allocation carries {significant(rate_tps, 6)} tuples/s", faults=faults)
     return Allocation(allocator, rate_tps, tuple(tasks), slots_for(tasks))
 
 
@@ -115,4 +116,5 @@ def _overloaded(task: Task, rate_tps: float, model: Model) -> list[str]:
     if rate_tps <= most * (1 + EPSILON):
         return []
     why = "exclusive" if task.exclusive else "reached by an `all` or `global` edge"
-    return [f"task {task.name!r} is {why}: its one thread carries {most:g} tuples/s, not {rate_tps:g}"]
+    carries = f"its one thread carries {significant(most, 6)} tuples/s, not {significant(rate_tps, 6)}"
+    return [f"task {task.name!r} is {why}: {carries}"]

@@ -27,7 +27,7 @@ from controller.plan.slot_room import SlotRoom
 from controller.plan.traffic_based import onto_vms
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.patience import ends_s, waited_s
 from topology_runtime.topology import Topology
 
@@ -48,7 +48,8 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
     """Mixes at input rate `rate_tps`. Raises Infeasible as MBA, and for what needs thousands of slots."""
     usual = mba(topology, models, rate_tps)
     if usual.slots > MOST_SLOTS:
-        what = f"mixes are looked for where MBA needs at most {counted(MOST_SLOTS, 'slot')}, not {usual.slots:.6g}"
+        most, needed = counted(MOST_SLOTS, "slot"), significant(usual.slots, 6)
+        what = f"mixes are looked for where MBA needs at most {most}, not {needed}"
         raise Infeasible(what, hint="--allocator mba plans for more")
     packed = _packed(usual)
     least = _least(topology, models, usual)

@@ -22,6 +22,7 @@ from controller.plan.planner import (
     with_rising_needs,
 )
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import significant
 
 LEAST_TPS, MOST_TPS = 1e-6, 1e12  # one tuple in eleven days; more than any cluster could see
 MOST_STEPS = 10_000  # that are tried
@@ -39,7 +40,7 @@ def highest_plan(request: PlanRequest, step_tps: float) -> Plan:
     most = most_steps(request, step_tps)
     if most > MOST_STEPS:
         raise InvalidInput(
-            f"rate step: {step_tps:g} tuples/s is too fine",
+            f"rate step: {significant(step_tps, 6)} tuples/s is too fine",
             cause=f"there are {most:,} steps to the most that the slots may carry; {MOST_STEPS:,} are tried",
             hint=f"a step of {most * step_tps / 1000:.1g} gives three digits",
         )

@@ -18,6 +18,7 @@ from controller.plan.crossings import said_on_edges
 from controller.plan.linear_program import TOLERANCE
 from topology_runtime.cluster import Slot
 from topology_runtime.errors import Infeasible
+from topology_runtime.faults.words import significant
 from topology_runtime.topology import Edge, Topology
 
 BITS = 8e-6  # bytes/s → Mbit/s
@@ -29,9 +30,11 @@ class NarrowLinks(Infeasible):
     def __init__(self, plan: Plan, links: Iterable[VmLink], rate_tps: float) -> None:
         self.plan, self.rate_tps = plan, rate_tps
         super().__init__(
-            f"no plan for {plan.rate_tps:g} tuples/s by {plan.allocator}+{plan.mapper} fits the VMs' links",
+            f"no plan for {significant(plan.rate_tps, 6)} tuples/s by {plan.allocator}+{plan.mapper} fits the VMs' "
+            "links",
             faults=[too_much(link) for link in links],
-            hint=f"this placement fits up to {rate_tps:.4g} tuples/s: plan for less, or let VMs with wider links come",
+            hint=f"this placement fits up to {significant(rate_tps)} tuples/s: plan for less, "
+            "or let VMs with wider links come",
         )
 
 
@@ -108,4 +111,7 @@ def too_much(link: VmLink) -> str:
     ways = {"send": link.out_bytes_per_s, "take in": link.in_bytes_per_s}
     way, most = max(ways.items(), key=lambda one: one[1])
     needed, has = most * BITS, link.bandwidth_mbps or 0.0
-    return f"{link.vm} would {way} {needed:.4g} Mbit/s and its link has {has:.4g}: {needed - has:.4g} Mbit/s too few"
+    needed_mbps, has_mbps, short_mbps = map(significant, (needed, has, needed - has))
+    return (
+        f"{link.vm} would {way} {needed_mbps} Mbit/s and its link has {has_mbps}: {short_mbps} Mbit/s too few"
+    )

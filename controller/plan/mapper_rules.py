@@ -20,6 +20,7 @@ from controller.knowledge.plans import Bundle, Plan, TaskAllocation
 from controller.plan.linear_program import TOLERANCE
 from controller.plan.slot_room import need_of
 from topology_runtime.cluster import Slot
+from topology_runtime.faults.words import significant
 from topology_runtime.topology import Topology
 
 Rule = Callable[[Plan, float], Iterator[str]]  # of the plan and the overdraft of its models
@@ -83,7 +84,7 @@ def unsupported(plan: Plan, overdraft: float) -> Iterator[str]:
     """Of SAM behind MBA: the planned rate is supported, or nearly (see `overdraft`)."""
     supported = plan.prediction.rate_tps
     if plan.routing == "weighted" and supported < plan.rate_tps / overdraft * (1 - TOLERANCE):
-        yield f"supports {supported:g} tuples/s, planned are {plan.rate_tps:g}"
+        yield f"supports {significant(supported, 6)} tuples/s, planned are {significant(plan.rate_tps, 6)}"
 
 
 def over_needed(plan: Plan, overdraft: float) -> Iterator[str]:

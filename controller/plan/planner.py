@@ -32,7 +32,7 @@ from controller.plan.steady import alternatives, rank
 from controller.plan.surely import surely, with_certainty
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.faults.words import counted, did_you_mean
+from topology_runtime.faults.words import counted, did_you_mean, significant
 from topology_runtime.patience import begun
 from topology_runtime.topology import Topology
 
@@ -156,7 +156,7 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
         raise InvalidInput("there is no VM size to acquire")
     allocation = allocated(request)
     if allocation.slots > MOST_SLOTS:
-        what = f"no plan for {request.rate_tps:g} tuples/s has at most {counted(MOST_SLOTS, 'slot')}"
+        what = f"no plan for {significant(request.rate_tps, 6)} tuples/s has at most {counted(MOST_SLOTS, 'slot')}"
         raise Infeasible(what, cause=_needed(allocation))
     refused = "no VM holds the threads"
 
@@ -175,7 +175,7 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
         found, refused = None, error.what
     if found is None:
         raise Infeasible(
-            f"no plan for {request.rate_tps:g} tuples/s fits, whatever VMs are acquired",
+            f"no plan for {significant(request.rate_tps, 6)} tuples/s fits, whatever VMs are acquired",
             cause=refused,
             hint="choose another mapper, larger VMs, or a lower rate",
         )
@@ -227,7 +227,7 @@ def allocated(request: PlanRequest) -> Allocation:
         return replace(found, margin=margin, margin_why=why)
     except OverflowError as error:
         raise Infeasible(
-            f"no slots carry {request.rate_tps:g} tuples/s",
+            f"no slots carry {significant(request.rate_tps, 6)} tuples/s",
             cause="a task would see more tuples/s than can be counted",
             hint="plan for a lower rate",
         ) from error
@@ -428,7 +428,7 @@ def _plan(
 
 def _too_much(request: PlanRequest, usable: int, cause: str) -> Infeasible:
     return Infeasible(
-        f"no plan for {request.rate_tps:g} tuples/s fits into {counted(usable, 'slot')}",
+        f"no plan for {significant(request.rate_tps, 6)} tuples/s fits into {counted(usable, 'slot')}",
         cause=cause,
         hint="allow more VMs, or plan for a lower rate",
     )

@@ -25,6 +25,7 @@ from controller.knowledge.plans import Plan, Prediction
 from controller.plan.likely import limits_of_slots
 from controller.plan.load import PlacementLoad
 from topology_runtime.errors import Infeasible
+from topology_runtime.faults.words import significant
 
 FAR, STEPS = 6.0, 96  # of the integral, in standard deviations, and its steps
 DIGITS = 4  # slots whose limits are the same to so many are counted together
@@ -132,7 +133,7 @@ def surely(sure: Sure, make: Callable[[Sure], Plan]) -> Plan:
     if not sure.strict:
         return surest
     raise Infeasible(
-        f"no plan for {surest.rate_tps:g} tuples/s holds with a probability of {sure.probability:g}",
+        f"no plan for {significant(surest.rate_tps, 6)} tuples/s holds with a probability of {sure.probability:g}",
         cause=f"the surest that fits holds with {_chance(surest):.3f}",
         hint="allow more VMs, or ask for less",
     )

@@ -25,6 +25,7 @@ from controller.plan.load import load_of
 from controller.plan.mapper_rules import overdraft
 from controller.plan.predict import INTERFERENCES, ROUTINGS, slot_uses
 from controller.plan.schedulers import MAPPERS
+from topology_runtime.faults.words import significant
 from topology_runtime.topology import Topology
 
 
@@ -107,7 +108,8 @@ def _wrong_rates(plan: Plan, topology: Topology) -> Iterator[str]:
         return
     for task in plan.allocation.tasks:
         if not math.isclose(task.rate_tps, rates[task.task], rel_tol=TOLERANCE, abs_tol=TOLERANCE):
-            yield f"task {task.task!r}: allocated for {task.rate_tps:g} tuples/s, sees {rates[task.task]:g}"
+            sees = significant(rates[task.task], 6)
+            yield f"task {task.task!r}: allocated for {significant(task.rate_tps, 6)} tuples/s, sees {sees}"
         if task.threads < 1:
             yield f"task {task.task!r} has no thread"
 
@@ -133,7 +135,8 @@ def _wrong_prediction(plan: Plan, topology: Topology, models: Mapping[str, Model
     limit = ROUTINGS[plan.routing](load).limit
     supported = plan.rate_tps if limit is None else limit.rate_tps
     if not _close(found.rate_tps, supported):
-        yield f"predicted are {found.rate_tps:g} tuples/s, the placement supports {supported:g}"
+        most = significant(supported, 6)
+        yield f"predicted are {significant(found.rate_tps, 6)} tuples/s, the placement supports {most}"
     said = {(use.vm, use.slot): use for use in found.slots}
     for use in slot_uses(load, load.in_order(found.shares), found.at_rate_tps):
         there = said.pop((use.vm, use.slot), None)
@@ -151,8 +154,8 @@ def _worse(plan: Plan, old: Plan, overdraft: float) -> Iterator[str]:
     needed = min(plan.rate_tps / overdraft, old.prediction.rate_tps)
     if plan.prediction.rate_tps < needed * (1 - TOLERANCE):
         yield (
-            f"supports {plan.prediction.rate_tps:g} tuples/s of {plan.rate_tps:g}, "
-            f"the plan it replaces {old.prediction.rate_tps:g}"
+            f"supports {significant(plan.prediction.rate_tps, 6)} tuples/s of {significant(plan.rate_tps, 6)}, "
+            f"the plan it replaces {significant(old.prediction.rate_tps, 6)}"
         )
 
 

@@ -12,6 +12,7 @@ from dashboards.tables.answers import lines_of, plain, unique
 from dashboards.tables.catalogue import tables
 from dashboards.tables.duckdb_views import connected
 from dashboards.tables.queries import answer
+from topology_runtime.faults.words import significant
 
 SHOWN = 200  # rows of an answer that a notebook shows
 
@@ -61,4 +62,4 @@ class Traces:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return significant(value) if isinstance(value, float) else str(value)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from topology_runtime.errors import InvalidInput
+from topology_runtime.faults.words import significant
 from topology_runtime.output import to_json
 from topology_runtime.trace_tables import DECISIONS
 
@@ -72,7 +73,7 @@ def _pairs(values: dict[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return significant(value)
     return value if isinstance(value, str) else to_json(value)
 
 

@@ -18,6 +18,7 @@ from dashboards.terminal.decisions import (
     words_of,
 )
 from topology_runtime.errors import InvalidInput, Unreachable
+from topology_runtime.faults.words import significant
 from topology_runtime.output import write_table
 from topology_runtime.trace_plans import PlanHead, plans_in, the_id
 from topology_runtime.trace_tables import DECISIONS
@@ -128,7 +129,7 @@ def came_of(decision: Decision, later: list[Decision]) -> Document | None:
 
 def print_explained(found: Document) -> None:
     plan = found["plan"]
-    click.echo(f"plan {found['id']} of {found['topology']}, for {found['rate_tps']:.6g} tuples/s")
+    click.echo(f"plan {found['id']} of {found['topology']}, for {significant(found['rate_tps'], 6)} tuples/s")
     for run in found["runs"]:
         click.echo(f"\nrun {run['run']} of {run['topology']}")
         for decision in run["decisions"]:

@@ -19,7 +19,7 @@ from dashboards.up.settings import UpSettings
 from dashboards.up.supervisor import Child, owner_option
 from topology_runtime import rates
 from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.rates import Rates
 from topology_runtime.reading import document_of
 from topology_runtime.tasks import demo
@@ -132,8 +132,8 @@ def demo_scaled(settings: UpSettings, found: Rates) -> str:
     if found.max_tps > DEMO_LESS * usual:
         return ""
     return (
-        f"the demo's day has at most {found.max_tps:.3g} tuples/s here, {rates.AUTO_SHARE:.0%} of what these slots "
-        f"carry (elsewhere up to {usual:.3g}; --peak R asks for others)"
+        f"the demo's day has at most {significant(found.max_tps, 3)} tuples/s here, {rates.AUTO_SHARE:.0%} of what "
+        f"these slots carry (elsewhere up to {significant(usual, 3)}; --peak R asks for others)"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from topology_runtime.errors import Conflict
+from topology_runtime.faults.words import significant
 
 NS = 1_000_000_000
 EXPIRES_S = 300
@@ -78,7 +79,7 @@ def rate_proposal(rate_tps: float, now: Mapping[str, Any], needs: Mapping[str, A
     it is known."""
     before = (now.get("rates") or {}).get("offered_tps")
     diff = [] if before is None else [f"- {before:g} t/s offered"]
-    diff.append(f"+ {rate_tps:g} t/s offered")
+    diff.append(f"+ {significant(rate_tps, 6)} t/s offered")
     if needs is not None:
         diff.append(needed(needs, now.get("plan") or {}))
     was = "the present rate" if before is None else f"{before:g} t/s"
@@ -86,14 +87,14 @@ def rate_proposal(rate_tps: float, now: Mapping[str, Any], needs: Mapping[str, A
         "kind": "rate",
         "command": "rate_set",
         "arguments": {"rate_tps": rate_tps},
-        "summary": f"offer {rate_tps:g} t/s instead of {was}",
+        "summary": f"offer {significant(rate_tps, 6)} t/s instead of {was}",
         "diff": tuple(diff),
     }
 
 
 def needed(row: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     """What the planner says of the rate that would be planned for, in one line of a diff. plan: the present one."""
-    planned = f"planned for {row['rate_tps']:.4g} t/s"
+    planned = f"planned for {significant(row['rate_tps'])} t/s"
     if row.get("slots") is None:
         return f"~ no plan carries it, {planned}: {row.get('reason')}"
     used, slots = plan.get("slots", {}).get("used"), row["slots"]["used"]

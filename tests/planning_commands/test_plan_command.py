@@ -80,7 +80,7 @@ def test_so_many_fixed_slots_are_cut_into_the_sizes(scene):
 
 def test_what_does_not_fit_fixed_vms_ends_4(scene):
     scene.run("plan", "--rate", "1000", "--vms", "1,1", code=4)
-    assert "no plan for 1000 tuples/s fits into 2 slots" in scene.err
+    assert "no plan for 1,000 tuples/s fits into 2 slots" in scene.err
 
 
 def test_the_highest_rate_that_plans_on_fixed_vms(scene):

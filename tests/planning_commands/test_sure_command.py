@@ -40,7 +40,7 @@ def test_a_plan_is_as_sure_as_is_asked_for_and_says_by_what_errors(scene: Scene)
     assert told["probability"] == 0.95 <= told["chance"] and told["spread"]["models"] == {}
     assert sure["slots"]["used"] > plain["slots"]["used"]
     assert sure["prediction"]["rate_tps"] >= 1000.0
-    assert "1000 of them with a probability of 0.9" in scene.run("plan", "--rate", "1000", "--sure", "0.95")
+    assert "1,000 of them with a probability of 0.9" in scene.run("plan", "--rate", "1000", "--sure", "0.95")
 
 
 def test_a_placement_is_asked_how_surely_it_carries_a_rate_and_what_it_carries_so_surely(

@@ -222,3 +222,18 @@ def test_what_scripts_import_of_the_product_is_there():
                     ):
                         missing.append(f"{path.name}: {node.module}.{name.name}")
     assert missing == []
+
+
+def test_rates_are_told_without_exponents():
+    """By `significant`: a task of 25,570 rows a second is not one of 2.557e+04."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in SOURCES
+        for node in nodes_of(path)
+        if isinstance(node, ast.FormattedValue)
+        and isinstance(node.value, ast.Name | ast.Attribute)
+        and ast.unparse(node.value).endswith("_tps")
+        and node.format_spec is not None
+        and ast.unparse(node.format_spec).endswith("g'")
+    ]
+    assert not wrong

@@ -30,7 +30,7 @@ from topology_runtime.calibration.record import ProfileRecord, RecordFile
 from topology_runtime.calibration.speed import CORE_SPEED, SpeedMeter, SpeedSource
 from topology_runtime.clock import wall_ns
 from topology_runtime.errors import HeadgateError
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
 from topology_runtime.topology import Task, Topology
 from topology_runtime.utc import utc_iso
@@ -194,7 +194,8 @@ class TaskProfile:
         record.notes = []
         if best.rate_tps < SLOW_TPS:
             record.notes.append(
-                f"does not reach one tuple per second: {best.rate_tps:.2g} with {counted(best.threads, 'thread')}"
+                f"does not reach one tuple per second: {significant(best.rate_tps, 2)} with "
+                f"{counted(best.threads, 'thread')}"
             )
         if leak > 0:
             record.notes.append(f"keeps {leak:,.0f} bytes per tuple: its memory grows as long as it runs")

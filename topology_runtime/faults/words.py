@@ -10,6 +10,7 @@ from difflib import get_close_matches
 NAME = re.compile(r"(?!\.*$)[A-Za-z0-9_.-]{1,64}")  # not only dots: names become directories
 REFERENCE = re.compile(r"[\w-]+(\.[\w-]+)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # module:attribute, both dotted
 
+WHOLE_BELOW = 1e15  # numbers, that are shown with all their digits
 SHOWN = 60  # characters of a wrong value that a fault shows
 MAX_SUGGESTIONS = 20  # looking for near names is slow: no more than this many per topology
 
@@ -26,6 +27,13 @@ def shown(value: object) -> str:
 def counted(number: int, thing: str) -> str:
     """`1 slot`, `1,200 slots`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """`103.2`, `0.01234`, `25,570`: so many digits that count, and a whole number where it has more of them, not
+    `2.557e+04`; from a thousand billions on it has an exponent."""
+    text = f"{value:,.{digits}g}"
+    return f"{value:,.0f}" if "e+" in text and abs(value) < WHOLE_BELOW else text
 
 
 class Suggestions:

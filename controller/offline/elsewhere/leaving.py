@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from controller.knowledge.plans import Plan
 from topology_runtime.cluster import Slot, Vm
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 
 SCHEMA = "headgate/plan-for/v1"
 MIB = 1024 * 1024
@@ -97,7 +97,7 @@ def processes_lost(plan: Plan, process: str, shuffle_tps: float) -> list[str]:
     if plan.routing == "weighted":
         told.append(
             "Weighted routing: the plan sends each thread as many rows as its slot carries; there all of a task get "
-            f"the same, and were they where the plan has them, they would carry {shuffle_tps:.4g} tuples/s."
+            f"the same, and were they where the plan has them, they would carry {significant(shuffle_tps)} tuples/s."
         )
     if len({vm.rack for vm in plan.vms}) > 1 or len({vm.speed for vm in plan.vms}) > 1:
         told.append("Racks and speeds of machines: all are treated alike.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from controller.knowledge.models import Model, ModelSlot, Point, Spread
-from topology_runtime.faults.words import NAME, shown
+from topology_runtime.faults.words import NAME, shown, significant
 
 LITTLE_BUSY = 0.05  # of the time: what is seen below is far from what it is used for
 
@@ -78,7 +78,7 @@ def observed(
     if rows_tps == 0:
         return None, "it took no rows, so nothing is known of what it can take"
     if busy_threads == 0:
-        return None, f"it took {rows_tps:.4g} rows/s in no busy time that was measured"
+        return None, f"it took {significant(rows_tps)} rows/s in no busy time that was measured"
     if busy_threads > threads * 1.02:
         return None, f"it was busy for {busy_threads:.4g} s in each second, with only {threads} to be so"
     return Observed(name, threads, rows_tps, min(1.0, busy_threads / threads), each_tps), None

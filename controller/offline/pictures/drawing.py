@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topology_runtime.errors import InvalidInput, UsageError
+from topology_runtime.faults.words import significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -186,7 +187,7 @@ def number(value: float) -> str:
     """Four digits, thousands apart: 103.2, 12,400."""
     if not math.isfinite(value):
         return "any"
-    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return significant(value)
 
 
 def percent(fraction: float) -> str:
