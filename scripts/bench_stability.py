@@ -29,9 +29,9 @@ import msgspec
 
 from topology_runtime.calibration import sample_rows
 from topology_runtime.calibration.bench import Bench, BenchPlace, Stopped, bench_topology
+from topology_runtime.calibration.frames import frame_rows
 from topology_runtime.calibration.open_loop import TrialResult, run_trial
 from topology_runtime.calibration.probing import probe
-from topology_runtime.calibration.profile_steps import frame_rows
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.task_profile import SILENCE_S
 from topology_runtime.errors import HeadgateError

@@ -1,4 +1,4 @@
-"""Bugs in how a submission's tasks are measured before it runs."""
+"""Bugs in how tasks are measured before they run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ CORE = "controller/core/first_profiles.py"
 FIRST = "tests/enactment/test_first_profiles.py"
 STATE = "agent/profile_state.py"
 SLOTS = "tests/agent/test_spare_slots_state.py"
+FRAMES, FRAMED = "topology_runtime/calibration/frames.py", "tests/calibration/test_frames_measured.py"
 
 OF_MEASURING: tuple[Plant, ...] = (
+    one("frames are as large as can be", FRAMES, "tps * gap_s >= SURELY * rows", "tps > 0", test=FRAMED),
+    one("a slow task is looked at with large frames", FRAMES, "alone_tps * gap_s < 1", "False", test=FRAMED),
     one(
         "what is known of one kind of machine is known of all",
         CORE,

@@ -15,8 +15,11 @@ import pytest
 
 from controller.files.model_files import read_models
 from topology_runtime.calibration.awake import Awake
+from topology_runtime.data_plane import DataPlaneSettings
 
 pytestmark = pytest.mark.live
+
+GAP_S = DataPlaneSettings().gap_s
 
 TASKS = '''
 import os
@@ -49,6 +52,9 @@ def hangs(event):
 def slow(event):
     time.sleep(1.5)
 
+def quick(event):
+    return event
+
 @batched
 def asks_for_many(events):
     time.sleep(0.005)
@@ -77,7 +83,7 @@ def tasks(tmp_path: Path) -> Path:
 
 def command(tmp_path: Path, *words: str) -> list[str]:
     headgate = [sys.executable, "-P", "-m", "dashboards.cli", "model", "profile"]
-    return [*headgate, *words, "--output", str(tmp_path / "models"), "--slot-cores", "0.2", "-o", "json"]
+    return [*headgate, "--output", str(tmp_path / "models"), "--slot-cores", "0.2", "-o", "json", *words]
 
 
 def profile(tmp_path: Path, *words: str) -> tuple[int, dict[str, Any] | None, str]:
@@ -167,6 +173,16 @@ def test_a_batched_task_is_measured_with_calls_as_large_as_a_run_makes_them(tmp_
     assert code == 0 and document is not None
     (point,) = document["models"][0]["points"]
     assert point["rate_tps"] > 1000 and point["frame_rows"] > 10
+
+
+@pytest.mark.alone
+def test_a_quick_task_is_measured_with_frames_that_it_gets_at_its_rate(tmp_path, tasks):
+    """Single rows are some thousand a second, whatever the task does, and make frames of some rows."""
+    words = ("--quick", "--seconds", "1", "--threads", "1", "--slot-cores", "1")
+    code, document, _ = profile(tmp_path, f"{tasks}:quick", *words)
+    assert code == 0 and document is not None
+    (point,) = document["models"][0]["points"]
+    assert point["frame_rows"] >= 16 and point["rate_tps"] * GAP_S >= point["frame_rows"]
 
 
 @pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -296,9 +296,3 @@ def test_a_task_too_slow_for_sparse_trials_is_complete_without_them() -> None:
     probes, trials = profiled(truth)
     assert not any(trial.sparse for trial in trials)
     assert sum(profile_steps.steps_left(probes, trials, ProfileChoice())) == 0
-
-
-def test_calls_of_a_batched_task_are_as_large_as_a_run_makes_them() -> None:
-    """A tenth of a second of rows, up to 256; a task of rows has what comes in a gap."""
-    assert [profile_steps.call_rows(tps) for tps in (1.0, 50.0, 500.0, 2_000.0, 1e6)] == [1, 5, 50, 200, 256]
-    assert [profile_steps.frame_rows(tps, 0.001) for tps in (500.0, 1e6)] == [1, 64]

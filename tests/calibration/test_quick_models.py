@@ -98,8 +98,3 @@ def test_an_unlimited_point_is_brought_down_to_the_slot() -> None:
     assert full.rate_tps == 50.0 and full.cpu == 1.0
     light = point(1, 400.0, cpu=0.5)
     assert profile_steps.within_slot(light) == light
-
-
-@pytest.mark.parametrize(("tps", "rows"), [(0.0, 1), (900.0, 1), (5_000.0, 5), (1e9, 64)])
-def test_frames_hold_what_comes_in_a_gap(tps: float, rows: int) -> None:
-    assert profile_steps.frame_rows(tps, 0.001) == rows

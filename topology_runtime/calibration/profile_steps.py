@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from topology_runtime.data_plane import DataPlaneSettings, cap_at
 from topology_runtime.wakes import DispatchOverhead, share_of_wakes
 
 SCHEMA = "headgate/model/v1"
@@ -31,8 +30,6 @@ NOISE = 1.03  # a gain below this is not told from none, so a plan shall spend n
 NOISE_OF_A_PROBE = 1.5  # between single probes of one task at full CPU: up to 1.4 seen in slots of 0.12 core
 FULL = 0.95  # of the slot's CPU: below it a backlogged task that computes was disturbed
 WAITS = 0.2  # a task whose calls are blocked for this share of their time waits rather than computes
-FRAME_ROWS_MOST = 64  # rows per frame while measuring
-CALL_ROWS_MOST = DataPlaneSettings().frame_rows
 FIRST_PART, UP, DOWN = 0.97, 1.07, 0.90  # of the capacity: the first trial, and the next ones
 CLOSE = 1.05  # a bracket this narrow is done
 TRIALS_MOST = 6  # per thread count
@@ -183,17 +180,6 @@ def within_slot(probe: Probe) -> Probe:
     if probe.cpu <= 1.0:
         return probe
     return msgspec.structs.replace(probe, rate_tps=probe.rate_tps / probe.cpu, cpu=1.0)
-
-
-def frame_rows(per_thread_tps: float, gap_s: float) -> int:
-    """Rows in a frame at this rate: what comes together while an edge waits its gap."""
-    return max(1, min(FRAME_ROWS_MOST, int(per_thread_tps * gap_s)))
-
-
-def call_rows(per_thread_tps: float) -> int:
-    """Rows in a call of a batched task that has as much as it takes at this rate: what waits comes together, up to the
-    cap that a run has for it."""
-    return cap_at(CALL_ROWS_MOST, per_thread_tps)
 
 
 def disturbed(probe: Probe, probes: Sequence[Probe]) -> bool:

@@ -15,16 +15,10 @@ from msgspec.structs import replace
 
 from topology_runtime.calibration import profile_steps, store
 from topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
+from topology_runtime.calibration.frames import call_rows, frame_rows, frames_that_hold
 from topology_runtime.calibration.open_loop import run_trial
 from topology_runtime.calibration.probing import probe
-from topology_runtime.calibration.profile_steps import (
-    Next,
-    Probe,
-    ProfileChoice,
-    Tried,
-    call_rows,
-    frame_rows,
-)
+from topology_runtime.calibration.profile_steps import Next, Probe, ProfileChoice, Tried
 from topology_runtime.calibration.quota import Quotas
 from topology_runtime.calibration.record import ProfileRecord, RecordFile
 from topology_runtime.calibration.speed import CORE_SPEED, SpeedMeter, SpeedSource
@@ -35,7 +29,7 @@ from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
 from topology_runtime.topology import Task, Topology
 from topology_runtime.utc import utc_iso
 
-GLANCE_S = 1.0  # of the first probe, which only tells how large frames are
+GLANCE_S = 1.0  # of a probe that only tells how large frames are
 SILENCE_S = 10.0  # and a task's own longest call: then it hangs
 SLOW_TPS = 1.0  # below one tuple per second a stream is hardly one
 
@@ -138,24 +132,22 @@ class TaskProfile:
     def _frame_rows(self, step: Next) -> int:
         """Rows that come together while an edge waits its gap, at the rate that is expected; of a batched task, that
         are in a call when it has as much as it takes: what waits then comes together, up to its cap."""
-        known = self.record.probes
+        known, gap_s = self.record.probes, self._at.place.gap_s
         if known:
             near = min(known, key=lambda probe: abs(probe.threads - step.threads))
             rate_tps = step.rate_tps or max(near.rate_tps, near.rate_tps * step.threads / near.threads)
-        else:
-            rate_tps = self._glance(step.threads, 1)
-            if self._task.batched:
-                rate_tps = self._glance(step.threads, self._rows_at(rate_tps / step.threads))
-        return self._rows_at(rate_tps / step.threads)
-
-    def _rows_at(self, tps: float) -> int:
-        return call_rows(tps) if self._task.batched else frame_rows(tps, self._at.place.gap_s)
+            tps = rate_tps / step.threads
+            return call_rows(tps) if self._task.batched else frame_rows(tps, gap_s)
+        if self._task.batched:
+            return call_rows(self._glance(step.threads, call_rows(self._glance(step.threads, 1))))
+        return frames_that_hold(lambda rows: self._glance(step.threads, rows), gap_s)
 
     def _glance(self, threads: int, rows: int) -> float:
+        """Rows/s of a thread whose frames hold so many."""
         bench = self._bench(threads, rows)
         try:
             bench.begin(self._at.quotas, self._task.name, self._core)
-            return self._probe(bench, threads, rows, min(GLANCE_S, self._at.seconds)).rate_tps
+            return self._probe(bench, threads, rows, min(GLANCE_S, self._at.seconds)).rate_tps / threads
         finally:
             bench.end()
 
