@@ -3,6 +3,7 @@
 collect        real input rows of every task, by running the topology's source and logic once
 sample_rows    these rows as files, and tasks that play them back
 bench          one task with n threads in a slot, fed by a second worker as fast as it takes
+frames         how many rows a frame has meanwhile (pure)
 probing        one measurement of it; open_loop: does it keep up with a given rate?
 profile_steps  what to measure next, and when it is enough; the model out of what was measured (pure)
 task_profile   one task, step after step; side_by_side: several of them
