@@ -18,6 +18,7 @@ from controller.backtesting.deciders import DeciderQuestion, Foresight, Turn1s
 from controller.backtesting.world import PHASE_S, BacktestQuestion, FluidWorld
 from controller.knowledge.plans import Plan
 from controller.knowledge.season_data import LearnedSeason
+from topology_runtime.faults.words import counted
 
 TURN_S = 1.0
 
@@ -93,7 +94,8 @@ class Advisor:
     def _first(self) -> Advice:
         plan, rate_tps = self.plan, self.offer.spans[0].rate_tps
         assert plan is not None
-        text = f"{rate_tps:.1f} t/s are taken in to begin with: {plan.slots.used} slots for {plan.rate_tps:.1f} t/s"
+        used = counted(plan.slots.used, "slot")
+        text = f"{rate_tps:,.1f} t/s are taken in to begin with: {used} for {plan.rate_tps:,.1f} t/s"
         return Advice(0.0, "plan", "start", text, rate_tps, plan)
 
     def _advice(self, planned: bool) -> Advice | None:

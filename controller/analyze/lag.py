@@ -47,7 +47,7 @@ def alarm(before: str, lags: tuple[Lag, ...], window: Window) -> str:
         return before
     return (
         f"lag growing: {worst.source} is {worst.rows:,} rows and {worst.seconds:.0f} s behind what comes "
-        f"({window.offered_tps:.0f} tuples/s come, {window.emitted_tps:.0f} are read)"
+        f"({window.offered_tps:,.0f} tuples/s come, {window.emitted_tps:,.0f} are read)"
     )
 
 

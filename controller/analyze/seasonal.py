@@ -58,13 +58,13 @@ def lowered(coming: Coming, planned_tps: float, horizon: Horizon, least_tps: flo
     if trough is None:
         return Lowering(0.0, "", f"no trough is long and deep enough to be worth it, {every}")
     if not trough.begins_s:
-        text = f"no more than {trough.needed_tps:.1f} t/s is needed for {trough.ends_s} s, {every}"
+        text = f"no more than {trough.needed_tps:,.1f} t/s is needed for {trough.ends_s} s, {every}"
         return Lowering(max(trough.needed_tps, least_tps), text, "")
     step = step_to(coming.needs, planned_tps, committed_s, trough)
     if step is not None and not step.begins_s and step.gain_s >= WORTH_S:
-        way = f"on the way to {trough.needed_tps:.1f}"
-        text = f"no more than {step.needed_tps:.1f} t/s is needed for {step.ends_s} s, {way}, {every}"
+        way = f"on the way to {trough.needed_tps:,.1f}"
+        text = f"no more than {step.needed_tps:,.1f} t/s is needed for {step.ends_s} s, {way}, {every}"
         return Lowering(max(step.needed_tps, least_tps), text, "")
     soonest = trough if step is None or step.gain_s < WORTH_S else step
-    no = f"{soonest.needed_tps:.1f} t/s is enough in {soonest.begins_s} s, {every}: it is waited for"
+    no = f"{soonest.needed_tps:,.1f} t/s is enough in {soonest.begins_s} s, {every}: it is waited for"
     return Lowering(0.0, "", no)

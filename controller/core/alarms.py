@@ -64,7 +64,7 @@ class AlarmWatch:
         offered_tps, carried_tps = float(need.evidence.get("level_tps", 0.0)), plan.prediction.rate_tps
         short = self._lasts("short", offered_tps > carried_tps)
         if short >= SHORT_S:
-            text = f"{offered_tps:.0f} tuples/s are offered, the plan in force carries {carried_tps:.0f}"
+            text = f"{offered_tps:,.0f} tuples/s are offered, the plan in force carries {carried_tps:,.0f}"
             raise_alarm(turn, "short", text + why_not_more(k))
         elif short <= -SHORT_S:
             clear_alarm(turn, "short", "the plan in force carries what is offered")
@@ -74,7 +74,7 @@ class AlarmWatch:
         lasting = self._lasts("models", wrong)
         if lasting >= WRONG_S:
             text = (
-                f"it does not keep up with {offered_tps:.0f} tuples/s, though the models predict {carried_tps:.0f}: "
+                f"it does not keep up with {offered_tps:,.0f} tuples/s, though the models predict {carried_tps:,.0f}: "
                 "measure the tasks again (`headgate model profile`)"
             )
             text += "".join(f"; {words}" for words in k.found_off.values())

@@ -40,6 +40,7 @@ from controller.views.explanation import explain
 from controller.views.status import status
 from controller.views.summary import summary
 from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
+from topology_runtime.faults.words import significant
 from topology_runtime.messages import Reply, refusal
 from topology_runtime.topology import Topology
 
@@ -157,7 +158,7 @@ def _rate_set(run: Run, turn: Turn, arguments: Arguments) -> Any:
     turn.record(Scheduled(schedule.changed(turn.now.wall_ns + SCHEDULE_LEAD_NS, float(rate))))
     arriving = k.topology is not None and bool(k.topology.arriving)
     what = "arriving rows are read at most at" if arriving else "the offered rate is"
-    turn.event("rate_set", f"{what} {rate:g} tuples/s from now on", rate_tps=float(rate))
+    turn.event("rate_set", f"{what} {significant(rate, 6)} tuples/s from now on", rate_tps=float(rate))
     return {"rate_tps": float(rate), "before_tps": schedule.rate_at(turn.now.wall_ns)}
 
 
@@ -239,7 +240,9 @@ def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
     if arguments.get("propose"):
         here = {vm.vm for vm in present(k, run.members)}
         more = tuple(vm for vm in plan.vms if vm.vm not in here)
-        k.proposal = PlanProposal(plan, "operator", f"asked for {rate:g} tuples/s", k.epoch, more, "")
+        k.proposal = PlanProposal(
+            plan, "operator", f"asked for {significant(rate, 6)} tuples/s", k.epoch, more, ""
+        )
     return msgspec.to_builtins(plan)
 
 

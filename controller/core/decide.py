@@ -18,6 +18,7 @@ from controller.plan.relabel import relabel
 from controller.plan.verify import faults_of
 from topology_runtime.cluster import Slot, Vm
 from topology_runtime.errors import Infeasible
+from topology_runtime.faults.words import counted
 
 BETTER = 1.02  # a degraded plan must carry this much more than the present one to be worth its moves
 
@@ -105,7 +106,7 @@ def planned(request: PlanRequest) -> tuple[Plan, str]:
         return carrying_plan(request)
     except Infeasible as error:
         best = best_plan(request)
-        why = f"{best.rate_tps:.1f} of {request.rate_tps:.1f} tuples/s: {error.cause or error.what}"
+        why = f"{best.rate_tps:,.1f} of {request.rate_tps:,.1f} tuples/s: {error.cause or error.what}"
         return best, why
 
 
@@ -130,11 +131,12 @@ def _better(plan: Plan, present: Plan | None) -> bool:
 
 def describe(plan: Plan, change: ThreadChanges, back: int, asked: tuple[Vm, ...]) -> str:
     """The plan in a sentence. back: threads that were leaving and stay."""
-    moves = f"{len(change.start)} threads start, {len(change.leave)} leave" + (
-        f", {back} come back" if back else ""
-    )
+    start, leave = len(change.start), len(change.leave)
+    moves = f"{counted(start, 'thread')} {_verb('start', start)}, {leave} {_verb('leave', leave)}"
+    moves += f", {back} {_verb('come', back)} back" if back else ""
     margin = f" with a margin of {plan.allocation.margin - 1:.1%}" if plan.allocation.margin > 1 else ""
-    text = f"{plan.slots.used} slots for {plan.rate_tps:.1f} tuples/s{margin}{_surely(plan)} ({moves})"
+    used = counted(plan.slots.used, "slot")
+    text = f"{used} for {plan.rate_tps:,.1f} tuples/s{margin}{_surely(plan)} ({moves})"
     text += f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else ""
     return text + (f"; {plan.allocation.gap_words}" if plan.allocation.gap_words else "")
 
@@ -145,3 +147,7 @@ def _surely(plan: Plan) -> str:
         return ""
     asked = f" ({sure.probability:g} was asked for)" if sure.chance < sure.probability else ""
     return f" with a probability of {sure.told}{asked}"
+
+
+def _verb(do: str, number: int) -> str:
+    return f"{do}s" if number == 1 else do

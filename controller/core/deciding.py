@@ -74,7 +74,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
         return
     if (held := k.durable.held_plan) is not None and k.mode != "advise":
-        text = f"{diagnosis.text}; the plan that is held was for {held.rate_tps:.1f} t/s"
+        text = f"{diagnosis.text}; the plan that is held was for {held.rate_tps:,.1f} t/s"
         diagnosis = replace(diagnosis, rate_tps=held.rate_tps, text=text)
     rate_tps = diagnosis.rate_tps or 0.0
     try:
@@ -83,7 +83,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {why_not}")
         return
     except HeadgateError as error:
-        raise_alarm(turn, "plan", f"no plan for {rate_tps:.1f} tuples/s: {error.what}")
+        raise_alarm(turn, "plan", f"no plan for {rate_tps:,.1f} tuples/s: {error.what}")
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
     clear_alarm(turn, "plan", "there is a plan")
@@ -108,7 +108,7 @@ def decide_made(turn: Turn, members: Membership, asked: OrderedPlan) -> None:
     reason = "" if diagnosis.reason == "start" else diagnosis.reason
     now = question(k, members, asked.request.rate_tps, reason).request
     if changed := thinking.changes(asked.request, now):
-        what = f"the plan made for {now.rate_tps:.1f} tuples/s is not used: {changed} changed meanwhile"
+        what = f"the plan made for {now.rate_tps:,.1f} tuples/s is not used: {changed} changed meanwhile"
         turn.event("plan_dropped", what)
         k.next_turn_ns = 0
     elif k.durable.rollout is None:
@@ -363,7 +363,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
             raise Infeasible("the first plan was not made", cause=choice.text)
         if choice.plan.prediction.rate_tps < run.steps[0][1]:
             raise Infeasible(
-                f"no plan carries the {run.steps[0][1]:g} tuples/s that are offered from the start",
+                f"no plan carries the {significant(run.steps[0][1], 6)} tuples/s that are offered from the start",
                 cause=choice.degraded,
                 hint="allow more VMs (`--max-vms`), larger slots (`--slot-cores`), or offer less",
             )
@@ -379,7 +379,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
 
 
 def _first_words(run: Submitted) -> str:
-    rate = f"{run.steps[0][1]:g} tuples/s"
+    rate = f"{significant(run.steps[0][1], 6)} tuples/s"
     if run.uncapped:
         return f"how many rows will come is not known yet: {rate} to begin with"
     return f"at most {rate} are read" if run.topology.arriving else f"{rate} are offered"
@@ -400,7 +400,7 @@ def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
         _no_first_plan(turn, InvalidInput(f"plan {plan.id} cannot be run here", faults=faults))
         return
     plan = replace(plan, vms=tuple(here[vm.vm] for vm in plan.vms))
-    text = f"the plan that was given: {plan.slots.used} slots for {significant(plan.rate_tps, 6)} tuples/s"
+    text = f"the plan that was given: {counted(plan.slots.used, 'slot')} for {significant(plan.rate_tps, 6)} tuples/s"
     begin(turn, members, Enactment(plan, "start", text))
     diagnosis = Diagnosis("replan", "start", text, plan.rate_tps, {}, ())
     _record(turn, members, diagnosis, "plan", text, PlanChoice("enact", text, plan))

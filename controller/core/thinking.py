@@ -65,14 +65,14 @@ def _ask(turn: Turn, request: PlanRequest, diagnosis: Diagnosis | None, urgent: 
     thoughts, now_ns = turn.knowledge.thoughts, turn.now.mono_ns
     asked = thoughts.asked
     if asked is not None and (asked.urgent or not urgent):
-        return f"a plan for {asked.request.rate_tps:.1f} tuples/s is being made"
+        return f"a plan for {asked.request.rate_tps:,.1f} tuples/s is being made"
     if now_ns < thoughts.rest_until_ns and diagnosis is not None and not urgent:
         return "a plan that changed nothing was made a moment ago, and the next one waits"
     thoughts.number += 1
     epoch = turn.knowledge.durable.next_epoch
     thoughts.asked = OrderedPlan(thoughts.number, request, now_ns, epoch, diagnosis, urgent)
     turn.do(MakePlan(thoughts.number, partial(planned, request)))
-    return f"a plan for {request.rate_tps:.1f} tuples/s is being made"
+    return f"a plan for {request.rate_tps:,.1f} tuples/s is being made"
 
 
 def made_whole(turn: Turn, request: PlanRequest) -> Plan:
@@ -140,7 +140,7 @@ def watch(turn: Turn) -> None:
     """Say that a plan takes very long."""
     asked = turn.knowledge.thoughts.asked
     if asked is not None and turn.now.mono_ns - asked.since_ns > LONG_NS:
-        what = f"a plan for {asked.request.rate_tps:.1f} tuples/s has been made for {LONG_NS // NS} s"
+        what = f"a plan for {asked.request.rate_tps:,.1f} tuples/s has been made for {LONG_NS // NS} s"
         raise_alarm(turn, "plan", f"{what} and is not finished; `--planner mba+sam` is quick")
 
 

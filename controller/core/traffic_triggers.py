@@ -27,6 +27,7 @@ from controller.knowledge.windows import Window
 from controller.plan.crossings import crossings_of
 from controller.plan.schedulers import MAPPERS
 from topology_runtime.errors import HeadgateError
+from topology_runtime.faults.words import counted
 
 NS = 1_000_000_000
 LOAD_SLACK = 0.05  # so far below the bound a VM must come to be no longer over it
@@ -157,7 +158,9 @@ def _for_traffic(turn: Turn, members: Membership, window: Window, diagnosis: Dia
     assert k.plan is not None and k.topology is not None
     if choice.plan.slots.used > k.plan.slots.used:
         return _rejected(
-            diagnosis, text, f"it takes {choice.plan.slots.used} slots, {k.plan.slots.used} are in use"
+            diagnosis,
+            text,
+            f"it takes {counted(choice.plan.slots.used, 'slot')}, {k.plan.slots.used} are in use",
         )
     flows = sized(choice.plan.prediction.flows)
     before, after = (crossings_of(plan, k.topology, flows) for plan in (k.plan, choice.plan))

@@ -18,6 +18,7 @@ from typing import Literal
 
 from controller.knowledge.turns import Now
 from topology_runtime.cluster import Slot, Vm
+from topology_runtime.faults.words import counted
 from topology_runtime.messages import (
     Hello,
     Report,
@@ -126,7 +127,11 @@ class Membership:
         seen = before.report if before is not None and before.up else None
         if before is None or before.state == "left":
             self._show(member, seen)
-            return (MembershipChange("joined", hello.vm, f"{hello.vm} joined with {hello.slots} slots"),)
+            return (
+                MembershipChange(
+                    "joined", hello.vm, f"{hello.vm} joined with {counted(hello.slots, 'slot')}"
+                ),
+            )
         changes = self._heard_again(before)
         if hello.boot > before.boot and before.boot:
             changes += (MembershipChange("restarted", hello.vm, f"the agent of {hello.vm} started again"),)
@@ -174,7 +179,11 @@ class Membership:
         member = self.members[report.vm] = Member(known, report.boot, "joined", now.mono_ns)
         member.report = report
         self._show(member, None)
-        return (MembershipChange("joined", report.vm, f"{report.vm} is there with {known.slots} slots"),)
+        return (
+            MembershipChange(
+                "joined", report.vm, f"{report.vm} is there with {counted(known.slots, 'slot')}"
+            ),
+        )
 
     def heard(self, vm: str, now: Now) -> tuple[MembershipChange, ...]:
         """Any other sign of life."""

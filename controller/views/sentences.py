@@ -68,7 +68,7 @@ def header_of(now: Snapshot, slots_total: int, measuring: Measuring | None = Non
         parts.append(f"plan #{plan.epoch}")
         parts.append(f"{plan.slots.used} of {slots_total} slots")
     if rates.offered_tps is not None:
-        parts.append(f"{rates.offered_tps:.0f} t/s in")
+        parts.append(f"{rates.offered_tps:,.0f} t/s in")
     if rates.headroom_tps is not None:
         short = rates.headroom_tps < 0
         parts.append(f"{'short of' if short else 'headroom'} {abs(rates.headroom_tps):.0f} t/s")

@@ -14,6 +14,7 @@ import msgspec
 
 from dashboards.up.supervisor import Child
 from topology_runtime.cluster import Vm
+from topology_runtime.faults.words import counted
 
 NS = 1_000_000_000
 PATIENCE_S = 5.0  # an agent that gives its VM back ends its workers first
@@ -74,7 +75,7 @@ class LocalMachines:
         agent = self._agents[vm.vm] = self._agent_for(vm)
         agent.start()
         self._note(vm.vm)
-        return f"{vm.vm}: {vm.slots} slots, agent process {agent.pid}"
+        return f"{vm.vm}: {counted(vm.slots, 'slot')}, agent process {agent.pid}"
 
     def _end(self, name: str, now_ns: int) -> list[str]:
         """Ask an agent to end, kill it when it does not; forget it once it has ended."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from topology_runtime.errors import Conflict
-from topology_runtime.faults.words import significant
+from topology_runtime.faults.words import counted, significant
 
 NS = 1_000_000_000
 EXPIRES_S = 300
@@ -99,8 +99,8 @@ def needed(row: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
         return f"~ no plan carries it, {planned}: {row.get('reason')}"
     used, slots = plan.get("slots", {}).get("used"), row["slots"]["used"]
     if used is not None and abs(row["rate_tps"] - plan["rate_tps"]) <= SAME_TPS:
-        return f"~ the plan stays: {used} slots, {planned}"
-    told = f"{used} → {slots} slots" if used is not None else f"{slots} slots"
+        return f"~ the plan stays: {counted(used, 'slot')}, {planned}"
+    told = counted(slots, "slot") if used is None else f"{used} → {counted(slots, 'slot')}"
     fits = "" if row.get("fits") else ", more than may be had here"
     return f"~ {told}, {planned}{fits}"
 

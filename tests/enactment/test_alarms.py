@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over()
     world.run(40)
     most = world.rollout.plan.prediction.rate_tps
     assert alarms(world)["short"].startswith(
-        f"1000 tuples/s are offered, the plan in force carries {most:.0f}"
+        f"1,000 tuples/s are offered, the plan in force carries {most:,.0f}"
     )
     assert "--max-vms" in alarms(world)["short"]
     since = world.ask("status").data["alarms"][0]["since"]
@@ -123,3 +124,14 @@ def test_terminal_and_check_say_the_same() -> None:
     with pytest.raises(CheckFailed) as caught:
         check_stable({**status, "verdict": {"verdict": "stable"}})
     assert caught.value.exit_code == 8 and alarm["text"] in caught.value.faults
+
+
+def test_one_of_a_thing_is_told_as_one_and_thousands_apart() -> None:
+    world = World((vm("vm1", 1),), rate_tps=1.0).start().until("committed")
+    told = [event["text"] for event in world.loop.knowledge.events]
+    assert "vm1 joined with 1 slot" in told and any("; 1 slot for " in text for text in told)
+    assert not [text for text in told if re.search(r"\b1 (slots|threads|VMs)\b", text)]
+    world.ask("rate_set", rate_tps=12_345.0)
+    world.run(20)
+    told = [event["text"] for event in world.loop.knowledge.events]
+    assert any("12,345" in text for text in told) and not [text for text in told if "12345" in text]
