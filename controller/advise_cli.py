@@ -11,7 +11,7 @@ import click
 
 from controller.knowledge.config import ControllerSettings
 from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import counted
+from topology_runtime.faults.words import counted, significant
 from topology_runtime.output import Format, emit, emit_line, format_options, write_table
 from topology_runtime.utc import utc_iso
 
@@ -251,9 +251,8 @@ def tell_all(
         click.echo(f"{when}  {advice.reason} → {advice.action}: {advice.text}")
     facts = plan_facts(plan)
     click.echo(
-        f"\nnow: plan {plan.id} for {facts['rate_tps']:g} tuples/s, {counted(facts['slots'], 'slot')} on "
-        f"{counted(facts['vms'], 'VM')}, "
-        f"${facts['usd_per_hour']:g} per hour"
+        f"\nnow: plan {plan.id} for {significant(facts['rate_tps'], 6)} tuples/s, "
+        f"{counted(facts['slots'], 'slot')} on {counted(facts['vms'], 'VM')}, ${facts['usd_per_hour']:g} per hour"
     )
     write_table(task_rows(plan))
 

@@ -52,6 +52,6 @@ def evidence_against(k: Knowledge, stability: Stability, window: Window) -> str:
     if window.acked_tps >= FAR_BELOW * predicted or proven < window.offered_tps:
         return ""
     return (
-        f"does {window.acked_tps:,.1f} tuples/s of {predicted:.1f} predicted, and plan {before.epoch} "
-        f"was stable at {proven:.1f}"
+        f"does {window.acked_tps:,.1f} tuples/s of {predicted:,.1f} predicted, and plan {before.epoch} "
+        f"was stable at {proven:,.1f}"
     )

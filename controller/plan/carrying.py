@@ -37,7 +37,7 @@ def carrying_plan(request: PlanRequest) -> tuple[Plan, str]:
         if best.prediction.rate_tps >= enough_tps:
             return _for_rate(best, request), ""
     carried = best.prediction.rate_tps
-    why = f"{request.allocator}+{request.mapper} carries {carried:.1f} of {request.rate_tps:,.1f} tuples/s at most"
+    why = f"{request.allocator}+{request.mapper} carries {carried:,.1f} of {request.rate_tps:,.1f} tuples/s at most"
     return _for_rate(best, request), f"{why}, whatever it is asked for"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from dashboards.terminal.connection import asked, controller_option
+from topology_runtime.faults.words import significant
 from topology_runtime.output import Format, emit, format_options
 
 
@@ -21,7 +22,7 @@ def set_rate(rate: float, controller: str | None, output: Format) -> None:
         output,
         "rate",
         done,
-        f"the input rate is {done['rate_tps']:g} tuples/s; it was {done['before_tps']:g}",
+        f"the input rate is {significant(done['rate_tps'], 6)} tuples/s; it was {significant(done['before_tps'], 6)}",
     )
 
 

@@ -231,8 +231,8 @@ def test_rates_are_told_without_exponents():
         for path in SOURCES
         for node in nodes_of(path)
         if isinstance(node, ast.FormattedValue)
-        and isinstance(node.value, ast.Name | ast.Attribute)
-        and ast.unparse(node.value).endswith("_tps")
+        and isinstance(node.value, ast.Name | ast.Attribute | ast.Subscript)
+        and ast.unparse(node.value).rstrip("']").endswith("_tps")
         and node.format_spec is not None
         and ast.unparse(node.format_spec).endswith("g'")
     ]

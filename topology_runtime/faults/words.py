@@ -10,7 +10,7 @@ from difflib import get_close_matches
 NAME = re.compile(r"(?!\.*$)[A-Za-z0-9_.-]{1,64}")  # not only dots: names become directories
 REFERENCE = re.compile(r"[\w-]+(\.[\w-]+)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # module:attribute, both dotted
 
-WHOLE_BELOW = 1e15  # numbers, that are shown with all their digits
+WHOLE_BELOW = 1e15  # numbers that are shown without an exponent
 SHOWN = 60  # characters of a wrong value that a fault shows
 MAX_SUGGESTIONS = 20  # looking for near names is slow: no more than this many per topology
 
@@ -31,7 +31,7 @@ def counted(number: int, thing: str) -> str:
 
 def significant(value: float, digits: int = 4) -> str:
     """`103.2`, `0.01234`, `25,570`: so many digits that count, and a whole number where it has more of them, not
-    `2.557e+04`; from a thousand billions on it has an exponent."""
+    `2.557e+04`; from 10¹⁵ on it has an exponent."""
     text = f"{value:,.{digits}g}"
     return f"{value:,.0f}" if "e+" in text and abs(value) < WHOLE_BELOW else text
 
